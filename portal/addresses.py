@@ -50,8 +50,7 @@ def _warn() -> None:
 
 
 def forwarded_for(values: Sequence[bytes], proxies: int) -> str:
-    """Returns the X-Forwarded-For address at position `proxies` from the right; empty if the header has fewer
-    addresses.
+    """Returns the address at position `proxies` from the right in X-Forwarded-For; empty if there are fewer addresses.
 
     Addresses further left come from the client, which can send any.
     """

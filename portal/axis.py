@@ -41,8 +41,10 @@ class Axis:
         return float(self.above * self.step)
 
     def part(self, value: float) -> float:
-        """Returns the position of `value`, from 0 to 1. A value outside the axis gets the position of the nearer
-        edge."""
+        """Returns the position of `value`, from 0 to 1.
+
+        A value outside the axis gets the position of the nearer edge.
+        """
         steps = value / float(self.step)
         return min(max((steps + self.below) / (self.below + self.above), 0.0), 1.0)
 

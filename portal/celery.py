@@ -20,8 +20,7 @@ app.autodiscover_tasks()
 @task_prerun.connect
 @task_postrun.connect
 def keep_only_good_connections(**kwargs: Any) -> None:
-    """Closes, before and after each task, a database connection that is broken or too old, so that the next query
-    reconnects."""
+    """Closes a database connection that is broken or too old, before and after each task. The next query reconnects."""
     from django.db import close_old_connections  # noqa: PLC0415 - needs the settings
 
     close_old_connections()

@@ -1,5 +1,7 @@
-"""Password hashing with Argon2, a limited number at once: each takes 100 MB, and anybody can cause one at the login
-page."""
+"""Password hashing with Argon2, limited to a few passwords at once.
+
+Each hash takes 100 MB of memory, and anybody can cause one at the login page.
+"""
 
 from __future__ import annotations
 

@@ -76,10 +76,9 @@ class InputsMiddleware:
         return None
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Answers 422 or 400 when PostgreSQL refuses a value, and logs the request, because a check of the value is
-        missing.
+        """Answers 422 (API) or 400 (pages) when PostgreSQL refuses a value. Returns None for any other error.
 
-        Returns None for any other error.
+        Logs the request, because a check of the value is missing.
         """
         if not (isinstance(error, DatabaseError) and isinstance(error.__cause__, NOT_HELD)):
             return None

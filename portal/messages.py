@@ -6,8 +6,10 @@ from django.contrib.messages.storage.fallback import FallbackStorage
 
 
 class Storage(FallbackStorage):
-    """Message storage that adds the request's URL, to which the form was sent. static/js/app.js finds the form by this
-    URL."""
+    """Message storage that adds to each message the URL of the request, to which the form was sent.
+
+    static/js/app.js finds the form by this URL.
+    """
 
     def add(self, level: int, message: str, extra_tags: str | None = "") -> None:
         super().add(level, message, extra_tags or self.request.get_full_path())

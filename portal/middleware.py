@@ -81,8 +81,7 @@ class LivePositionMiddleware:
 
 
 class LoopbackOnlyMiddleware:
-    """Answers 403 to clients on other machines while a local cluster exists, because its jobs are programs on this
-    machine.
+    """Answers 403 to clients on other machines while a local cluster exists: its jobs are programs on this machine.
 
     FAIRLOT_LOCAL_BEYOND_LOOPBACK admits all clients. A request through a proxy counts as one from another machine,
     even if the proxy runs on this machine. Health checks pass, because they reveal nothing and run nothing.

@@ -28,14 +28,16 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         return self.standing().filter(user__is_active=True)
 
     def last_used_long_ago(self) -> Self:
-        """Returns the tokens whose `last_used_at` is empty or older than LAST_USED_STEP, and is therefore updated at
-        the next use."""
+        """Returns the tokens whose `last_used_at` is empty or older than LAST_USED_STEP, so that their use is recorded
+        again."""
         return self.filter(models.Q(last_used_at=None) | models.Q(last_used_at__lt=Now() - LAST_USED_STEP))
 
 
 class ApiToken(models.Model):
-    """A token for the REST API. The database stores only a keyed digest of its secret; the user sees the secret
-    once."""
+    """A token for the REST API.
+
+    The database stores only a keyed digest of its secret; the user sees the secret once.
+    """
 
     user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="api_tokens")
     name = models.CharField(max_length=80)

@@ -1,6 +1,6 @@
-"""Security headers of every answer of the portal: pages, errors, static files, the API and streams.
+"""Security headers of every response of the portal: pages, errors, static files, the API and streams.
 
-Answers of sessions' programs do not get them, because their hosts are not the portal's.
+Responses of programs in sessions do not get these headers, because they come from hosts other than the portal's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from portal.addresses import App, Receive, Scope, Send
 
 View = Callable[[HttpRequest], HttpResponseBase]
 
-# Features that the portal's pages never use. Chromium logs names that it does not know.
+# Browser features that no page of the portal uses. The list has no unknown names, because Chromium logs a warning for
+# each.
 _FEATURES = (
     "accelerometer", "autoplay", "browsing-topics", "camera", "display-capture", "encrypted-media",
     "geolocation", "gyroscope", "hid", "idle-detection", "local-fonts", "magnetometer", "microphone", "midi",
@@ -24,7 +25,7 @@ _FEATURES = (
     "screen-wake-lock", "serial", "storage-access", "usb", "xr-spatial-tracking",
 )  # fmt: skip
 PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in _FEATURES)
-# An answer that already has one of these keeps its value.
+# Default values: a response that already has one of these headers keeps its own value.
 SECURITY: dict[bytes, bytes] = {
     b"content-security-policy": b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     b"cross-origin-opener-policy": b"same-origin",
@@ -37,7 +38,7 @@ SECURITY: dict[bytes, bytes] = {
 
 
 def with_security_headers(app: App) -> App:
-    """Wraps an ASGI app: each answer gets the headers in SECURITY that it lacks."""
+    """Wraps an ASGI app: adds to each response those headers of SECURITY that the response lacks."""
 
     async def hardened(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_hardened(message: MutableMapping[str, Any]) -> None:
@@ -54,11 +55,11 @@ def with_security_headers(app: App) -> App:
 
 
 def with_page_policy(get_response: View) -> View:
-    """A middleware that sets what pages may load, unless they set it themselves."""
+    """Middleware that adds the Content-Security-Policy of pages to each response without such a header."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
-        # Django's own error pages contain styles.
+        # Django's own error pages contain inline styles.
         if not (settings.DEBUG and response.status_code in {404, 500}):
             response.headers.setdefault("Content-Security-Policy", settings.CONTENT_SECURITY_POLICY)
         return response

@@ -1,4 +1,4 @@
-"""All settings, from the environment alone; docs/settings.md lists them."""
+"""All settings. They are read from environment variables only; docs/settings.md lists them."""
 
 import re
 from pathlib import Path
@@ -19,14 +19,17 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 
 class Environment(FileAwareMapping):  # type: ignore[misc] # it has no types
-    """The environment, with NAME_FILE for NAME; the end of a file's last line is not part of the value."""
+    """The environment variables. If NAME_FILE is set, NAME is the content of that file without the line end."""
 
     def __getitem__(self, key: str) -> str:
         return str(super().__getitem__(key)).rstrip("\n")
 
 
 class Env(environ.FileAwareEnv):  # type: ignore[misc] # the same
-    """Refuses invalid numbers and switches instead of guessing; an empty value counts as unset."""
+    """Reads settings strictly: raises ImproperlyConfigured for an invalid number or switch.
+
+    An empty value counts as unset.
+    """
 
     def int(self, var: str, default: int) -> int:
         text = self.str(var, "")
@@ -47,12 +50,12 @@ SWITCHES |= dict.fromkeys(("false", "no", "off", "n", "0"), False)
 env = Env()
 env.ENVIRON = Environment()
 
-# --- what must be set, or fails loudly ---------------------------------------------------------
+# --- required settings -------------------------------------------------------------------------
 SECRET_KEY = env.str("SECRET_KEY")
 if len(SECRET_KEY) < 40:
     raise ImproperlyConfigured("SECRET_KEY must be at least 40 characters of randomness")
 _database = env.db_url("DATABASE_URL")
-# A server that is gone without a word is noticed; one that restarted is connected to again.
+# TCP keepalives notice a server that has disappeared; after a restart of the server, connections are opened again.
 _database["OPTIONS"] = {
     "connect_timeout": 10,
     "keepalives_idle": 20,
@@ -64,7 +67,7 @@ if _database["ENGINE"] != "django.db.backends.postgresql":
     raise ImproperlyConfigured("DATABASE_URL must be a postgresql:// URL; Fairlot relies on PostgreSQL")
 _database |= {"ENGINE": "portal.database", "CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True}
 DATABASES = {"default": _database | {"ATOMIC_REQUESTS": False}}
-# For a URL without a password: that can be a file then.
+# A URL without a password allows the password to come from a file, DATABASE_PASSWORD_FILE.
 if not DATABASES["default"]["PASSWORD"]:
     DATABASES["default"]["PASSWORD"] = env.str("DATABASE_PASSWORD", "")
 REDIS_URL = env.str("REDIS_URL")
@@ -84,9 +87,11 @@ CSRF_COOKIE_HTTPONLY = True
 SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-# The proxy redirects to TLS; what other hosts of the domain do is not ours to promise.
+# W005 and W021 concern HSTS for other hosts of the domain, which are not Fairlot's to decide; W008: the proxy redirects
+# to HTTPS.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
-# Each proxy appends to X-Forwarded-For the address that it was called from; the client's is that many from the right.
+# Each proxy appends to X-Forwarded-For the address from which it was called. With FAIRLOT_TRUSTED_PROXIES proxies, the
+# client's address is at that position from the right.
 BEHIND_PROXY = env.bool("BEHIND_PROXY", False)
 FAIRLOT_TRUSTED_PROXIES = env.int("FAIRLOT_TRUSTED_PROXIES", 1 if BEHIND_PROXY else 0)
 if not 0 <= FAIRLOT_TRUSTED_PROXIES <= 10 or (FAIRLOT_TRUSTED_PROXIES and not BEHIND_PROXY):
@@ -97,21 +102,22 @@ if BEHIND_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     USE_X_FORWARDED_HOST = True
 
-# Of each web process; beyond that requests wait for a moment. Workers need connections, too: docs/operate.md.
+# The most connections of one web process; further requests wait for some seconds. Workers need connections as well: see
+# docs/operate.md.
 FAIRLOT_WEB_DATABASE_CONNECTIONS = env.int("FAIRLOT_WEB_DATABASE_CONNECTIONS", 12)
 if FAIRLOT_WEB_DATABASE_CONNECTIONS < 5:
     raise ImproperlyConfigured("FAIRLOT_WEB_DATABASE_CONNECTIONS must be 5 or more")
-# Of those that the server accepts: for workers, watch and commands. All web processes together leave them free.
+# The connections of the PostgreSQL server that all web processes together leave to workers, watch and commands.
 FAIRLOT_RESERVED_DATABASE_CONNECTIONS = env.int("FAIRLOT_RESERVED_DATABASE_CONNECTIONS", 40)
-# Bodies larger than that are refused, and those that take longer to arrive.
+# The largest body of a request, and the longest time for its arrival; other requests are refused.
 FAIRLOT_BODY_LIMIT_BYTES = env.int("FAIRLOT_BODY_LIMIT_BYTES", 4 * 1024 * 1024)
 FAIRLOT_BODY_SECONDS = env.int("FAIRLOT_BODY_SECONDS", 60)
-# What is sent to a session's program is passed on piece by piece, and may be larger.
+# The portal passes a request for a session's program on piece by piece, so its body may be larger.
 FAIRLOT_SESSIONS_BODY_LIMIT_BYTES = env.int("FAIRLOT_SESSIONS_BODY_LIMIT_BYTES", 2 * 1024 * 1024 * 1024)
-# What is below the limit is kept in memory, so that nothing is written to a temporary folder.
+# Django keeps bodies up to the limit in memory, so that it writes none to a temporary folder.
 DATA_UPLOAD_MAX_MEMORY_SIZE = FILE_UPLOAD_MAX_MEMORY_SIZE = FAIRLOT_BODY_LIMIT_BYTES
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.MemoryFileUploadHandler"]
-# Of each web process; each takes 100 MB for a moment.
+# The passwords that one web process hashes at once; each needs 100 MB for a moment.
 FAIRLOT_PASSWORDS_AT_ONCE = env.int("FAIRLOT_PASSWORDS_AT_ONCE", 2)
 
 INSTALLED_APPS = [
@@ -168,7 +174,7 @@ TEMPLATES = [
         },
     }
 ]
-# No inline script, nothing from elsewhere.
+# Pages may not contain inline scripts nor load anything from other hosts.
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -211,18 +217,18 @@ LOGIN_URL, LOGIN_REDIRECT_URL, LOGOUT_REDIRECT_URL = "login", "home", "login"
 
 # --- Celery ------------------------------------------------------------------------------------
 CELERY_BROKER_URL = REDIS_URL
-# A broker that swallows connections must not hold up whoever submits a job.
+# A broker that does not answer must not delay users who submit jobs.
 CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 5}
-CELERY_TASK_IGNORE_RESULT = True  # PostgreSQL holds the truth; Redis carries messages only
+CELERY_TASK_IGNORE_RESULT = True  # results are in PostgreSQL; Redis carries only messages
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_DB_REUSE_MAX = 1000  # tasks on one connection; portal/celery.py looks at it before each
+CELERY_DB_REUSE_MAX = 1000  # tasks on one database connection; portal/celery.py closes old connections
 CELERY_TASK_TIME_LIMIT = 300
 CELERY_TIMEZONE = "UTC"
-# A worker started without --queues serves all of them.
+# A worker that is started without --queues serves all queues.
 CELERY_TASK_QUEUES = [Queue(name) for name in QUEUES]
 CELERY_TASK_DEFAULT_QUEUE = OPERATIONS
 CELERY_TASK_ROUTES = ROUTES
@@ -278,50 +284,51 @@ CELERY_BEAT_SCHEDULE = {
 
 # --- Fairlot -----------------------------------------------------------------------------------
 FAIRLOT_CURRENCY = env.str("FAIRLOT_CURRENCY", "EUR")
-# Who issues statements, as their readers know it.
+# The name of the organisation that issues statements.
 FAIRLOT_ISSUER = env.str("FAIRLOT_ISSUER", "Fairlot")
-# Newest first; only they open what lies sealed in the database, such as kubeconfigs.
+# Newest first. These keys encrypt secrets in the database, such as kubeconfigs.
 FAIRLOT_SEALING_KEYS = [key.strip() for key in env.list("FAIRLOT_SEALING_KEYS", default=[]) if key.strip()]
 if any(len(key) < 40 for key in FAIRLOT_SEALING_KEYS):
     raise ImproperlyConfigured("FAIRLOT_SEALING_KEYS must be keys of at least 40 random characters each")
-# Newest first; only who has one can make heads of the ledger that verify. Old ones may go after the next head.
+# Newest first. These keys sign heads of the ledger. An old key can be removed once a newer key has signed a head.
 FAIRLOT_SIGNING_KEYS = [key.strip() for key in env.list("FAIRLOT_SIGNING_KEYS", default=[]) if key.strip()]
 if any(len(key) < 40 for key in FAIRLOT_SIGNING_KEYS):
     raise ImproperlyConfigured("FAIRLOT_SIGNING_KEYS must be keys of at least 40 random characters each")
-# Public keys, as `manage.py signing_key` prints them, for who verifies the ledger without the secret.
+# Public keys as `manage.py signing_key` prints them, for readers who verify the ledger without the secret keys.
 FAIRLOT_TRUSTED_HEAD_KEYS = [
     key.strip() for key in env.list("FAIRLOT_TRUSTED_HEAD_KEYS", default=[]) if key.strip()
 ]
 if any(not re.fullmatch(r"[0-9a-f]{64}", key) for key in FAIRLOT_TRUSTED_HEAD_KEYS):
     raise ImproperlyConfigured("FAIRLOT_TRUSTED_HEAD_KEYS must be public keys of 64 hexadecimal digits each")
-# Where heads of the ledger are kept outside the database: they are appended to a file, and posted to a URL.
+# Heads of the ledger are also kept outside the database: appended to this file, and posted to this URL.
 FAIRLOT_HEADS_FILE = env.str("FAIRLOT_HEADS_FILE", "")
 FAIRLOT_HEADS_URL = env.str("FAIRLOT_HEADS_URL", "")
-# Where the local backend keeps run folders, logs and checkpoints.
+# The folder in which the local backend keeps run folders, logs and checkpoints.
 FAIRLOT_JOBS_DIR = Path(env.str("FAIRLOT_JOBS_DIR", str(BASE_DIR / "var" / "jobs")))
 FAIRLOT_LOG_LIMIT_BYTES = env.int("FAIRLOT_LOG_LIMIT_BYTES", 64 * 1024 * 1024)
-# Of one attached cluster at the same time; each is a thread of the watcher's.
+# The log streams of one attached cluster that are open at the same time. Each needs a thread in `watch`.
 FAIRLOT_LOG_STREAMS = env.int("FAIRLOT_LOG_STREAMS", 64)
-# Whole inputs of rounds, with which they can be reproduced, and the single attempts in a job's history.
+# How long the whole inputs of rounds are kept, with which a round can be decided again, and the attempts in a job's
+# history.
 FAIRLOT_KEEP_ROUND_RECORDS_DAYS = env.int("FAIRLOT_KEEP_ROUND_RECORDS_DAYS", 14)
 FAIRLOT_ANALYSES_AT_ONCE = env.int("FAIRLOT_ANALYSES_AT_ONCE", 1)
 FAIRLOT_KEEP_ATTEMPTS_DAYS = env.int("FAIRLOT_KEEP_ATTEMPTS_DAYS", 90)
-# Logs and checkpoints of ended jobs; 0 keeps them for ever.
+# How long the logs and checkpoints of ended jobs are kept; 0 keeps them without limit.
 FAIRLOT_KEEP_JOB_FILES_DAYS = env.int("FAIRLOT_KEEP_JOB_FILES_DAYS", 30)
 if FAIRLOT_KEEP_JOB_FILES_DAYS < 0:
     raise ImproperlyConfigured("FAIRLOT_KEEP_JOB_FILES_DAYS must be 0 (for ever) or a number of days")
-# Beat and watch keep this file new while they work; health checks look at its age.
+# Beat and watch touch this file while they work; health checks read its age.
 FAIRLOT_HEARTBEAT_FILE = env.str("FAIRLOT_HEARTBEAT_FILE", "")
-# What jobs of the local backend run as `python`: bin/bootstrap and the Dockerfile make it beside the portal's own.
+# The virtual environment whose `python` local jobs run. bin/bootstrap and the Dockerfile create it.
 FAIRLOT_JOB_PYTHON = BASE_DIR / ".environments" / "python"
-# Named environments of the local backend: what PATH a job gets.
+# The environments of local jobs, by name, each with the PATH that a job gets.
 FAIRLOT_ENVIRONMENTS = {
     "python": f"{FAIRLOT_JOB_PYTHON / 'bin'}:/usr/local/bin:/usr/bin:/bin",
     "system": "/usr/local/bin:/usr/bin:/bin",
 }
 FAIRLOT_EXAMPLES_DIR = BASE_DIR / "examples"
-# Each session has a host of its own, for its program is nobody whom the portal's origin could trust: the
-# star stands for its name. Browsers themselves lead *.localhost to this machine; elsewhere it must be said.
+# Each session has its own host, because the portal's origin must not trust the session's program. The star stands for
+# the session's name. Browsers resolve *.localhost to this machine by themselves; any other domain must be configured.
 _here = urlsplit(PUBLIC_URL)
 _port = f":{_here.port}" if _here.port else ""
 _usual = f"{_here.scheme}://*.localhost{_port}" if _here.hostname in {"localhost", "127.0.0.1"} else ""
@@ -330,34 +337,35 @@ if FAIRLOT_SESSIONS_URL and not re.fullmatch(
     r"https?://\*\.[a-z0-9.-]+(:\d+)?", FAIRLOT_SESSIONS_URL, re.ASCII
 ):
     raise ImproperlyConfigured("FAIRLOT_SESSIONS_URL must be like https://*.sessions.example.org")
-# From where the web servers connect to sessions in pods: nobody else is let through the walls of a team.
+# The addresses and pods from which the web servers connect to sessions in pods. The network policies of teams'
+# namespaces admit no other source.
 try:
     FAIRLOT_PORTAL_FROM = network_sources.read(env.list("FAIRLOT_PORTAL_FROM", default=[]))
 except ValueError as error:
     raise ImproperlyConfigured(f"FAIRLOT_PORTAL_FROM: {error}") from None
-# Users for the teams' jobs on this machine, where Fairlot runs as root; the last one is not given to a team.
+# User ids for local jobs if Fairlot runs as root: each team gets one. The last is for tests of the machine.
 _first, _, _last = env.str("FAIRLOT_LOCAL_UIDS", f"{USUAL_UIDS[0]}-{USUAL_UIDS[-1]}").partition("-")
 if not 1000 <= (read_whole(_first) or 0) < (read_whole(_last) or 0) < 2**31:
     raise ImproperlyConfigured("FAIRLOT_LOCAL_UIDS must be like 50000-59999: unused user ids from 1000 up")
 FAIRLOT_LOCAL_UIDS = range(int(_first), int(_last) + 1)
-# Where nothing keeps local jobs apart, only admins may submit them, unless this says that all are trusted.
+# Without isolation of local jobs only admins may submit them, unless this setting trusts all users.
 FAIRLOT_LOCAL_TRUSTS_ALL = env.bool("FAIRLOT_LOCAL_TRUSTS_ALL", False)
-# What local jobs must not see, and what they must neither read nor write wherever it is.
+# Paths that no local job may read or write, even without isolation, and paths that are hidden from local jobs.
 _var = Path(env.str("FAIRLOT_VAR", str(BASE_DIR / "var")))
 FAIRLOT_SECRET_PLACES = [_var / "secrets", BASE_DIR / ".env"]
 FAIRLOT_PRIVATE_PLACES = [BASE_DIR, _var]
-# Local jobs are programs on the portal's machine, so it serves loopback only unless told otherwise.
+# Local jobs are programs on the portal's machine, so by default the portal serves only clients on that machine.
 FAIRLOT_LOCAL_BEYOND_LOOPBACK = env.bool("FAIRLOT_LOCAL_BEYOND_LOOPBACK", False)
 
-# Whom security.txt names: addresses such as mailto:security@example.org or https://example.org/report.
+# The contacts in security.txt, as URIs such as mailto:security@example.org or https://example.org/report.
 FAIRLOT_SECURITY_CONTACT = [c.strip() for c in env.list("FAIRLOT_SECURITY_CONTACT", default=[]) if c.strip()]
 if _wrong := [c for c in FAIRLOT_SECURITY_CONTACT if not re.fullmatch(r"(mailto:|https://|tel:)[!-~]+", c)]:
     raise ImproperlyConfigured(
         f"FAIRLOT_SECURITY_CONTACT must be mailto:, https:// or tel: URIs, not {_wrong[0]!r}"
     )
 
-# --- mail --------------------------------------------------------------------------------------
-# Without a server no mail is written.
+# --- mail -------------------------------------------------------------------------------------- Without
+# FAIRLOT_SMTP_HOST the portal sends no mail.
 EMAIL_HOST = env.str("FAIRLOT_SMTP_HOST", "")
 EMAIL_PORT = env.int("FAIRLOT_SMTP_PORT", 587)
 EMAIL_HOST_USER = env.str("FAIRLOT_SMTP_USER", "")
@@ -367,15 +375,15 @@ EMAIL_TIMEOUT = 20
 FAIRLOT_MAIL_DOMAIN = urlsplit(PUBLIC_URL).hostname or "localhost"
 DEFAULT_FROM_EMAIL = env.str("FAIRLOT_MAIL_FROM", f"Fairlot <fairlot@{FAIRLOT_MAIL_DOMAIN}>")
 
-# Webhooks go to public addresses by TLS, unless others within the own network shall be called.
+# By default webhooks are sent only to public addresses with TLS; this setting also allows private networks.
 FAIRLOT_WEBHOOKS_TO_PRIVATE = env.bool("FAIRLOT_WEBHOOKS_TO_PRIVATE", False)
-# The same for where the metrics of attached clusters are asked for.
+# The same for queries of the metrics of attached clusters.
 FAIRLOT_METRICS_TO_PRIVATE = env.bool("FAIRLOT_METRICS_TO_PRIVATE", False)
 
-# The OpenAPI document and its page are for who is signed in or sends a token, unless everybody may read them.
+# By default only signed-in users and callers with an API token may read the OpenAPI document and its page.
 FAIRLOT_PUBLIC_API_DOCS = env.bool("FAIRLOT_PUBLIC_API_DOCS", False)
 
-# --- the rest ----------------------------------------------------------------------------------
+# --- other -------------------------------------------------------------------------------------
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
@@ -385,7 +393,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    # A line a tick, and many a PDF, would bury what matters.
+    # These loggers write a line for each task, or many lines for each PDF file; only their warnings matter.
     "loggers": {
         name: {"level": "WARNING"}
         for name in (

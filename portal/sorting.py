@@ -1,4 +1,4 @@
-"""The order of a list: by which of its columns, and which way round, from the address (`?sort=name`, `?sort=-name`)."""
+"""Sorts a list by a column that the URL's query names: `?sort=name` ascending, `?sort=-name` descending."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True)
 class Names:
-    """A field with names, of which upper and lower case do not count."""
+    """A column of names, sorted without regard to case."""
 
     field: str
 
 
 @dataclass(frozen=True)
 class Since:
-    """A moment since when something is so, and null where it is not: those come last, or first the other way round."""
+    """A column of times, such as the time since when an object is paused. Null counts as the latest time."""
 
     field: str
 
 
 @dataclass(frozen=True)
 class Sorting:
-    """The columns that a list can be sorted by, the default, and the tie-breaker."""
+    """The columns by which a list can be sorted, the default column, and the column that orders equal rows."""
 
     columns: Mapping[str, Sequence[str | Names | Since | Expression]]
     usual: str
     last: str = "pk"
 
     def chosen(self, asked: QueryDict) -> str:
-        """Returns the column in the address, with a leading "-" for descending order; else the default."""
+        """Returns the column that the query names, with a leading "-" for descending order.
+
+        Returns the default for an unknown column, or if the query names none.
+        """
         sort = asked.get("sort", "")
         return sort if sort.removeprefix("-") in self.columns else self.usual
 
@@ -45,7 +48,7 @@ class Sorting:
         return rows.order_by(*self.by(self.chosen(asked)))
 
     def by(self, sort: str) -> list[OrderBy]:
-        """Returns the order; rows without a value come last in both directions, unless `Since` makes that a value."""
+        """Returns the arguments of `order_by`. Null comes last in both directions, except in a `Since` column."""
         back = sort.startswith("-")
         found: list[Expression | F] = []
         for what in self.columns[sort.removeprefix("-")]:

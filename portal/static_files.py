@@ -1,4 +1,4 @@
-"""Missing static files."""
+"""Answers requests for static files that do not exist."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from django.http.response import HttpResponseBase
 
 
 class NoSuchFileMiddleware:
-    """Answers 404 for a static file that the middleware before it did not find.
+    """Answers 404 for a static file that WhiteNoise, the previous middleware, did not find.
 
-    The usual 404 page would ask the database who reads it, and threads for static files have no connection.
+    The portal's page for status 404 would query the database for the user, and threads that serve static files have
+    no database connection.
     """
 
     sync_capable = True

@@ -1,4 +1,4 @@
-"""Celery tasks of the portal. Each message may come twice, late or never."""
+"""Celery tasks of the portal. A message may arrive twice, late, or not at all."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from portal.subscriptions.posting import send_report
 from scheduling.core.locks import Lock
 
 logger = logging.getLogger(__name__)
-# A report takes seconds, and analyses wait for the same worker. Beat asks again.
-LASTS = 20.0  # seconds, after which none is begun
+# A report takes seconds, and analyses wait for the same worker, so the task stops early. Beat sends it again.
+LASTS = 20.0  # seconds after which the task begins no further report
 
 
 @shared_task
 def send_reports() -> None:
-    """Writes the reports that are due, in one worker at a time; a failing one does not delay the others."""
+    """Sends the reports that are due.
+
+    Only one worker does so at a time; a report that fails does not delay the others.
+    """
     with only_one(Lock.REPORTS) as is_mine:
         if is_mine:
             _send_for_a_while()
@@ -29,7 +32,7 @@ def send_reports() -> None:
 
 @shared_task
 def forget_password_tries() -> None:
-    """Deletes counters of wrong passwords whose window is over."""
+    """Deletes counters of wrong passwords whose window has ended."""
     forget_ended()
 
 

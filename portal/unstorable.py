@@ -1,4 +1,4 @@
-"""Texts of a form that no column can hold: which views show them beside their fields, and what they are."""
+"""Lets a view show, beside the fields of its form, which posted texts the database cannot store."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 
 
 def keeps_form(view: View) -> View:
-    """Marks a view that itself refuses texts of its form that no column can hold, beside their fields."""
+    """Marks a view whose form shows such texts beside their fields.
+
+    `InputsMiddleware` then does not refuse the request.
+    """
     view.keeps_form = True  # type: ignore[attr-defined]
     return view
 
 
 def unstorable_of(request: HttpRequest) -> dict[str, str]:
-    """By field of the form of such a view, why it cannot be stored."""
+    """Returns, by name of the field, why the database cannot store the posted text; empty if it can store all texts.
+
+    Only views with `keeps_form` get such requests.
+    """
     return getattr(request, "unstorable", {})

@@ -1,10 +1,10 @@
-"""All URLs: each subject of the portal brings its own, with whole paths and plain names."""
+"""All URLs. Each package of the portal has its own list, with whole paths and with names without a namespace."""
 
 from django.urls import include, path
 
 from portal import errors
 
-# The most requested ones first, because they are tried in this order.
+# Django tries the packages in this order, so the most requested ones come first.
 SUBJECTS = (
     "home", "api", "jobs", "cluster", "share", "reports", "live", "submit", "sessions", "services", "schedules",
     "account", "tokens", "secrets", "requests", "subscriptions", "administration", "docs",

@@ -1,4 +1,4 @@
-"""The request of a signed-in user."""
+"""Types of requests with a known user."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from accounting.models import User
 
 
 class UserRequest(HttpRequest):
-    """A request whose user has signed in. `LoginRequiredMiddleware` lets no other reach a view."""
+    """A request of a signed-in user. `SignedInMiddleware` lets no other request reach a view that requires a login."""
 
     user: User
     auser: Callable[[], Awaitable[User]]
 
 
 class ApiRequest(HttpRequest):
-    """A request to the API, whose caller has shown who calls."""
+    """A request to the API whose caller has been authenticated."""
 
     auth: User

@@ -1,4 +1,4 @@
-"""What a server does once before its first request."""
+"""The work that a server does once, before its first request."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from portal import middleware
 
 logger = logging.getLogger(__name__)
 
-# How long the first request waits for the database, and the interval at which it is asked again.
+# How long the server's start waits for the database, and the interval between two attempts to reach it.
 LOOK_SECONDS = 2.0
 AGAIN_SECONDS = 2.0
 
 
 def load_pages() -> None:
-    """Loads all pages, and exempts what stays from garbage collection.
+    """Imports all views, and exempts all present objects from garbage collection.
 
-    Scanning it repeatedly would delay requests by a sixth of a second.
+    Otherwise each full collection would scan these objects and delay requests by a sixth of a second.
     """
     _ = get_resolver().url_patterns
     gc.collect()
@@ -30,10 +30,10 @@ def load_pages() -> None:
 
 
 def look_around() -> threading.Thread:
-    """Finds out whether there is a local cluster; until then static files are served to this machine only.
+    """Starts a thread that asks the database whether a local cluster exists. Waits up to LOOK_SECONDS for the answer.
 
-    It waits a moment for the answer. If the database is away, the thread keeps asking while the server starts. It is
-    a separate thread because a server may load the portal in its event loop.
+    Until the answer is known, only this machine gets static files. If the database is not reachable, the thread
+    keeps trying while the server starts. It is a thread because a server may import the portal in its event loop.
     """
     thread = threading.Thread(target=_learn, name="warm-up", daemon=True)
     thread.start()
@@ -47,7 +47,7 @@ def _learn() -> None:
             middleware.learn_of_local_cluster()
         except Error:
             time.sleep(AGAIN_SECONDS)
-        except Exception as error:  # on any error, the first page asks again
+        except Exception as error:  # the first request asks the database again
             logger.warning("could not ask for a local cluster: %r", error)
             return
         finally:

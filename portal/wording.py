@@ -1,4 +1,4 @@
-"""Words, icons and tones of states, reasons, times and amounts in the portal."""
+"""The words, icons and tones in which the portal shows states, reasons, times and amounts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accounting.models.tenants import has_role
 from scheduling.models import Job
 from scheduling.models.event_codes import Cause, LeaseEnd
 
-# Name of the URL, label, icon, and the role that sees it ("" everybody).
+# Name of the URL, label, icon, and the role that sees the entry ("" is every user).
 NAVIGATION = (
     ("home", "Home", "home", ""),
     ("submit", "Submit", "plus", "submitter"),
@@ -30,7 +30,7 @@ NAVIGATION = (
     ("administration", "Admin", "admin", "operator"),
 )
 ROLES = frozenset(role for _, _, _, role in NAVIGATION)
-# URL names whose pages belong to an entry, by prefix.
+# The navigation entry to which a page belongs, by the beginning of the name of the page's URL.
 SECTIONS = {
     "home": "home", "submit": "submit", "job": "jobs", "schedule": "schedules", "cluster": "cluster", "share": "share",
     "service": "services", "session": "sessions", "trade": "trades", "usage": "usage", "team": "teams",
@@ -38,7 +38,7 @@ SECTIONS = {
 }  # fmt: skip
 
 S = Job.State
-# Tone and icon of each state; the word is the state's label.
+# Tone and icon of each state's chip. The chip's text is the state's label.
 STATES: dict[str, tuple[str, str]] = {
     S.QUEUED: ("warn", "clock"),
     S.STARTING: ("info", "starting"),
@@ -53,12 +53,12 @@ STATES: dict[str, tuple[str, str]] = {
 
 
 def section_of(url_name: str | None) -> str:
-    """Returns the navigation entry to which a page belongs."""
+    """Returns the navigation entry to which the page with this URL name belongs; empty if it belongs to none."""
     return next((name for start, name in SECTIONS.items() if (url_name or "").startswith(start)), "")
 
 
 def may_open(user: Any, role: str, *, may_submit: bool) -> bool:
-    """Returns whether the side bar shows an entry to `user`. Each page checks permissions itself."""
+    """Returns whether the side bar shows `user` an entry for `role`. Each page checks permissions itself."""
     if role == "submitter":
         return may_submit
     if role == "manager":
@@ -71,19 +71,22 @@ STEPS = ((60, 1, "s"), (3600, 60, "min"), (DAY, 3600, "h"), (365 * DAY, DAY, "d"
 
 
 def relative(moment: datetime, now: datetime) -> str:
-    """Returns a moment relative to `now`; static/js/app.js updates it with the same words."""
+    """Returns the distance of a time from `now`: "5 min ago", "in 2 h", or "now" below 10 seconds.
+
+    static/js/app.js updates it with the same words.
+    """
     seconds = (now - moment).total_seconds()
     ahead, seconds = seconds < 0, abs(seconds)
     if seconds < 10:
         return "now"
-    # Future times are rounded: 11 h 59 min are 12 h. Past ones count full units.
+    # A future time is rounded, so that 11 h 59 min is 12 h. A past time counts full units.
     counts = [(int(seconds / size + (0.5 if ahead else 0)), size, limit, unit) for limit, size, unit in STEPS]
     count, unit = next((count, unit) for count, size, limit, unit in counts if count * size < limit)
     return f"in {count} {unit}" if ahead else f"{count} {unit} ago"
 
 
 def lasting(since: datetime, now: datetime) -> str:
-    """Returns how long something has lasted; static/js/app.js updates it with the same words."""
+    """Returns the time since `since`: "5 min", or "a moment" below 10 seconds. static/js/app.js updates it."""
     text = relative(since, now)
     return "a moment" if text == "now" else text.removesuffix(" ago")
 
@@ -107,12 +110,13 @@ LEASE_ENDS: Mapping[str, str] = {
     LeaseEnd.OWNER_MAY_NOT: "its owner may not any more",
     LeaseEnd.SHUTDOWN: "portal stopped",
 }
-# What stopped it, where that is worth more than that it was stopped.
+# Causes that are shown instead of "preempted" for a lease that was stopped.
 LEASE_STOPS: Mapping[str, str] = {Cause.DRAINED: "node drained", Cause.PORTAL_STOPPED: "portal stopped"}
 
 
 def money_digits(amounts: Iterable[Decimal]) -> int:
-    """Returns the decimals for amounts in one column: two, or more if the least would be shown as 0."""
+    """Returns the number of decimals for the amounts of a column: 2, or up to 6 if the least amount would be shown as
+    0."""
     least = min((abs(amount) for amount in amounts if amount), default=Decimal(1))
     return next((digits for digits in (2, 4) if least >= Decimal(1).scaleb(-digits)), 6)
 

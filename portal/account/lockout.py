@@ -57,8 +57,7 @@ STRANGE = "(no such user)"
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """An attempt to give a password: the user, network and browser for which it counts, and whether it exceeds the
-    limit."""
+    """An attempt to give a password, with the user, network and browser for which it counts."""
 
     username: str
     network: str
@@ -211,8 +210,10 @@ def forget_ended() -> None:
 
 
 def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple[int, datetime]:
-    """Adds 1 to a counter, or restarts it at 1 if its window has ended. Returns the counter and the start of its
-    window."""
+    """Adds 1 to a counter, or restarts it at 1 if its window has ended.
+
+    Returns the counter and the start of its window.
+    """
     values: dict[str, Any] = {"username": username, "network": network, "browser": browser, "window": WINDOW}
     with connection.cursor() as cursor:
         cursor.execute(
@@ -263,8 +264,10 @@ def _locked() -> QuerySet[PasswordTries]:
 
 
 def _signer(username: str) -> signing.TimestampSigner:
-    """Returns the signer of a user's cookie. The key contains the name, so a cookie hides it and is valid for no other
-    user."""
+    """Returns the signer of a user's cookie.
+
+    The key contains the name, so a cookie hides it and is valid for no other user.
+    """
     return signing.TimestampSigner(salt=f"fairlot.browser:{username}")
 
 

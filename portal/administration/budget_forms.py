@@ -21,8 +21,7 @@ from scheduling.limits.budget_status import outlooks
 
 
 def budgets_of(tenant: Tenant, reader: User, posted: Form | None) -> dict[str, Any]:
-    """Returns the context of administration/budgets.html: each budget with its use, and a form for a month and a
-    quarter."""
+    """Returns the context of administration/budgets.html: each budget with its use, and a form for each period."""
     rows = [(stands, signing_key_for(reader, stands.budget)) for stands in outlooks(tenant=tenant)]
     known = {stands.budget.period: stands.budget for stands, _ in rows}
     forms = [BudgetForm(one, budget=known.get(one)).or_posted(posted) for one in Budget.Period.values]
@@ -32,8 +31,10 @@ def budgets_of(tenant: Tenant, reader: User, posted: Form | None) -> dict[str, A
 def set_budget_of(
     request: UserRequest, tenant: Tenant, *, to: str, page: Callable[..., HttpResponse]
 ) -> HttpResponse:
-    """Sets the posted budget and redirects to the page whose URL name is `to`; if refused, shows `page` with the
-    problems."""
+    """Sets the posted budget and redirects to the page with the URL name `to`.
+
+    If the budget is refused, shows `page` with the problems.
+    """
     # If the period's field is invalid, the query of the form's URL still names the period.
     asked = (request.POST.get("budget_period"), request.GET.get("period"), Budget.Period.MONTH)
     return perform(
@@ -51,8 +52,10 @@ def set_budget_of(
 def remove_budget_of(
     request: UserRequest, tenant: Tenant, pk: int, *, to: str, page: Callable[..., HttpResponse]
 ) -> HttpResponse:
-    """Removes a budget of the tenant and redirects to the page whose URL name is `to`. Raises Http404 for any other
-    budget."""
+    """Removes a budget of the tenant and redirects to the page with the URL name `to`.
+
+    Raises Http404 for a budget of another tenant.
+    """
     budget = get_object_or_404(Budget.objects.in_force().select_related("tenant"), tenant=tenant, pk=pk)
     return perform(
         request,

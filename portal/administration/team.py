@@ -102,8 +102,8 @@ def remove_budget(request: UserRequest, slug: str, pk: int) -> HttpResponse:
 
 
 def team_or_home(request: UserRequest, slug: str) -> tuple[str, ...]:
-    """Returns the arguments of `redirect` after a change: the team's page, or home if the user manages the team no
-    more."""
+    """Returns the arguments of `redirect` after a change: the team's page, or home if the user no longer manages the
+    team."""
     return ("team", slug) if managed(request).filter(slug=slug).exists() else ("home",)
 
 

@@ -65,15 +65,17 @@ def share_of(tenant: Tenant) -> Branch | None:
 
 
 def tickets_within(tenant: Tenant) -> int:
-    """Returns the sum of the tickets that divide the tenant's share: those of its members and of its active child
-    teams."""
+    """Returns the sum of the tickets of the tenant's members and active child teams, which divide the tenant's
+    share."""
     members = tenant.memberships.aggregate(sum=Sum("tickets"))["sum"] or 0
     return members + (tenant.children.active().aggregate(sum=Sum("tickets"))["sum"] or 0)
 
 
 def effect_of_new(*, name: str, parent: Tenant | None, tickets: int) -> list[Effect]:
-    """Returns how a new team would change the shares at its level. Raises Refused if the team cannot be created
-    there."""
+    """Returns how a new team would change the shares at its level.
+
+    Raises Refused if the team cannot be created there.
+    """
     check_parent(parent)
     check_tickets(tickets)
     made = Tenant(pk=NEW, name=name or "New team", parent=parent, tickets=tickets)
@@ -83,8 +85,10 @@ def effect_of_new(*, name: str, parent: Tenant | None, tickets: int) -> list[Eff
 
 
 def effect_of_tickets(tenant: Tenant, tickets: int) -> list[Effect]:
-    """Returns how `tickets` would change the shares of the team and its siblings. Raises Refused for invalid
-    tickets."""
+    """Returns how `tickets` would change the shares of the team and its siblings.
+
+    Raises Refused for invalid tickets.
+    """
     check_tickets(tickets)
     return _effect_on(tenant, tickets=tickets)
 
@@ -123,8 +127,7 @@ def _with(tenant: Tenant, changes: dict[str, object]) -> Tenant:
 
 
 def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Effect]:
-    """Returns the effect on the team with the key `changed` and on all teams and members at its level before or
-    after."""
+    """Returns the effect on the team with the key `changed`, and on teams and members at its level before or after."""
     levels = {one.parent_id for one in [*before, *after] if one.pk == changed}
     names, was = _shares(_tree_of(before), levels)
     names_after, becomes = _shares(_tree_of(after), levels)

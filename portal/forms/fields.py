@@ -122,8 +122,10 @@ class Measure(Exact):
 
 
 class Percentage(Exact):
-    """A fraction from 0 to 1 as a Decimal, typed and shown in per cent. 0 is accepted only if the field is not
-    required."""
+    """A fraction from 0 to 1 as a Decimal, typed and shown in per cent.
+
+    0 is accepted only if the field is not required.
+    """
 
     def read(self, text: str) -> Decimal:
         percent = super().read(text)
@@ -180,8 +182,10 @@ class Moment(forms.Field):
 
 
 class Choice(forms.ChoiceField):
-    """A choice among a few values. The action refuses any other value, with a message that lists the accepted
-    values."""
+    """A choice among a few values.
+
+    The action refuses any other value, with a message that lists the accepted values.
+    """
 
     def __init__(self, label: str, choices: Iterable[tuple[Any, str]] = (), **named: Any) -> None:
         super().__init__(label=label, choices=list(choices), **{"required": False} | named)
@@ -191,8 +195,9 @@ class Choice(forms.ChoiceField):
 
 
 class RowIterator(RowsOfField):
+    """Yields the choices of a `Row`: first `others`, then the listed rows."""
+
     field: Row
-    """The choices of a `Row`: first those that are no rows, then the listed rows."""
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         yield from self.field.others.items()

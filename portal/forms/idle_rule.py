@@ -35,8 +35,10 @@ class IdleRuleForm(Form):
         holds: IdleRule | None,
         above: str,
     ) -> None:
-        """`rule` is set here, `holds` is the rule that applies otherwise, and `above` is the label of the inherited
-        choice."""
+        """Takes the `rule` that is set here, and the rule `holds` that applies without it.
+
+        `above` is the label of the choice to inherit that rule.
+        """
         shown = rule or holds or USUAL
         initial = {name: getattr(shown, name) for name in (*NUMBERS, "services")}
         super().__init__(key, request, initial=initial | {"action": rule.action if rule else AS_ABOVE})

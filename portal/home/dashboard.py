@@ -64,8 +64,10 @@ class GpuTotals:
         return cls(held=_held(), nodes=_nodes())
 
     def held_by(self, owner: int | None, tenants: Container[int] | None = None) -> dict[int, int]:
-        """Returns, by generation, the number of GPUs that jobs of `owner` in `tenants` hold. None stands for all of
-        them."""
+        """Returns, by generation, the number of GPUs that jobs of `owner` in `tenants` hold.
+
+        None stands for all of them.
+        """
         found: dict[int, int] = defaultdict(int)
         for generation, tenant, holder, gpus in self.held:
             if (owner is None or holder == owner) and (tenants is None or tenant in tenants):
@@ -108,8 +110,10 @@ _nodes = Prepared(
 
 
 def counts(states: Iterable[tuple[str, int]], held: Mapping[int, int]) -> Counts:
-    """Returns how many jobs are in each group of states; ended jobs count for all time. `held` is the GPUs by
-    generation."""
+    """Returns how many jobs are in each group of states; ended jobs count for all time.
+
+    `held` is the GPUs by generation.
+    """
     found: Mapping[str, int] = defaultdict(int, states)
     return Counts(
         gpus=sum(held.values()),
@@ -128,8 +132,10 @@ _shares = Prepared(lambda cluster: Round.objects.filter(cluster=cluster).values_
 
 
 def share_now(teams: Container[int], gpu_totals: GpuTotals, clusters: Iterable[Cluster]) -> list[ShareNow]:
-    """Returns, by generation, the share of all `teams` together. The entitlement is that of the last round of each
-    cluster."""
+    """Returns, by generation, the share of all `teams` together.
+
+    The entitlement is that of the last round of each cluster.
+    """
     entitled: dict[int, float] = defaultdict(float)
     for cluster in clusters:
         for rate in next((shares for (shares,) in _shares(cluster.pk)), []):

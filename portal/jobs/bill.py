@@ -98,10 +98,10 @@ def _page(request: UserRequest, *, shown: Job, posted: Form | None = None) -> Ht
 
 
 def _take_back(request: UserRequest, shown: Job, values: Values) -> Sequence[LedgerTransaction]:
-    """Reverses the lines that begin between the form's two times (empty: all). If the form names a team, bills that
-    team.
+    """Reverses the lines that begin between the form's two times (empty: all).
 
-    Raises Refused for archived lines, and if all lines are already billed to that team.
+    If the form names a team, bills that team. Raises Refused for archived lines, and if all lines are already billed
+    to that team.
     """
     begins, ends, team = values["from"], values["to"], values["team"]
     archived = archived_of(shown)

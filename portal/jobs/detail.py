@@ -86,8 +86,10 @@ def leases_of(job: Job) -> QuerySet[Lease]:
 
 
 def _moved_leases(job: int) -> QuerySet[Lease]:
-    """Returns the leases of a job, newest first. `moved_to` is the GPU type to which the job moved at a lease's end, or
-    None."""
+    """Returns the leases of a job, newest first.
+
+    `moved_to` is the GPU type to which the job moved at a lease's end, or None.
+    """
     goes_on = Lease.objects.filter(job=job, decided_at=OuterRef("stop_asked_at"), epoch__gt=OuterRef("epoch"))
     goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # the move was withdrawn
     moved_to = Subquery(goes_on.values("generation__name")[:1])
@@ -112,8 +114,7 @@ def forecast_of(job: Job) -> JobForecast | None:
 
 
 def few_leases(job: Job) -> list[Lease] | None:
-    """Returns all leases of a job, like `leases_of`, with two prepared queries; None if there are more than
-    FEW_LEASES."""
+    """Returns all leases of a job with two prepared queries, like `leases_of`; None for more than FEW_LEASES leases."""
     found: list[Lease] = _leases(job.pk)
     if len(found) > FEW_LEASES:
         return None
@@ -143,8 +144,7 @@ def _with_gpus(leases: QuerySet[Lease]) -> QuerySet[Lease]:
 
 
 def places(lease: Lease) -> list[tuple[str, str]]:
-    """Returns a pair for each node of a lease from `leases_of` or `few_leases`: node and GPU indexes, ("k1", "0,
-    1")."""
+    """Returns, for each node of a lease from `leases_of` or `few_leases`, its name and GPU indexes: ("k1", "0, 1")."""
     grouped = groupby(lease.gpu_list, key=lambda gpu: gpu.node.name)  # type: ignore[attr-defined]  # annotated
     return [(node, ", ".join(str(gpu.gpu_index) for gpu in gpus)) for node, gpus in grouped]
 
@@ -198,10 +198,10 @@ def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost
 
 
 def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
-    """Returns the job's booked usage as rows of generation, currency, GPU-seconds and cost. The caller adds the rows
-    up.
+    """Returns the job's booked usage as rows of generation, currency, GPU-seconds and cost.
 
-    Includes what the job cost any team that `user` sees, because a correction may have billed another team.
+    The caller adds the rows up. Includes what the job cost any team that `user` sees, because a correction may have
+    billed another team.
     """
     plan = UsagePlan(Scope(user, None, None), by_job=True)
     seen = plan.scope.tenants
@@ -223,8 +223,7 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
 
 
 def strip_of(job: Job, leases: Sequence[Lease] | None = None) -> Strip | None:
-    """Returns the chart of a job's life: when the job held GPUs, and of which generation, from submit until its end or
-    now.
+    """Returns the chart of a job's life, from its submission until its end or now: which GPU types it held when.
 
     Returns None if the job never held GPUs. `leases` are all leases of the job, newest first, if already read.
     """
@@ -269,8 +268,8 @@ _generation_keys = Prepared(lambda: Generation.objects.order_by("pk").values_lis
 
 
 def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
-    """Returns, by name, the number of each generation's colour (1 to 6), assigned in order of creation for all pages
-    alike."""
+    """Returns, by name, the colour number (1 to 6) of each generation. It follows the order of creation on every
+    page."""
     ids = {generation.pk: generation.name for generation in generations}
     every = enumerate(_generation_keys())
     found = {ids[pk]: number % 6 + 1 for number, (pk,) in every if pk in ids}

@@ -53,8 +53,7 @@ def failure_of(job: Job) -> Failure | None:
 
 
 def meaning_of(code: int | None) -> str:
-    """Returns the meaning of an exit code by the shell's convention; empty if each program gives the code its own
-    meaning."""
+    """Returns the meaning of an exit code by the shell's convention; empty if the convention gives it no meaning."""
     if code is None or code in MEANINGS:
         return MEANINGS.get(code or 0, "")
     try:
@@ -64,8 +63,10 @@ def meaning_of(code: int | None) -> str:
 
 
 def readable(data: bytes) -> list[str]:
-    """Returns the last lines of a program's output as plain text. Of an overwritten line, only the last state
-    remains."""
+    """Returns the last lines of a program's output as plain text.
+
+    Of an overwritten line, only the last state remains.
+    """
     text = COMMANDS.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
     lines = [CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in text.split("\n")]
     while lines and not lines[-1]:

@@ -38,8 +38,10 @@ ALL = "all"
 
 
 class ListedJob(NamedTuple):
-    """A row of the job list. A tuple, because fifty model instances with teams and owners take longer to create than to
-    read."""
+    """A row of the job list.
+
+    A tuple, because fifty model instances with teams and owners take longer to create than to read.
+    """
 
     pk: int
     name: str
@@ -166,7 +168,9 @@ def with_generation(jobs: QuerySet[Job]) -> QuerySet[Job]:
 
 
 def annotated(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Adds `now_on` (name of the generation whose GPUs the job holds, or None) and `wanted` (GPUs of the whole
-    gang)."""
+    """Adds `now_on` and `wanted` to each job.
+
+    `now_on` is the name of the generation whose GPUs the job holds, or None; `wanted` is the GPUs of the whole gang.
+    """
     held = Lease.objects.filter(job=OuterRef("pk"), state__in=Lease.HOLDING).values("generation__name")[:1]
     return jobs.annotate(now_on=Subquery(held), wanted=F("workers") * F("gpus_per_worker"))

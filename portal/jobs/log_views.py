@@ -101,8 +101,7 @@ async def _follow_or_say_why_not(log_file: LogFile, asked: int | None, rights: R
 
 
 def _tail(log_file: LogFile) -> int:
-    """Returns the offset at which the stream begins by default: 0, or the start of a line near the end of a long
-    log."""
+    """Returns the offset at which the stream begins by default: 0, or a line start near the end of a long log."""
     size = log_file.size()
     return log_file.line_start(size - TAIL) if size > TAIL else 0
 
@@ -186,11 +185,10 @@ def log_piece(request: UserRequest, pk: int) -> HttpResponse:
 @never_cache
 @require_safe
 async def log_search(request: UserRequest, pk: int) -> HttpResponse:
-    """Returns the byte offsets of lines that contain `?q=` (with `regex=1`: match the expression), beginning at
-    `?from=`.
+    """Returns the byte offsets of lines that contain the text `?q=`, as JSON; with `regex=1`, of lines that match it.
 
-    A search has limits on bytes, time and matches. `next` is the offset at which another search continues; null at
-    the end of the log. The search stops when the client disconnects.
+    The search begins at the byte `?from=` and has limits on bytes, time and matches. `next` is the offset at which
+    another search continues; null at the end of the log. The search stops when the client disconnects.
     """
     log_file = await sync_to_async(_prepare_search)(request.user, request, pk)
     text, begin = request.GET.get("q", ""), _offset(request.GET.get("from", "0"))

@@ -44,8 +44,7 @@ class LogEnd:
 
 
 def log_end(job_id: int) -> LogEnd | None:
-    """Returns the end of the logs of an ended job; None while the job has not ended, because another attempt may
-    follow."""
+    """Returns the end of an ended job's logs; None for any other job, because another attempt may follow."""
     job = Job.objects.filter(pk=job_id, state__in=Job.ENDED).only("ended_at").first()
     if job is None:
         return None
@@ -70,8 +69,10 @@ class LogFile:
         return self.backend.read_log(job_id=self.job_id, rank=self.rank, offset=offset, limit=limit).data
 
     def last(self, offset: int, end: LogEnd) -> tuple[bytes, bool]:
-        """Reads an ended job's log from `offset` on, at most READ bytes. Returns the bytes and whether the log is
-        complete."""
+        """Reads an ended job's log from `offset` on, at most READ bytes.
+
+        Returns the bytes and whether the log is complete.
+        """
         chunk = self.backend.read_log(
             job_id=self.job_id, rank=self.rank, offset=offset, limit=READ, last_attempt=end.last_attempt
         )
@@ -84,8 +85,7 @@ class LogFile:
             begin += len(data)
 
     def line_start(self, offset: int) -> int:
-        """Returns the offset at which the line that contains `offset` begins; looks back at most LONGEST_PIECE
-        bytes."""
+        """Returns the start of the line that contains `offset`; looks back at most LONGEST_PIECE bytes."""
         begin = max(0, offset - LONGEST_PIECE)
         before = b"".join(self.chunks(begin, offset))
         newline = before.rfind(b"\n")
@@ -98,10 +98,10 @@ class LogFile:
 
 
 def split(data: bytes, offset: int, *, flush: bool) -> tuple[list[Piece], int]:
-    """Cuts `data`, which begins at `offset` of the log, into pieces. Returns the pieces and the offset after the last
-    piece.
+    """Cuts `data`, which begins at `offset` of the log, into pieces.
 
-    Without `flush`, an unfinished last line is left out, so that the next call can include the rest of the line.
+    Returns the pieces and the offset after the last piece. Without `flush`, an unfinished last line is left out, so
+    that the next call can include the rest of the line.
     """
     pieces: list[Piece] = []
     at = 0
@@ -136,8 +136,8 @@ def _parts(line: bytes, *, whole: bool) -> Iterator[bytes]:
 
 
 def _partial_tail(data: bytes) -> int:
-    """Returns the length in bytes of an incomplete UTF-8 character at the end of `data`; 0 if there is no such
-    character."""
+    """Returns the length in bytes of an incomplete UTF-8 character at the end of `data`; 0 if it ends with a whole
+    one."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:
@@ -157,8 +157,10 @@ def _partial_head(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class Found:
-    """The offsets of matching lines. `next` is the offset at which another search continues; None at the end of the
-    log."""
+    """The offsets of matching lines.
+
+    `next` is the offset at which another search continues; None at the end of the log.
+    """
 
     offsets: list[int]
     next: int | None

@@ -1,4 +1,4 @@
-"""Forms in which managers ask for more, and operators answer."""
+"""Forms for the requests of managers and for the answers of operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNTIL = "Until (empty: no end)"
 
 
 class Why(Form):
-    """The end and the reason of a request. Alone, it asks for an extension of a grant."""
+    """The end and the reason of a request. As a form without further fields, it requests an extension of a grant."""
 
     field_order = ("name", "tickets", "until", "reason")
 
@@ -25,25 +25,25 @@ class Why(Form):
     reason = Text("Reason", rows=2, maxlength=2000)
 
     def wanted(self) -> dict[str, Any]:
-        """Returns what is asked for, as `Request.wanted` keeps it."""
+        """Returns the requested values in the form that `Request.wanted` stores: without end and reason."""
         return {name: value for name, value in self.cleaned_data.items() if name not in Why.base_fields}
 
 
 class TicketsRequest(Why):
-    """A request for other tickets of a team."""
+    """The form that requests another number of tickets for a team."""
 
     tickets = Whole("Tickets")
 
 
 class TeamRequest(Why):
-    """A request for a new subteam."""
+    """The form that requests a new subteam."""
 
     name = Text("Name", maxlength=80)
     tickets = Whole("Tickets", initial=100)
 
 
 class LimitRequest(LimitForm, Why):
-    """A request for a new limit, or for another value of one."""
+    """The form that requests a new limit, or another amount for an existing limit."""
 
     @property
     def about_limit(self) -> list[BoundField]:
@@ -51,7 +51,7 @@ class LimitRequest(LimitForm, Why):
 
 
 class AskedUntil(Moment):
-    """The end of a grant. If the field is unchanged, its value is the requested moment, to the second."""
+    """The end of a grant. An unchanged text gives the requested end exactly, although the field shows no seconds."""
 
     asked: datetime | None = None
 
@@ -60,7 +60,7 @@ class AskedUntil(Moment):
 
 
 class ApproveForm(Form):
-    """The grant of a request: as requested, or changed by the operator."""
+    """The form that grants a request, with the requested values or with those that the operator has changed."""
 
     name = Text("Name", maxlength=80)
     tickets = Whole("Tickets")
@@ -76,13 +76,13 @@ class ApproveForm(Form):
             del self.fields[name]
 
     def granted(self) -> dict[str, Any]:
-        """Returns what is granted, as `Request.granted` keeps it."""
+        """Returns the granted values in the form that `Request.granted` stores."""
         values = {name: self.cleaned_data[name] for name in CHANGED[self.asked.kind]}
         wanted: dict[str, Any] = self.asked.wanted
         return wanted | values | ({"limit": str(values["limit"])} if "limit" in values else {})
 
 
-# The fields that an operator may change, by kind of request.
+# The values that an operator may change, by kind of request.
 CHANGED: dict[str, set[str]] = {
     Request.Kind.TICKETS: {"tickets"},
     Request.Kind.TEAM: {"name", "tickets"},
@@ -92,6 +92,6 @@ CHANGED: dict[str, set[str]] = {
 
 
 class DeclineForm(Form):
-    """The reason why a request is declined."""
+    """The form that declines a request, with the reason."""
 
     answer = Text("Why", rows=2, maxlength=2000)

@@ -1,4 +1,4 @@
-"""Pages of requests: managers see those of their teams; operators see and answer all."""
+"""The pages of requests. Managers see the requests of their teams; operators see all requests and answer them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PREVIEWED = frozenset({Request.Kind.TICKETS, Request.Kind.LIMIT})
 
 
 def seen_by(request: UserRequest) -> QuerySet[Request]:
-    """Returns the requests that the user may see; raises Http404 unless the user manages a team or is an operator."""
+    """Returns the requests that the user may see. Raises Http404 unless the user manages a team or is an operator."""
     user = request.user
     if not user.is_operator and not managed(request).exists():
         raise Http404
@@ -61,7 +61,7 @@ def managed(request: UserRequest) -> QuerySet[Tenant]:
 
 @require_safe
 def requests(request: UserRequest) -> HttpResponse:
-    """Lists open requests first, then the latest."""
+    """Lists the requests that the user may see; by default open requests first."""
     page = Paginator(SORTING.order(seen_by(request), request.GET), A_PAGE).get_page(request.GET.get("page"))
     words = Words.of(page.object_list)
     rows = [(one, words.say(one, one.granted or one.wanted)) for one in page.object_list]
@@ -77,7 +77,10 @@ def one_page(
     posted: Form | None = None,
     changed: Mapping[str, Any] | None = None,
 ) -> HttpResponse:
-    """Renders a request; `changed` would be granted instead of what is wanted, and is previewed."""
+    """Renders the page of a request.
+
+    For an operator, the page previews shares with `changed`, or else the requested values.
+    """
     one = get_object_or_404(seen_by(request), pk=pk)
     words = Words.of([one])
     is_open = one.state == Request.State.OPEN
@@ -99,13 +102,13 @@ def one_page(
         context["previewed"] = words.say(one, changed or one.wanted)
         try:
             context["rows"] = preview(_change(one, changed or one.wanted))
-        except Refused:  # its user or generation is gone; approving says so
+        except Refused:  # the request's user or generation does not exist any more; approving reports that
             context["rows"] = []
     return show(request, "requests/request.html", context, posted=posted)
 
 
 def _change(one: Request, values: Mapping[str, Any]) -> Change:
-    """Returns what granting these values would change; raises Refused if they are invalid."""
+    """Returns the change that granting `values` would make. Raises Refused if the values are invalid."""
     if one.kind == Request.Kind.TICKETS:
         check_tickets(values["tickets"])
         return Change(one.tenant, tickets=values["tickets"])
@@ -115,7 +118,7 @@ def _change(one: Request, values: Mapping[str, Any]) -> Change:
 
 @posted_from("request", "pk")
 def preview_answer(request: UserRequest, pk: int) -> HttpResponse:
-    """Previews what the form would grant; nothing is saved."""
+    """Shows the request's page with a preview of the values in the operator's form. Saves nothing."""
     one = get_object_or_404(seen_by(request), pk=pk)
     if not request.user.is_operator:
         raise Http404
@@ -131,7 +134,7 @@ def request_page(request: UserRequest, pk: int) -> HttpResponse:
 
 @posted_from("request", "pk")
 def approve(request: UserRequest, pk: int) -> HttpResponse:
-    """Grants the form's values, which an operator may have changed."""
+    """Grants a request with the values in the operator's form."""
     one = get_object_or_404(seen_by(request), pk=pk)
     if not request.user.is_operator:
         raise Http404
@@ -154,7 +157,7 @@ def approve(request: UserRequest, pk: int) -> HttpResponse:
 
 @posted_from("request", "pk")
 def close(request: UserRequest, pk: int, verb: str) -> HttpResponse:
-    """Closes a request: declined by an operator, or withdrawn by a manager of the team."""
+    """Closes a request: an operator declines it, or a manager of the team withdraws it."""
     one = get_object_or_404(seen_by(request), pk=pk)
     if verb == "decline" and not request.user.is_operator:
         raise Http404

@@ -1,4 +1,4 @@
-"""Creating and changing a schedule: the submit form with YAML, and the timing fields."""
+"""Creating and changing a schedule: the form and YAML of a job specification, and the timing fields."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from scheduling.timetable import zone_names
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: UserRequest) -> HttpResponse:
-    """Shows the page, with `?job=` filled from an earlier job; a POST creates the schedule."""
+    """Shows the form of a new schedule, filled from the job `?job=` if given; a POST creates the schedule."""
     if request.method == "POST":
         return _posted(request, None)
     zone = Timing(time_zone=str(timezone.get_current_timezone()))
@@ -70,7 +70,7 @@ def edit(request: UserRequest, pk: int) -> HttpResponse:
 @keeps_form
 @require_POST
 def preview(request: UserRequest) -> HttpResponse:
-    """Shows the effect of the timing fields after an edit."""
+    """Returns the preview of the runs, and the problems, for the timing fields while the user edits them."""
     timing = Timing.from_post(request.POST).checked()
     context = _timing_context(timing) | {"swap": True, "fields": FIELDS}
     return render(request, "schedules/previewed.html", context)

@@ -1,4 +1,4 @@
-"""The timing fields of the form: the typed text, its problems, and the resulting runs."""
+"""The timing fields of the schedule form: their text, their problems, and the runs that follow from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOUR = 3600
 
 @dataclass(frozen=True)
 class Timing:
-    """The text of each timing field; begin and end are local times in the schedule's zone."""
+    """The text of each timing field. `begins` and `ends` are local times in the schedule's time zone."""
 
     expression: str = "0 2 * * *"
     time_zone: str = "UTC"
@@ -33,7 +33,7 @@ class Timing:
     catch_up_hours: str = "24"
     overlap: str = Schedule.Overlap.FORBID
     problems: dict[str, str] = field(default_factory=dict)
-    stored: Schedule | None = None  # the schedule that the form changes
+    stored: Schedule | None = None  # the schedule that the form edits; None for a new one
 
     @classmethod
     def from_post(cls, post: QueryDict, stored: Schedule | None = None) -> Self:
@@ -55,7 +55,7 @@ class Timing:
         )
 
     def read(self) -> Terms:
-        """Returns the timing as values. Raises Refused, which names the field."""
+        """Converts the texts to Terms. Raises Refused, with the name of the field, for the first invalid text."""
         begins, ends = self._bounds()
         hours = read_decimal(self.catch_up_hours)
         if hours is None:
@@ -78,7 +78,7 @@ class Timing:
         return terms
 
     def checked(self) -> Self:
-        """Returns a copy with the problems of the fields."""
+        """Returns a copy whose `problems` says what is wrong with the fields."""
         try:
             self.read()
         except Refused as error:
@@ -89,8 +89,10 @@ class Timing:
         return replace(self, problems={error.field or "": error.message})
 
     def preview(self, now: datetime, reader: Any) -> dict[str, Any] | None:
-        """Returns the timetable in words, and the next runs in the schedule's zone and the reader's; None if it has
-        problems."""
+        """Returns the next runs, in the time zones of the schedule and of `reader`, and the timetable in words.
+
+        Returns None if the timing fields are invalid.
+        """
         try:
             begins, ends = self._bounds()
             table = Terms(self.expression, self.time_zone, begins, ends).check(self.stored)
@@ -99,7 +101,10 @@ class Timing:
         return preview_of(table, now, reader)
 
     def _bounds(self) -> tuple[datetime | None, datetime | None]:
-        """Returns begin and end; a stored schedule's own if their texts are unchanged, because texts omit seconds."""
+        """Returns begin and end as datetimes. Raises Refused for an invalid text.
+
+        If the texts are unchanged, returns the stored values, because the texts omit seconds.
+        """
         if self.stored and self._walls == Timing.of(self.stored)._walls:
             return self.stored.begins, self.stored.ends
         try:

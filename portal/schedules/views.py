@@ -1,4 +1,4 @@
-"""The list of schedules, a schedule's page, and its actions. Its form is in portal/schedules/editing.py."""
+"""The list of schedules, the page of a schedule, and its actions. The form is in portal/schedules/editing.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from scheduling.timetable import TimetableError
 
 SCHEDULES_PER_PAGE = 50
 RUNS_PER_PAGE = 50
-# A paused schedule has no next run, whatever its row says.
+# A paused schedule has no next run, although `next_due_at` keeps its value.
 NEXT = Case(When(paused_at=None, then=F("next_due_at")))
 SORTING = Sorting(
     {
@@ -44,7 +44,7 @@ SORTING = Sorting(
 
 @require_safe
 def schedules(request: UserRequest) -> HttpResponse:
-    """Lists all schedules of the user's teams, the next one due first."""
+    """Lists the schedules of the user's teams, by default the next due schedule first."""
     found = Schedule.objects.visible_to(request.user).kept()
     mine = request.GET.get("owner") == "me"
     if mine:
@@ -66,7 +66,7 @@ def schedules(request: UserRequest) -> HttpResponse:
 
 @require_safe
 def schedule(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows what it runs and when, its next runs and the outcome of past ones."""
+    """Shows a schedule: its job specification, its next runs, and the outcomes of past runs."""
     shown = visible_schedule(request, pk)
     runs = shown.runs.select_related("job", "asked_by").order_by("-id")
     context = {
@@ -83,7 +83,7 @@ def schedule(request: UserRequest, pk: int) -> HttpResponse:
 def _preview(shown: Schedule) -> dict[str, Any] | None:
     try:
         return preview_of(shown.timetable, now_from_database(), timezone.get_current_timezone())
-    except TimetableError:  # the schedule reports it once it is due
+    except TimetableError:  # the run that is due reports the error
         return None
 
 

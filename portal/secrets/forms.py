@@ -1,4 +1,4 @@
-"""Forms of secrets. Typed values are never shown again."""
+"""Forms of secrets. A page never shows a typed value again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIDDEN = ("value", "lines")
 
 
 class SecretForm(Form):
-    """The content of a secret: one text, or several with keys."""
+    """The value of a secret: a single text, or several texts with keys."""
 
     value = Text(
         "Text",
@@ -47,7 +47,10 @@ class SecretForm(Form):
     )
 
     def texts(self) -> dict[str, str]:
-        """Returns the texts by key, with the line ends of a file. Raises Refused."""
+        """Returns the texts by key, with "\\n" as line ends.
+
+        Raises Refused for invalid lines, and if both fields are filled.
+        """
         text, lines = (self.cleaned_data[name].replace("\r\n", "\n") for name in HIDDEN)
         if text and lines.strip():
             raise Refused("Give one text, or several with keys; not both.", "value")
@@ -60,7 +63,7 @@ class SecretForm(Form):
 
 
 class NewSecret(SecretForm):
-    """A secret to store, for the user's own jobs or those of a team that the user manages."""
+    """The form that stores a secret, for the user's own jobs or for the jobs of a team that the user manages."""
 
     name = Text(
         "Name",

@@ -1,4 +1,5 @@
-"""A service's page: its state in words and numbers, its cost, and how revisions differ."""
+"""Data for a service's page: its status, a description in sentences, its cost, and the differences between
+revisions."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ from scheduling.models import Job, Lease, Service, ServiceRevision
 from scheduling.reports.unbooked import unbooked_costs
 from scheduling.services.replicas import BY_ITSELF, so_many
 
-MOST_WORDS = 3  # reasons that are listed one by one
+MOST_WORDS = 3  # number of reasons that a sentence lists
 
 
 @dataclass(frozen=True)
 class Status:
-    """The status of a service as a word, with its tone."""
+    """The status of a service in a word, with the tone and icon of its chip."""
 
     text: str
     tone: str
@@ -40,7 +41,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Member:
-    """A replica that has not ended."""
+    """A replica that has not ended, with the lease that holds its GPUs and the reason why it waits, if any."""
 
     job: Job
     lease: Lease | None
@@ -53,20 +54,20 @@ class Member:
 
     @property
     def claimable_from(self) -> datetime | None:
-        """Returns from when on others may preempt it; None within the guarantee."""
+        """Returns the time from which others may preempt the replica; None if it is within the guarantee."""
         return interruptions.claimable_from(self.lease)
 
 
 @dataclass(frozen=True)
 class RevisionDetail:
-    """A revision, and its differences from the one before."""
+    """A revision, with the lines of YAML that differ from the previous revision."""
 
     revision: ServiceRevision
-    lines: Sequence[tuple[str, str]]  # "+" or "-", and the line
+    lines: Sequence[tuple[str, str]]  # "+" or "-" ("" in the first revision), and the line
 
 
 def status_of(service: Service) -> Status:
-    """Returns the status of a service that was read with its counts."""
+    """Returns the status of a service from `Service.objects.with_counts()`."""
     if service.removed_at:
         return Status("Removed", "muted", "slash")
     if service.stopped_at:
@@ -83,12 +84,12 @@ def status_of(service: Service) -> Status:
 
 
 def members_of(service: Service) -> list[Member]:
-    """Returns its replicas that have not ended, by slot."""
+    """Returns the service's replicas that have not ended, sorted by slot."""
     return members_by_service([service]).get(service.pk, [])
 
 
 def members_by_service(services: Iterable[Service]) -> dict[int | None, list[Member]]:
-    """Returns the replicas of each service that have not ended, by slot."""
+    """Returns, by key of the service, the replicas that have not ended, sorted by slot."""
     holding = Lease.objects.filter(state__in=Lease.HOLDING).select_related("generation", "cluster")
     jobs = (
         Job.objects.filter(service__in=[service.pk for service in services])
@@ -106,18 +107,18 @@ def members_by_service(services: Iterable[Service]) -> dict[int | None, list[Mem
 
 
 def claimable_from(members: Sequence[Member]) -> list[datetime]:
-    """Returns from when on others may preempt each replica that is beyond the guarantee."""
+    """Returns, for each replica that is not within the guarantee, the time from which others may preempt it."""
     return [at for member in members if (at := member.claimable_from)]
 
 
 def on_notice(members: Sequence[Member]) -> str:
-    """Returns, in words, how many of its replicas these are."""
+    """Returns how many replicas others may preempt, as the beginning of a sentence: "2 replicas run"."""
     count = len(claimable_from(members))
     return "1 replica runs" if count == 1 else f"{count} replicas run"
 
 
 def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
-    """Returns what keeps its replicas from being ready or its revision from being rolled out; empty if nothing does."""
+    """Returns sentences that say why replicas are not ready or why a rollout is stuck; empty if all is well."""
     if service.removed_at or service.stopped_at:
         return []
     told = [f"No replicas can be created: {service.trouble}"] if service.trouble else []
@@ -142,7 +143,10 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
 
 
 def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
-    """Returns the replica of the current revision that last ended by itself, while replicas are missing."""
+    """Returns the replica of the current revision that most recently ended by itself.
+
+    Returns None if there is no such replica, if enough replicas are ready, or if the service is stopped or removed.
+    """
     if service.removed_at or service.stopped_at or not service.replicas:
         return None
     if sum(member.is_ready for member in members) >= service.replicas and not _has_failed(service):
@@ -152,20 +156,21 @@ def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
 
 
 def _has_failed(service: Service) -> bool:
-    """Returns whether the rolled-out revision was given up without an earlier one to return to."""
+    """Returns whether the current revision failed and the service had no earlier revision to roll back to."""
     revision = service.current
     return revision is not None and revision.failed_at is not None and service.good_id != revision.pk
 
 
 def _is_stuck(service: Service, members: Sequence[Member]) -> bool:
-    """Returns whether the rollout is stuck: no old replica ends before a new one is ready, and that waits for GPUs."""
+    """Returns whether a rollout is stuck: a new replica waits for GPUs, and old replicas keep theirs until it is
+    ready."""
     if not service.good_id or service.good_id == service.current_id or service.max_unavailable:
         return False
     return any(member.job.revision_id == service.current_id and member.reason for member in members)
 
 
 def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -> list[str]:
-    """Returns what runs, what waits and why, in words and numbers for `reader`."""
+    """Returns sentences that say how many replicas run, wait or end, and why. They name only what `reader` may see."""
     if service.removed_at or service.stopped_at:
         left = f" {_are(len(members))} ending." if members else ""
         return [f"{'It was removed' if service.removed_at else 'It is stopped'}.{left}"]
@@ -216,7 +221,7 @@ def _roll_out(service: Service, members: Sequence[Member]) -> list[str]:
 
 
 def revisions_of(service: Service) -> list[RevisionDetail]:
-    """Returns all revisions, latest first, each compared with the one before it."""
+    """Returns all revisions, latest first, each with the difference from the previous revision."""
     found = list(service.revisions.select_related("author").order_by("-number"))
     before = [*found[1:], None]
     return [RevisionDetail(now, _difference(then, now)) for now, then in zip(found, before, strict=False)]
@@ -230,7 +235,7 @@ def _difference(then: ServiceRevision | None, now: ServiceRevision) -> list[tupl
 
 
 def costs_of(services: Iterable[Service], user: User) -> dict[int | None, list[tuple[str, Decimal]]]:
-    """Returns, by service, what all its replicas have cost until now: currency and sum."""
+    """Returns, by key of the service, the cost of all its replicas until now, as pairs of currency and amount."""
     jobs = Job.objects.filter(service__in=[service.pk for service in services])
     of = Subquery(Job.objects.filter(pk=OuterRef("job_id")).values("service_id")[:1])
     booked = UsagePlan(Scope(user, None, None, {"job_id__in": jobs.values("pk")}), by_job=True)
@@ -240,7 +245,7 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int | None, list[t
         found = sums.setdefault(service_id, {})
         found[currency] = found.get(currency, Decimal(0)) + money
 
-    # Archived months have only rollups.
+    # Of archived months only rollups exist.
     closed = [(part, "cost") for part in booked.rollups()]
     for part, cost in [*closed, *((part, "full_cost") for part in booked.segments())]:
         for row in part.annotate(service=of).values("service", "currency").annotate(money=Sum(cost)):
@@ -251,7 +256,7 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int | None, list[t
 
 
 def _with_service(job: Job, service: Service) -> Job:
-    """Sets the job's service, so that explaining the job needs no further query."""
+    """Sets the job's tenant and cluster to the service's, so that explaining the job needs no further queries."""
     job.tenant, job.cluster = service.tenant, service.cluster
     return job
 

@@ -1,4 +1,4 @@
-"""Creating a service and its revisions: the submit form with YAML, and the rules for replicas."""
+"""Creating a service and its revisions: the form and YAML of a job specification, and the fields for replicas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def new(request: UserRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def update(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows the form for a new revision; a POST creates the revision, whose rollout begins at once."""
+    """Shows the form for a new revision; a POST creates the revision and starts its rollout."""
     service = visible_service(request.user, pk)
     is_changeable = Service.objects.changeable_by(request.user).filter(pk=pk).exists()
     if service.removed_at or service.current is None or not is_changeable:

@@ -1,4 +1,4 @@
-"""The fields for replicas and rollouts, as typed."""
+"""The text of the form's fields for replicas and rollouts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from scheduling.spec.job_spec import SpecError
 NUMBERS = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds")
 LABELS = {
     "max_unavailable": "“Missing replicas during a rollout”"
-}  # the form's names of fields that problems of other fields mention
+}  # the form's labels of fields that the problem of another field mentions
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The text of each number, not validated."""
+    """The text of each field for replicas and rollouts, and the fields' problems. Nothing is validated here."""
 
     replicas: str = "1"
     max_surge: str = "1"
@@ -40,12 +40,15 @@ class Rules:
         return cls(**numbers, auto_rollback=post.get("auto_rollback") == "on")
 
     def read(self) -> dict[str, Any]:
-        """Returns the actions' arguments: numbers, or the unchanged text, which the actions refuse."""
+        """Returns the arguments of the actions. A text that is no number stays text, and the action refuses it."""
         numbers = {name: read_number(getattr(self, name)) for name in NUMBERS}
         return numbers | {"auto_rollback": self.auto_rollback}
 
     def with_problems(self, error: SpecError) -> Self:
-        """Returns a copy with the problems of its fields, in the form's words."""
+        """Returns a copy with the problems of these fields.
+
+        Names of fields in the problems become labels of the form.
+        """
         problems = {name: text for name, text in error.problems.items() if name in NUMBERS}
         for other, label in LABELS.items():
             problems = {name: text.replace(other, label) for name, text in problems.items()}

@@ -1,4 +1,4 @@
-"""The list of services, a service's page, and its actions. Its form is in portal/services/editing.py."""
+"""The list of services, the page of a service, and its actions. The form is in portal/services/editing.py."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def services(request: UserRequest) -> HttpResponse:
 
 @require_safe
 def service(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows its replicas, revisions, history and cost."""
+    """Shows a service with its replicas, revisions, history and cost."""
     return _page(request, visible_service(request.user, pk))
 
 
 def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> HttpResponse:
-    """Renders the page; with the refused `rules` as they were typed, and then with status 422."""
+    """Renders the page of a service. If `rules` were refused, shows their typed text and answers 422."""
     pk = shown.pk
     members = detail.members_of(shown)
     failed = detail.latest_failure(shown, members)
@@ -109,9 +109,13 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
 @never_cache
 @require_safe
 def enter(request: HttpRequest, pk: int) -> HttpResponse:
-    """Redirects to the service's host, with a ticket for members of its team; `path` is the target there."""
+    """Redirects a member of the service's team to the service's host, with a ticket.
+
+    `?path=` is the path on that host.
+    """
     if not request.user.is_authenticated:
-        # Not back to here: by the portal's policy a form, such as the login's, must not lead to other hosts.
+        # After the login, the user goes to the service's page and not back to this view: the portal's
+        # Content-Security-Policy forbids that a form, such as the login form, leads to another host.
         return redirect_to_login(reverse("service", args=[pk]))
     opened = visible_service(request.user, pk)
     if not hosts.origin_of_service(pk) or opened.removed_at:
@@ -128,7 +132,7 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
 
 @posted_from("service", "pk")
 def scale(request: UserRequest, pk: int) -> HttpResponse:
-    """Sets the number of replicas and the rules of rollouts."""
+    """Sets the number of replicas and the limits of rollouts."""
     rules = Rules.from_post(request.POST)
     try:
         return _perform(
@@ -190,6 +194,6 @@ def _perform(
 
 
 def visible_service(user: User, pk: int) -> Service:
-    """Returns the service with its counts; raises Http404 if the user may not see it."""
+    """Returns the service from `with_counts()`. Raises Http404 if the user may not see it."""
     seen = Service.objects.visible_to(user).with_counts()
     return get_object_or_404(seen.select_related("tenant", "owner", "cluster", "current", "good"), pk=pk)

@@ -1,5 +1,5 @@
-"""Sharing anomalies: jobs that would have fared better on a private cluster of their team, and the jobs in their
-way."""
+"""Sharing anomalies: jobs that would have run better on their team's private cluster, and the jobs that delayed
+them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AnalyseForm(Form):
 
 
 class AgainForm(Form):
-    """The analysis to repeat."""
+    """The choice of the analysis to repeat."""
 
     analysis = Row("Analysis", SharingAnalysis.objects.all())
 
@@ -110,7 +110,7 @@ def analyse(request: UserRequest) -> HttpResponse:
 @permitted("anomalies.analyse")
 @posted_from("share_anomalies")
 def again(request: UserRequest) -> HttpResponse:
-    """Asks again for the teams of an analysis without a result."""
+    """Repeats an analysis for the teams that have no result."""
     return perform(
         request,
         AgainForm("again", request),
@@ -122,7 +122,10 @@ def again(request: UserRequest) -> HttpResponse:
 
 
 def chosen_analysis(key: str, analyses: QuerySet[SharingAnalysis]) -> SharingAnalysis | None:
-    """Returns the analysis with this key, else Http404; without a key the latest finished one, if any."""
+    """Returns the analysis with this key. Raises Http404 for an unknown key.
+
+    Without a key, returns the latest finished analysis, or else the latest one; None if there is no analysis.
+    """
     if key:
         return get_object_or_404(analyses, pk=read_key(key))
     return analyses.exclude(finished_at=None).first() or analyses.first()

@@ -1,4 +1,4 @@
-"""Sharing anomalies as a file: everything that the page shows of one analysis."""
+"""Sharing anomalies as a file, with all data of one analysis that the page shows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def anomalies_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def anomalies_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns one analysis as a file. Raises Http404 if nothing is analysed yet."""
+    """Returns the analysis that the query chooses, as a file in the format `form`.
+
+    Raises Http404 if there is no analysis.
+    """
     cluster = chosen_cluster(query, list(Cluster.objects.order_by(*by_name("name"))))
     tenant = chosen_tenant(user, query)
     analysis = chosen_analysis(query.get("analysis", ""), read_analyses(user, cluster))
@@ -70,7 +73,11 @@ def anomalies_document(
     cause: str = "",
     zone: tzinfo | None = None,
 ) -> Document:
-    """Returns one analysis as far as `user` may see it, only of `cause` if given; `zone` is by default the reader's."""
+    """Returns a document with the anomalies of an analysis that `user` may see.
+
+    With `tenant` or `cause`, only those of the tenant or of the cause. Times are in `zone`, or else the user's time
+    zone.
+    """
     found = read_anomalies(user, analysis, tenant=tenant)
     if cause in CAUSES:
         found = found.filter(cause=cause)
@@ -111,7 +118,10 @@ def anomalies_document(
 
 
 def analyses_ended_in(user: User, begins: datetime, ends: datetime) -> list[SharingAnalysis]:
-    """Returns, by name of the cluster, its last finished analysis whose period ended between the moments."""
+    """Returns the last finished analysis of each cluster, sorted by cluster name.
+
+    Only analyses whose period ended after `begins` and not after `ends` count.
+    """
     found = SharingAnalysis.objects.visible_to(user).filter(
         ends__gt=begins, ends__lte=ends, finished_at__isnull=False
     )
@@ -122,7 +132,10 @@ def analyses_ended_in(user: User, begins: datetime, ends: datetime) -> list[Shar
 def document_of_analyses(
     user: User, analyses: Sequence[SharingAnalysis], period: ReportPeriod, *, tenant: Tenant | None = None
 ) -> Document:
-    """Returns their contents, one cluster after the other, for a mail about the period."""
+    """Returns one document with the tables of all `analyses`, for a mail about the period.
+
+    Without analyses, the document has no tables and says so.
+    """
     facts = [("Period", period.in_words)]
     told = [anomalies_document(user, one, tenant=tenant, zone=period.zone) for one in analyses]
     if not told:

@@ -1,7 +1,7 @@
-"""The share chart as geometry: stacked steps above and below a zero line. No HTML, no styles here.
+"""Computes the shapes of the share chart: stacked areas above and below a zero line. HTML and styles are in templates.
 
-The plot is drawn in a view box of `POINTS` × `HEIGHT` units that the browser stretches; its labels are placed in per
-cent, so that text keeps its size at every width.
+The browser stretches the plot's view box of `POINTS` × `HEIGHT` units. Labels are outside the view box and placed in
+per cent, so that text keeps its size at every width.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from scheduling.core.amounts import Amounts
 from scheduling.shares.series import Series
 
 HEIGHT = 1000
-ABOVE = ("own", "bought", "borrowed")  # received time, by origin
-BELOW = ("lent", "sold", "unused")  # entitlement that was given up
+ABOVE = ("own", "bought", "borrowed")  # received GPU time, by origin
+BELOW = ("lent", "sold", "unused")  # entitled GPU time that the team did not use
 LABELS = {
     "own": "received of our own",
     "bought": "received, bought",
@@ -47,7 +47,7 @@ class Chart:
 
     @property
     def ticks(self) -> list[tuple[Mark, float]]:
-        """Returns each mark with its position in the plot."""
+        """Returns each tick mark with its vertical position in the view box."""
         return [(mark, height_of(mark.part)) for mark in self.scale.marks]
 
     @property
@@ -56,15 +56,15 @@ class Chart:
 
 
 def draw(series: Series, *, seconds_per_point: float) -> Chart:
-    """Returns one generation's chart, in average GPUs over each point."""
+    """Returns the chart of one generation, in average GPUs per point."""
     parts = {
         name: [amount / seconds_per_point for amount in amounts] for name, amounts in _stack(series).items()
     }
     entitled = [point.entitled / seconds_per_point for point in series.points]
-    # Rounded, because sums of the same parts in another order differ in their last digits.
+    # Rounded, because floating-point sums in another order differ in the last digits.
     received = round(max([*entitled, *_tops(parts, ABOVE)]), 9)
     given = round(max(_tops(parts, BELOW)), 9)
-    # An amount below zero that is too small to see needs no half of the picture.
+    # If the amounts below zero are too small to see, the axis has no part below zero.
     scale = axis(-given if given > received / 200 else 0.0, received)
 
     def y(value: float) -> float:
@@ -82,7 +82,7 @@ def height_of(part: float) -> float:
 
 
 def _stack(series: Series) -> dict[str, list[float]]:
-    """Returns what was received, split by origin so that the parts add up to it, and what was given up."""
+    """Returns, by name of the layer, its GPU-seconds at each point. The layers in ABOVE add up to the received time."""
     split = [_split(point) for point in series.points]
     return {name: [part[name] for part in split] for name in (*ABOVE, *BELOW)}
 
@@ -118,7 +118,7 @@ def _layers(
 
 
 def _line(ys: Sequence[float]) -> str:
-    """Returns a step line in which each value spans one unit of width."""
+    """Returns the SVG path of a step line through `ys`, in which each value is one unit wide."""
     steps = "".join(
         f"H{x + 1}" if x and ys[x - 1] == value else f"V{value:g}H{x + 1}" for x, value in enumerate(ys)
     )
@@ -126,6 +126,6 @@ def _line(ys: Sequence[float]) -> str:
 
 
 def _area(base: Sequence[float], top: Sequence[float]) -> str:
-    """Returns the area between two step lines: along the top to the right, back along the base."""
+    """Returns the SVG path of the area between two step lines."""
     back = "".join(f"V{value:g}H{x}" for x, value in reversed(list(enumerate(base))))
     return f"{_line(top)}{back}Z"

@@ -1,4 +1,4 @@
-"""The trades that a team allows: a page for its managers, with a row for each GPU type."""
+"""The page on which a team's managers set limits on trades, with a row for each GPU type."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from scheduling.models import TradeLimit
 
 AS_OTHERS, YES, NO = "", "yes", "no"
 ANSWERS = [(YES, "Yes"), (NO, "No: neither give nor take")]
-KINDS = ("trades", "gpus", "percent")  # prefixes of the fields' names
-ALL, OTHERS = "all", "Other GPUs"  # the row of GPU types without own terms
+KINDS = ("trades", "gpus", "percent")  # prefixes of the names of a row's fields
+ALL, OTHERS = "all", "Other GPUs"  # the row for GPU types without their own limits
 
 
 class TradeLimitsForm(Form):
-    """The terms of a team's trades: three fields for each GPU type, and three for GPU types without own terms."""
+    """A team's limits on trades: three fields for each GPU type, and three for GPU types without their own limits."""
 
     def __init__(self, tenant: Tenant, request: UserRequest | None = None) -> None:
         super().__init__("limits", request)
@@ -54,12 +54,12 @@ class TradeLimitsForm(Form):
 
     @property
     def rows(self) -> list[tuple[str, list[BoundField]]]:
-        """Returns the name and the fields of each row."""
+        """Returns the rows of the form, each as a name and the row's fields."""
         named = [*((key, one.name) for key, one in self.generations), (ALL, OTHERS)]
         return [(name, [self[f"{kind}-{key}"] for kind in KINDS]) for key, name in named]
 
     def clean(self) -> None:
-        """Refuses amounts beside “As other GPUs”. Amounts beside “No” have no effect and are dropped."""
+        """Refuses amounts in a row with “As other GPUs”. Ignores amounts in a row with “No”, even invalid ones."""
         for key, generation in self.generations:
             choice, *amounts = (self.cleaned_data.get(f"{kind}-{key}") for kind in KINDS)
             for kind, amount in zip(KINDS[1:], amounts, strict=True):
@@ -70,7 +70,7 @@ class TradeLimitsForm(Form):
                     break
 
     def allowances(self) -> list[Allowance]:
-        """Returns the terms of each generation that has its own, then those of all others."""
+        """Returns the limits for all other GPU types, followed by those of each generation that has its own."""
         said = []
         for key, generation in [(ALL, None), *self.generations]:
             choice, gpus, part = (self.cleaned_data.get(f"{kind}-{key}") for kind in KINDS)
@@ -82,17 +82,17 @@ class TradeLimitsForm(Form):
 
 
 def managed(user: User) -> TenantQuerySet:
-    """Returns the teams whose trade limits the user may set."""
+    """Returns the active teams whose trade limits the user may set."""
     return tenants_where(user, "trade_limits.set").active()
 
 
 def may_limit(user: User, tenant: Tenant) -> bool:
-    """Returns whether the user may set the tenant's trade limits."""
+    """Returns whether the user may set the tenant's trade limits. False for an archived tenant."""
     return may(user, "trade_limits.set", tenant) and tenant.archived_at is None
 
 
 def limits_in_force(tenant: Tenant) -> list[TradeLimit]:
-    """Returns the trade limits of the team and its ancestors, nearest first; all of them apply."""
+    """Returns the trade limits of the team and its ancestors, those of the team first. All of them apply together."""
     return sorted(_limits(tenant.lineage), key=lambda limit: -limit.tenant.path.count("/"))
 
 

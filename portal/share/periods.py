@@ -1,4 +1,4 @@
-"""The periods for which share and trades are shown; the URL names one of them."""
+"""The periods that the pages of share and trades can show; the URL's query names one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UTC = ZoneInfo("UTC")
 
 @dataclass(frozen=True)
 class Period:
-    """From `begins` (included) to `ends` (excluded), which is now unless the period has whole days."""
+    """The time from `begins` (included) to `ends` (excluded). A period of whole days has `days`; any other ends now."""
 
     key: str
     label: str
@@ -36,7 +36,10 @@ class Period:
 
 
 def read_period(key: str | None, usual: str = DEFAULT_PERIOD) -> Period:
-    """Returns the period with this name; the usual one for any other name."""
+    """Returns the period with the name `key` that ends now.
+
+    For an unknown name, returns the period with the name `usual`.
+    """
     return named_period(key if key in PERIODS else usual, now_from_database())
 
 
@@ -51,7 +54,10 @@ def period_of_days(days: ReportPeriod) -> Period:
 
 
 def asked_stretch(query: Query, usual: str = DEFAULT_PERIOD, *, is_page: bool = False) -> Period:
-    """Returns one of `PERIODS`, or days as in reports. A page replaces unknown ones by the usual one."""
+    """Returns the period that the query names: one of `PERIODS`, or whole days as in reports.
+
+    Raises WrongQuestion for an invalid query, except for a page (`is_page`), which gets a default period.
+    """
     key = query.get("period", "")
     if key in LABELS or (not key and (query.get("from") or query.get("to"))):
         return period_of_days(asked_period(query, is_page=is_page))

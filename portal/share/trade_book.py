@@ -1,4 +1,4 @@
-"""The trade book as a file: a line for each visible side of each trade, and what was booked."""
+"""The trade book as a file: a row for each side of each trade that the reader may see, and the booked totals."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def trades_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def trades_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns what the page shows, trade by trade; a running trade has no end and no GPU-seconds yet.
+    """Returns the trades of the query's period as a file in the format `form`.
 
-    CSV has the trades alone.
+    A CSV file contains only the table of trades. A trade that has not ended has no end and no GPU-seconds in the
+    file.
     """
     period = asked_stretch(query)
     tenant = chosen_tenant(user, query)

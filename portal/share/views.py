@@ -37,7 +37,7 @@ TRADES_PER_PAGE = 25
 
 @require_safe
 def share(request: UserRequest) -> HttpResponse:
-    """Shows what one team was entitled to, received, lent, borrowed, bought and sold on one cluster."""
+    """Shows a team's share of one cluster: what it was entitled to, received, lent, borrowed, bought and sold."""
     clusters = _clusters()
     cluster = chosen_cluster(request.GET, clusters)
     visible = visible_tenants(request.user)
@@ -56,7 +56,7 @@ def share(request: UserRequest) -> HttpResponse:
 
 
 def _shared(request: UserRequest, tenant: Tenant, visible: list[Tenant], cluster: Cluster) -> dict[str, Any]:
-    """Returns the page's data for one of the teams that the user sees, and those below it."""
+    """Returns the page's context for the share of `tenant` and its subteams, as far as they are in `visible`."""
     teams = [one.pk for one in visible if one.path.startswith(tenant.path)]
     key = request.GET.get("period", "")
     if key not in PERIODS:
@@ -83,7 +83,7 @@ def _shared(request: UserRequest, tenant: Tenant, visible: list[Tenant], cluster
 
 @require_safe
 def trades(request: UserRequest) -> HttpResponse:
-    """Shows who gave which GPU time for which, and what it was worth to the reader's team."""
+    """Shows trades: which team gave which GPU time for which, and how the user's teams gained."""
     tenants = visible_tenants(request.user)
     tenant = chosen_tenant(request.user, request.GET)
     period = asked_stretch(request.GET, usual=_usual_period(tenants), is_page=True)
@@ -113,7 +113,6 @@ def trades(request: UserRequest) -> HttpResponse:
         "booked": booked,
         "sees_all": _sees_all(request.user, tenant),
         "balanced": all(one.sum == 0 for one in booked),
-        # The sum over both sides is zero and says nothing; the amount that changed hands does.
         **by_mail(request.user, ReportSubscription.Report.TRADES, tenant),
         "within": not shown.exclude(seller__in=sides, buyer__in=sides).exists(),
         "changed": _changed(sides, period),
@@ -122,18 +121,22 @@ def trades(request: UserRequest) -> HttpResponse:
 
 
 def _changed(tenants: Collection[int], period: Period) -> list[tuple[Tenant, float]]:
-    """Returns tenants whose speed-ups changed when they began to trade in the period, with the factor."""
+    """Returns the tenants whose speed-ups changed when they began to trade in the period, each with the factor."""
     factors = changed_speeds(tenants, period.begins, period.ends)
     return [(tenant, factors[tenant.pk]) for tenant in in_order(Tenant.objects.filter(pk__in=factors))]
 
 
 def _sees_all(user: User, tenant: Tenant | None) -> bool:
-    """Returns whether both sides of all trades are shown, which sum to zero."""
+    """Returns whether the page shows both sides of all trades. In that case the amounts sum to zero."""
     return user.is_operator and tenant is None
 
 
 def _run_of(request: UserRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | None:
-    """Returns the single trades of the run that contains trade `?run=`; raises Http404 if it is not the user's."""
+    """Returns the trades of the run that contains the trade `?run=`; None without `?run=`.
+
+    A run consists of consecutive trades of the same two tenants and generations on a cluster. Raises Http404 if the
+    user may not see the trade.
+    """
     asked = request.GET.get("run", "")
     if not asked:
         return None
@@ -150,7 +153,10 @@ def _run_of(request: UserRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | 
 
 
 def _named(slug: str, tenants: list[Tenant], usual: Tenant) -> Tenant:
-    """Returns the one of `tenants` with this slug, else Http404; `usual` if none is named."""
+    """Returns the tenant in `tenants` with this slug, or `usual` for an empty slug.
+
+    Raises Http404 for any other slug.
+    """
     if not slug:
         return usual
     found = next((tenant for tenant in tenants if tenant.slug == slug), None)
@@ -160,12 +166,12 @@ def _named(slug: str, tenants: list[Tenant], usual: Tenant) -> Tenant:
 
 
 def _usual_period(visible: list[Tenant]) -> str:
-    """Returns a day, or the last hour while nothing that the user sees is older."""
+    """Returns the name of the default period: 1 hour while the user's teams have no older data, otherwise 24 hours."""
     return "1h" if is_young([tenant.pk for tenant in visible]) else DEFAULT_PERIOD
 
 
 def own_tenants(user: User) -> set[int]:
-    """Returns the tenants in which the user has a role, and all below them."""
+    """Returns the keys of the tenants in which the user has a role, and of their descendants."""
     return set(ids_with_role(user))
 
 

@@ -1,4 +1,4 @@
-"""The state of the submit page: one spec as form and as YAML, its target cluster, and its problems."""
+"""The state of the submit page: a job specification as form and as YAML, the target cluster, and the problems."""
 
 from __future__ import annotations
 
@@ -39,19 +39,20 @@ T = TypeVar("T", Tenant, Cluster)
 
 @dataclass(frozen=True)
 class Choices:
-    """The teams and clusters to which `user` may submit, and what one of the clusters offers."""
+    """The teams and clusters to which the user may submit jobs, and what one of the clusters (`cluster`) offers."""
 
     tenants: Sequence[Tenant]
     clusters: Sequence[Cluster]
     cluster: Cluster | None
-    generations: Sequence[tuple[str, int]]  # name, GPUs in the cluster
+    generations: Sequence[tuple[str, int]]  # name, and number of GPUs in `cluster`
     environments: Sequence[str]
     secrets: Sequence[str]
-    volumes: Sequence[Volume]  # of that cluster
+    volumes: Sequence[Volume]  # volumes of `cluster`
 
     @classmethod
     def of(cls, user: User, cluster: str = "") -> Self:
-        """Returns the choices in the cluster with the key `cluster`; by default in the first one."""
+        """Returns the user's choices with the cluster `cluster` (its key), or with the first cluster for an unknown
+        key."""
         clusters = list(Cluster.objects.attached().order_by(*by_name("name")))
         chosen = _chosen(clusters, cluster) or next(iter(clusters), None)
         return cls(
@@ -79,7 +80,10 @@ class Choices:
 
 @dataclass(frozen=True)
 class Draft:
-    """The content of the page. `problems` belong to fields of the form, `yaml_problems` to the YAML."""
+    """The content of the submit page.
+
+    `problems` has the problems by field of the form, `yaml_problems` those of the YAML.
+    """
 
     fields: Fields
     yaml: str
@@ -106,7 +110,10 @@ class Draft:
 
     @classmethod
     def of_stored(cls, choices: Choices, *, spec: Any, tenant: Tenant, user: User) -> Self:
-        """Returns a draft with the form filled from a stored spec, checked by the current rules."""
+        """Returns a draft filled from a stored specification.
+
+        It has problems if the current rules refuse the specification.
+        """
         draft = cls.new(choices, fields=Fields.from_spec(JobSpec.stored(spec)), tenant=tenant)
         try:
             JobSpec.parse(spec)
@@ -128,7 +135,7 @@ class Draft:
 
     @property
     def problem(self) -> str:
-        """Returns the problem that belongs to no single field."""
+        """Returns the problem that concerns the whole form; empty if there is no such problem."""
         return self.problems.get("", "")
 
     @property
@@ -137,34 +144,34 @@ class Draft:
 
     @property
     def in_containers(self) -> bool:
-        """Returns whether the draft uses a field that only applies to containers."""
+        """Returns whether the draft sets a field that applies only to jobs in containers."""
         return any(getattr(self.fields, name) for name in ONLY_IN_CONTAINERS)
 
     @property
     def advanced(self) -> bool:
-        """Returns whether a field of the folded part differs from its default or has a problem."""
+        """Returns whether a field of the section for advanced options differs from its default or has a problem."""
         usual = Fields()
         changed = any(getattr(self.fields, name) != getattr(usual, name) for name in ADVANCED)
         return changed or any(name in self.problems for name in ADVANCED)
 
     @property
     def answers(self) -> bool:
-        """Returns whether a field of the folded part about ports differs from its default."""
+        """Returns whether a field of the section for port and readiness differs from its default or has a problem."""
         names = ("port", "readiness_path", "readiness_period_seconds", "readiness_failures")
         usual = Fields()
         changed = any(getattr(self.fields, name) != getattr(usual, name) for name in names)
         return changed or any(name in self.problems for name in names)
 
     def agree(self) -> Self:
-        """Records that form and YAML are the same now."""
+        """Records the digest of the YAML, which now agrees with the form."""
         return replace(self, agreed=digest(self.yaml))
 
     def in_another_cluster(self) -> Self:
-        """Adapts the draft to a new cluster, which has other environments and perhaps other GPU types."""
+        """Clears environment and GPU types, because another cluster may not have them."""
         return replace(self, fields=replace(self.fields, environment="", generations=[]))
 
     def use_form(self) -> Self:
-        """Rewrites the YAML from the form, even if the form has problems."""
+        """Rewrites the YAML from the form. The form may have problems."""
         rewritten = replace(self, yaml=self.fields.to_yaml(), yaml_problems={}).agree()
         try:
             return replace(rewritten, spec=self.fields.to_spec(), problems={})
@@ -172,7 +179,7 @@ class Draft:
             return replace(rewritten, spec=None, problems=_beside_fields(error))
 
     def use_yaml(self) -> Self:
-        """Rewrites the form from the YAML. An invalid YAML leaves the form unchanged."""
+        """Rewrites the form from the YAML. If the YAML is invalid, the form stays unchanged."""
         try:
             spec = read_yaml(self.yaml)
         except SpecError as error:
@@ -180,7 +187,10 @@ class Draft:
         return replace(self, fields=Fields.from_spec(spec), spec=spec, problems={}, yaml_problems={}).agree()
 
     def settle(self) -> Self:
-        """Rewrites one side from the side that was edited since both last agreed."""
+        """Rewrites the form or the YAML, depending on which of them was edited since they last agreed.
+
+        If both were edited, adds a problem instead.
+        """
         of_form, of_yaml = digest(self.fields.to_yaml()), digest(self.yaml)
         if of_yaml in {self.agreed, of_form}:
             return self.use_form()
@@ -189,14 +199,15 @@ class Draft:
         return replace(self, spec=None, yaml_problems={"": CHANGED_BOTH})
 
     def ready_to_send(self) -> Self:
-        """Settles the draft, and adds a problem if no team is chosen."""
+        """Makes form and YAML agree, and adds a problem if no team is chosen."""
         draft = self.settle()
         if draft.tenant is None:
             return draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
         return draft
 
     def rewritten(self, asked: str | None, user: User) -> Self | None:
-        """Returns the draft with one side rewritten from the other if `asked` is "form" or "yaml"; else None."""
+        """Returns the draft rewritten from the form or from the YAML, as `asked` says; None for any other value of
+        `asked`."""
         match asked:
             case "form":
                 return self.use_form().checked_for(user)
@@ -205,7 +216,7 @@ class Draft:
         return None
 
     def checked_for(self, user: User) -> Self:
-        """Adds the result of the pre-flight check once the draft has a valid spec and a team."""
+        """Adds the result of the pre-flight check, if the draft has a valid specification, a team and a cluster."""
         if self.spec is None or self.tenant is None or self.cluster is None:
             return self
         try:
@@ -217,7 +228,10 @@ class Draft:
         return replace(self, preflight=answer)
 
     def refused(self, error: NotAllowed | Refused, user: User) -> Self:
-        """Adds the action's error. A job that can never run gets all its reasons, and a way to submit it anyway."""
+        """Adds the problem with which the action refused the job.
+
+        If the job can never run, adds all reasons, and the page offers to submit the job anyway.
+        """
         if isinstance(error, Refused) and error.field == "even_if_never":
             checked = self.checked_for(user)
             why = {"gpus_per_worker": " ".join(checked.preflight.sentences)} if checked.preflight else {}
@@ -229,25 +243,25 @@ class Draft:
 
 
 def has_example(choices: Choices) -> bool:
-    """Returns whether the chosen cluster's environments contain the example program."""
+    """Returns whether the example program is installed and a local cluster, which can run it, is among the choices."""
     local = any(cluster.backend == Cluster.Backend.LOCAL for cluster in choices.clusters)
     return local and (settings.FAIRLOT_EXAMPLES_DIR / EXAMPLE).is_file()
 
 
 def example() -> Fields:
-    """Returns the form for a training of one or two minutes that reports its progress and saves checkpoints."""
+    """Returns a form for a training of one or two minutes that reports progress and saves checkpoints."""
     return Fields(name="digits: my first job", command=f'python "$FAIRLOT_EXAMPLES/{EXAMPLE}" --steps 1200')
 
 
 def _chosen(choices: Sequence[T], pk: str) -> T | None:
-    """Returns the choice with this key, or the only choice if the key is empty; None if there is none such."""
+    """Returns the choice with the primary key `pk`; for an empty key, the only choice. Otherwise returns None."""
     if not pk and len(choices) == 1:
         return choices[0]
     return next((choice for choice in choices if str(choice.pk) == pk), None)
 
 
 def _beside_fields(error: SpecError) -> dict[str, str]:
-    """Returns problems by field of the form, and those without a field under the name for the top of the form."""
+    """Returns the problems by field of the form. Problems without a field are joined under the key ""."""
     problems = by_top_field(error.problems)
     beside = {name: text for name, text in problems.items() if name in FORM_FIELDS}
     rest = [f"{name} {text}".strip() for name, text in problems.items() if name not in FORM_FIELDS]

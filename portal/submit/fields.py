@@ -1,7 +1,7 @@
-"""The submit form's fields as typed, and their conversion to and from the canonical JobSpec.
+"""The text of the submit form's fields, and its conversion to and from a JobSpec.
 
-Nothing is validated here: fields become a mapping, `JobSpec.parse` checks it, and its problems are shown beside the
-fields. Typed text is never changed, valid or not.
+Nothing is validated here: `JobSpec.parse` checks the values, and its problems are shown beside the fields. Typed
+text never changes, valid or not.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ NUMBERS = {
     "deadline_hours": float,
 }
 OF_CONTAINERS = ("memory", "shm", "working_directory", "image_pull_policy", "image_pull_secret")
-# Numbers that may be empty.
+# Fields of numbers that may stay empty.
 OPTIONAL = ("port", "cpu", "user_id", "group_id", "expected_hours", "deadline_hours")
 DEFAULTS = JobSpec(name="x", command="x")
 
 
 @dataclass(frozen=True)
 class Fields:
-    """The text of each field of the form; `generations` holds the checked boxes."""
+    """The text of each field of the form; `generations` has the names of the checked GPU types."""
 
     name: str = ""
     command: str = ""
@@ -66,13 +66,13 @@ class Fields:
     readiness_period_seconds: str = str(DEFAULTS.readiness_period_seconds)
     readiness_failures: str = str(DEFAULTS.readiness_failures)
     labels: str = ""
-    preemptible: str = ""  # or "true"
+    preemptible: str = ""  # "true" if checked
     expected_hours: str = ""
     deadline_hours: str = ""
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
-        """Reads the posted fields, with line ends as in a script. Missing fields get their defaults."""
+        """Returns the posted texts, with "\\n" as line ends. A field that the request lacks gets its default."""
         usual = cls()
         texts = {
             f.name: _unix(post.get(f.name, getattr(usual, f.name)))
@@ -103,7 +103,7 @@ class Fields:
         )
 
     def to_spec(self) -> JobSpec:
-        """Returns the spec. Raises SpecError with all problems of the fields, including those of lines."""
+        """Returns the job specification. Raises SpecError with the problems of all fields."""
         read, problems = read_all(self._lines())
         try:
             spec = JobSpec.parse(self._plain() | read)
@@ -114,7 +114,7 @@ class Fields:
         return spec
 
     def to_yaml(self) -> str:
-        """Returns the spec as YAML, even if it is incomplete or invalid."""
+        """Returns the job specification as YAML, even if the fields are incomplete or invalid."""
         try:
             return self.to_spec().to_yaml()
         except SpecError:
@@ -130,7 +130,11 @@ class Fields:
         return {name: getattr(self, name) for name in LINES}
 
     def _draft(self) -> dict[str, Any]:
-        """Returns name, command and all values that differ from their defaults. Unreadable lines stay text."""
+        """Returns the fields as a specification that may be incomplete or invalid, without values that equal their
+        default.
+
+        Name and command are always included. A field of lines that cannot be read is included as text.
+        """
         data = self._plain() | self._lines() | read_all(self._lines())[0]
         usual = DEFAULTS.to_dict()
         return {"version": 1} | {
@@ -145,12 +149,15 @@ def read_yaml(text: str) -> JobSpec:
 
 
 def digest(yaml_text: str) -> str:
-    """Returns a short digest of a YAML text, to detect edits."""
+    """Returns a hash of a YAML text, by which edits are detected.
+
+    Line ends and outer white space do not change the hash.
+    """
     return hashlib.sha256(_unix(yaml_text).strip().encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def read_number(text: str, kind: type[int] | type[float] = int) -> int | float | str:
-    """Returns the number, or the unchanged text, which the action refuses."""
+    """Returns the number in `text`. If there is no number, returns the text, which the action refuses."""
     number = read_whole(text) if kind is int else read_decimal(text)
     return text if number is None else kind(number)
 

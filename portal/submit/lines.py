@@ -1,4 +1,4 @@
-"""Reads and writes fields of a spec that are mappings or lists, as lines of text."""
+"""Converts fields of a job specification that are mappings or lists to lines of text, and back."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from scheduling.spec.job_spec import SpecError
 
 
 def read_variables(text: str, field: str = "variables", *, hidden: bool = False) -> dict[str, str]:
-    """Reads KEY=VALUE lines. A value in double quotes is a JSON string, so that it may contain line ends.
+    """Returns the variables in lines of KEY=VALUE.
 
-    With `hidden`, errors repeat none of the text.
+    Raises SpecError for the field `field` with the number of a wrong line. A value in double quotes is a JSON
+    string, so that it can contain line ends. With `hidden`, errors contain no typed text.
     """
     variables: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -37,7 +38,10 @@ def write_variables(variables: Mapping[str, str]) -> str:
 
 
 def read_labels(text: str) -> dict[str, str]:
-    """Reads lines of key=value. A line with a key alone has an empty value."""
+    """Returns the labels in lines of key=value; a line with only a key gives an empty value.
+
+    Raises SpecError if a key occurs twice.
+    """
     found: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         key, _, value = (part.strip() for part in line.partition("="))
@@ -54,7 +58,7 @@ def write_labels(labels: Mapping[str, str]) -> str:
 
 
 def read_mounts(text: str) -> list[dict[str, str]]:
-    """Reads lines of a name alone or name=/path."""
+    """Returns the mounts in lines of name=/path, or of only a name for the default path."""
     found = []
     for line in text.split("\n"):
         if line.strip():
@@ -70,7 +74,7 @@ def write_mounts(mounts: Sequence[Mounted]) -> str:
 
 @dataclass(frozen=True)
 class Lines:
-    """How one field of lines is read and written."""
+    """A pair of functions that read and write the lines of a field."""
 
     read: Callable[[str], Any]
     write: Callable[[Any], str]
@@ -87,7 +91,7 @@ LINES = {
 
 
 def read_all(typed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns the values by field, and the problems by field. Fields with problems have no value."""
+    """Returns two mappings by name of the field: the values, and the problems. A field with a problem has no value."""
     found: dict[str, Any] = {}
     problems: dict[str, str] = {}
     for name, lines in LINES.items():

@@ -1,4 +1,4 @@
-"""Submitting a job: a form and the same spec as YAML, each editing the other."""
+"""The submit page. It shows a job specification as form and as YAML; an edit of one of them changes the other."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 @never_cache
 @require_http_methods(["GET", "POST"])
 def submit(request: UserRequest) -> HttpResponse:
-    """Shows the page. A POST submits; with `do` = form or yaml it only rewrites the other side, for browsers without
-    scripts."""
+    """Shows the submit page; a POST submits the job.
+
+    A POST with `do=form` or `do=yaml` only rewrites the YAML or the form, for browsers without scripts.
+    """
     if request.method == "GET":
         return _first_page(request)
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
@@ -57,7 +59,8 @@ def submit(request: UserRequest) -> HttpResponse:
 @keeps_form
 @require_POST
 def convert(request: UserRequest) -> HttpResponse:
-    """Returns the parts of the page that change after an edit of one side (`from` = form or yaml)."""
+    """Returns the parts of the page that change after an edit of the form (`?from=form`) or of the YAML
+    (`?from=yaml`)."""
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft = Draft.from_post(request.POST, choices)
     source = "yaml" if request.GET.get("from") == "yaml" else "form"
@@ -74,7 +77,7 @@ def convert(request: UserRequest) -> HttpResponse:
 
 
 def _first_page(request: UserRequest) -> HttpResponse:
-    """Shows the form: empty, with the example, or filled from an earlier job."""
+    """Shows the submit page with an empty form, with the example, or with the specification of the job `?clone=`."""
     clone = request.GET.get("clone", "")
     if not clone:
         choices = Choices.of(request.user)
@@ -97,7 +100,7 @@ def _page(request: UserRequest, choices: Choices, draft: Draft, status: int = 20
 
 
 def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:
-    """Returns the context of form, YAML and check, for all pages with such a form."""
+    """Returns the context of the templates for form, YAML and pre-flight check, which several pages include."""
     known = {name for name, _ in choices.generations}
     return {
         "draft": draft,

@@ -1,4 +1,4 @@
-"""Template tags and filters that show Fairlot's things alike everywhere: icons, chips, times, amounts, bars."""
+"""Template tags and filters for icons, chips, times, amounts and bars, so that all pages show them alike."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ register = template.Library()
 @register.simple_tag
 @lru_cache(maxsize=512)
 def icon(name: str, label: str = "") -> SafeString:
-    """Returns an icon of templates/parts/icons.html; with `label` screen readers read it, without it is decoration."""
+    """Renders an icon of templates/parts/icons.html.
+
+    Screen readers read `label`; without a label they skip the icon.
+    """
     if label:
         return format_html(
             '<svg class="icon" role="img" aria-label="{}"><use href="#i-{}"/></svg>', label, name
@@ -52,18 +55,18 @@ def icon(name: str, label: str = "") -> SafeString:
     )
 
 
-show_icon = icon  # for functions with an argument of that name
+show_icon = icon  # for functions whose argument `icon` hides this name
 
 
 @register.filter
 def may(user: User, verb: str) -> bool:
-    """Returns whether the user may do it anywhere, by the table of accounting/access/permissions.py."""
+    """Returns whether the user's portal role (admin or operator) permits `verb`."""
     return permissions.may(user, verb)
 
 
 @register.simple_tag
 def archived_teams(user: User) -> str:
-    """Returns a sentence on the user's archived teams; empty if there are none."""
+    """Returns a sentence that names the user's archived teams; empty if no team of the user is archived."""
     archived = Tenant.objects.filter(memberships__user=user, archived_at__isnull=False)
     names = list(archived.order_by(*by_name("name")).values_list("name", flat=True))
     if not names:
@@ -74,31 +77,37 @@ def archived_teams(user: User) -> str:
 
 @register.simple_tag
 def isolation_of(cluster: Cluster) -> Isolation | None:
-    """Returns how jobs of a local cluster are isolated; None for other clusters, and while no job can run."""
+    """Returns how the jobs of a local cluster are isolated.
+
+    Returns None for other clusters, and if isolation is unknown.
+    """
     return isolation.isolation_in(cluster)
 
 
 @register.simple_tag(takes_context=True)
 def why_not_here(context: RequestContext, cluster: Cluster) -> str:
-    """Returns why this user may not submit jobs to the cluster; empty if the user may."""
+    """Returns why the page's user may not submit jobs to the cluster; empty if the user may."""
     return isolation.why_refused(cluster, context["user"])
 
 
 @register.simple_tag
 def fixed(template: str, *, may_submit: object = False) -> SafeString:
-    """Renders, once, a part of pages that depends only on whether the reader may submit jobs."""
+    """Renders a template that depends only on whether the reader may submit jobs, once per process and value."""
     return _fixed(template, bool(may_submit), get_script_prefix())
 
 
 @cache
 def _fixed(template: str, may_submit: bool, prefix: str) -> SafeString:
-    """Renders a fixed part; `prefix` is where the portal's addresses begin."""
+    """Renders a template for `fixed`.
+
+    The cached HTML contains links, so the URL prefix `prefix` is part of the cache key.
+    """
     return SafeString(render_to_string(template, {"may_submit": may_submit}).strip())
 
 
 @register.simple_tag(takes_context=True)
 def navigation(context: RequestContext) -> SafeString:
-    """Returns the side bar's entries that this user may open, with the present one marked."""
+    """Renders the side bar's entries that the user may open, and marks the entry of the current page."""
     user = context["user"]
     match = context["request"].resolver_match
     here = wording.section_of(match.url_name if match else "")
@@ -109,7 +118,7 @@ def navigation(context: RequestContext) -> SafeString:
 
 @lru_cache(maxsize=256)
 def _navigation(held: frozenset[str], here: str, prefix: str) -> SafeString:
-    """Returns the entries for these roles; `prefix` is where the portal's addresses begin."""
+    """Renders the entries for these roles; `here` is the current entry. The URL prefix is part of the cache key."""
     entries = [
         {"name": name, "href": href, "label": label, "icon": symbol, "current": name == here}
         for name, label, symbol, roles in wording.NAVIGATION
@@ -127,7 +136,7 @@ def _href(name: str) -> str:
 
 @register.simple_tag
 def state_chip(job: Job | ListedJob) -> SafeString:
-    """Returns a job's state as icon, word and colour."""
+    """Renders a chip with the icon, word and colour of a job's state."""
     return _state_chip(job.state)
 
 
@@ -139,7 +148,10 @@ def _state_chip(state: str) -> SafeString:
 
 @register.simple_tag
 def reason_chip(job: Job | ListedJob, explanation: Explanation | None = None) -> SafeString:
-    """Returns why a waiting job waits, in a few words; empty for others. With an `explanation` it names the limit."""
+    """Renders a chip with the reason why a job waits; empty if the job does not wait.
+
+    With an `explanation`, the chip also names the limit that the job has reached.
+    """
     if explanation and job.state in Job.WAITING and not explanation.never:
         return chip(explanation.short, "muted")
     return _reason_chip(job.reason) if job.state in Job.WAITING else SafeString("")
@@ -154,9 +166,10 @@ def _reason_chip(number: int) -> SafeString:
 
 @register.simple_tag
 def chip(text: object, tone: str = "neutral", icon: str = "") -> SafeString:
-    """Returns a small label. Tones: neutral, muted, info, good, warn, bad, never, accent.
+    """Renders a small label; nothing if the text is empty.
 
-    Lists have hundreds: a template would take several times as long for each.
+    The tone is neutral, muted, info, good, warn, bad, never or accent. The HTML is built here because a list has
+    hundreds of chips, and a template takes several times as long.
     """
     if not text:
         return SafeString("")
@@ -166,13 +179,16 @@ def chip(text: object, tone: str = "neutral", icon: str = "") -> SafeString:
 
 @register.simple_tag
 def ago(moment: datetime | None, empty: str = "–") -> str:
-    """Returns a relative moment ("5 min ago") with the exact one in the user's zone as its title."""
+    """Renders a time relative to now ("5 min ago") as a `<time>` element; `empty` if there is none.
+
+    The element's title is the exact time in the user's time zone.
+    """
     return empty if moment is None else SafeString(ago_at(moment, timezone.now()))
 
 
 def ago_at(moment: datetime, now: datetime) -> str:
-    """Like `ago`, for many moments with the same `now`."""
-    # Nothing to escape: digits, Fairlot's words, and names of days, months and zones.
+    """Renders a relative time like `ago`; the caller passes the same `now` for many times."""
+    # The values need no escaping: digits, Fairlot's words, and names of days, months and time zones.
     return (
         f'<time datetime="{moment.isoformat(timespec="seconds")}"'
         f' title="{amounts.exact(timezone.localtime(moment))}" data-ago>'
@@ -182,7 +198,10 @@ def ago_at(moment: datetime, now: datetime) -> str:
 
 @register.simple_tag
 def lasting(since: datetime) -> str:
-    """Returns how long something has lasted ("5 min") with the exact beginning as its title."""
+    """Renders the time since `since` ("5 min") as a `<time>` element.
+
+    The element's title is the exact beginning in the user's time zone.
+    """
     return format_html(
         '<time datetime="{}" title="since {}" data-lasting>{}</time>',
         since.isoformat(timespec="seconds"),
@@ -193,11 +212,11 @@ def lasting(since: datetime) -> str:
 
 @register.simple_tag
 def moment(at: datetime | None, empty: str = "–") -> str:
-    """Returns an exact moment in the user's zone."""
+    """Renders a time to the second in the user's time zone, as a `<time>` element; `empty` if there is none."""
     if at is None:
         return empty
     local = timezone.localtime(at)
-    # Nothing to escape: digits, and names of days, months and zones.
+    # The values need no escaping: digits, and names of days, months and time zones.
     return SafeString(
         f'<time datetime="{at.isoformat(timespec="seconds")}" title="{amounts.exact(local)}">'
         f"{amounts.to_the_second(local, timezone.now())}</time>"
@@ -206,17 +225,20 @@ def moment(at: datetime | None, empty: str = "–") -> str:
 
 @register.simple_tag
 def zone() -> str:
-    """Returns the zone in which the user reads and enters times."""
+    """Returns the name of the time zone in which the user reads and enters times."""
     return timezone.get_current_timezone_name()
 
 
 @register.simple_tag
 def wall_of(at: datetime, *, beside: bool = False) -> str:
-    """Returns a moment in its own zone's local time, not the user's; shorter if `beside` a complete date."""
+    """Returns a time in the time zone of `at`, not of the user.
+
+    With `beside`, omits the date, which stands beside it.
+    """
     return at.strftime("%a %H:%M %Z" if beside else "%a %-d %b %Y %H:%M %Z")
 
 
-# Words with which Fairlot's fragments begin. A text that begins otherwise, such as with a name, stays as it is.
+# The first words of Fairlot's own messages. A text that begins otherwise, for example with a name, stays unchanged.
 OPENINGS = re.compile(
     r"(a|an|and|are|at|begins|cannot|choose|contains|could|does|exited|exit|has|have|holds|is|its?|killed|lines?|may"
     r"|must|names?|needs|no|not|of|one|only|out|put|says|should|the|there|they|this|use|was|with|workers?|write) "
@@ -229,73 +251,76 @@ register.filter("end_text", end_text_of)
 
 @register.filter
 def as_sentence(text: str) -> str:
-    """Returns a fragment ("must be ...", "worker 0 exited ...") as a sentence."""
+    """Returns a message ("must be ...", "worker 0 exited ...") with a capital first letter."""
     return capfirst(text) if OPENINGS.match(text) else text
 
 
 @register.filter
 def duration(seconds: float | Decimal | None) -> str:
-    """Returns seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""
+    """Returns seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"; "–" for None."""
     return "–" if seconds is None else amounts.duration(float(seconds))
 
 
 @register.filter
 def places(lease: Lease) -> list[tuple[str, str]]:
-    """Returns, node by node, the GPUs of a lease that was read with them."""
+    """Returns pairs of node and GPU indexes, ("k1", "0, 1"), for a lease that was read with its GPUs."""
     return places_of(lease)
 
 
 @register.filter
 def lease_end(lease: Lease) -> str:
-    """Returns why a lease, read with its GPUs, ended, in a few words."""
+    """Returns in a few words why a lease from `leases_of` ended; "–" while the lease is open."""
     return why_ended(lease) or "–"
 
 
 @register.filter
 def gpu_time(gpu_seconds: float | Decimal | None) -> str:
-    """Returns GPU-seconds as GPU-hours with a sensible number of digits."""
+    """Returns GPU-seconds as GPU-hours with the unit, rounded to about three digits; "–" for None."""
     return "–" if gpu_seconds is None else f"{amounts.number(float(gpu_seconds) / 3600)} GPU-h"
 
 
 @register.filter
 def gpu_hours(gpu_seconds: float | Decimal | None) -> str:
-    """Returns GPU-seconds as GPU-hours, without the unit."""
+    """Returns GPU-seconds as GPU-hours without the unit, rounded to about three digits; "–" for None."""
     return "–" if gpu_seconds is None else amounts.number(float(gpu_seconds) / 3600)
 
 
 @register.filter
 def money(amount: Decimal | None, currency: str = "") -> str:
-    """Returns an amount with two digits, or more if it is below one cent."""
+    """Returns an amount with its currency; "–" for None. It has two decimals, or more if it is below one cent."""
     return "–" if amount is None else wording.money(amount, currency)
 
 
 @register.filter
 def money_digits(rows: Iterable[Any]) -> int:
-    """Returns the digits for a column with the `cost` of each row, for `money_at`."""
+    """Returns the number of decimals in which a column shows the `cost` of each row.
+
+    The tag `money_at` takes this number.
+    """
     return wording.money_digits(row.cost for row in rows)
 
 
 @register.simple_tag
 def money_at(digits: int, amount: Decimal, currency: str = "") -> str:
-    """Returns an amount with as many digits as the others of its column."""
+    """Returns an amount with its currency and `digits` decimals."""
     return wording.money(amount, currency, digits)
 
 
 @register.filter
 def amount(value: float | Decimal | None) -> str:
-    """Returns a number with separated thousands and no more digits than are meaningful."""
+    """Returns a number with separated thousands, rounded to about three digits; "–" for None."""
     return "–" if value is None else amounts.number(float(value))
 
 
 @register.filter
 def of_a_limit(value: Decimal) -> str:
-    """Returns a limit or its usage, rounded so that it never looks reached before it is."""
+    """Returns a limit or its usage, rounded down, so that usage below the limit never looks equal to the limit."""
     return figure(value)
 
 
 @register.filter
 def decimals(value: float | Decimal | None, digits: int) -> str:
-    """Returns a number with `digits` decimals, for figures that are compared."""
+    """Returns a number with `digits` decimals, for columns whose figures are compared; "–" for None."""
     return "–" if value is None else amounts.fixed(value, digits)
 
 
@@ -303,7 +328,10 @@ def decimals(value: float | Decimal | None, digits: int) -> str:
 def bar(
     value: float, most: float, label: str = "", tone: str = "accent", mark: float | None = None
 ) -> SafeString:
-    """Returns a horizontal bar of `value` out of `most`, with an optional mark (such as an entitlement)."""
+    """Renders a horizontal bar that is filled to `value` of `most`.
+
+    `mark` adds a line at a value, such as an entitlement.
+    """
 
     def percent(part: float) -> str:
         return f"{100 * min(max(part / most, 0), 1) if most else 0:.2f}%"
@@ -328,7 +356,10 @@ def bar(
 
 @register.inclusion_tag("parts/pages.html", takes_context=True)
 def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[str, Any]:
-    """Returns links to the other pages of a `django.core.paginator.Page`; the rest of the URL stays."""
+    """Returns the context of links to the other pages of a `django.core.paginator.Page`.
+
+    The links keep the URL's query.
+    """
     return {
         "request": context["request"],
         "page": page,
@@ -339,7 +370,8 @@ def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[s
 
 @register.simple_tag(takes_context=True)
 def sort_head(context: RequestContext, key: str, text: str, style: str = "") -> SafeString:
-    """Returns a table heading that sorts by `key`, or in the other direction if it already does (`?sort=-key`)."""
+    """Renders a column heading with a link that sorts by `key`, or in descending order if the list is sorted by
+    `key`."""
     now: str = context.get("sort") or ""
     address = querystring(context, sort=f"-{key}" if now == key else key, page=None)
     direction = {key: "ascending", f"-{key}": "descending"}.get(now, "")

@@ -22,12 +22,12 @@ register = template.Library()
 
 @register.filter
 def percent(part: float | None) -> str:
-    """Returns 0.834 as "83 %"; two digits below 10 %."""
+    """Returns 0.834 as "83 %". Values below 10 % have two significant digits; None gives "–"."""
     return "–" if part is None else amounts.percent(part)
 
 
 class FigureCell(Protocol):
-    """A cell of `figure_cells`: a text, and the target of its link."""
+    """A cell of a report's table: its text, the URL to which it links, and the heading of its column."""
 
     heading: str
     text: str
@@ -39,7 +39,10 @@ class FigureCell(Protocol):
 
 @register.simple_tag
 def figure_cells(cells: Iterable[FigureCell]) -> SafeString:
-    """Returns the cells of a row. Reports have thousands: a template would take several times as long."""
+    """Renders the cells of a row.
+
+    The HTML is built here because a report has thousands of cells, and a template takes several times as long.
+    """
     return format_html_join(
         "",
         '<td class="{}" data-label="{}">{}</td>',
@@ -52,20 +55,26 @@ def figure_cells(cells: Iterable[FigureCell]) -> SafeString:
     )
 
 
-@lru_cache(4096)  # most of them are zero
+@lru_cache(4096)  # most values are zero
 def _cell(gpu_seconds: float) -> str:
     return f'<td class="number">{escape(gpu_hours(gpu_seconds))}</td>'
 
 
 @register.simple_tag
 def share_times(times: Iterable[datetime]) -> list[str]:
-    """Returns the first cells of `share_rows`, the same for every generation."""
+    """Renders the beginning of each row of `share_rows`, with the time.
+
+    The tables of all generations use the same list.
+    """
     return [f"<tr><td>{moment(time)}</td>" for time in times]
 
 
 @register.simple_tag
 def share_rows(times: Iterable[str], points: Iterable[Amounts]) -> SafeString:
-    """Returns the rows of a share's figures, one per point of the chart. There are hundreds of cells."""
+    """Renders the table of a share's figures: a row for each point of the chart, from `share_times` and `points`.
+
+    The HTML is built here because the table has hundreds of cells.
+    """
     return SafeString(
         "".join(
             f"{time}{_cell(at.entitled)}{_cell(at.received)}{_cell(at.lent)}{_cell(at.unused)}"
@@ -77,7 +86,7 @@ def share_rows(times: Iterable[str], points: Iterable[Amounts]) -> SafeString:
 
 @register.filter
 def item(mapping: Mapping[str, object], key: str) -> object:
-    """Returns the value under a key that a variable names."""
+    """Returns the value in `mapping` under a key that is in a template variable. Raises KeyError for an unknown key."""
     return mapping[key]
 
 
@@ -88,5 +97,5 @@ def absolute(value: float | Decimal) -> float | Decimal:
 
 @register.filter
 def hundredfold(part: float) -> str:
-    """Returns 0.05 as "5", for a field in per cent."""
+    """Returns a fraction in per cent without the sign, 0.05 as "5", for an input field."""
     return f"{part * 100:g}"

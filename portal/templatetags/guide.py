@@ -16,7 +16,7 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def help_link(context: RequestContext) -> SafeString:
-    """Returns the `?` that leads to the page's section of the documentation, or to its index for a page without one."""
+    """Renders the `?` link to the page's section of the documentation, or to the index for a page without a section."""
     match = context["request"].resolver_match
     return format_html(
         '<a class="button button-plain" href="{}" aria-label="Help for this page">{}</a>',
@@ -27,9 +27,10 @@ def help_link(context: RequestContext) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def term(context: RequestContext, name: str, text: str = "") -> SafeString:
-    """Returns a link to a term of the glossary whose tooltip has the definition; `text` stands for the term itself.
+    """Renders a link to a term in the glossary, with the definition as tooltip.
 
-    The tooltip shows on hover and on focus (static/js/app.js places it) and describes the link to screen readers.
+    The link's text is `text`, or else the term. The tooltip appears on hover and on focus, and screen readers read
+    it as the link's description. static/js/app.js places it.
     """
     request = context["request"]
     count = request.terms = getattr(request, "terms", 0) + 1

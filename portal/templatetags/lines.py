@@ -1,6 +1,6 @@
-"""Rows of long lists: a template would take several times as long for each.
+"""Template tags for rows of long lists. They build HTML because a template takes several times as long for each row.
 
-Every text that people or their programs wrote goes through `escape`.
+They pass every text that users or their programs wrote through `escape`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ register = template.Library()
 
 @register.simple_tag
 def job_lines(jobs: Iterable[Job]) -> SafeString:
-    """Returns the home page's jobs."""
+    """Renders the lines of the home page's lists of jobs."""
     now, address = timezone.now(), _job_address()
     return SafeString("\n".join(_job_line(job, address, now) for job in jobs))
 
@@ -46,7 +46,7 @@ def _job_line(job: Job, address: str, now: datetime) -> str:
 
 @register.simple_tag
 def job_rows(jobs: Iterable[ListedJob], *, with_team: bool) -> SafeString:
-    """Returns the rows of the list of jobs, fifty per page."""
+    """Renders the rows of the job list, fifty per page."""
     now, address = timezone.now(), _job_address()
     return SafeString("".join(_job_row(job, address, now, with_team=with_team) for job in jobs))
 
@@ -76,7 +76,7 @@ def _starts(by: datetime, now: datetime) -> str:
 
 @register.simple_tag
 def event_lines(events: Iterable[JobEvent]) -> SafeString:
-    """Returns the lines of a job's history, up to a hundred."""
+    """Renders the events of a job's history, up to a hundred."""
     now = timezone.now()
     return SafeString("".join(_event_line(event, now) for event in events))
 
@@ -92,7 +92,7 @@ def _event_line(event: JobEvent, now: datetime) -> str:
 
 @register.simple_tag
 def gpu_cells(cells: Iterable[Cell]) -> SafeString:
-    """Returns the GPUs of a node, by who holds them."""
+    """Renders the GPUs of a node on the GPU map. Each cell shows the job that holds the GPUs, or their state."""
     address = _job_address()
     return SafeString(
         "\n".join(
@@ -114,11 +114,11 @@ def _own_cell(cell: Cell, job: Job, address: str) -> str:
 
 @lru_cache(1024)
 def _nameless_cell(kind: str, gpus: str) -> str:
-    """Returns a cell of one GPU without a job's name."""
+    """Renders a cell of one GPU that names no job: a free or lost GPU, or a GPU of another team."""
     what = f"{gpus}: {'another team' if kind == OTHER else kind}"
     return f'<li class="gpu gpu-{kind} gpu-span-1" title="{what}"><span class="sr-only">{what}</span></li>'
 
 
 def _job_address() -> str:
-    """Returns the beginning of job addresses; a number and a slash complete them."""
+    """Returns the beginning of the URLs of jobs; the key of a job and a slash complete a URL."""
     return reverse("job", args=[0]).removesuffix("0/")

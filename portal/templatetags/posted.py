@@ -1,4 +1,4 @@
-"""Shows the problems of a posted form that has no fields."""
+"""Template tags for forms without fields."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def refused(context: Context, key: str) -> str:
-    """Returns what is wrong with the posted form as a whole where it has this key."""
+    """Renders the problems of the posted form that concern no field, if its key is `key`; empty for any other form."""
     posted = context.get("posted")
     return str(posted.non_field_errors()) if posted and posted.key == key else ""
 
 
 @register.filter
 def named(key: object, start: str) -> str:
-    """Returns the name of one form of a list: `{{ row.pk|named:"price-" }}` is "price-7"."""
+    """Returns the key of a form in a list of forms: `{{ row.pk|named:"price-" }}` is "price-7"."""
     return f"{start}{key}"

@@ -1,4 +1,4 @@
-"""Creates, revokes and recognises API tokens."""
+"""Creates, revokes and looks up API tokens."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ MOST_TOKENS = 50
 
 
 def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -> tuple[ApiToken, str]:
-    """Creates a token of the actor; returns it with its text, which is stored nowhere.
+    """Creates an API token of the actor. Returns the token and its text, which is not stored.
 
-    `days` is its lifetime; None: unlimited. Raises Refused with the field at fault.
+    `days` is the token's lifetime; None is without end. Raises Refused with the wrong field, and NotAllowed for an
+    inactive user or if the password was changed meanwhile.
     """
     if not actor.is_active:
         raise NotAllowed("Only active users may have tokens.")
@@ -39,9 +40,10 @@ def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -
         raise Refused(f"A token works for 1 to {LONGEST_DAYS} days, or has no end.", field="days")
     prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     with transaction.atomic(durable=True):
-        # Two concurrent requests count one after the other.
+        # The lock on the user's row keeps concurrent calls from exceeding MOST_TOKENS together.
         if User.objects.select_for_update().get(pk=actor.pk).password != actor.password:
-            raise NotAllowed("The password was changed meanwhile.")  # which may have revoked all tokens
+            # the change of password may have revoked all tokens
+            raise NotAllowed("The password was changed meanwhile.")
         if ApiToken.objects.of(actor).usable().count() >= MOST_TOKENS:
             raise Refused(f"You have {MOST_TOKENS} tokens already; revoke one first.")
         token = ApiToken.objects.create(
@@ -62,7 +64,10 @@ def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -
 
 
 def revoke_token(*, actor: User, token: ApiToken) -> ApiToken:
-    """Revokes a token of the actor; repeating it changes nothing."""
+    """Revokes a token of the actor and returns it. A token that is already revoked stays unchanged.
+
+    Raises NotAllowed for another user's token.
+    """
     if token.user_id != actor.pk:
         raise NotAllowed("Only its owner may revoke a token.")
     with transaction.atomic(durable=True):
@@ -73,7 +78,7 @@ def revoke_token(*, actor: User, token: ApiToken) -> ApiToken:
 
 
 def revoke_all(*, actor: User) -> int:
-    """Revokes all tokens of the actor; returns how many were valid."""
+    """Revokes all tokens of the actor. Returns the number of tokens that were neither revoked nor expired."""
     with transaction.atomic(durable=True):
         revoked = _revoke_standing(actor)
         if revoked:
@@ -82,7 +87,10 @@ def revoke_all(*, actor: User) -> int:
 
 
 def reset_password(*, actor: User, user: User) -> Credentials:
-    """Sets a new random password; revokes the user's tokens and lifts the locks of the user's login."""
+    """Sets a random password for `user`. Returns the password, with what else was revoked and how many.
+
+    Revokes the user's tokens, and lifts the locks of the user's login.
+    """
 
     def shut_out(found: User) -> dict[str, int]:
         locks = lift_of_user(found.get_username())
@@ -96,7 +104,10 @@ def _revoke_standing(user: User) -> int:
 
 
 def find_token(text: str) -> ApiToken | None:
-    """Returns the valid token with this text, with its user; records its use now and then."""
+    """Returns the valid token with this text, and its user; None if there is no such token.
+
+    Updates `last_used_at` at most once per LAST_USED_STEP.
+    """
     scheme, _, rest = text.partition("_")
     prefix, _, secret = rest.partition("_")
     if scheme != "fairlot" or not secret:
@@ -106,7 +117,8 @@ def find_token(text: str) -> ApiToken | None:
     token: ApiToken | None = _usable.first(prefix)
     if token is None or not constant_time_compare(token.digest, _digest(secret)):
         return None
-    # By this process's clock, so that most calls write nothing; the database decides whether it is time.
+    # This process's clock decides first, so that most calls write nothing; the database's clock decides about the
+    # update.
     if token.last_used_at is None or timezone.now() - token.last_used_at >= LAST_USED_STEP:
         ApiToken.objects.filter(pk=token.pk).last_used_long_ago().update(last_used_at=Now())
     return token

@@ -31,7 +31,7 @@ SORTING = Sorting(
 
 
 class NewToken(Form):
-    """An API token to create."""
+    """The form that creates an API token."""
 
     name = Text(
         "Name", maxlength=80, autocomplete="off", help_text="What it is for, such as “nightly training”."
@@ -50,7 +50,7 @@ class NewToken(Form):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def tokens(request: UserRequest) -> HttpResponse:
-    """Lists the user's tokens. A POST creates one and shows its text once."""
+    """Lists the user's tokens. A POST creates a token and shows its text once."""
     form = NewToken("token", request) if request.method == "POST" else None
     made: list[tuple[ApiToken, str]] = []
     is_made = form and act_on(form, lambda values: made.append(create_token(actor=request.user, **values)))
