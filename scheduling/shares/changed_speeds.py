@@ -1,4 +1,7 @@
-"""Teams whose measured speed-ups changed when they began to trade, for jobs whose labels tell their model."""
+"""Finds teams whose jobs' measured speed-ups changed when the team began to trade.
+
+Compares jobs that have the label `model`.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,17 @@ from fairshare.trading.changed_speeds import Samples, changed_with_trading
 from scheduling.models import JobSpeed, Trade
 from scheduling.shares.snapshot import MODEL_LABEL
 
-# Jobs within this time before and after are compared; a team that did not trade for as long begins again with its next
-# trade.
+# Compares jobs submitted from this long before the period until this long after it. A team without a trade for this
+# long counts as beginning to trade again with its next trade.
 WINDOW = timedelta(days=30)
 
 
 def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -> dict[int, float]:
-    """Returns, by tenant that began to trade in the period, the factor by which its speed-ups changed.
+    """Returns, by id of each tenant that began to trade in [`begins`, `ends`), the factor by which its speed-ups
+    changed.
 
-    Compares only jobs with the label `model`, each model with itself. Leaves out tenants without a change.
+    Compares only jobs with the label `model`, and only jobs of the same model. Leaves out tenants whose speed-ups
+    did not change.
     """
     began = _first_trades(tenants, begins, ends)
     for tenant in _first_trades(began, begins - WINDOW, begins):
@@ -39,7 +44,7 @@ def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -
     found = [
         (tenant, model, generation, steps / seconds, created >= began[tenant])
         for tenant, model, generation, steps, seconds, measured, created in speeds
-        # A job that was measured both before and after belongs to neither side.
+        # Leaves out a job that was submitted before the tenant's first trade and last measured after it.
         if measured < began[tenant] or created >= began[tenant]
     ]
     if not found:
@@ -54,7 +59,8 @@ def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -
 
 
 def _first_trades(tenants: Collection[int], begins: datetime, ends: datetime) -> dict[int, datetime]:
-    """Returns, by tenant that traded in the period, the time of its first trade."""
+    """Returns the time of each tenant's first trade in [`begins`, `ends`), by tenant id; leaves out tenants without
+    one."""
     found: dict[int, datetime] = {}
     for side in ("seller", "buyer"):
         trades = Trade.objects.filter(**{f"{side}__in": tenants}, begins__gte=begins, begins__lt=ends)

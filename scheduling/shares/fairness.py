@@ -1,6 +1,7 @@
-"""The fairness report: entitled and received time of tenants, compared by published weights or by measured speeds.
+"""The fairness report: GPU time that tenants were entitled to and received.
 
-The two are never mixed: `compare` uses no measured speeds, `statement` no weights.
+`compare` weights GPU time by the published weights of generations, `statement` by the measured speeds of a tenant's
+jobs. No figure uses both.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FINISHED = """
 
 @dataclass(frozen=True)
 class Row:
-    """One tenant's time on one generation, in GPU-seconds, without that of tenants below it."""
+    """One tenant's GPU-seconds on one generation, without those of tenants below it."""
 
     tenant: Tenant
     generation: Generation
@@ -41,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """One tenant over all generations, each GPU-second weighted by its generation's published weight."""
+    """One tenant's GPU-seconds summed over all generations, weighted by each generation's published weight."""
 
     tenant: Tenant
     amounts: Amounts
@@ -53,7 +54,8 @@ class Compared:
 
 @dataclass(frozen=True)
 class Indices:
-    """Fairness indices over the delivered ratios of all tenants to which something was due."""
+    """Fairness indices of one period over the delivered ratios (received / due) of the tenants to which time was
+    due."""
 
     begins: datetime
     ends: datetime
@@ -64,11 +66,12 @@ class Indices:
 
 @dataclass(frozen=True)
 class Finished:
-    """Finish-time fairness of a tenant's training jobs that ended; see fairshare.fairness."""
+    """Statistics of ρ, the finish-time fairness of fairshare.fairness, over a tenant's training jobs that ended."""
 
     tenant: Tenant
     ended: int
-    told: int  # jobs with a known ρ; the others did not end by themselves, or too little is recorded
+    # jobs with a known ρ; for others too little is recorded, or they did not succeed, or were preemptible at some time
+    told: int
     median: float | None
     worst: float | None
     worse_off: int  # jobs with ρ above 1
@@ -80,10 +83,10 @@ class Finished:
 
 @dataclass(frozen=True)
 class Spoken:
-    """One generation measured by a tenant's jobs: a GPU-second of its slowest generation counts as one."""
+    """One generation in a tenant's statement, with its speed relative to the tenant's slowest generation (speed 1)."""
 
     generation: Generation
-    speed: float | None  # None: no job was measured both there and on another generation
+    speed: float | None  # None: no job was measured both on this generation and on another one
     amounts: Amounts  # unweighted GPU-seconds
     jobs: int  # jobs whose measurements give the speed
 
@@ -99,7 +102,8 @@ class Statement:
 
     @property
     def total(self) -> Amounts:
-        """Returns the sum in GPU-seconds of the slowest generation, without generations that were not measured."""
+        """Returns the sum of all generations in GPU-seconds of the slowest one; leaves out generations without a
+        speed."""
         return sum((line.own for line in self.lines), Amounts())
 
     @property
@@ -109,7 +113,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Scope:
-    """The tenants, period and clusters of a report."""
+    """The tenants, the period and the cluster of a report (`cluster` None: all clusters)."""
 
     tenants: Sequence[Tenant]
     begins: datetime
@@ -120,7 +124,8 @@ class Scope:
     def of(
         cls, user: User, begins: datetime, ends: datetime, *, tenant: Tenant | None, cluster: Cluster | None
     ) -> Scope:
-        """Returns the scope of `tenant` and its subtree, or of all tenants, as far as `user` may see them."""
+        """Returns a scope with `tenant` and the tenants below it, or with all tenants for None; only those visible to
+        `user`."""
         tenants = Tenant.objects.visible_to(user)
         if tenant is not None:
             tenants = tenants.within(tenant)
@@ -128,7 +133,8 @@ class Scope:
 
 
 def fairness_rows(scope: Scope) -> list[Row]:
-    """Returns the rows in order of tenant and generation."""
+    """Returns a row for each tenant and generation with share intervals in the scope, ordered by tenant and
+    generation."""
     found = read_sums(
         [(scope.begins, scope.ends)], cluster=scope.cluster, tenants=[tenant.pk for tenant in scope.tenants]
     )
@@ -142,7 +148,7 @@ def fairness_rows(scope: Scope) -> list[Row]:
 
 
 def compare(rows: Iterable[Row]) -> list[Compared]:
-    """Returns tenants weighted by the published weights, in order."""
+    """Sums the rows of each tenant over generations, weighted by published weight, and keeps the tenants' order."""
     sums: dict[int, Amounts] = {}
     tenants = {}
     for row in rows:
@@ -159,7 +165,7 @@ def indices(begins: datetime, ends: datetime, compared: Iterable[Compared]) -> I
 
 
 def indices_over_time(scope: Scope, edges: Sequence[datetime]) -> list[Indices]:
-    """Returns the indices of each period between two edges."""
+    """Returns the fairness indices of each period between two successive `edges`."""
     stretches = list(pairwise(edges))
     found = read_sums(stretches, cluster=scope.cluster, tenants=[tenant.pk for tenant in scope.tenants])
     by_pk = {tenant.pk: tenant for tenant in scope.tenants}
@@ -173,7 +179,8 @@ def indices_over_time(scope: Scope, edges: Sequence[datetime]) -> list[Indices]:
 
 
 def finished(scope: Scope) -> list[Finished]:
-    """Returns the finish-time fairness of summed hours, in order of tenant."""
+    """Returns the finish-time fairness of each tenant with recorded finish times in the scope, ordered by tenant
+    name."""
     tenants = {tenant.pk: tenant for tenant in scope.tenants}
     with connection.cursor() as cursor:
         cursor.execute(
@@ -190,7 +197,8 @@ def finished(scope: Scope) -> list[Finished]:
 
 
 def statement(tenant: Tenant, rows: Iterable[Row], scope: Scope) -> Statement:
-    """Returns `tenant`'s own rows weighted by the measured speeds of its jobs that held GPUs in the period."""
+    """Returns the statement of `tenant` from its own rows, with measured speeds of its jobs that held GPUs in the
+    period."""
     own = [row for row in rows if row.tenant.pk == tenant.pk]
     column = {row.generation.pk: k for k, row in enumerate(own)}
     measured = _measured(tenant, scope, column)
@@ -211,7 +219,8 @@ def statement(tenant: Tenant, rows: Iterable[Row], scope: Scope) -> Statement:
 
 
 def _measured(tenant: Tenant, scope: Scope, generations: Iterable[int]) -> list[tuple[int, dict[int, float]]]:
-    """Returns, for each job, its GPUs and its measured steps per second by generation."""
+    """Returns, for each measured job of the tenant, a pair: its number of GPUs, and its steps per second by generation
+    id."""
     in_time = Q(job__ended_at=None) | Q(job__ended_at__gt=scope.begins)
     speeds = JobSpeed.objects.filter(
         in_time,

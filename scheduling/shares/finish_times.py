@@ -1,4 +1,8 @@
-"""Finish-time fairness of jobs: actual time against the time alone on their share; written once, after a job's end."""
+"""Finish-time fairness (ρ) of training jobs: the time from submit to end, divided by the run time alone on an even part
+of the tenant's entitlement.
+
+Each job's ρ is computed and written once, after the job's end.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,11 @@ from fairshare.fairness import finish_time_fairness, unfinished_between
 from fairshare.model import Floats
 from scheduling.models import FinishTime, Job, JobEvent, ShareHour
 
-# Ends that become known later are left out.
+# A job whose end becomes known later than this gets no finish time.
 KNOWN_WITHIN = timedelta(days=7)
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
-# In the given hours, interval by interval; amounts are cut to the hour.
+# Selects the share intervals that overlap the given hours, each cut to the hour, with its part of `entitled`.
 IN_HOURS = """
     SELECT tenant_id, generation_id, greatest(begins, hour), least(ends, hour + interval '1 hour'),
            entitled * extract(epoch FROM least(ends, hour + interval '1 hour') - greatest(begins, hour))::float8
@@ -38,7 +42,10 @@ HELD = """
 
 
 def write_finish_times(cluster_id: int, hour: datetime) -> None:
-    """Writes finish times of training jobs that ended before the end of `hour`, which is summed, and have none yet."""
+    """Writes a FinishTime for each training job that ended before the end of `hour` and has none yet.
+
+    The share intervals of `hour` must be summed already.
+    """
     untold = ended_untold(cluster_id, since=hour + HOUR - KNOWN_WITHIN)
     jobs = list(untold.filter(ended_at__lt=hour + HOUR).defer("spec").order_by("pk"))
     if jobs:
@@ -58,7 +65,7 @@ def write_finish_times(cluster_id: int, hour: datetime) -> None:
 
 
 def ended_untold(cluster_id: int, *, since: datetime) -> QuerySet[Job]:
-    """Returns the training jobs that ended since `since` and have no finish time yet."""
+    """Returns the cluster's training jobs that ended at `since` or later and have no FinishTime yet."""
     return Job.objects.filter(
         cluster=cluster_id,
         kind=Job.Kind.TRAINING,
@@ -69,7 +76,7 @@ def ended_untold(cluster_id: int, *, since: datetime) -> QuerySet[Job]:
 
 
 class _Rhos:
-    """The recorded data of the jobs of one cluster, read at once."""
+    """Computes the ρ of jobs of one cluster, from recorded data that is read once for all of them."""
 
     def __init__(self, cluster_id: int, jobs: Sequence[Job]) -> None:
         self.cluster_id, self.jobs = cluster_id, jobs
@@ -82,7 +89,7 @@ class _Rhos:
         self.entitled = {key: _running_total(pieces) for key, pieces in self._read_entitled().items()}
 
     def of(self, job: Job, sharers: float) -> float | None:
-        """Returns ρ; None if the job did not end by itself, was preemptible for a time, or too little is recorded."""
+        """Returns a job's ρ; None if it did not succeed, was preemptible at some time, or too little is recorded."""
         if job.state != Job.State.SUCCEEDED or job.preemptible or job.pk in self.changed:
             return None
         since, until = _seconds(job.created_at), _seconds(job.ended_at)
@@ -102,7 +109,10 @@ class _Rhos:
         )
 
     def sharers(self) -> list[float]:
-        """Returns, for each job, the average number of its tenant's unfinished, sharing jobs during its life."""
+        """Returns, for each job, the average number of unfinished jobs of its tenant during its life.
+
+        Preemptible jobs do not count.
+        """
         first, last = self._bounds()
         there = Job.objects.filter(
             Q(ended_at=None) | Q(ended_at__gt=first), cluster=self.cluster_id, created_at__lt=last,
@@ -133,9 +143,10 @@ class _Rhos:
         return held
 
     def _read_entitled(self) -> dict[tuple[int, int], list[tuple[float, float, float]]]:
-        """Returns (begins, ends, GPU-seconds) by tenant and generation.
+        """Returns the tenants' entitlements as lists of (begin, end, GPU-seconds), by (tenant, generation).
 
-        Hours in which a job begins or ends come as intervals, the hours between as sums.
+        Begin and end are in seconds since EPOCH. Hours in which a job begins or ends are read as share intervals,
+        the hours between them as hourly sums.
         """
         tenants = {job.tenant_id for job in self.jobs}
         at_borders = {start_of_hour(at) for job in self.jobs for at in (job.created_at, job.ended_at) if at}
@@ -159,7 +170,7 @@ class _Rhos:
 
 
 def _running_total(pieces: Iterable[tuple[float, float, float]]) -> tuple[Floats, Floats]:
-    """Returns moments, and the running total at each."""
+    """Returns two arrays: the begin and end of each piece in order, and the running total of GPU-seconds at each."""
     begins, ends, amounts = np.array(sorted(pieces)).T
     totals = np.cumsum(amounts)
     moments = np.maximum.accumulate(np.stack([begins, ends], axis=1).ravel())

@@ -1,4 +1,4 @@
-"""Sums share intervals hour by hour, once everything about an hour is recorded."""
+"""Sums share intervals by hour, once no more intervals can be added to the hour."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from scheduling.shares.share_hours import write_hour
 
 
 def sum_share_hours(*, cluster_id: int, at_most: int = 200) -> int:
-    """Sums the hours that are over, in order; returns how many. Each hour is a transaction."""
+    """Sums the hours that are over, oldest first, at most `at_most` of them, each in its own transaction.
+
+    Returns how many hours it summed.
+    """
     summed = 0
     while summed < at_most and sum_next_share_hour(cluster_id=cluster_id):
         summed += 1
@@ -24,9 +27,11 @@ def sum_share_hours(*, cluster_id: int, at_most: int = 200) -> int:
 
 @transaction.atomic(durable=True)
 def sum_next_share_hour(*, cluster_id: int) -> bool:
-    """Sums the first hour that is not summed yet; returns False if a round may still add intervals to it.
+    """Sums the first hour that is not summed yet. Returns False if there is none, or if a round may still add
+    intervals.
 
-    A round's intervals are written by the next round and end at it, so nothing older comes after a round.
+    A round's intervals are written by the next round and end when that round begins. So once a round has run after
+    the end of an hour, no more intervals are added to that hour.
     """
     lock_schedule(cluster_id)
     last_round = Cluster.objects.values_list("last_round_at", flat=True).get(pk=cluster_id)
@@ -42,7 +47,10 @@ def sum_next_share_hour(*, cluster_id: int) -> bool:
 
 
 def _first_hour_with_shares(cluster_id: int, hour: datetime, last: datetime) -> datetime:
-    """Returns the first hour from `hour` to `last` that has intervals or ends of jobs to record."""
+    """Returns the first hour from `hour` to `last` with share intervals or with ended jobs that need a finish time.
+
+    Returns `last` if there is no such hour.
+    """
     intervals = ShareInterval.objects.filter(cluster=cluster_id, ends__gt=hour)
     ended = ended_untold(cluster_id, since=hour - KNOWN_WITHIN)
     firsts = [

@@ -1,4 +1,4 @@
-"""Shares over time: what each account was entitled to, received, and is owed."""
+"""Share intervals: what each account was entitled to, received, and is owed, from one round to the next."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from scheduling.shares.situations import Lasted, forget
 from scheduling.shares.snapshot import Axes, SnapshotIndex
 from scheduling.shares.trades import end_trades
 
-# A lease that has been silent for so long is not assumed to hold its GPUs until its end is known.
+# A lease that was not observed for longer than this counts only up to its last observation, until its end is known.
 SILENCE_SECONDS = 30.0
 
 
 class ShareRate(TypedDict):
-    """One tenant's GPUs of one generation until the next round."""
+    """The GPUs of one generation by which one tenant's share counts, from a round until the next one."""
 
     tenant: int
     generation: int
@@ -40,10 +40,10 @@ class ShareRate(TypedDict):
 
 
 def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) -> list[Any]:
-    """Returns the rates of every tenant with jobs, for Round.shares.
+    """Returns a ShareRate for each tenant with jobs and each generation, to be stored in Round.shares.
 
-    A tenant's rates count its own members, not tenants below it. Of the entitlement that tenants do not use, the
-    part that others use counts as lent, in proportion; nobody uses the rest.
+    A tenant's rates count its own members, not tenants below it. Unused entitlement counts as lent as far as other
+    tenants borrow it, in proportion; the remainder counts as unused.
     """
     bought, sold = np.zeros_like(decision.share), np.zeros_like(decision.share)
     for trade in decision.trades:
@@ -74,13 +74,13 @@ def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) 
 
 
 def _part_in_use(left: fs.Floats, borrowed: fs.Floats) -> fs.Floats:
-    """Returns (K,) the fraction, 0 to 1, of the unused entitlement in a generation that is borrowed."""
+    """Returns (K,) the fraction, 0 to 1, of each generation's unused entitlement that other tenants borrow."""
     part: fs.Floats = np.divide(borrowed, left, out=np.zeros_like(left), where=left > 0)
-    return np.minimum(part, 1.0)  # both are sums of rounded numbers
+    return np.minimum(part, 1.0)  # rounding may make `borrowed` slightly larger than `left`
 
 
 def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
-    """Returns (T, K) each tenant's `amount` without that of the tenants below it."""
+    """Returns (T, K) `amount` of each tenant without the amounts of the tenants directly below it; never negative."""
     own = amount.copy()
     for t, (_, user) in enumerate(legend.accounts):
         above = int(snapshot.accounts.parent[t])
@@ -93,9 +93,9 @@ def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
 def save_shares(
     cluster: Cluster, situation: Situation, decision: fs.Decision, legend: SnapshotIndex, *, corrected: bool
 ) -> None:
-    """Stores what each user is owed, if the policy says so, and its share until the next round.
+    """Stores each user's share until the next round, and the GPU-seconds that the policy's state says the user is owed.
 
-    `corrected` says whether the policy has received the corrections so far.
+    `corrected` says whether the policy has been given the stored corrections; they are then reset to 0.
     """
     owed = owed_now(situation, decision)
     places = [
@@ -133,14 +133,15 @@ def save_shares(
 
 
 def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> Lasted | None:
-    """Closes the time since the last round: writes intervals per tenant, and ends trades that cannot be known to
-    continue.
+    """Writes the share intervals of the last round up to `now`.
 
-    Returns what accounts held since; None if no time passed for which that is known.
+    Ends all trades if the last round's decision went out of force before `now`, or if the clock was set back.
+
+    Returns what accounts held from `since` to `now`; None if `since` is None or not before `now`.
     """
     last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
     if since is None or now <= since:
-        if last is not None:  # the clock was set back; the time between is unknown
+        if last is not None:  # the clock was set back, so the length of the interval is unknown
             end_trades(cluster, ends=last.at)
         return None
     received = _received(cluster, since, now)
@@ -154,10 +155,13 @@ def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) ->
 
 
 def end_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
-    """Ends the effect of the last round, including its trades, if no other round will come or nobody has jobs."""
+    """Ends the effect of the last round and its trades, when no further round will come or nobody has jobs.
+
+    Also deletes the policy's state and resets all share balances of the cluster.
+    """
     settle_shares(cluster, since=since, now=now)
     end_trades(cluster, ends=now)
-    # Absence earns no credit: the next round treats all accounts as new.
+    # Accounts earn no credit while there are no rounds: the next round treats all accounts as new.
     forget(cluster)
     ShareBalance.objects.filter(cluster=cluster).update(share=0.0, owed=0.0, corrected=0.0)
 
@@ -171,15 +175,16 @@ class Heard:
 
     @property
     def known_until(self) -> datetime | None:
-        """Returns until when the lease is now known to have held its GPUs."""
+        """Returns the time until which the lease is now known to have held its GPUs: its end, else its last
+        observation."""
         return self.lease.held_until or self.lease.last_seen_at
 
 
 def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
-    """Corrects what rounds counted of leases before the present observation of them.
+    """Corrects balances and share intervals of earlier rounds after leases were observed or closed.
 
-    Rounds counted ended leases too long, and left out what silent leases held. The lease rows are stored; the caller
-    holds the cluster's lock.
+    Earlier rounds counted ended leases for too long, and silent leases for too short a time. The caller has saved
+    the leases and holds the cluster's lock.
     """
     last = cluster.last_round_at
     if last is None:
@@ -190,7 +195,8 @@ def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
         if (begins := one.lease.held_from) and (known := one.known_until)
     ]
     counts = _counted_until(cluster, [one.last_seen_at for one, _, _ in told], last)
-    wrong: list[tuple[int, datetime, datetime, int]] = []  # counted too much (1) or too little (-1)
+    # (lease, from, until, sign): counted too much (1) or too little (-1)
+    wrong: list[tuple[int, datetime, datetime, int]] = []
     for (one, begins, known), counted in zip(told, counts, strict=True):
         if one.lease.held_until is not None and max(known, begins) < counted:
             wrong.append((one.lease.pk, max(known, begins), counted, 1))
@@ -206,8 +212,10 @@ def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
 
 
 def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: datetime) -> list[datetime]:
-    """Returns until when rounds counted leases observed at these moments: the last round that did not find them
-    silent."""
+    """Returns, for each time in `seen`, until when rounds counted a lease whose last observation was at that time.
+
+    This is the last round, or for a lease that was silent by then, the last round within SILENCE_SECONDS of `seen`.
+    """
     silence = timedelta(seconds=SILENCE_SECONDS)
     silent = sorted({at for at in seen if at is not None and last - at > silence})
     counted: dict[datetime | None, datetime] = {}
@@ -234,8 +242,8 @@ _OVER = """
       JOIN scheduling_lease AS lease ON lease.id = over.lease
       JOIN scheduling_job AS job ON job.id = lease.job_id
 """
-# Preemptible time was not counted. PostgreSQL may evaluate this for rows that are filtered out later, in which the end
-# is before the beginning; an empty range then avoids an error.
+# Rounds did not count preemptible time. PostgreSQL may evaluate this expression for rows that it filters out later and
+# whose end precedes their beginning; `greatest` then gives an empty range instead of an error.
 _PREEMPTIBLE = """
     SELECT coalesce(sum(extract(epoch FROM least({ends}, upper(during)) - greatest({begins}, lower(during)))), 0)
       FROM scheduling_preemptibletime
@@ -269,10 +277,10 @@ CORRECT_INTERVALS = f"""
 
 
 def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
-    """Returns until when a round's decision was in force: until the next round, unless Fairlot itself was down.
+    """Returns until when a round's decision was in force: `now`, unless Fairlot was down since.
 
-    After a gap that a running Fairlot never leaves, it is the end of the quantum, or the last moment at which any of
-    its gangs was known to hold GPUs.
+    A gap longer than two quanta and SILENCE_SECONDS means that Fairlot was down. The decision was then in force
+    until the end of its quantum, or until the last moment at which a gang was known to hold GPUs, if that is later.
     """
     quantum = timedelta(seconds=cluster.effective_quantum)
     if now - last.at <= 2 * quantum + timedelta(seconds=SILENCE_SECONDS):
@@ -286,7 +294,7 @@ def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
 
 
 def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[int, int, int], float]:
-    """Returns GPU-seconds held between two moments per (tenant, user, generation), as observed so far.
+    """Returns GPU-seconds that leases held from `since` to `now`, by (tenant, user, generation), as observed so far.
 
     Preemptible time is left out: GPUs that nobody else wanted are no part of a share.
     """
@@ -341,4 +349,4 @@ def _close_interval(
     )
     write_hours_again(
         cluster.pk, since=since, until=now
-    )  # such hours exist only after the clock was set back
+    )  # hours after `since` are summed already only if the clock was set back

@@ -13,20 +13,21 @@ from scheduling.models import Lease, PreemptibleTime
 
 
 def note_preemptible(*, cluster_id: int, preemptible: Collection[int], anew: bool, now: datetime) -> None:
-    """Records which jobs a round picked only because nobody else wants the GPUs.
+    """Begins and ends PreemptibleTime rows, after a round picked `preemptible` jobs only because nobody else wants the
+    GPUs.
 
-    Runs in the round's transaction, when its leases are stored. A round that is not `anew` leaves running gangs as
-    they are and decides only about those it starts. A stopping lease keeps its state.
+    Runs in the round's transaction, after the round has stored its leases. If `anew` is False (the round may not
+    preempt), gangs that are preemptible already stay so. Rows of stopping leases do not change.
     """
     going_on = _going_on(cluster_id)
-    # The lease that the round gave or left to each job; the one it leaves elsewhere is stopping.
+    # The open lease of each preemptible job. If a job moves, the lease that it leaves is STOPPING and left out here.
     leases = {}
     if preemptible:
         stays = Lease.objects.filter(cluster=cluster_id, job__in=preemptible, state__in=Lease.OPEN)
         stays = stays.exclude(state=Lease.State.STOPPING)
         leases = dict(stays.values_list("job_id", "pk"))
     if anew:
-        # All others were picked with a claim; leases of jobs that were not picked are stopping.
+        # The round picked all other running jobs with a claim; leases of jobs that it did not pick are stopping.
         still = set(preemptible)
         _end([lease for lease, job in going_on.items() if job not in still], now)
     insert_rows(
@@ -37,7 +38,7 @@ def note_preemptible(*, cluster_id: int, preemptible: Collection[int], anew: boo
 
 
 def _going_on(cluster_id: int) -> dict[int, int]:
-    """Returns the cluster's open leases that are preemptible now, with their jobs."""
+    """Returns the job id of each open lease of the cluster that is preemptible now and not stopping, by lease id."""
     open_ones = PreemptibleTime.objects.filter(
         lease__cluster=cluster_id, lease__state__in=Lease.OPEN, during__upper_inf=True
     )

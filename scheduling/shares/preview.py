@@ -1,4 +1,4 @@
-"""Previews of what changed tickets, a limit or a policy would do to shares now; nothing is stored."""
+"""Previews how shares would change now with other tickets, another limit or another policy; stores nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from scheduling.shares.snapshot import Change, before_and_after, read_snapshot
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """GPUs of one generation on one cluster before and after, of a tenant with its subtree or of a user in it.
+    """The GPUs of a tenant (with its subtree) or a user of one generation on one cluster, before and after a change.
 
-    `entitled` is by tickets; `share` adds what others leave, within limits. Both are before trades.
+    `entitled` follows from tickets; `share` adds GPUs that others do not use, within limits. Both leave out trades.
     """
 
     cluster: str
@@ -34,7 +34,7 @@ class ShareChange:
 
 
 def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object]) -> list[ShareChange]:
-    """Returns what another policy, or other options, would give every tenant with jobs now."""
+    """Returns the present shares of every tenant with jobs, before and after a change to `policy` with `options`."""
     snapshot, legend = read_snapshot(cluster, now=now_from_database())
     entitled = entitlements(snapshot)
     share = policy_of_cluster(cluster).divide(snapshot)
@@ -59,9 +59,10 @@ def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object])
 
 
 def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> list[ShareChange]:
-    """Returns the changes of every tenant with jobs, cluster by cluster; empty if nobody has any.
+    """Returns what `change` does to the shares on each cluster, ordered by cluster; empty if nobody has jobs.
 
-    A change of a user's tickets affects the users and tenants directly below that tenant, which divide its share.
+    The result covers every tenant with jobs. If the change is one of a user's tickets, it covers instead the users
+    of that user's tenant and the tenants directly below it, which divide the tenant's share.
     """
     now = now_from_database()
     found: list[ShareChange] = []

@@ -1,4 +1,4 @@
-"""What tenants were entitled to and received over a period, summed by PostgreSQL into a fixed number of points."""
+"""Time series of what tenants were entitled to and received, summed by PostgreSQL into POINTS points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accounting.models import Generation, Tenant, User
 from scheduling.core.amounts import MEASURES, Amounts
 from scheduling.models import Cluster, ShareBalance
 
-# Within a round, only the difference between what teams below a tenant lend and borrow crosses the tenant's border.
+# Loans and trades between teams of the same subtree cancel out within a round; only the difference leaves the subtree.
 NET = {
     "lent": "greatest(sum(lent) - sum(borrowed), 0)",
     "borrowed": "greatest(sum(borrowed) - sum(lent), 0)",
@@ -32,11 +32,11 @@ _measures = attrgetter(*MEASURES)
 
 @dataclass(frozen=True)
 class Series:
-    """The amounts of one generation in `POINTS` equal stretches of a period, oldest first."""
+    """The amounts of one generation in `POINTS` equal parts of a period, oldest first."""
 
     generation: Generation
     points: list[Amounts]
-    owed: float  # GPU-seconds, as of the last round
+    owed: float  # GPU-seconds that the tenants are owed as of the last round
 
     @cached_property
     def total(self) -> Amounts:
@@ -46,18 +46,17 @@ class Series:
 def read_share(
     user: User, tenant: Tenant, cluster: Cluster, begins: datetime, ends: datetime
 ) -> list[Series]:
-    """Returns the share of `tenant` and of the tenants below it that `user` may see, by generation of `cluster`."""
+    """Returns a series per generation of `cluster`, for `tenant` and the tenants below it that `user` may see."""
     seen = Tenant.objects.visible_to(user).within(tenant)
     return share_of(list(seen.order_by().values_list("pk", flat=True)), cluster, begins, ends)
 
 
 def share_of(teams: list[int], cluster: Cluster, begins: datetime, ends: datetime) -> list[Series]:
-    """Returns the share of the tenants with the ids `teams` from `begins` to `ends`, by generation of `cluster`.
+    """Returns a series per generation of `cluster`, of the tenants with the ids `teams` together.
 
-    `teams` are a tenant and the tenants below it, as far as the reader may see them. What they lend and sell each
-    other in a round is left out, because it is no loan or sale of the tenant above them. Each cluster is shared
-    separately, so amounts of several clusters are never summed. An interval that overlaps two points counts for
-    each by its overlap.
+    `teams` are a tenant and the tenants below it, as far as the reader may see them. Loans and trades among `teams`
+    in the same round cancel out. An interval that overlaps several points counts for each by its overlap.
+    Generations without shares are left out. Clusters are shared separately, so their amounts are never summed.
     """
     if not teams:
         return []
@@ -88,7 +87,7 @@ _generations = Prepared(
 
 
 def point_times(begins: datetime, ends: datetime) -> list[datetime]:
-    """Returns the moments at which the points of a period begin."""
+    """Returns the begin of each of the POINTS parts of a period."""
     step = (ends - begins) / POINTS
     return [begins + step * point for point in range(POINTS)]
 
@@ -101,7 +100,7 @@ def _sums(
         yield (generation, point), Amounts(*(value or 0.0 for value in sums))
 
 
-# The names of columns are those of MEASURES.
+# The columns are named as in MEASURES.
 _summed = Statement(
     f"""
     WITH netted AS (
@@ -133,7 +132,7 @@ _summed = Statement(
 
 
 def is_young(teams: list[int]) -> bool:
-    """Returns whether these teams have shares, and all of them began in the last hour."""
+    """Returns whether `teams` have share intervals and all of these began within the last hour."""
     [(found,)] = _young.ask([teams])
     return bool(found)
 
@@ -149,7 +148,10 @@ _young = Statement(
 
 
 def last_round(teams: list[int], cluster: Cluster) -> tuple[datetime, datetime | None]:
-    """Returns now, and the end of the last round with shares of these teams if it ended within `SETTLED_WITHIN`."""
+    """Returns a pair: the present time, and the end of the last round with shares of `teams`.
+
+    The second is None if no such round ended within `SETTLED_WITHIN`.
+    """
     [(now, ends)] = _last_round.ask([cluster.pk, teams, SETTLED_WITHIN])
     return now, ends
 

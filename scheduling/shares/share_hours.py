@@ -1,4 +1,4 @@
-"""Sums of share intervals: per hour once the hour is over, and for any period on request."""
+"""Sums of share intervals: stored per hour once the hour is over, and computed for any period on request."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ READ = f"""
 
 
 def write_hour(cluster_id: int, hour: datetime) -> None:
-    """Sums the hour that begins at `hour`, replacing an earlier sum. The caller holds the cluster's lock."""
+    """Stores the sums of the hour that begins at `hour`, replacing earlier ones. The caller holds the cluster's
+    lock."""
     bounds: dict[str, int | datetime] = {"cluster": cluster_id, "begins": hour, "ends": hour + HOUR}
     with connection.cursor() as cursor:
         cursor.execute(
@@ -73,7 +74,10 @@ def write_hour(cluster_id: int, hour: datetime) -> None:
 
 
 def write_hours_again(cluster_id: int, *, since: datetime, until: datetime) -> None:
-    """Sums the already summed hours again that overlap [since, until), after intervals in it changed."""
+    """Recomputes the stored sums of hours that overlap [since, until), after share intervals in that period changed.
+
+    Hours that are not summed yet stay so.
+    """
     book = ShareBook.objects.filter(cluster=cluster_id, until__gt=since).first()
     if book is None:
         return
@@ -89,10 +93,11 @@ def read_sums(
     cluster: Cluster | None = None,
     tenants: Collection[int] | None = None,
 ) -> dict[Key, Amounts]:
-    """Returns what tenants had in each period [begins, ends), from hourly sums if there are any, else from intervals.
+    """Returns the amounts of each tenant and generation in each period [begin, end) of `stretches`, by Key.
 
-    An interval across a border counts by its overlap. A tenant's amounts are those of its own members, without
-    tenants below it. None selects all clusters, or all tenants.
+    Reads hourly sums where they exist, else share intervals. An interval that crosses the bounds of a period counts
+    by its overlap. A tenant's amounts are those of its own members, without tenants below it. `cluster` None means
+    all clusters, `tenants` None all tenants.
     """
     clusters = [cluster.pk] if cluster else list(Cluster.objects.values_list("pk", flat=True))
     with connection.cursor() as cursor:

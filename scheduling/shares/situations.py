@@ -1,4 +1,4 @@
-"""The state of a cluster's policy between rounds, stored by account and generation."""
+"""The state of a cluster's policy between rounds, stored by account and generation, and the situations made from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairshare.policies.base import Happened, Need, Policy
 from scheduling.models import Cluster, PolicyState, Round, ShadowRound, ShareBalance
 from scheduling.shares.snapshot import Axes
 
-# Options that are settings of clusters for historical reasons.
+# Policy options that are fields of Cluster for historical reasons.
 OWN_SETTINGS = frozenset({"ordering", "trading"})
 
 
@@ -29,23 +29,27 @@ class Lasted:
 
     @property
     def users(self) -> set[tuple[int, int]]:
-        """Returns the (tenant, user) that held any."""
+        """Returns the (tenant, user) pairs that held GPUs."""
         return {(tenant, user) for tenant, user, _ in self.received}
 
 
 def policy_of_cluster(cluster: Cluster) -> Policy:
-    """Returns the newest version of the policy in the cluster's settings, with its options."""
+    """Returns the newest version of the policy that the cluster uses, with the cluster's options."""
     return _with_settings(cluster, cluster.policy, None, cluster.policy_options)
 
 
 def some_cluster_lets_jobs_take_turns() -> bool:
-    """Returns whether a policy in force needs to know which jobs share evenly."""
+    """Returns whether the policy of any cluster supports jobs of one account taking turns by GPU time."""
     in_use = Cluster.objects.order_by().values_list("policy", flat=True).distinct()
     return any(Need.OWN_ORDER in policy_type(name).needs for name in in_use)
 
 
 def shadow_of_cluster(cluster: Cluster) -> Policy | None:
-    """Returns the shadow policy, with those options of the cluster's policy that it knows too."""
+    """Returns the cluster's shadow policy; None without one.
+
+    The shadow policy gets the cluster's ordering and trading and, if it is another version of the cluster's policy,
+    also that policy's options. Options that the shadow policy does not have are left out.
+    """
     if cluster.shadow is None:
         return None
     name, version = cluster.shadow
@@ -54,14 +58,14 @@ def shadow_of_cluster(cluster: Cluster) -> Policy | None:
 
 
 def policy_for(cluster: Cluster, name: str, options: Mapping[str, object]) -> Policy:
-    """Returns the policy that these settings would select."""
+    """Returns the newest version of the policy `name` with `options` and the cluster's ordering and trading."""
     return _with_settings(cluster, name, None, options)
 
 
 def _with_settings(cluster: Cluster, name: str, version: int | None, options: Mapping[str, object]) -> Policy:
     known = {one.name for one in fields(policy_type(name, version).options_type)}
     given = {one: getattr(cluster, one) for one in OWN_SETTINGS} | dict(options)
-    # Options of another version that this one does not know are ignored.
+    # Ignores options that this version of the policy does not have.
     return policy_named(name, version, {one: value for one, value in given.items() if one in known})
 
 
@@ -71,7 +75,7 @@ def options_as_json(policy: Policy) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A stored PolicyState that was read."""
+    """A policy's state and plan after a round, decoded from a PolicyState or ShadowRound."""
 
     policy: tuple[str, int]
     axes: Axes
@@ -96,7 +100,7 @@ class Memory:
 
     @property
     def users(self) -> set[tuple[int, int]]:
-        """Returns the (tenant, user) with a share that is still to be counted."""
+        """Returns the (tenant, user) pairs to which the plan gave a share."""
         has = np.any(self.plan["share"] > 0, axis=1)
         return {
             (tenant, user)
@@ -105,9 +109,9 @@ class Memory:
         }
 
     def aligned(self, arrays: Mapping[str, fs.Floats], view: fs.Snapshot, axes: Axes) -> dict[str, fs.Floats]:
-        """Returns the arrays in the view's order of accounts and generations, as `axes` name them.
+        """Returns the arrays reordered to the accounts and generations of `view`, whose primary keys `axes` gives.
 
-        Accounts of the view that are not stored are new.
+        Accounts and generations that are not stored get 0.
         """
         row = {account: i for i, account in enumerate(self.axes.accounts)}
         column = {generation: k for k, generation in enumerate(self.axes.generations)}
@@ -118,7 +122,7 @@ class Memory:
 
 
 def situation_now(cluster: Cluster, view: fs.Snapshot, axes: Axes) -> Situation:
-    """Returns what the cluster's policy sees now, with its state after the last round."""
+    """Returns the situation of the cluster's policy now: the `view`, and the policy's state after the last round."""
     return _as_remembered(policy_of_cluster(cluster), view, axes, Memory.read(cluster))
 
 
@@ -131,7 +135,10 @@ def _as_remembered(policy: Policy, view: fs.Snapshot, axes: Axes, memory: Memory
 def situation_of_round(
     cluster: Cluster, view: fs.Snapshot, axes: Axes, *, memory: Memory | None, lasted: Lasted | None
 ) -> tuple[Situation, Happened | None]:
-    """Returns what the cluster's policy sees in a round, and what happened since the last one."""
+    """Returns a pair: the situation of the cluster's policy in a round, and what happened since the last round.
+
+    The second is None without a stored state, or if the length of the time since the last round is unknown.
+    """
     now = _as_remembered(policy_of_cluster(cluster), view, axes, memory)
     if memory is None or lasted is None:
         return now, None
@@ -139,7 +146,7 @@ def situation_of_round(
     happened = Happened(
         seconds=lasted.seconds,
         received=_by_leaf(lasted.received, axes),
-        # The first state of a policy contains the corrections.
+        # A policy's first state contains the corrections already.
         corrected=_by_leaf(_corrections(cluster) if known else {}, axes),
         **memory.aligned(memory.plan, view, axes),
     )
@@ -147,7 +154,7 @@ def situation_of_round(
 
 
 def situation_of_record(round_: Round) -> Situation:
-    """Returns what the policy of a recorded round saw and remembered when it decided."""
+    """Returns the situation (policy, view and state) from which a recorded round was decided."""
     record = round_.record
     view = codec.decode_snapshot(bytes(record.snapshot))
     if round_.policy_options is None:
@@ -160,14 +167,14 @@ def situation_of_record(round_: Round) -> Situation:
 
 
 def situation_of_shadow(policy: Policy, round_: Round, memory: Memory | None) -> Situation:
-    """Returns what another policy sees in a recorded round, and what happened since the one before.
+    """Returns the situation of another policy in a recorded round, after that policy observed what happened before it.
 
-    `memory` is that policy's state and plan after the round before; None: it was not asked then.
+    `memory` is that policy's state and plan after the preceding round; None if it was not asked for that round.
     """
     record = round_.record
     view, axes = codec.decode_snapshot(bytes(record.snapshot)), Axes.stored(record.legend)
     now = _as_remembered(policy, view, axes, memory if record.happened else None)
-    if memory is None or record.happened is None:  # or nobody had jobs before
+    if memory is None or record.happened is None:  # nobody had jobs before, or the policy was not asked
         return now
     told = codec.decode_state(bytes(record.happened))
     happened = Happened(
@@ -180,7 +187,7 @@ def situation_of_shadow(policy: Policy, round_: Round, memory: Memory | None) ->
 
 
 def happened_as_bytes(happened: Happened | None) -> bytes | None:
-    """Returns the part that is the same for every policy, encoded."""
+    """Returns `seconds`, `received` and `corrected`, which are the same for every policy, encoded; None for None."""
     if happened is None:
         return None
     return codec.encode_state(
@@ -193,7 +200,7 @@ def happened_as_bytes(happened: Happened | None) -> bytes | None:
 
 
 def remember(cluster: Cluster, situation: Situation, plan: fs.Decision, axes: Axes) -> None:
-    """Stores the policy's state and its plan until the next round."""
+    """Stores the policy's state and its plan, for the next round to read."""
     PolicyState.objects.update_or_create(
         cluster=cluster,
         defaults={
@@ -208,13 +215,13 @@ def remember(cluster: Cluster, situation: Situation, plan: fs.Decision, axes: Ax
 
 
 def plan_as_bytes(plan: fs.Decision) -> bytes:
-    """Returns the part of a plan that the policy is given at the next round, encoded."""
+    """Returns the shares and guarantees of a plan, encoded; the next round passes them to the policy."""
     guaranteed = np.zeros_like(plan.share) if plan.guaranteed is None else plan.guaranteed
     return codec.encode_state({"share": plan.share, "guaranteed": guaranteed})
 
 
 def forget(cluster: Cluster) -> None:
-    """Deletes the state, so that the next round begins like a first one."""
+    """Deletes the cluster's policy state, so that the next round starts with a fresh one."""
     PolicyState.objects.filter(cluster=cluster).delete()
 
 
@@ -229,7 +236,7 @@ def _corrections(cluster: Cluster) -> dict[tuple[int, int, int], float]:
 
 
 def _by_leaf(amounts: Mapping[tuple[int, int, int], float], axes: Axes) -> fs.Floats:
-    """Returns the amounts as (T, K)."""
+    """Returns (T, K) `amounts`, which are keyed by (tenant, user, generation); leaves out keys that `axes` lacks."""
     row = {account: t for t, account in enumerate(axes.accounts)}
     column = {generation: k for k, generation in enumerate(axes.generations)}
     found = np.zeros((len(row), len(column)))

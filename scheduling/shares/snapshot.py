@@ -44,28 +44,29 @@ MODEL_LABEL = "model"
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Meaning of the rows and columns of (T, K) arrays, by primary key."""
+    """The accounts and generations, by primary key, of the rows and columns of (T, K) arrays."""
 
     accounts: list[tuple[int, int | None]]  # (tenant, user); the user is None for the team itself
     generations: list[int]
 
     @classmethod
     def stored(cls, legend: Mapping[str, Any]) -> Self:
-        """Returns the axes of a stored legend."""
+        """Returns the axes of a legend that was stored as JSON."""
         return cls([(tenant, user) for tenant, user in legend["accounts"]], legend["generations"])
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotIndex:
-    """Meaning of the indices of a snapshot's arrays, by primary key."""
+    """The primary keys of the accounts, generations, nodes and jobs to which the indices of a snapshot's arrays
+    refer."""
 
     generations: list[int]
     nodes: list[int]
     accounts: list[tuple[int, int | None]]  # (tenant, user); the user is None for the team itself
     jobs: list[int]
-    # The stored reason of each job: not needed to interpret indices, hence not in the record.
+    # The stored reason of each job. Not needed to interpret indices, so RoundRecord.legend leaves it out.
     reasons: fs.Ints
-    limits: RoundLimits  # likewise
+    limits: RoundLimits  # also left out of RoundRecord.legend
 
     @property
     def axes(self) -> Axes:
@@ -80,13 +81,13 @@ class SnapshotIndex:
         }
 
 
-# Stands for "no start time": it has always passed.
+# Stands for "no start time" or "no deadline", so that columns have no nulls.
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class _JobColumns:
-    """What a round needs to know of each job, in order of their ids."""
+    """The jobs that a round considers, ordered by id: one array per column."""
 
     id: fs.Ints
     tenant: fs.Ints
@@ -95,13 +96,13 @@ class _JobColumns:
     gpus_per_worker: fs.Ints
     choice: fs.Ints  # hash of the list of acceptable generations
     priority: fs.Ints
-    not_before: fs.Ints  # moments, encoded as in columns
+    not_before: fs.Ints  # times, encoded as `read_columns` returns them
     reason: fs.Ints
     preemptible: fs.Bools
     keeps: fs.Bools
-    submitted: fs.Ints  # moments
+    submitted: fs.Ints  # times, as `not_before`
     expected: fs.Floats  # seconds; NaN: unknown
-    deadline: fs.Ints  # moments
+    deadline: fs.Ints  # times, as `not_before`
 
     @classmethod
     def read(cls, cluster: Cluster) -> Self:
@@ -130,7 +131,8 @@ class _JobColumns:
         return cls(*read_columns(jobs.order_by("id").values_list(*asked), *kinds))
 
     def accounts(self) -> tuple[list[tuple[int, int]], fs.Ints]:
-        """Returns the sorted (tenant, user) pairs with jobs, and (J,) each job's index among them."""
+        """Returns a pair: the sorted (tenant, user) pairs with jobs, and (J,) the index of each job's pair in that
+        list."""
         tenants, tenant = np.unique(self.tenant, return_inverse=True)
         users, user = np.unique(self.owner, return_inverse=True)
         pairs, place = np.unique(tenant * len(users) + user, return_inverse=True)
@@ -146,13 +148,14 @@ def read_snapshot(
     also: Collection[tuple[int, int]] = (),
     between: bool = False,
 ) -> tuple[fs.Snapshot, SnapshotIndex]:
-    """Returns the cluster as a round sees it at `now`. The caller holds the cluster's lock.
+    """Returns the snapshot that a round at `now` decides on, and the index of its arrays. The caller holds the
+    cluster's lock.
 
-    `also` are (tenant, user) pairs that keep an account though they have no job here any more. The settings are
-    those of the end of a quantum; with `between`, spent hours and a lost permission stop no running gang.
+    Each (tenant, user) in `also` gets an account even without jobs here. The settings are those of a round at the
+    end of a quantum. With `between` set, spent hours and lost permissions do not stop running gangs.
 
-    Stopping gangs are not in it, because their GPUs count as free to be reserved; moving ones are where they have a
-    reservation. With `lock` the limits are locked, too.
+    The snapshot counts GPUs of stopping gangs as free, because they can be reserved. A gang that moves counts where
+    its reservation is. With `lock`, no other cluster allocates the same GPUs or hours until the transaction ends.
     """
     limits = RoundLimits.read(cluster, now=now, lock=lock)
     snapshot, legend = _read_snapshot(cluster, limits, now=now, lock=lock, also=also)
@@ -171,7 +174,7 @@ def _read_snapshot(
     lock: bool = False,
     also: Collection[tuple[int, int]] = (),
 ) -> tuple[fs.Snapshot, SnapshotIndex]:
-    """Returns the snapshot as if there were no limits."""
+    """Returns the snapshot without limits on usage, and the index of its arrays."""
     nodes = list(Node.objects.filter(cluster=cluster).select_related("generation").order_by("id"))
     generation_names = {node.generation_id: node.generation.name for node in nodes}
     generations = sorted(generation_names)
@@ -203,26 +206,26 @@ def _read_snapshot(
 
 
 def within_limits(snapshot: fs.Snapshot, legend: SnapshotIndex, *, between: bool = False) -> fs.Snapshot:
-    """Returns a snapshot with the limits of `legend` applied."""
+    """Returns `snapshot` with the limits of `legend` applied: caps of accounts, and gangs that spent hours forbid."""
     accounts = legend.limits.on(snapshot.accounts, legend.accounts, legend.generations)
     return _without_spent_hours(replace(snapshot, accounts=accounts), legend, between=between)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A proposed change that is not stored: tickets of a tenant, tickets of a user in it, or a limit."""
+    """A proposed change, not stored: other tickets of a tenant or of a user in it, or another limit."""
 
     tenant: Tenant
     tickets: int | None = None
-    user: User | None = None  # whose tickets they are; None: the tenant's own
+    user: User | None = None  # the user whose tickets change; None: the tenant's own tickets change
     quota: Quota | None = None
-    removed: Quota | None = None  # the stored limit that is removed, or replaced by `quota`
+    removed: Quota | None = None  # the stored limit to remove, or to replace by `quota`
 
 
 def before_and_after(
     cluster: Cluster, change: Change, *, now: datetime
 ) -> tuple[fs.Snapshot, fs.Snapshot, SnapshotIndex]:
-    """Returns the cluster as the next quantum round would see it at `now`, without and with the change."""
+    """Returns two snapshots for a quantum round at `now`, without and with `change`, and the index of their arrays."""
     limits = RoundLimits.read(cluster, now=now)
     snapshot, legend = _read_snapshot(cluster, limits, now=now)
     before = within_limits(snapshot, legend)
@@ -236,14 +239,14 @@ def before_and_after(
 
 
 def fs_ordering(cluster: Cluster) -> Any:
-    """Returns the policy's word for the cluster's setting; both are spelled alike."""
+    """Returns the cluster's ordering as the policy spells it, which is the same."""
     return str(cluster.ordering)
 
 
 def _hardware(
     cluster: Cluster, nodes: list[Node], column: Mapping[int, int], names: Mapping[int, str]
 ) -> fs.Cluster:
-    # Gangs on a node that takes nothing new (drained, closed or silent) may continue there.
+    # Gangs may continue on a node where nothing new may start (drained, closed or down).
     stays = [node.pk for node in nodes if node.state != Node.State.READY]
     held = HeldGpu.objects.filter(
         node__in=stays, lease__state__in=(Lease.State.STARTING, Lease.State.RUNNING)
@@ -252,7 +255,7 @@ def _hardware(
     installed = np.array([node.gpus for node in nodes], dtype=np.int64)
     hosts = [node.host or f"/{node.pk}" for node in nodes]
     machine = {host: i for i, host in enumerate(dict.fromkeys(hosts))}
-    # Weights reflect speeds once an operator has set them.
+    # Weights express speeds only once an operator has set them, so equal weights give no table.
     weights = {node.generation_id: float(node.generation.weight) for node in nodes}
     table = np.array([weights[generation] for generation in column])
     closed = np.array([node.pk in kept for node in nodes], dtype=bool)
@@ -271,7 +274,7 @@ def _hardware(
 class _Accounts:
     keys: list[tuple[int, int | None]]
     arrays: fs.Accounts
-    archived: Set[int]  # tenants
+    archived: Set[int]  # ids of tenants
     without_right: Set[tuple[int, int]]  # (tenant, user) pairs that may not submit
 
 
@@ -283,9 +286,9 @@ def _read_accounts(
     lock: bool,
     also: Collection[tuple[int, int]],
 ) -> tuple[_Accounts, fs.Ints]:
-    """Returns the ticket tree above all owners of jobs here, tenants first, then users as leaves.
+    """Returns a pair: the ticket tree of the jobs' owners, and (J,) the index of each job's account in it.
 
-    Also returns (J,) the account of each job.
+    The tree has the tenants first, parents before children, then users as leaves.
     """
     having, place = jobs.accounts()
     with_jobs = {tenant for tenant, _ in having}
@@ -356,7 +359,7 @@ def _read_jobs(
     leases = list(_places(cluster))
     for i, lease in zip(find(jobs.id, [one.job_id for one in leases]).tolist(), leases, strict=True):
         if i == fs.NOWHERE or not node_index.keys() >= set(lease.nodes):
-            continue  # or on a node that was added since, which a reader without the lock may see
+            continue  # or it has a node added since the nodes were read, which a reader without the lock may see
         places[i] = [node_index[node] for node in lease.nodes]
         if lease.state != Lease.State.CLOSED and lease.generation_id in column:
             running_on[i] = column[lease.generation_id]
@@ -392,9 +395,10 @@ def _read_jobs(
 
 
 def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> fs.Floats:
-    """Returns (J, K) rates rounded to RATE_DIGITS digits, so that trades continue while jobs are measured.
+    """Returns (J, K) measured steps per second, rounded to RATE_DIGITS digits; NaN where a job was not measured.
 
-    Rates are NaN if no policy needs them.
+    Rounding keeps the terms of trades stable while jobs are being measured. All rates are NaN if no policy needs
+    them.
     """
     rate = np.full((len(jobs.id), len(generations)), np.nan)
     if Need.RATES not in _needs(cluster):
@@ -410,14 +414,17 @@ def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> f
 
 
 def _rounded(rate: fs.Floats) -> fs.Floats:
-    """Returns (N,) rates of at least 0, rounded."""
+    """Returns (N,) nonnegative rates rounded to RATE_DIGITS significant digits."""
     digits = np.floor(np.log10(rate, out=np.zeros_like(rate), where=rate > 0)) - (RATE_DIGITS - 1)
     found: fs.Floats = np.round(rate / 10.0**digits) * 10.0**digits
     return found
 
 
 def _models(cluster: Cluster, jobs: _JobColumns) -> fs.Ints | None:
-    """Returns (J,) a number per value of the label `model`, NOWHERE without it; None if no job has the label."""
+    """Returns (J,) an integer for each distinct value of the label `model`, NOWHERE for jobs without one.
+
+    Returns None if no job has the label.
+    """
     labels = JobLabel.objects.filter(
         key=MODEL_LABEL, job__cluster=cluster, job__state__in=Job.UNFINISHED
     ).exclude(value="")
@@ -439,7 +446,11 @@ def _attained(
     *,
     now: datetime,
 ) -> fs.Floats | None:
-    """Returns (J, K) GPU-seconds that jobs have had: all jobs if a policy needs it, else those that share evenly."""
+    """Returns (J, K) the GPU-seconds that each job has held so far.
+
+    Covers all jobs if a policy needs them, else only jobs whose owners let their jobs take turns (0 for others).
+    Returns None if neither is the case.
+    """
     leases = Lease.objects.filter(cluster=cluster, held_from__isnull=False, job__state__in=Job.UNFINISHED)
     if Need.ATTAINED not in _needs(cluster):
         if accounts.evenly is None:
@@ -453,20 +464,20 @@ def _attained(
     row = find(jobs.id, [job for job, _, _ in rows]).tolist()
     column = find(np.array(generations), [generation for _, generation, _ in rows]).tolist()
     for i, k, (_, _, had) in zip(row, column, rows, strict=True):
-        # Time on a generation that left the cluster counts for the first generation.
+        # GPU time on a generation that left the cluster counts for the first generation.
         if i != fs.NOWHERE and generations:
             found[i, max(k, 0)] += had.total_seconds()
     return found
 
 
 def _needs(cluster: Cluster) -> Set[Need]:
-    """Returns what the cluster's policy, or its shadow policy, reads of its view."""
+    """Returns the needs of the cluster's policy together with those of its shadow policy."""
     beside = [] if cluster.shadow is None else [policy_type(*cluster.shadow)]
     return frozenset().union(*(one.needs for one in [policy_type(cluster.policy), *beside]))
 
 
 def _accepted(jobs: _JobColumns, generations: Sequence[int]) -> fs.Bools:
-    """Returns (J, K) the accepted generations; each distinct choice is read once, from its first job."""
+    """Returns (J, K) whether each job accepts each generation; reads each distinct list of generations once."""
     _, first, which = np.unique(jobs.choice, return_index=True, return_inverse=True)
     chosen = dict(Job.objects.filter(pk__in=jobs.id[first].tolist()).values_list("pk", "generation_ids"))
     accepts = np.array(
@@ -481,13 +492,13 @@ def _accepted(jobs: _JobColumns, generations: Sequence[int]) -> fs.Bools:
 
 
 def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs.Snapshot:
-    """Returns the snapshot as if `job`, which is not stored yet, had just been queued last."""
+    """Returns the snapshot with `job`, which is not stored yet, added at the end of the queue."""
     accounts, jobs = snapshot.accounts, snapshot.jobs
     pair, keys = (job.tenant_id, job.owner_id), legend.accounts
     if pair in keys:
         leaf = keys.index(pair)
     else:
-        # The tenants above may be new here, too; the leaf is always the last account.
+        # Tenants above the user may be new in this tree, too. The user's leaf is always the last account.
         accounts, keys = _with_leaf(accounts, legend, job.tenant, job.owner_id)
         accounts = legend.limits.on(accounts, keys, legend.generations)
         leaf = len(keys) - 1
@@ -519,8 +530,10 @@ def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs
 
 
 def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) -> Any:
-    """Returns (J,) values of jobs with the value of one more job; None stays None if the new job has no value
-    either."""
+    """Returns (J + 1,) `values` with `one` appended; `without` replaces missing values.
+
+    Returns None if both `values` and `one` are None.
+    """
     if values is None and one is None:
         return None
     known = np.full(len(jobs), without) if values is None else values
@@ -530,7 +543,10 @@ def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) 
 def _with_leaf(
     accounts: fs.Accounts, legend: SnapshotIndex, tenant: Tenant, user_id: int
 ) -> tuple[fs.Accounts, list[tuple[int, int | None]]]:
-    """Returns the tree with a user's leaf, and with the tenants above it that had no jobs so far; and its keys."""
+    """Returns a pair: the account tree extended by a user's leaf, and the (tenant, user) keys of its accounts.
+
+    Tenants above the user that had no jobs so far are added, too.
+    """
     keys = list(legend.accounts)
     steps = tenant.lineage
     by_id = Tenant.objects.in_bulk(steps)
@@ -554,7 +570,7 @@ def _with_leaf(
         owed=np.vstack([accounts.owed, np.zeros((len(added), kinds))]),
         cap=np.vstack([accounts.cap, np.full((len(added), kinds), np.inf)]),
         cap_total=np.append(accounts.cap_total, np.full(len(added), np.inf)),
-        # New accounts have no measurements, so they do not trade.
+        # New accounts have no measured speeds, so they do not trade.
         deals=_longer(accounts.deals, len(added), True),
         give_most=_longer(accounts.give_most, len(added), np.inf),
         give_part=_longer(accounts.give_part, len(added), np.inf),
@@ -564,7 +580,7 @@ def _with_leaf(
 
 
 def _longer(table: Any, rows: int, filled: float) -> Any:
-    """Returns (T, K) with `rows` more rows; None stays None."""
+    """Returns a (T, K) table with `rows` more rows that contain `filled`; None for None."""
     if table is None:
         return None
     return np.vstack([table, np.full((rows, table.shape[1]), filled, dtype=table.dtype)])
@@ -577,11 +593,11 @@ class _Place:
     generation_id: int
     held_from: datetime | None
     notice_since: datetime | None
-    nodes: list[int]  # of each worker, by rank
+    nodes: list[int]  # the node of each worker, by rank
 
 
 def _places(cluster: Cluster) -> Iterable[_Place]:
-    """Yields where gangs run or have a reservation, and where frozen ones ran."""
+    """Returns a place for each gang: where it runs, where it has a reservation, or where it was frozen."""
     leases: dict[int, _Place] = {}
     ranks: dict[int, dict[int, int]] = {}
     held = HeldGpu.objects.filter(lease__cluster=cluster).order_by()
@@ -612,9 +628,9 @@ def _blocked(
     *,
     now: datetime,
 ) -> fs.Ints:
-    """Returns a Reason for each job that may not start now, whatever its share.
+    """Returns (J,) the Reason for which each job may not run now, whatever its share; 0 for jobs that may.
 
-    Running jobs of archived teams, and of owners who may no longer submit there, may not continue either.
+    Only archived teams and owners without permission to submit block running jobs, too.
     """
     backs_off = seconds(jobs.not_before) > now.timestamp()
     blocked = np.where(backs_off, int(fs.Reason.BACKING_OFF), 0)
@@ -634,9 +650,10 @@ def _without_spent_hours(
     *,
     between: bool = False,
 ) -> fs.Snapshot:
-    """Forbids gangs where their account's remaining hours or money do not last for a round.
+    """Returns the snapshot in which no gang accepts a generation on which its account's hours or money end before the
+    next round. A job that has no generation left is blocked with HOURS_SPENT.
 
-    `keys` are the accounts if they differ from those of `legend`.
+    `keys` are the accounts if they differ from those of `legend`. With `between`, running gangs may continue.
     """
     jobs, tree = snapshot.jobs, Tree.of(snapshot.accounts.parent)
     caps = legend.limits.of_periods(keys or legend.accounts, legend.generations, Quota.AtLimit.BLOCK)
@@ -649,7 +666,7 @@ def _without_spent_hours(
     left = replace(snapshot, jobs=replace(jobs, accepts=accepts))
     _, before = may_run(snapshot, tree)
     _, after = may_run(left, tree)
-    # "Never" would be wrong, as the period ends; the job only has no generation left for now.
+    # A "never" reason would be wrong, because the limit's period ends: the job has no generation only for now.
     never = np.array([fs.Reason(int(reason)).is_never for reason in after], dtype=bool)
     holds = never & (before != after)
     accepts[holds] = jobs.accepts[holds]

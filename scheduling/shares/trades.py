@@ -16,12 +16,12 @@ from scheduling.models import Cluster, Round, Trade
 from scheduling.shares.snapshot import SnapshotIndex
 
 MICROSECOND = Decimal("0.000001")
-# A trade is the same as long as these are equal.
+# Two trades with equal values in these columns are the same trade.
 SAME = ("seller_id", "buyer_id", "slow_id", "fast_id", "fast_gpus", "slow_gpus")
 
 
 def record_trades(round_: Round, decision: fs.Decision, legend: SnapshotIndex) -> None:
-    """Writes the trades in force from a round on; ends and books those that are not continued.
+    """Stores the new trades of a round's decision; ends and books open trades that the decision does not continue.
 
     A trade with unchanged terms continues, but not beyond the end of a UTC hour, because reports count a trade in
     the hour in which it began.
@@ -45,7 +45,7 @@ def record_trades(round_: Round, decision: fs.Decision, legend: SnapshotIndex) -
 
 
 def end_trades(cluster: Cluster, *, ends: datetime) -> None:
-    """Ends and books all open trades of a cluster."""
+    """Ends and books all open trades of a cluster, as of `ends`."""
     _end(cluster, _open(cluster), ends=ends)
 
 
@@ -54,7 +54,7 @@ def _open(cluster: Cluster) -> list[Trade]:
 
 
 def _row(trade: fs.Trade, legend: SnapshotIndex) -> tuple[float, ...]:
-    """Returns the values of the columns SAME, and of those that depend on them."""
+    """Returns a trade's values of the columns SAME, then its price and both speed-ups."""
     return (
         legend.accounts[trade.seller][0],
         legend.accounts[trade.buyer][0],
@@ -69,7 +69,7 @@ def _row(trade: fs.Trade, legend: SnapshotIndex) -> tuple[float, ...]:
 
 
 def _end(cluster: Cluster, trades: Sequence[Trade], *, ends: datetime) -> None:
-    """Ends open trades, none before it began, and books the time that they moved."""
+    """Ends open trades at `ends`, or at their begin if that is later, and books the GPU time that they moved."""
     tenants = Tenant.objects.in_bulk({pk for one in trades for pk in (one.seller_id, one.buyer_id)})
     generations = Generation.objects.in_bulk({pk for one in trades for pk in (one.slow_id, one.fast_id)})
     for one in trades:
@@ -86,7 +86,7 @@ def _traded(
     tenants: Mapping[int, Tenant],
     generations: Mapping[int, Generation],
 ) -> TradedTime | None:
-    """Returns the time that a trade moved until `ends`; None if it is less than the ledger counts."""
+    """Returns the GPU time that a trade moved until `ends`; None if either side rounds to 0 microseconds."""
     seconds = Decimal(str((ends - trade.begins).total_seconds()))
     given, taken = (_gpu_seconds(gpus, seconds) for gpus in (trade.fast_gpus, trade.slow_gpus))
     if given <= 0 or taken <= 0:
