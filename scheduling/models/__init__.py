@@ -1,4 +1,4 @@
-"""State of the scheduling room: clusters, jobs, rounds, leases, and pending operations."""
+"""Models of scheduling: clusters, jobs, leases, rounds and pending operations, among others."""
 
 from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
 from scheduling.models.clusters import (

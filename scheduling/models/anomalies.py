@@ -1,4 +1,5 @@
-"""Sharing anomalies: analyses of a period of a cluster, team by team, and jobs that would have fared better alone."""
+"""Sharing analyses: for each team, the jobs that waited longer or ended later than on a private cluster of its own
+share."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from scheduling.models.jobs import Job
 
 class SharingAnalysisQuerySet(models.QuerySet["SharingAnalysis"]):
     def visible_to(self, user: User) -> Self:
-        """Returns all analyses for operators, else those in which a team of the user takes part."""
+        """Returns the analyses that include a team visible to `user`; all analyses for operators."""
         if user.is_operator:
             return self
         parts = SharingPart.objects.visible_to(user).filter(analysis=models.OuterRef("pk"))
@@ -26,7 +27,8 @@ class SharingAnalysisQuerySet(models.QuerySet["SharingAnalysis"]):
         return self.filter(finished_at=None)
 
     def with_progress(self) -> Self:
-        """Adds the columns `teams` and `teams_done`."""
+        """Adds two columns: `teams`, the number of teams in the analysis, and `teams_done`, the number of teams with a
+        result."""
         return self.annotate(
             teams=models.Count("parts"),
             teams_done=models.Count("parts", filter=models.Q(parts__done_at__isnull=False)),
@@ -34,12 +36,14 @@ class SharingAnalysisQuerySet(models.QuerySet["SharingAnalysis"]):
 
 
 class SharingAnalysis(models.Model):
-    """A comparison of each team's jobs in a period with the private cluster that its tickets would have bought."""
+    """A comparison, for one period of a cluster, of each team's jobs with the private cluster that its tickets would
+    buy."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="sharing_analyses")
     begins = models.DateTimeField()
     ends = models.DateTimeField()
-    # A job may be later by this many seconds, or by this fraction of its time on the private cluster.
+    # A job counts as an anomaly only if it is later than both this many seconds and this fraction of its time on the
+    # private cluster.
     tolerance_seconds = models.FloatField(default=300)
     tolerance_part = models.FloatField(default=0.1)
     # null: the nightly analysis
@@ -71,7 +75,7 @@ class SharingPartQuerySet(models.QuerySet["SharingPart"]):
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def troubled(self) -> Self:
-        """Returns the parts that are done without a result."""
+        """Returns the parts that ended without a result."""
         return self.exclude(done_at=None).exclude(trouble="")
 
 
@@ -82,10 +86,11 @@ class SharingPart(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     done_at = models.DateTimeField(null=True)
     trouble = models.CharField(max_length=300, blank=True, default="")  # why there is no result
-    # The GPUs of its private cluster, by name of the generation.
+    # The GPUs of the team's private cluster, by name of the generation.
     gpus = models.JSONField(default=dict)
     judged = models.PositiveIntegerField(default=0)  # jobs that were compared
-    unfinished = models.PositiveIntegerField(default=0)  # of these, jobs of which only the start was compared
+    # compared jobs that had not ended, so that only their start was compared
+    unfinished = models.PositiveIntegerField(default=0)
     carried = models.PositiveIntegerField(default=0)  # jobs from before the period, not compared
     too_large = models.PositiveIntegerField(default=0)  # jobs that could never run on the private cluster
 
@@ -102,7 +107,7 @@ class SharingPart(models.Model):
 
     @property
     def has_failed(self) -> bool:
-        """Returns whether the analysis itself failed, rather than found nothing to compare."""
+        """Returns whether the analysis failed for this team; False if there was only nothing to compare."""
         return bool(self.trouble) and not self.gpus
 
 
@@ -135,8 +140,8 @@ class SharingAnomaly(models.Model):
     cause = models.CharField(max_length=20, choices=Cause)  # the main cause
     causes = models.JSONField(default=dict)  # seconds by cause
     late_seconds = models.FloatField()
-    at_end = models.BooleanField()  # late at its end rather than at its start
-    # Null: it did not start or end within the period.
+    at_end = models.BooleanField()  # the end was late; False: the start was late
+    # Null: the job did not start, or did not end, within the period.
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     private_started_at = models.DateTimeField()
@@ -154,7 +159,7 @@ class SharingAnomaly(models.Model):
 
 
 class AnomalyHolder(models.Model):
-    """A job that held GPUs while another job waited for them, with the GPU-seconds."""
+    """A job that held GPUs while the anomaly's job waited for them, and how many GPU-seconds it held meanwhile."""
 
     anomaly = models.ForeignKey(SharingAnomaly, on_delete=models.CASCADE, related_name="holders")
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+")

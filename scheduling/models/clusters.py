@@ -1,4 +1,4 @@
-"""The hardware as the scheduler knows it."""
+"""Clusters and nodes, how Fairlot reaches them, and their history."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from accounting.core.name_order import by_name
 from accounting.models import Generation, Tenant
 from fairshare.policies import DEFAULT
 
-# However expensive switching is (a checkpoint may take an hour), a quantum grows at most by this factor.
+# A quantum is stretched at most by this factor, even if switching is expensive: a checkpoint may take an hour.
 MOST_STRETCH = 10
-# A quiet API server still sends something about once a minute.
+# Even without changes an API server sends something about once a minute.
 SILENCE = timedelta(seconds=150)
 FAILURES_SHOWN = timedelta(days=1)
 
 
 class ClusterQuerySet(models.QuerySet["Cluster"]):
     def attached(self) -> Self:
-        """Returns the clusters where jobs may run; detached ones are kept for their history."""
+        """Returns the clusters where jobs may run, without detached ones, which are kept for their history."""
         return self.filter(detached_at=None)
 
 
 class Cluster(models.Model):
-    """Nodes under one backend, scheduled together in rounds."""
+    """A set of nodes under one backend, which are scheduled together in rounds."""
 
     class Backend(models.TextChoices):
         LOCAL = "local", "This machine"
@@ -55,16 +55,16 @@ class Cluster(models.Model):
     shadow = models.JSONField(null=True, blank=True)
     quantum_seconds = models.FloatField(default=60)
     min_hold_seconds = models.FloatField(default=0)
-    # A service's replica or a session is warned at least this long before claims of others stop it.
+    # A replica or session is warned at least this long before it is preempted for claims of others.
     notice_seconds = models.FloatField(default=60, db_default=60)
     # The quantum is stretched so that switching costs at most this fraction of it.
     overhead_limit = models.FloatField(default=0.05)
     # Marks Fairlot's objects in Kubernetes, in case another Fairlot uses the same cluster.
     uid = models.UUIDField(db_default=RandomUUID(), unique=True, editable=False)
-    # CPUs and GiB of memory per GPU for workers whose job does not say; null: their part of the node.
+    # CPUs and GiB of memory per GPU for workers whose spec sets none; null: the GPUs' part of the node.
     cpu_per_gpu = models.FloatField(null=True, blank=True)
     memory_per_gpu = models.FloatField(null=True, blank=True)
-    # The most that a job may ask for; null: as much as a node has.
+    # The most CPUs and GiB of memory per GPU that a spec may request; null: as much as a node has.
     cpu_limit_per_gpu = models.FloatField(null=True, blank=True)
     memory_limit_per_gpu = models.FloatField(null=True, blank=True)
     detached_at = models.DateTimeField(null=True, blank=True)
@@ -72,18 +72,18 @@ class Cluster(models.Model):
     paused_reason = models.CharField(max_length=200, blank=True, default="", db_default="")
     # Set when a round could react to an event before the quantum ends.
     round_wanted_at = models.DateTimeField(null=True, blank=True)
-    # When the policy wants to decide again before the quantum ends, even if nothing happens.
+    # When the policy wants to decide again before the quantum ends, even without an event.
     ask_again_at = models.DateTimeField(null=True, blank=True)
     last_round_at = models.DateTimeField(null=True, blank=True)
     last_quantum_at = models.DateTimeField(null=True, blank=True)
-    # Of an attached cluster: until when its state is known, and when it last left an order unanswered.
+    # Only for Kubernetes clusters: until when the cluster's state is known, and when an order last got no answer.
     last_observed_at = models.DateTimeField(null=True, blank=True)
     unanswered_at = models.DateTimeField(null=True, blank=True)
-    # The last failure in following the cluster, and when it happened; Fairlot continues to follow it.
+    # The last error while Fairlot followed the cluster, and its time. Fairlot follows the cluster nevertheless.
     failure = models.TextField(blank=True, default="", db_default="")
     failed_at = models.DateTimeField(null=True, blank=True)
     round_number = models.BigIntegerField(default=0)
-    # Smoothed seconds that a gang loses when it is preempted and resumed: its stop and its next start, as observed.
+    # Seconds that a gang loses when it is preempted and resumed (its stop and its next start), as a moving average.
     switch_seconds = models.FloatField(default=0)
 
     objects = ClusterQuerySet.as_manager()
@@ -101,7 +101,8 @@ class Cluster(models.Model):
         return self.name
 
     def is_silent(self, now: datetime) -> bool:
-        """Returns whether too little is known of an attached cluster to decide anything there."""
+        """Returns whether the state of a Kubernetes cluster is too old for decisions, or its API server did not
+        answer."""
         if self.backend == self.Backend.LOCAL:
             return False
         heard = self.last_observed_at
@@ -110,18 +111,18 @@ class Cluster(models.Model):
         return self.unanswered_at is not None and self.unanswered_at >= heard
 
     def has_failure(self, now: datetime) -> bool:
-        """Returns whether following it failed so recently that the problem may persist."""
+        """Returns whether Fairlot failed to follow the cluster within the last FAILURES_SHOWN."""
         return self.failed_at is not None and now - self.failed_at < FAILURES_SHOWN
 
     @property
     def effective_quantum(self) -> float:
-        """Returns the seconds between quantum rounds: the set quantum, or longer if switching is expensive."""
+        """Returns the seconds between quantum rounds: the configured quantum, or more if switching is expensive."""
         stretched = min(self.switch_seconds / self.overhead_limit, MOST_STRETCH * self.quantum_seconds)
         return max(self.quantum_seconds, stretched)
 
 
 class ClusterPause(models.Model):
-    """From when to when a cluster was paused; open at the end while it still is."""
+    """A period in which a cluster was paused; without an upper bound while it is still paused."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="pauses")
     during = DateTimeRangeField()
@@ -139,45 +140,48 @@ class ClusterPause(models.Model):
 
 
 class ImportedTrace(models.Model):
-    """The trace that a cluster's history was imported from; no trace is imported twice."""
+    """The trace from which a cluster's history was imported. No trace can be imported twice."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="trace")
-    fingerprint = models.CharField(max_length=64, unique=True)  # the SHA-256 of what the trace says
+    fingerprint = models.CharField(max_length=64, unique=True)  # the SHA-256 of the trace's contents
 
     def __str__(self) -> str:
         return self.fingerprint
 
 
 class ClusterAccess(models.Model):
-    """How Fairlot reaches the API server of an attached Kubernetes cluster, and the result of the last check."""
+    """The credentials and settings for the API server of an attached Kubernetes cluster, and the result of the last
+    check."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="access")
     sealed_kubeconfig = models.BinaryField()  # encrypted with FAIRLOT_SEALING_KEYS; never shown again
     server = models.CharField(max_length=500)  # the API server's address
     namespace_prefix = models.CharField(max_length=40, default="fairlot")
-    # The claim in each team's namespace that holds checkpoints, one folder per job; empty: none.
+    # The PersistentVolumeClaim in each team's namespace that holds checkpoints, one folder per job; empty: no claim.
     checkpoint_claim = models.CharField(max_length=253, blank=True, default="", db_default="")
-    # Address ranges that jobs may reach besides each other and the cluster's DNS.
+    # IP address ranges that jobs may reach, in addition to each other and the cluster's DNS.
     reachable = models.JSONField(default=list, blank=True, db_default=[])
     reachable_since = models.DateTimeField(
         null=True
     )  # distinguishes a return to earlier ranges from no change
-    # Jobs of one worker run as pods without a Job, which is faster in bursts.
+    # Whether jobs of one worker run as pods without a Job, which is faster in bursts.
     bare_pods = models.BooleanField(default=False, db_default=False)
-    # Write requests of all workers together.
+    # Rate limit for write requests of all Celery workers together.
     writes_per_second = models.FloatField(default=50)
     writes_at_once = models.PositiveIntegerField(default=100)
-    changed_at = models.DateTimeField(db_default=Now())  # of the kubeconfig
+    changed_at = models.DateTimeField(db_default=Now())  # when the kubeconfig changed
     checked_at = models.DateTimeField(null=True)
     user = models.CharField(max_length=300, blank=True, default="")  # Fairlot's user name at the API server
     version = models.CharField(max_length=60, blank=True, default="")
-    # The uid of the namespace kube-system, which identifies the cluster whatever its address is.
+    # The UID of the namespace kube-system: it identifies the cluster even if the API server's address changes.
     identity = models.CharField(max_length=60, blank=True, default="", db_default="")
-    trouble = models.TextField(blank=True, default="")  # for people; empty: no problem
-    # Whether Fairlot has each right that it needs, by its name in backends/kubernetes/rights.py.
+    trouble = models.TextField(blank=True, default="")  # the problem, in words for people; empty: no problem
+    # For each right that Fairlot needs, by its name in backends/kubernetes/rights.py, whether Fairlot has that right.
     rights = models.JSONField(default=dict, blank=True)
-    beyond = models.JSONField(default=list, blank=True, db_default=[])  # rights that it should not have
-    # The version of PodGroups (scheduling.k8s.io) that the API server offers and Fairlot supports; empty: none.
+    beyond = models.JSONField(
+        default=list, blank=True, db_default=[]
+    )  # rights that Fairlot has but should not have
+    # The version of the PodGroup API (scheduling.k8s.io) that Fairlot uses on this API server; empty: unsupported.
     podgroups = models.CharField(max_length=20, blank=True, default="", db_default="")
 
     class Meta:
@@ -197,14 +201,14 @@ class ClusterAccess(models.Model):
 
 class NodeQuerySet(models.QuerySet["Node"]):
     def present(self) -> Self:
-        """Returns the nodes that were not removed."""
+        """Returns the nodes that have GPUs; removed nodes have none."""
         return self.exclude(gpus=0)
 
 
 class Node(models.Model):
-    """A machine (or a declared part of one) with GPUs of one generation.
+    """A machine, or a declared part of a machine, with GPUs of one generation.
 
-    A removed node has no GPUs and stays for its history.
+    A removed node has 0 GPUs; its row stays for its history.
     """
 
     class State(models.TextChoices):
@@ -212,9 +216,9 @@ class Node(models.Model):
         DRAINED = (
             "drained",
             "Drained",
-        )  # by an operator: running gangs continue to their end, nothing new starts
-        CLOSED = "closed", "Closed"  # as observed: running gangs continue, nothing new starts
-        DOWN = "down", "Down"  # as observed
+        )  # set by an operator: running gangs continue to their end, nothing new starts
+        CLOSED = "closed", "Closed"  # observed: running gangs continue, nothing new starts
+        DOWN = "down", "Down"  # observed
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="nodes")
     name = models.CharField(max_length=253)
@@ -223,20 +227,20 @@ class Node(models.Model):
     state = models.CharField(max_length=10, choices=State, default=State.READY)
     state_reason = models.CharField(max_length=200, blank=True)
     state_since = models.DateTimeField(db_default=Now())
-    # When running gangs on a drained node are stopped; None: they may finish, or were stopped.
+    # When gangs on a drained node are stopped; None: they may run to their end, or were stopped already.
     drain_deadline = models.DateTimeField(null=True, blank=True)
-    # UUIDs of real GPUs in index order; empty for declared virtual ones.
+    # UUIDs of real GPUs in index order; empty for declared virtual GPUs.
     gpu_uuids = ArrayField(models.CharField(max_length=80), default=list, blank=True)
-    # In Kubernetes: the machine, which is several nodes here if its GPUs are cut into several kinds of slices, and the
-    # resource that a pod requests to get one of them.
+    # Kubernetes only: the name of the machine, and the resource that a pod requests to get one of these GPUs. A machine
+    # whose GPUs are cut into several kinds of slices has several Node rows.
     host = models.CharField(max_length=253, blank=True, default="")
     resource = models.CharField(max_length=100, blank=True, default="")
-    # What pods may use of the whole machine, if known.
+    # CPUs and memory of the whole machine that pods may use; null: unknown.
     cpus = models.FloatField(null=True, blank=True)
     memory = models.BigIntegerField(null=True, blank=True)  # bytes
     failed_gpus = models.PositiveIntegerField(default=0)
-    others_gpus = models.PositiveIntegerField(default=0)  # held by pods of others than Fairlot
-    # When the cluster lost it; it stays for its history.
+    others_gpus = models.PositiveIntegerField(default=0)  # GPUs held by pods that Fairlot did not create
+    # When the node disappeared from its cluster; its row stays for its history.
     gone_at = models.DateTimeField(null=True, blank=True)
     # The speed that programs simulate on virtual GPUs; None for real ones.
     virtual_speed = models.FloatField(null=True, blank=True)
@@ -254,17 +258,18 @@ class Node(models.Model):
 
     @property
     def usable_gpus(self) -> int:
-        """Returns how many GPUs gangs may have, including those that they hold now."""
+        """Returns how many of the node's GPUs Fairlot's gangs may use, held GPUs included; 0 unless the node is
+        ready."""
         if self.state != self.State.READY:
             return 0
         return max(0, self.gpus - self.failed_gpus - self.others_gpus)
 
 
 class NodeChange(models.Model):
-    """The state of a node from one moment until its next change.
+    """The state of a node from the time `at` until the node's next change.
 
-    A database trigger adds a row whenever a node changes in what matters to accounting, and rows never change
-    (scheduling/migrations/0026); none is older than the one before it (0039). A node that is gone has no GPUs.
+    A database trigger inserts a row whenever a field of the node changes that accounting uses. Rows never change
+    (scheduling/migrations/0026), and no row is older than the preceding one (0039). A node that is gone has 0 GPUs.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
@@ -286,7 +291,10 @@ class NodeChange(models.Model):
 
 
 class TeamUid(models.Model):
-    """The system user on the portal's machine that runs a team's local jobs. It is never reused for another team."""
+    """The UID of the system user that runs a team's local jobs on the portal's machine.
+
+    A UID is never reused for another team.
+    """
 
     tenant = models.OneToOneField(Tenant, on_delete=models.SET_NULL, null=True, related_name="local_uid")
     uid = models.PositiveIntegerField(unique=True)

@@ -1,6 +1,6 @@
-"""Why things happen to jobs and leases, as codes that the database checks.
+"""Codes for why something happened to a job or lease. The database accepts no other codes.
 
-scheduling/core/event_texts.py makes sentences of them, and portal/wording.py short labels. Code never reads either.
+scheduling/core/event_texts.py makes sentences of codes, portal/wording.py short labels; code never parses either.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 
 class EventCode(StrEnum):
-    """What a line of a job's history says. The database accepts no other code."""
+    """The code of an entry in a job's history. The database accepts no other code."""
 
     # Submit
     SUBMITTED = "submitted"
@@ -42,7 +42,7 @@ class EventCode(StrEnum):
     GONE = "gone"
     CANCELLED_GONE = "cancelled_gone"
     CANCELLED_EARLY = "cancelled_early"
-    # Why somebody or something ends it
+    # Why a person or Fairlot ended it
     CANCELLED = "cancelled"
     STOPPED_BY = "stopped_by"
     DELETED = "deleted"
@@ -63,7 +63,7 @@ class EventCode(StrEnum):
     SESSION_IDLE = "session_idle"
     SESSION_END_WARNED = "session_end_warned"
     SESSION_OVER = "session_over"
-    # Why it loses its GPUs for a while
+    # Why it lost its GPUs until its next attempt
     MOVED = "moved"
     CLAIMED = "claimed"
     CLAIM_WARNED = "claim_warned"
@@ -76,7 +76,7 @@ class EventCode(StrEnum):
     NODE_EXCHANGED = "node_exchanged"
     NODE_LOST_GPUS = "node_lost_gpus"
     PORTAL_STOPPED = "portal_stopped"
-    # Why it could not get those that a round chose
+    # Why it could not get the GPUs that a round chose
     CHOSEN_NODE_GONE = "chosen_node_gone"
     CHOSEN_NODE_CLOSED = "chosen_node_closed"
     CHOSEN_GPUS_HELD = "chosen_gpus_held"
@@ -87,25 +87,25 @@ class EventCode(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a job lost its GPUs, or why nobody answered; stored with the event and with the lease."""
+    """Why a job lost its GPUs, or why its program did not answer. Stored with the event and with the lease."""
 
-    CLAIMED = "claimed"  # others claim what is guaranteed to them, or others are next
+    CLAIMED = "claimed"  # others claim their guaranteed GPUs, or others are next
     OWN_JOBS = "own_jobs"  # other jobs of the same account go first
     LIMIT = "limit"
-    MOVED = "moved"  # it goes on elsewhere
+    MOVED = "moved"  # it continues on other GPUs
     DRAINED = "drained"
     LOST = "lost"  # its processes or their node vanished
     ARCHIVED = "team_archived"
     NO_RIGHT = "owner_may_not"
     PORTAL_STOPPED = "portal_stopped"
     PERSON = "person"
-    REPLACED = "replaced"  # a roll-out or scaling ended it
-    ENDED = "ended"  # by itself
+    REPLACED = "replaced"  # a rollout or a change of the replica count ended it
+    ENDED = "ended"  # its program ended
     UNREADY = "not_ready"
 
 
 class JobEnd(StrEnum):
-    """The reason for which a job ended permanently: as its backend saw it, or because somebody cancelled it."""
+    """Why a job ended permanently: what its backend observed, or that somebody cancelled the job."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -117,34 +117,34 @@ class JobEnd(StrEnum):
 
 
 class LeaseEnd(StrEnum):
-    """Why a lease ended: as its backend saw it, or why a reservation was withdrawn."""
+    """Why a lease ended: what its backend observed, or why its reservation was withdrawn."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
-    FROZEN = "frozen"  # its processes sleep, to go on later
+    FROZEN = "frozen"  # its processes are frozen, to be thawed later
     LOST = "lost"
     START_FAILED = "start_failed"
     DELETED = "deleted"
     NEVER_STARTED = "never_started"
-    # Of reservations:
+    # Reasons why a reservation was withdrawn:
     WITHDRAWN = "withdrawn"  # a later round decided otherwise
     CANCELLED = "cancelled"
     DRAINED = "drained"
     NODE_CLOSED = "node_closed"
-    NOT_NEEDED = "not_needed"  # its job ended, or has to wait after a failed start
+    NOT_NEEDED = "not_needed"  # its job ended, or must wait after a failed start
     OWNER_MAY_NOT = "owner_may_not"
     SHUTDOWN = "shutdown"
 
 
 def accepted(codes: type[StrEnum]) -> list[str]:
-    """Returns what a column of these codes accepts: one of them, or nothing."""
+    """Returns the values that a column of these codes accepts: each code, and the empty string."""
     return ["", *(str(code) for code in codes)]
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A code with the numbers and names that its sentence has."""
+    """An EventCode with the parameters (numbers and names) of its sentence."""
 
     code: EventCode
     parameters: Mapping[str, Any]
@@ -154,5 +154,5 @@ class Message:
         return cls(code, parameters)
 
     def but(self, **parameters: Any) -> Self:
-        """Returns the same message with more parameters."""
+        """Returns a message with the same code and more parameters."""
         return type(self)(self.code, {**self.parameters, **parameters})

@@ -1,4 +1,4 @@
-"""Forecasts of when waiting jobs start, as of the last rounds."""
+"""Forecasts of when waiting jobs start."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from scheduling.models.jobs import Job
 
 
 class JobForecast(models.Model):
-    """When a waiting job starts at the latest if nothing else happens."""
+    """The latest time at which a waiting job starts, unless new jobs or other changes intervene."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="forecast")
-    at = models.DateTimeField()  # of the round that left the cluster in the state that was simulated
-    # Null: not before `looked_until`, the end of the simulated rounds.
+    at = models.DateTimeField()  # the last round before the simulation
+    # Null: the job does not start before `looked_until`, the end of the simulated rounds.
     starts_by = models.DateTimeField(null=True)
     looked_until = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""Observed use of allocated GPUs, and the rules for jobs that do not use theirs."""
+"""Observed use of allocated GPUs, and rules for jobs that do not use their GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_MINUTES = 366 * 24 * 60
 
 
 def _of_stretches(are_apart: str, have_both_ends: str) -> list[models.BaseConstraint]:
-    """Returns, with these names, the constraints that stretches of one lease do not overlap and have both ends."""
+    """Returns two constraints with the given names: stretches of a lease do not overlap, and each has both ends."""
     return [
         ExclusionConstraint(
             name=are_apart,
@@ -39,10 +39,10 @@ def _of_stretches(are_apart: str, have_both_ends: str) -> list[models.BaseConstr
 
 
 class IdleStretch(models.Model):
-    """A stretch of time in which none of the GPUs of a lease was used, as observed.
+    """A period in which no GPU of a lease was in use, as measured.
 
-    Stretches in billed time never change: the database refuses it (scheduling/migrations/0030), because bills and
-    closed hours count them.
+    The database refuses to change stretches in billed time (scheduling/migrations/0030), because bills and closed
+    hours count them.
     """
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="idle_stretches")
@@ -59,7 +59,10 @@ class ProcesslessStretchQuerySet(models.QuerySet["ProcesslessStretch"]):
     def gpu_seconds_by_tenant(
         self, begins: datetime, ends: datetime, tenants: Collection[int] | None
     ) -> dict[int, Decimal]:
-        """Returns the idle GPU-seconds between the moments by tenant id (`tenants` None: of all). One query."""
+        """Returns, by tenant id, the GPU-seconds without a process from `begins` to `ends`, in one query.
+
+        `tenants` are ids of tenants; None means all.
+        """
         found = self.filter(during__overlap=(begins, ends))
         if tenants is not None:
             found = found.filter(lease__job__tenant__in=tenants)
@@ -72,7 +75,7 @@ class ProcesslessStretchQuerySet(models.QuerySet["ProcesslessStretch"]):
 
 
 class ProcesslessStretch(models.Model):
-    """A stretch of time in which no process was on any GPU of a lease; only GPUs that report processes have these."""
+    """A period in which no process was on any GPU of a lease. Measured only for GPUs that report their processes."""
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="processless_stretches")
     during = DateTimeRangeField()
@@ -91,36 +94,38 @@ class ProcesslessStretch(models.Model):
 
 class GpuUseQuerySet(models.QuerySet["GpuUse"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the use of jobs in tenants that `user` may see."""
+        """Returns the rows of jobs in tenants that `user` may see."""
         return self.filter(job__in=Job.objects.visible_to(user))
 
     def unused(self) -> Self:
-        """Returns unfinished jobs whose GPUs were idle at their last measurement; they may be waiting now."""
+        """Returns the rows of unfinished jobs whose GPUs were idle at the last measurement, even if the job waits
+        now."""
         out = (*Job.ENDED, Job.State.CANCELLING)
         return self.filter(idle_since__isnull=False).exclude(job__state__in=out)
 
     def idle(self) -> Self:
-        """Returns those unused jobs that run and were measured in their present attempt."""
+        """Returns the rows of running jobs whose GPUs were idle at the last measurement, taken in the present
+        attempt."""
         return self.unused().filter(job__state=Job.State.RUNNING, lease__state=Lease.State.RUNNING)
 
 
 class GpuUse(models.Model):
-    """The last observed use of one job's GPUs, and the state of its idle warning."""
+    """The last measured use of one job's GPUs, and the state of the job's idle warning."""
 
     class Measure(models.TextChoices):
         GPU = "gpu", "the use of its GPUs"
-        CPU = "cpu", "what its processes do"  # for GPUs that report nothing
+        CPU = "cpu", "what its processes do"  # for GPUs that report no use
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="gpu_use")
-    lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="+")  # the last one measured
+    lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="+")  # the last measured lease
     measured_until = models.DateTimeField()
     measure = models.CharField(max_length=3, choices=Measure)
     percent = models.FloatField(help_text="Of its GPUs' time, or of one processor's.")
     used_at = models.DateTimeField(null=True, help_text="When its GPUs were last seen in use.")
-    # Since when all measurements saw held and unused GPUs; None: the last one saw use.
+    # Since when all measurements found the held GPUs idle; None: the last one found them in use.
     idle_since = models.DateTimeField(null=True)
     idle_for = models.DurationField(help_text="Held without use since then, over all attempts.")
-    # As last measured; None: there was a process, or it is unknown.
+    # None: the last measurement found a process, or processes are unknown.
     processless_since = models.DateTimeField(null=True, help_text="Since then no process is on its GPUs.")
     first_told_at = models.DateTimeField(null=True, help_text="When it was first warned, or put that off.")
     warned_at = models.DateTimeField(null=True, help_text="Void when they were used since.")
@@ -143,9 +148,10 @@ class GpuUse(models.Model):
 
 
 class IdleRule(models.Model):
-    """What happens to jobs with idle GPUs: in a tenant and its subtree, in a cluster, or everywhere.
+    """A rule for jobs with idle GPUs, of a tenant with its subtree, of a cluster, or of all teams.
 
-    The nearest rule among a tenant and its ancestors applies; without one the cluster's, else the rule of all.
+    A job follows the rule of its tenant or else of the nearest ancestor with a rule, else the rule of its cluster,
+    else the rule of all teams.
     """
 
     class Action(models.TextChoices):
@@ -188,7 +194,7 @@ class IdleRule(models.Model):
 
 
 class MetricsSource(models.Model):
-    """A Prometheus HTTP API that reports the use of GPUs in a Kubernetes cluster."""
+    """A Prometheus HTTP API that reports the GPU use of a Kubernetes cluster."""
 
     cluster = models.OneToOneField(
         Cluster, on_delete=models.CASCADE, primary_key=True, related_name="metrics_source"
@@ -196,7 +202,8 @@ class MetricsSource(models.Model):
     url = models.CharField(max_length=500)
     query = models.CharField(max_length=1000)
     asked_at = models.DateTimeField(null=True)
-    trouble = models.CharField(max_length=300, blank=True, default="", db_default="")  # empty: it answered
+    # the last error; empty: the last request succeeded
+    trouble = models.CharField(max_length=300, blank=True, default="", db_default="")
 
     def __str__(self) -> str:
         return self.url

@@ -24,7 +24,11 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns the jobs that `user` may cancel: own ones, those of tenants the user manages, all for operators."""
+        """Returns the jobs that `user` may change or cancel; all jobs for operators.
+
+        Others may change jobs of tenants that they manage, and their own jobs in tenants of which they are still
+        members.
+        """
         if may(user, "job.change_any"):
             return self
         managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
@@ -32,25 +36,25 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
 
     def unfinished(self) -> Self:
-        return self.filter(state__in=Job.UNFINISHED)  # an index finds them among all jobs that ever ended
+        return self.filter(state__in=Job.UNFINISHED)  # uses an index, because ended jobs are many more
 
     def waiting(self) -> Self:
         return self.filter(state__in=Job.WAITING)
 
     def new_to_rounds(self) -> Self:
-        """Returns the jobs that wait without a reason: no round has seen them since they began to wait."""
+        """Returns the waiting jobs without a reason, which no round has considered since they began to wait."""
         return self.waiting().filter(has_no_reason=True)
 
 
 class Job(models.Model):
-    """A gang that wants GPUs. Its life is the table in scheduling/leases/lifecycle.py."""
+    """A gang that wants GPUs. scheduling/leases/lifecycle.py defines the transitions between its states."""
 
     class State(models.TextChoices):
         QUEUED = "queued", "Queued"
         STARTING = "starting", "Starting"
         RUNNING = "running", "Running"
-        STOPPING = "stopping", "Stopping"  # returns its GPUs and continues later
-        SUSPENDED = "suspended", "Suspended"  # waits for its next attempt with its progress kept
+        STOPPING = "stopping", "Stopping"  # is ordered to return its GPUs; continues later
+        SUSPENDED = "suspended", "Suspended"  # waits for its next attempt; keeps its progress
         CANCELLING = "cancelling", "Cancelling"
         SUCCEEDED = "succeeded", "Succeeded"
         FAILED = "failed", "Failed"
@@ -59,9 +63,9 @@ class Job(models.Model):
     End = JobEnd
 
     class Kind(models.TextChoices):
-        TRAINING = "training", "Training"  # runs to its end
-        REPLICA = "replica", "Replica"  # of a service, which starts and ends it
-        SESSION = "session", "Session"  # somebody works in it
+        TRAINING = "training", "Training"  # runs until its program ends
+        REPLICA = "replica", "Replica"  # belongs to a service, which starts and ends it
+        SESSION = "session", "Session"  # a notebook session: a user works in it
 
     # Kinds that are not time-sliced while their account is within its guarantee.
     UNSLICED = (Kind.REPLICA, Kind.SESSION)
@@ -78,31 +82,31 @@ class Job(models.Model):
     spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec/job_spec.py writes it.")
     workers = models.PositiveIntegerField()
     gpus_per_worker = models.PositiveIntegerField()
-    # How long its processes may take to end; a column, so that a stop never depends on reading a spec.
+    # How long its processes may take to end. A column rather than only in the spec, so that a stop never parses a spec.
     checkpoint_grace_seconds = models.FloatField(default=30, db_default=30)
-    # On Kubernetes: its worker is a pod without a Job. Decided at submit; never changes.
+    # Kubernetes only: the worker is a pod without a Job. Set at submit; never changes.
     is_bare_pod = models.BooleanField(default=False, db_default=False)
     # Ids of acceptable generations; empty: any.
     generation_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
     priority = models.IntegerField(default=0)
-    # It takes no share: it runs on GPUs that nobody else wants. The spec has the value at submit.
+    # A preemptible job takes no share: it runs only on GPUs that nobody else wants. The spec keeps the value at submit.
     preemptible = models.BooleanField(default=False, db_default=False)
-    # The owner's estimate of the total time on GPUs, and the deadline, for policies that need them.
+    # The owner's estimate of the total time on GPUs, and the deadline. Only some policies use them.
     expected_seconds = models.FloatField(null=True, blank=True)
     deadline = models.DateTimeField(null=True, blank=True)
 
     state = models.CharField(max_length=12, choices=State, default=State.QUEUED)
-    # The fence: counts the leases given to this job. Anything with an older number is void.
+    # Fencing token: the number of leases given to this job. Messages with a lower number are void.
     epoch = models.PositiveIntegerField(default=0)
     reason = models.PositiveSmallIntegerField(default=0, help_text="fairshare.Reason while it waits.")
-    # A separate column for the index below: with `reason` in an index, each change of a reason would update all
-    # indexes, and rounds change thousands of reasons.
+    # A separate column for the index below: if the index had `reason`, each change of a reason would update all indexes
+    # of the row, and rounds change thousands of reasons.
     has_no_reason = models.GeneratedField(
         expression=models.ExpressionWrapper(models.Q(reason=0), models.BooleanField()),
         output_field=models.BooleanField(),
         db_persist=True,
     )
-    # Frozen processes of this lease epoch are kept for a thaw (slicing by freeze).
+    # Frozen processes of the last lease are kept, to be thawed (slicing by freeze).
     frozen = models.BooleanField(default=False)
     failed_starts = models.PositiveIntegerField(default=0)
     not_before = models.DateTimeField(null=True, blank=True)
@@ -110,9 +114,9 @@ class Job(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     state_since = models.DateTimeField(db_default=Now())
     first_started_at = models.DateTimeField(null=True)
-    first_ready_at = models.DateTimeField(null=True)  # of a job that serves a port
+    first_ready_at = models.DateTimeField(null=True)  # only for jobs that serve a port
     ended_at = models.DateTimeField(null=True)
-    # The generation of its first attempt, and how long it held GPUs in all finished attempts: repeated here so that
+    # The generation of the first attempt, and the total time on GPUs in finished attempts: copied from leases, so that
     # scheduling/reports/job_waits.py reads many jobs without their leases.
     first_generation = models.ForeignKey(
         Generation, on_delete=models.PROTECT, null=True, related_name="+", db_index=False
@@ -121,12 +125,13 @@ class Job(models.Model):
     files_removed_at = models.DateTimeField(null=True, help_text="When log and checkpoints were deleted.")
     exit_code = models.IntegerField(null=True)
     end_reason = models.CharField(max_length=40, blank=True)  # a JobEnd
-    # Why it was cancelled, as an EventCode with its parameters; otherwise what its backend said of the end.
+    # Why the job was cancelled: an EventCode and its parameters. For other ends, `end_message` has the backend's
+    # message.
     end_code = models.CharField(max_length=40, blank=True, default="", db_default="")
     end_detail = models.JSONField(default=dict, db_default={})
     end_message = models.TextField(blank=True)
     steps_done = models.DecimalField(max_digits=24, decimal_places=3, null=True)
-    # Of a replica: its service, its revision, its slot, and its position among the replicas of that slot.
+    # Only for replicas: the service, revision and slot, and the position among all replicas that have had this slot.
     service = models.ForeignKey("Service", on_delete=models.PROTECT, null=True, related_name="jobs")
     revision = models.ForeignKey("ServiceRevision", on_delete=models.PROTECT, null=True, related_name="jobs")
     slot = models.PositiveIntegerField(null=True)
@@ -142,7 +147,8 @@ class Job(models.Model):
             models.Index(fields=["tenant", "-id"]),
             models.Index(fields=["owner", "-id"]),
             models.Index(fields=["cluster", "ended_at"], name="job_ended"),
-            # What scheduling/reports/job_waits.py, job_waste.py and demand.py read, so that they read no other jobs.
+            # Covers what scheduling/reports/job_waits.py, job_waste.py and demand.py read, so that they read no other
+            # jobs.
             models.Index(
                 fields=["tenant", "first_started_at"],
                 include=["kind", "created_at", "workers", "gpus_per_worker", "first_generation"],
@@ -238,13 +244,14 @@ class Job(models.Model):
 
 
 class JobEvent(models.Model):
-    """One event in a job's history: a code with its parameters, or a text of somebody else or an earlier release.
+    """An entry in a job's history: a code with its parameters, or a text from outside Fairlot or from an earlier
+    release.
 
-    scheduling/core/event_texts.py makes the sentence. `detail` has the parameters, and often a Cause.
+    scheduling/core/event_texts.py makes the sentence of a code. `detail` has the parameters, and often a Cause.
     """
 
-    SHARING = "sharing"  # kind of the events at which a job becomes preemptible or ends being so
-    PLACE_LOST = "place_lost"  # kind of the events that say why a picked job got no GPUs
+    SHARING = "sharing"  # kind of the events with which a job becomes preemptible or stops being preemptible
+    PLACE_LOST = "place_lost"  # kind of the events that say why a round picked a job but found no GPUs
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(db_default=Now())
@@ -267,7 +274,7 @@ class JobEvent(models.Model):
 
     @classmethod
     def of(cls, job: Job, kind: str, message: Message, **fields: Any) -> Self:
-        """Returns an event of the job's latest attempt with this message, not stored yet."""
+        """Returns an unsaved event with `message`, for the job's latest attempt unless `fields` name another epoch."""
         parameters = dict(message.parameters)
         return cls(
             **{"job": job, "epoch": job.epoch, "kind": kind, "code": message.code, "detail": parameters}
@@ -276,7 +283,7 @@ class JobEvent(models.Model):
 
 
 class JobSpeed(models.Model):
-    """Progress of a job on one generation: `steps` made in `seconds` of observed running."""
+    """The measured progress of a job on one generation: `steps` in `seconds` of running."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="speeds")
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
@@ -291,12 +298,12 @@ class JobSpeed(models.Model):
 
     @property
     def rate(self) -> float | None:
-        """Returns steps per second; None before the first measurement."""
+        """Returns the job's steps per second on this generation; None before the first measurement."""
         return self.steps / self.seconds if self.seconds > 0 else None
 
 
 def job_in_sight(user: User, found: Job | None) -> Job | None:
-    """Returns `found` if `user` may see it by the rule of `visible_to`, else None."""
+    """Returns `found` if `user` may see that job, by the rule of `JobQuerySet.visible_to`; else None."""
     if found is None or sees_every_tenant(user):
         return found
     return found if found.tenant_id in ids_with_role(user) else None

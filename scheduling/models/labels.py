@@ -1,4 +1,4 @@
-"""Labels of jobs as rows, so that lists and reports find them among a million jobs."""
+"""Labels of jobs, stored as rows so that lists and reports can filter a million jobs by label."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from scheduling.spec.labels import LONGEST_KEY, LONGEST_VALUE
 
 class JobLabelQuerySet(models.QuerySet["JobLabel"]):
     def saying(self, text: str) -> Self:
-        """Returns labels that match `text`: key=value, or a key with any value."""
+        """Returns the labels that match `text`: "key=value" exactly, or "key" with any value."""
         key, equals, value = text.partition("=")
         return self.filter(key=key, value=value) if equals else self.filter(key=key)
 
     def names(self, key: str, tenants: Collection[int] | None) -> QuerySet[JobLabel, tuple[int, str]]:
-        """Returns rows of (job_id, value) of the label `key`, for reports by label.
+        """Returns a query for pairs (job id, value) of the label `key`, for reports by label.
 
-        `tenants` limits them to jobs of these tenants (None: of all). A correction may let others pay for a job, but
-        its labels stay with its team.
+        `tenants` restricts the query to jobs of the tenants with these ids; None means all. A correction of the
+        ledger may bill a job to another team, but the job's labels stay with its own team.
         """
         found = self.filter(key=key) if tenants is None else self.filter(key=key, job__tenant__in=tenants)
         return found.order_by().values_list("job_id", "value")
 
 
 class JobLabel(models.Model):
-    """One label of a job, from its spec. `value` may be empty."""
+    """A label of a job, from the job's spec. `value` may be empty."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="labels", db_index=False)
     key = models.CharField(max_length=LONGEST_KEY)
@@ -43,7 +43,7 @@ class JobLabel(models.Model):
         ordering = ["key"]
         indexes = [models.Index(fields=["key", "value", "job"], name="label_by_key_and_value")]
         constraints = [
-            # Includes the column that reports by label read.
+            # `include` covers the column that reports by label read.
             models.UniqueConstraint(name="one_label_a_key_of_a_job", fields=["job", "key"], include=["value"])
         ]
 
@@ -57,7 +57,8 @@ class LabelKeyQuerySet(models.QuerySet["LabelKey"]):
 
 
 class LabelKey(models.Model):
-    """A label key that jobs of a tenant have had: reports offer it for grouping without reading all jobs."""
+    """A label key that a tenant's jobs have used, so that reports can offer keys for grouping without reading all
+    jobs."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="label_keys")
     key = models.CharField(max_length=LONGEST_KEY)

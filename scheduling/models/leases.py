@@ -1,4 +1,4 @@
-"""Leases: a gang holds certain GPUs of certain nodes from one moment to another."""
+"""Leases: a gang holds certain GPUs on certain nodes for a period."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduling.models.clusters import Cluster, Node
 from scheduling.models.event_codes import Cause, LeaseEnd, accepted
 from scheduling.models.jobs import Job
 
-# Leases that held GPUs for longer than the ledger says.
+# Leases of which the ledger does not cover all the time on GPUs.
 UNBOOKED = models.Q(held_from__isnull=False) & (
     models.Q(billed_until=None)
     | models.Q(held_until=None)
@@ -26,29 +26,34 @@ UNBOOKED = models.Q(held_from__isnull=False) & (
 
 class LeaseQuerySet(models.QuerySet["Lease"]):
     def of_frozen_processes(self) -> Self:
-        """Returns, for each job with frozen processes, the lease in which they were frozen."""
+        """Returns the last frozen lease of each job with frozen processes: the lease in which its processes were
+        frozen."""
         frozen = self.filter(job__frozen=True, state=Lease.State.CLOSED, end_reason=Lease.End.FROZEN)
         return frozen.order_by("job_id", "-epoch").distinct("job_id")
 
     def on_notice(self) -> Self:
-        """Returns the leases beyond their account's guarantee whose people were warned."""
+        """Returns the open leases that run beyond their account's guarantee and whose owners were warned of
+        preemption."""
         return self.filter(notice_since__isnull=False).exclude(state=Lease.State.CLOSED)
 
     def unbooked(self) -> Self:
-        """Returns the leases that held GPUs for longer than the ledger says."""
+        """Returns the leases with time on GPUs that the ledger does not cover yet."""
         return self.filter(UNBOOKED)
 
     def ready(self) -> Self:
-        """Returns the leases whose address answers now; stopping ones are no longer probed."""
+        """Returns the running leases whose program answers at its address; stopping leases are no longer probed."""
         return self.filter(state=Lease.State.RUNNING, ready_since__isnull=False)
 
 
 class Lease(models.Model):
-    """The atom of accounting. All times are observed, never intended."""
+    """One allocation of GPUs to a job, for one attempt: the unit of accounting.
+
+    All times are observed, not planned.
+    """
 
     class State(models.TextChoices):
-        RESERVED = "reserved", "Reserved"  # others still hold its GPUs; it holds nothing yet
-        STARTING = "starting", "Starting"  # holds its GPUs; processes are being started
+        RESERVED = "reserved", "Reserved"  # other leases still hold its GPUs
+        STARTING = "starting", "Starting"  # holds its GPUs; its processes are being started
         RUNNING = "running", "Running"
         STOPPING = "stopping", "Stopping"  # ordered to return its GPUs
         CLOSED = "closed", "Closed"
@@ -65,26 +70,27 @@ class Lease(models.Model):
     gpus = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=State, default=State.RESERVED)
     decided_at = models.DateTimeField(db_default=Now())
-    held_from = models.DateTimeField(null=True)  # the gang holds its GPUs
-    running_from = models.DateTimeField(null=True)  # all workers run
+    held_from = models.DateTimeField(null=True)  # when the gang got its GPUs
+    running_from = models.DateTimeField(null=True)  # when all workers ran
     stop_asked_at = models.DateTimeField(null=True)
-    held_until = models.DateTimeField(null=True)  # all workers are gone
+    held_until = models.DateTimeField(null=True)  # when all workers were gone
     last_seen_at = models.DateTimeField(null=True)
-    missing_since = models.DateTimeField(null=True)  # its backend no longer knows it
-    # Of a service's replica or a session: since when it is beyond its account's guarantee, so that claims of others may
-    # stop it after the cluster's notice time.
+    missing_since = models.DateTimeField(null=True)  # since when its backend no longer reports it
+    # Only for replicas and sessions: since when the lease is beyond its account's guarantee. Once the cluster's notice
+    # time is over, it may be preempted for claims of others.
     notice_since = models.DateTimeField(null=True)
-    billed_until = models.DateTimeField(null=True)  # the ledger covers held_from up to here
+    billed_until = models.DateTimeField(null=True)  # the ledger covers the time from held_from to here
     end_reason = models.CharField(max_length=40, blank=True)  # a LeaseEnd
     stop_cause = models.CharField(max_length=20, blank=True, default="", db_default="")  # a Cause
-    # Last progress seen in this lease, to measure speed from differences.
+    # The last observed progress in this lease; speeds are computed from differences.
     progress_steps = models.FloatField(null=True)
     progress_at = models.DateTimeField(null=True)
-    # The first progress seen in it, and since when its work was lost and repeated; see scheduling/leases/lost_work.py.
+    # The first observed progress in this lease, and the time from which its work was lost and had to be repeated; see
+    # scheduling/leases/lost_work.py.
     first_steps = models.FloatField(null=True)
     first_steps_at = models.DateTimeField(null=True)
     lost_from = models.DateTimeField(null=True)
-    # Of a job with a port: its address, since when it is or was ready, and the last negative answer.
+    # Only for jobs with a port: the address, since when the program is or was ready, and why it was last not ready.
     address = models.CharField(max_length=300, blank=True, default="", db_default="")
     ready_since = models.DateTimeField(null=True)
     why_not_ready = models.CharField(max_length=300, blank=True, default="", db_default="")
@@ -107,7 +113,7 @@ class Lease(models.Model):
                 condition=models.Q(lost_from__isnull=False),
                 name="lost_attempts",
             ),
-            # The leases that still are to be billed, among all there ever were.
+            # Finds the few leases that still have to be billed.
             models.Index(
                 fields=["job"],
                 condition=UNBOOKED,
@@ -116,13 +122,13 @@ class Lease(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(name="one_lease_a_job_and_epoch", fields=["job", "epoch"]),
-            # A gang never runs twice, whatever any process believes.
+            # A gang never runs twice, even if a process acts on outdated data.
             models.UniqueConstraint(
                 name="one_held_lease_a_job",
                 fields=["job"],
                 condition=models.Q(state__in=["starting", "running", "stopping"]),
             ),
-            # A moving gang has a reservation for its destination besides the lease that it leaves.
+            # A moving gang has a reservation for its destination as well as the lease that it leaves.
             models.UniqueConstraint(
                 name="one_reserved_lease_a_job", fields=["job"], condition=models.Q(state="reserved")
             ),
@@ -143,23 +149,27 @@ class Lease(models.Model):
 
     @property
     def unbooked_from(self) -> datetime | None:
-        """Returns when the time begins that the ledger does not cover; None if the lease has held nothing."""
+        """Returns the start of the time that the ledger does not cover yet; None if the lease has held no GPUs."""
         return self.billed_until or self.held_from
 
     @property
     def is_unbooked(self) -> bool:
-        """Returns whether it is among `LeaseQuerySet.unbooked`."""
+        """Returns whether the lease has time on GPUs that the ledger does not cover, like `LeaseQuerySet.unbooked`."""
         begins, ends = self.unbooked_from, self.held_until
         return begins is not None and (self.billed_until is None or ends is None or begins < ends)
 
     def unbooked_period(self, until: datetime | None) -> tuple[datetime, datetime] | None:
-        """Returns the time up to its end, or to `until` if that is earlier, that the ledger does not cover."""
+        """Returns (begin, end) of the time that the ledger does not cover, up to the lease's end or `until`, if
+        earlier.
+
+        Returns None if there is no such time, or if neither end is known.
+        """
         begins, ends = self.unbooked_from, min(filter(None, (until, self.held_until)), default=None)
         return (begins, ends) if begins is not None and ends is not None and begins < ends else None
 
 
 class HeldGpu(models.Model):
-    """One GPU of a lease. `during` is empty (NULL) while the GPU is only reserved."""
+    """One GPU of a lease. `during` is NULL while the GPU is only reserved."""
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="held_gpus")
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="held_gpus")
@@ -183,9 +193,9 @@ class HeldGpu(models.Model):
 
 
 class PreemptibleTime(models.Model):
-    """A time in which a gang had its GPUs only because nobody else wanted them, as rounds decided.
+    """A period in which, as rounds decided, a gang had its GPUs only because nobody else wanted them.
 
-    It may begin before the lease holds its GPUs and end after it.
+    The period may begin before the lease holds its GPUs, and end after the lease.
     """
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="preemptible")

@@ -10,8 +10,8 @@ from scheduling.models.leases import Lease
 
 
 class Operation(models.Model):
-    """An order to a backend, fenced by its lease's epoch and idempotent: late or repeated execution changes nothing
-    more."""
+    """An order to a backend, fenced by its lease's epoch and idempotent: executing an order late or twice does no
+    harm."""
 
     class Verb(models.TextChoices):
         START = "start", "Start"

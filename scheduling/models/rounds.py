@@ -1,4 +1,4 @@
-"""Rounds: the decisions, their inputs, and what each tenant was entitled to and got."""
+"""Rounds: their inputs and decisions, and what each tenant was entitled to and received."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from scheduling.models.clusters import Cluster
 
 
 class Round(models.Model):
-    """One decision.
+    """One scheduling decision of a cluster.
 
-    A quantum round may take GPUs from anybody. A fill round, between two of these, allocates free GPUs; if the
-    policy supports it, it also takes surplus GPUs for jobs that wait within their guarantees.
+    A quantum round may take GPUs from any job. A fill round, between two quantum rounds, allocates free GPUs; if the
+    policy supports it, a fill round also takes surplus GPUs for jobs that wait within their guarantees.
     """
 
     class Kind(models.TextChoices):
@@ -31,11 +31,15 @@ class Round(models.Model):
     kind = models.CharField(max_length=8, choices=Kind)
     at = models.DateTimeField(db_default=Now())
     ordering = models.CharField(max_length=10)
-    # The policy that decided. The defaults are those of the rounds before this was stored.
+    # The policy that decided. The defaults apply to rounds from before these columns existed.
     policy = models.CharField(max_length=40, db_default=FIRST)
     policy_version = models.PositiveSmallIntegerField(db_default=1)
-    policy_build = models.CharField(max_length=12, db_default="")  # empty: not stored then
-    policy_options = models.JSONField(null=True)  # null: those among the settings of its snapshot
+    policy_build = models.CharField(
+        max_length=12, db_default=""
+    )  # empty: the round is older than this column
+    policy_options = models.JSONField(
+        null=True
+    )  # null: the options are in the settings of the round's snapshot
     seed = models.BigIntegerField()
     gpus_up = models.PositiveIntegerField()
     gpus_given = models.PositiveIntegerField()
@@ -44,8 +48,8 @@ class Round(models.Model):
     stopped = models.PositiveIntegerField()
     read_ms = models.FloatField()
     decide_ms = models.FloatField()
-    # What each tenant gets until the next round, in GPUs: a list of ShareRate dictionaries, from which the next round
-    # makes the ShareIntervals.
+    # The shares of each tenant until the next round: a list of ShareRate dictionaries, in GPUs, from which the next
+    # round computes ShareIntervals.
     shares = models.JSONField(default=list)
 
     class Meta:
@@ -55,21 +59,22 @@ class Round(models.Model):
 
 
 class RoundRecord(models.Model):
-    """A round's complete input and output, compressed, so that anyone can reproduce it."""
+    """A round's complete input and output, compressed, with which anyone can reproduce the decision."""
 
     round = models.OneToOneField(Round, on_delete=models.CASCADE, related_name="record")
     snapshot = models.BinaryField()
-    # The policy's state before the round; null: only what the snapshot says that accounts are owed.
+    # The policy's state when it decided; null: the policy started from the amounts owed in the snapshot.
     state = models.BinaryField(null=True)
-    # What the policy was told for it: `seconds`, `received` and `corrected` of fairshare's Happened; null: nothing.
+    # What the policy observed before it decided: `seconds`, `received` and `corrected` of fairshare's Happened; null:
+    # nothing.
     happened = models.BinaryField(null=True)
     decision = models.BinaryField()
-    # Meaning of the indices: ids of nodes, generations, accounts (tenant id, user id or null) and jobs.
+    # The ids to which indices refer: nodes, generations, accounts (tenant id, user id or null) and jobs.
     legend = models.JSONField()
 
 
 class ShadowRound(models.Model):
-    """The decision of a shadow policy for the view of a round; it had no effect."""
+    """The decision that a shadow policy made for the snapshot of a round, without effect."""
 
     round = models.OneToOneField(Round, on_delete=models.CASCADE, primary_key=True, related_name="shadow")
     policy = models.CharField(max_length=40)
@@ -77,10 +82,10 @@ class ShadowRound(models.Model):
     options = models.JSONField()
     decide_ms = models.FloatField()
     shares = models.JSONField()  # as Round.shares
-    # Figures of both decisions for the same view; names and numbers of scheduling.rounds.comparison.
+    # Figures of both decisions for the same snapshot, by name; see figures_of in scheduling.rounds.comparison.
     real_figures = models.JSONField()
     own_figures = models.JSONField()
-    # As in PolicyState, aligned with the record of the round.
+    # As in PolicyState, in the order of the RoundRecord's legend.
     state = models.BinaryField()
     plan = models.BinaryField()
 
@@ -89,9 +94,9 @@ class ShadowRound(models.Model):
 
 
 class PolicyState(models.Model):
-    """The state of a cluster's policy after its last round, and what that round gave each account.
+    """The state of a cluster's policy at its last round, and the shares that this round gave each account.
 
-    A cluster has none if nobody has had a job since.
+    A cluster without jobs at its last round has no row.
     """
 
     cluster = models.OneToOneField(
@@ -99,7 +104,7 @@ class PolicyState(models.Model):
     )
     policy = models.CharField(max_length=40)
     version = models.PositiveSmallIntegerField()
-    # Meaning of the rows and columns of the arrays, as in RoundRecord.legend.
+    # The ids to which the rows and columns of the arrays refer, as in RoundRecord.legend.
     accounts = models.JSONField()
     generations = models.JSONField()
     state = models.BinaryField()  # the policy's arrays
@@ -110,7 +115,7 @@ class PolicyState(models.Model):
 
 
 class ShareBalance(models.Model):
-    """What a user of a tenant is owed (positive) or has received ahead of share (negative), in GPU-seconds.
+    """GPU-seconds that a user of a tenant is owed (positive) or has received ahead of share (negative), by generation.
 
     If the policy may repay on any generation, the amount is divided among generations like the user's share.
     """
@@ -120,9 +125,10 @@ class ShareBalance(models.Model):
     user = models.ForeignKey(User, on_delete=models.PROTECT)
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
     owed = models.FloatField(default=0)
-    # GPUs that the last round gave this account as its share, until the next round.
+    # GPUs that the last round gave this account as its share, in force until the next round.
     share = models.FloatField(default=0)
-    # What rounds counted as received but was not, as known since the last one; the next round tells the policy.
+    # GPU-seconds that earlier rounds counted as received too much (or too little, if negative), as found since the last
+    # round. The next round passes them to the policy.
     corrected = models.FloatField(default=0, db_default=0)
 
     class Meta:
@@ -139,11 +145,12 @@ class ShareIntervalQuerySet(models.QuerySet["ShareInterval"]):
 
 
 class ShareInterval(models.Model):
-    """Shares from one round to the next, per tenant and generation, in GPU-seconds.
+    """A tenant's share of one generation from one round to the next, in GPU-seconds.
 
     - entitled: by tickets among the active tenants
-    - lent and unused: given up for lack of demand, and used by others or by nobody
-    - borrowed: used of what others gave up; in each round and generation as much is lent as is borrowed
+    - lent: entitled but not used by the tenant, and used by others
+    - unused: entitled but used by nobody
+    - borrowed: used by the tenant from what others lent; in each round and generation as much is lent as is borrowed
     - bought and sold: by trades
     - received: held, as observed
 
@@ -183,15 +190,16 @@ class ShareInterval(models.Model):
 
 class TradeQuerySet(models.QuerySet["Trade"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the trades in which a tenant of the user took part."""
+        """Returns the trades in which a tenant that `user` may see was the seller or the buyer."""
         mine = Tenant.objects.visible_to(user)
         return self.filter(models.Q(seller__in=mine) | models.Q(buyer__in=mine))
 
 
 class Trade(models.Model):
-    """From a round on, `seller` gives time on `fast` GPUs for more time on `slow` GPUs of `buyer`.
+    """A trade: `seller` gives time on `fast` GPUs and gets more time on `slow` GPUs of `buyer`.
 
-    It continues over later rounds while its terms stay the same, within an hour.
+    A trade begins with a round and continues over later rounds while its terms stay the same, at most to the end of
+    the UTC hour.
     """
 
     round = models.ForeignKey(Round, on_delete=models.CASCADE, related_name="trades")
@@ -205,7 +213,7 @@ class Trade(models.Model):
     seller_speedup = models.FloatField()
     buyer_speedup = models.FloatField()
     begins = models.DateTimeField(db_default=Now())
-    ends = models.DateTimeField(null=True)  # set by the round that ends it, which also books it in the ledger
+    ends = models.DateTimeField(null=True)  # set by the round that ends the trade and books it in the ledger
 
     objects = TradeQuerySet.as_manager()
 

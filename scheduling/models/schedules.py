@@ -1,4 +1,4 @@
-"""Schedules, and the outcome of each due time."""
+"""Schedules, and the outcome of each of their due times."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ from scheduling.timetable.missed_runs import ALL, ONCE, SKIP
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the schedules of tenants that `user` may see, including deleted ones, from which past jobs came."""
+        """Returns the schedules of tenants that `user` may see, including deleted schedules, to which past jobs
+        refer."""
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns own schedules, those of tenants the user manages, all for operators."""
+        """Returns the schedules that `user` may change, without deleted ones; all for operators.
+
+        Others may change schedules of tenants that they manage, and their own in tenants of which they are still
+        members.
+        """
         kept = self.kept()
         if may(user, "job.change_any"):
             return kept
@@ -36,12 +41,15 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return self.filter(deleted_at=None)
 
     def due(self, now: datetime) -> Self:
-        """Returns the schedules with a due time to record; paused ones and those of detached clusters wait."""
+        """Returns the schedules with a due time up to `now` that is not recorded yet.
+
+        Leaves out schedules that are paused or deleted, and those of detached clusters.
+        """
         return self.kept().filter(paused_at=None, next_due_at__lte=now, cluster__detached_at=None)
 
 
 class Schedule(models.Model):
-    """A job spec that is submitted repeatedly, as its owner's, at the times of a timetable."""
+    """A job spec that Fairlot submits for the schedule's owner at each time of a timetable."""
 
     class Missed(models.TextChoices):
         SKIP = SKIP, "Leave them out"
@@ -66,9 +74,9 @@ class Schedule(models.Model):
     catch_up_seconds = models.PositiveIntegerField(default=86_400)
     overlap = models.CharField(max_length=7, choices=Overlap, default=Overlap.FORBID)
 
-    # The earliest due time that is not recorded yet; None: there are no more.
+    # The earliest due time that is not recorded yet; None: no due times are left.
     next_due_at = models.DateTimeField(null=True)
-    # Why runs may be late: it was paused, or its cluster was detached.
+    # Why runs may be late: the schedule was paused, or its cluster was detached.
     late_because = models.CharField(max_length=200, blank=True, default="")
     refusals = models.PositiveIntegerField(default=0, help_text="In a row.")
     paused_at = models.DateTimeField(null=True)
@@ -105,12 +113,12 @@ class Schedule(models.Model):
         return timedelta(seconds=self.catch_up_seconds)
 
     def jobs_at_work(self) -> models.QuerySet[Job]:
-        """Returns its jobs that have not ended."""
+        """Returns the schedule's jobs that have not ended, oldest first."""
         return Job.objects.filter(scheduled_as__schedule=self).unfinished().order_by("id")
 
 
 class ScheduleRun(models.Model):
-    """The outcome of one due time, of all from `due_from` to `due_at`, or of a run that somebody asked for."""
+    """The outcome of one due time, of all due times from `due_from` to `due_at`, or of a run that a user asked for."""
 
     class Outcome(models.TextChoices):
         SUBMITTED = "submitted", "Submitted"

@@ -1,4 +1,4 @@
-"""Secrets for jobs: encrypted texts of a user or a team, and which job names which."""
+"""Secrets for jobs: encrypted texts of a user or a team, and the jobs that use them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ ONLY_KEY = "value"
 
 class SecretQuerySet(models.QuerySet["Secret"]):
     def visible_to(self, user: User) -> Self:
-        """Returns own secrets, and those of teams in which `user` may submit. Nobody sees their contents."""
+        """Returns the user's own secrets, and those of teams in which `user` may submit jobs. Their contents are never
+        shown."""
         return self.filter(
             models.Q(owner=user) | models.Q(tenant__in=Tenant.objects.visible_to(user, role="member"))
         )
 
     def writable_by(self, user: User) -> Self:
-        """Returns own secrets, and those of teams that `user` manages."""
+        """Returns the secrets that `user` may change: the user's own, and those of teams that the user manages."""
         managed = Tenant.objects.visible_to(user, role=Membership.Role.MANAGER)
         return self.filter(models.Q(owner=user) | models.Q(tenant__in=managed))
 
     def for_jobs_of(self, user: User, tenant: Tenant) -> Self:
-        """Returns the secrets that a job of `user` in `tenant` may name: own ones, and the team's for its members."""
+        """Returns the secrets that a job of `user` in `tenant` may name: the user's own and, for members, the
+        team's."""
         in_team = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).filter(pk=tenant.pk)
         return self.filter(models.Q(owner=user) | models.Q(tenant__in=in_team))
 
 
 class Secret(models.Model):
-    """A text, or several by key, that is written and used but never shown."""
+    """One text, or several texts by key, encrypted: jobs use the texts, but nobody can read them in Fairlot."""
 
     name = models.CharField(max_length=63)
     owner = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
@@ -43,7 +45,7 @@ class Secret(models.Model):
         Tenant, on_delete=models.PROTECT, null=True, blank=True, related_name="secrets"
     )
     keys = ArrayField(models.CharField(max_length=63))
-    sealed = models.BinaryField()  # a JSON object of the texts by key, encrypted with FAIRLOT_SEALING_KEYS
+    sealed = models.BinaryField()  # a JSON object (key → text), encrypted with FAIRLOT_SEALING_KEYS
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
 
@@ -66,7 +68,7 @@ class Secret(models.Model):
 
 
 class JobSecret(models.Model):
-    """A link from a job to the secret that its name meant at submit, even if another gets that name later."""
+    """The secret to which a name in a job's spec referred at submit, even if another secret gets that name later."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="named_secrets")
     name = models.CharField(max_length=63)

@@ -1,4 +1,4 @@
-"""Services: replicas of one program that answers at a port, and their revisions."""
+"""Services: replicas of one program that listens on a port, and the revisions of their spec."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ from scheduling.models.leases import Lease
 
 class ServiceQuerySet(models.QuerySet["Service"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the services of tenants that `user` may see, including removed ones, kept for their history."""
+        """Returns the services of tenants that `user` may see, including removed services, which are kept for their
+        history."""
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns own services, those of tenants the user manages, all for operators."""
+        """Returns the services that `user` may change; all for operators.
+
+        Others may change services of tenants that they manage, and their own in tenants of which they are still
+        members.
+        """
         if may(user, "job.change_any"):
             return self
         managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
@@ -30,7 +35,8 @@ class ServiceQuerySet(models.QuerySet["Service"]):
         return self.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
 
     def with_counts(self) -> Self:
-        """Adds the numbers of replicas that are ready, hold GPUs, and exist: `ready`, `holding`, `living`."""
+        """Adds three counts of each service's replicas: `ready`, `holding` (holds GPUs) and `living` (has not
+        ended)."""
 
         def count(jobs: models.QuerySet[Job]) -> Coalesce:
             mine = jobs.filter(service=models.OuterRef("pk")).order_by().values("service")
@@ -50,33 +56,36 @@ class ServiceQuerySet(models.QuerySet["Service"]):
 
 
 class Service(models.Model):
-    """The desired state. Replicas are jobs; scheduling/services/rollout.py says which of them are wanted."""
+    """The desired state of a set of replicas.
+
+    Each replica is a job. scheduling/services/rollout.py decides which replicas are created and ended.
+    """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="services")
     owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="services")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="services")
-    name = models.CharField(max_length=40)  # also of its Service in a Kubernetes cluster
+    name = models.CharField(max_length=40)  # also the name of its Service in a Kubernetes cluster
     replicas = models.PositiveIntegerField()
-    # During a rollout: how many more than `replicas` may exist, and how many fewer may be ready.
+    # During a rollout: how many replicas may exist beyond `replicas`, and how many of `replicas` may be unready.
     max_surge = models.PositiveIntegerField(default=1)
     max_unavailable = models.PositiveIntegerField(default=0)
-    # A revision without progress for so long has failed; time of waiting for GPUs does not count.
+    # A revision fails after this time without progress. Time in which replicas wait for GPUs does not count.
     progress_deadline_seconds = models.PositiveIntegerField(default=600)
     auto_rollback = models.BooleanField(default=True)
     stopped_at = models.DateTimeField(
         null=True
-    )  # by a person: it has no replicas until somebody starts it again
+    )  # set by a user: the service has no replicas until somebody starts it again
     removed_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(db_default=Now())
     current = models.ForeignKey("ServiceRevision", on_delete=models.PROTECT, null=True, related_name="+")
-    # The last revision of which all replicas have been ready.
+    # The last revision of which all replicas were ready.
     good = models.ForeignKey("ServiceRevision", on_delete=models.PROTECT, null=True, related_name="+")
-    # Of the current rollout: how many replicas have been ready, and since when that number has not grown.
+    # The current rollout: how many replicas have been ready, and since when this number has not grown.
     progress = models.PositiveIntegerField(default=0)
     progress_at = models.DateTimeField(db_default=Now())
-    trouble = models.TextField(blank=True, default="")  # why replicas cannot be created, for people
-    announced = models.BooleanField(default=False)  # its name resolves in its Kubernetes cluster
-    why_unknown = models.TextField(blank=True, default="", db_default="")  # why it does not
+    trouble = models.TextField(blank=True, default="")  # why replicas cannot be created, in words for people
+    announced = models.BooleanField(default=False)  # its DNS name resolves in its Kubernetes cluster
+    why_unknown = models.TextField(blank=True, default="", db_default="")  # why the DNS name does not resolve
 
     objects = ServiceQuerySet.as_manager()
 
@@ -104,7 +113,7 @@ class Service(models.Model):
 
 
 class ServiceRevision(models.Model):
-    """The spec of replicas. It never changes, except for its outcome."""
+    """A version of the spec of a service's replicas. Only the fields of its outcome ever change."""
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()
@@ -112,7 +121,7 @@ class ServiceRevision(models.Model):
     author = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField(db_default=Now())
     proved_at = models.DateTimeField(null=True)  # when all replicas were ready for the first time
-    failed_at = models.DateTimeField(null=True)  # when it was last given up
+    failed_at = models.DateTimeField(null=True)  # when its rollout was last given up
     why_failed = models.TextField(blank=True, default="")
 
     class Meta:
@@ -126,7 +135,7 @@ class ServiceRevision(models.Model):
 
 
 class ServiceEvent(models.Model):
-    """One event in a service's history, for people."""
+    """An entry in a service's history, as a sentence for people."""
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(db_default=Now())

@@ -1,4 +1,4 @@
-"""Sessions: somebody works for a while in a program that answers at a port."""
+"""Notebook sessions: a user works in a program that listens on a port."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return self.filter(job__in=Job.objects.visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns the sessions that `user` may open, keep and stop: those whose job the user may cancel."""
+        """Returns the sessions that `user` may open, keep and stop: those whose jobs the user may cancel."""
         return self.filter(job__in=Job.objects.changeable_by(user))
 
     def unfinished(self) -> Self:
         return self.exclude(job__state__in=Job.ENDED)
 
     def idle_times(self, now: datetime) -> dict[int, tuple[timedelta, timedelta]]:
-        """Returns, by session, how long it ran since its last use and since its warning, at `now`.
+        """Returns, by job id, two durations up to `now`: how long the session has run since its last use, and of that,
+        how long since its warning.
 
-        All attempts count, as their leases say when each ran. Time of waiting, starting, stopping or being lost does
-        not count, because nobody could use the session.
+        All attempts count. Only time in which the session ran counts: nobody can use a session that waits, starts,
+        stops or is lost.
         """
         ended = Least("stop_asked_at", "held_until", "missing_since", Value(now, models.DateTimeField()))
 
@@ -48,14 +49,15 @@ class SessionQuerySet(models.QuerySet["Session"]):
 
 
 class Session(models.Model):
-    """The further state of a job of kind session. Owner, tenant and life are the job's."""
+    """The additional fields of a job of kind session. The job has the owner, the tenant and the state."""
 
     job = models.OneToOneField(Job, on_delete=models.PROTECT, primary_key=True, related_name="session")
     idle_minutes = models.PositiveIntegerField(help_text="Unused for so long while it runs, it is stopped.")
     longest_hours = models.PositiveIntegerField(help_text="So long after its first start it is stopped.")
-    used_at = models.DateTimeField(null=True)  # when somebody last used or kept it
-    warned_at = models.DateTimeField(null=True)  # of being idle; void if it was used since
-    end_warned_at = models.DateTimeField(null=True)  # of its time limit
+    used_at = models.DateTimeField(null=True)  # when a user last used or kept it
+    # when its owner was last warned that it is idle; void if it was used since
+    warned_at = models.DateTimeField(null=True)
+    end_warned_at = models.DateTimeField(null=True)  # when its owner was warned of its time limit
 
     objects = SessionQuerySet.as_manager()
 

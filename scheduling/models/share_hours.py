@@ -1,4 +1,4 @@
-"""Hourly rollups of share intervals, for fairness reports, and finish times of jobs."""
+"""Hourly rollups of share intervals for fairness reports, and finish times of jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduling.models.jobs import Job
 
 
 class ShareBook(models.Model):
-    """The full UTC hours of which a cluster's share intervals are summed."""
+    """The range of UTC hours, [`since`, `until`), for which a cluster's share intervals are summed in ShareHour."""
 
     cluster = models.OneToOneField(
         Cluster, on_delete=models.CASCADE, primary_key=True, related_name="share_book"
@@ -30,7 +30,7 @@ class ShareBook(models.Model):
 
 
 class ShareHour(models.Model):
-    """The sum of a tenant's share intervals of one generation in one hour, in GPU-seconds; see ShareInterval."""
+    """The sums of a tenant's share intervals of one generation over one hour, in GPU-seconds; see ShareInterval."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
@@ -59,14 +59,14 @@ class FinishTimeQuerySet(models.QuerySet["FinishTime"]):
 
 
 class FinishTime(models.Model):
-    """The finish time of a training job, written when the hour of its end is summed."""
+    """The finish time of a training job, written when share intervals of the hour of its end are summed."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="finish_time")
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
     ended_at = models.DateTimeField()
     seconds = models.FloatField(help_text="From submit to end.")
-    # Finish-time fairness, see fairshare.fairness, by the weights of that time; null if unknown.
+    # Finish-time fairness (see fairshare.fairness), with the weights at the time of writing; null: unknown.
     rho = models.FloatField(null=True)
 
     objects = FinishTimeQuerySet.as_manager()

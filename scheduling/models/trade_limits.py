@@ -16,9 +16,9 @@ class TradeLimitQuerySet(models.QuerySet["TradeLimit"]):
 
 
 class TradeLimit(models.Model):
-    """A limit for one generation or, if that is null, for all without a row.
+    """A tenant's limit on its trades of one generation; a null generation means all generations without a row.
 
-    It applies to trades of the tenant and its subtree with others, not to trades within the subtree.
+    The limit applies to trades of the tenant's subtree with other tenants, not to trades within the subtree.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="trade_limits")

@@ -1,4 +1,4 @@
-"""Volumes: external storage that jobs of certain teams may mount, and which job names which."""
+"""Volumes: external storage that jobs of certain teams may mount, and the jobs that use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduling.models.jobs import Job
 
 class VolumeQuerySet(models.QuerySet["Volume"]):
     def visible_to(self, user: User) -> Self:
-        """Returns all volumes for operators, else those that jobs of `user` may name."""
+        """Returns the volumes that jobs of `user` may name; all volumes for operators."""
         if user.is_operator:
             return self
         teams = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
@@ -26,10 +26,10 @@ class VolumeQuerySet(models.QuerySet["Volume"]):
 
 
 class Volume(models.Model):
-    """The right of one team, or of all, to use a claim in a cluster, or a folder of this machine, by a name.
+    """The permission for one team, or for all teams, to mount a storage by its name in a job's spec.
 
-    Volumes are created and withdrawn but never changed: all attempts of a job mount what was named at submit, or
-    nothing.
+    The storage is a PersistentVolumeClaim, or a folder of the portal's machine for local clusters. Volumes are
+    created and withdrawn but never changed, so each attempt of a job mounts what was named at submit, or is refused.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="volumes")
@@ -37,7 +37,7 @@ class Volume(models.Model):
         Tenant, on_delete=models.CASCADE, null=True, blank=True, related_name="volumes"
     )
     name = models.CharField(max_length=63)
-    # A PersistentVolumeClaim in the namespace of each team that may use it; locally an absolute folder.
+    # The name of a PersistentVolumeClaim in the namespace of each team that may use it; locally an absolute path.
     source = models.CharField(max_length=400)
     read_only = models.BooleanField(default=True)
     created_at = models.DateTimeField(db_default=Now())
@@ -59,8 +59,10 @@ class Volume(models.Model):
 
 
 class JobVolume(models.Model):
-    """A link from a job to a volume it names. Withdrawing the volume deletes it, and the job's next attempt is
-    refused."""
+    """The volume to which a name in a job's spec referred at submit.
+
+    Withdrawing the volume deletes this row, and the job's next attempt is refused.
+    """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="named_volumes")
     name = models.CharField(max_length=63)
