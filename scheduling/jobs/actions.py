@@ -1,4 +1,4 @@
-"""Actions of people on jobs."""
+"""Actions that cancel jobs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ from scheduling.models.event_codes import EventCode, Message
 
 @transaction.atomic(durable=True)
 def cancel_job(*, actor: User, job: Job) -> Job:
-    """Cancels a job; its processes get a short grace period. Cancelling again changes nothing."""
+    """Cancels a job; its processes get a short grace period. Cancelling again changes nothing.
+
+    Raises NotAllowed unless the actor is the owner, a manager of the team or an operator.
+    """
     return cancel_within(actor=actor, job=job)
 
 
 def cancel_within(*, actor: User | None, job: Job, why: Message | None = None, cause: str = "") -> Job:
-    """Like cancel_job, in the caller's transaction; `why` appears on the job's time line, `cause` is a Cause.
+    """Like cancel_job, inside the caller's transaction. `actor` None means that Fairlot cancels the job.
 
-    `actor` None stands for Fairlot.
+    `why` is the message in the job's history, by default that `actor` cancelled the job; `cause` is a Cause or
+    empty.
     """
     if actor is not None and not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may cancel this job.")
@@ -51,7 +55,8 @@ def cancel_within(*, actor: User | None, job: Job, why: Message | None = None, c
         history.change(job, **_ended_by(said))
         if lease.state == Lease.State.STOPPING:
             history.move(job, Event.CANCEL, at=now, said=said, epoch=lease.epoch, cause=cause)
-            # It may have been ordered to freeze only, or with a long grace period; another stop shortens that.
+            # The job may have been ordered to freeze, or to stop with a long grace period; another stop order shortens
+            # that.
             again = {"cluster_id": job.cluster_id, "done_at": None, "not_before": now}
             Operation.objects.update_or_create(lease=lease, verb=Operation.Verb.STOP, defaults=again)
             wake_operations(job.cluster_id)
@@ -64,8 +69,10 @@ def cancel_within(*, actor: User | None, job: Job, why: Message | None = None, c
 
 
 def cancel_waiting_within(*, actor: User | None, jobs: Sequence[Job], why: Message) -> None:
-    """Cancels many waiting jobs at once; the caller holds their clusters' locks, has the permission, and asks for
-    rounds."""
+    """Cancels many waiting jobs at once, with `why` as the message in their histories.
+
+    The caller has checked the permission, holds the locks of the jobs' clusters, and asks for rounds.
+    """
     history = History()
     _end_waiting(jobs, said=why, now=now_from_database(), history=history)
     history.save()

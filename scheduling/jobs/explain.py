@@ -1,4 +1,4 @@
-"""Explains a job's state in words with numbers."""
+"""Explains a job's state to people, in sentences with figures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Shar
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One sentence, the numbers behind it, what would help, and whether waiting can help at all."""
+    """An explanation of a job's state: a sentence, a short label, details with figures, and what would help.
+
+    `never` means that waiting cannot help.
+    """
 
     sentence: str
     short: str
@@ -36,7 +39,7 @@ class Explanation:
 class Explainer:
     """Explains jobs of one cluster; reads each fact about the cluster at most once.
 
-    It names limits only of teams that `reader` may see; with None, only those of the job's team.
+    Explanations name limits only of teams that `reader` may see; with None, only limits of the job's own team.
     """
 
     cluster: Cluster
@@ -53,7 +56,7 @@ class Explainer:
 
     @cached_property
     def _free(self) -> dict[int, int]:
-        """Returns the free GPUs of ready nodes, by node."""
+        """Returns the number of free GPUs of each ready node, by node id."""
         held: dict[int, int] = {}
         rows = HeldGpu.objects.filter(
             lease__cluster=self.cluster, lease__state__in=Lease.HOLDING
@@ -67,13 +70,16 @@ class Explainer:
         }
 
     def explain(self, job: Job) -> Explanation:
-        """Returns what to tell the owner about `job` now."""
+        """Returns an explanation of the present state of `job`."""
         if job.state in Job.WAITING:
             return self._waiting(job)
         return Explanation(_ACTIVE[job.state](job), job.get_state_display(), detail=tuple(self._reached(job)))
 
     def _reached(self, job: Job) -> list[str]:
-        """Returns, in words, limits that make a running job preemptible or warn about it."""
+        """Returns a sentence for each limit that makes the job preemptible or that the job exceeds with a warning.
+
+        Returns an empty list for an ended job.
+        """
         if job.has_ended:
             return []
         limits = self._limits
@@ -102,7 +108,10 @@ class Explainer:
         return Explanation(sentence, short, False, tuple(self._detail(job)), helps)
 
     def _binding(self, job: Job, reason: Reason) -> list[LimitUsage]:
-        """Returns the limits that block the job now; none if it waits for another reason, or they have room again."""
+        """Returns the limits that block the job now, if `reason` is such a limit.
+
+        Returns an empty list for other reasons, or if the limits have room again.
+        """
         match reason:
             case Reason.QUOTA_IN_USE:
                 return self._limits.in_the_way(job, *AT_ONCE)
@@ -116,21 +125,24 @@ class Explainer:
                 return []
 
     def _never(self, job: Job, first: Reason) -> Explanation:
-        """Returns everything that blocks the job permanently: to mend only the first cause would not help."""
+        """Returns an explanation with all permanent reasons, because removing only `first` would not help."""
         reasons = [first, *(one for one in self.never(job) if one != first)]
         sentence = " ".join(self._never_sentence(job, one) for one in reasons)
         helps = dict.fromkeys(line for one in reasons for line in _UNBLOCK.get(one, ()))
         return Explanation(sentence, SHORT[first], True, tuple(self._detail(job)), tuple(helps))
 
     def never(self, job: Job) -> list[Reason]:
-        """Returns why `job`, which need not be stored, can never run with these nodes and limits; empty if it can."""
+        """Returns the reasons why `job` can never run with the present nodes and limits; empty if it can.
+
+        `job` need not be stored.
+        """
         slots = np.array([list(self._slots(job).values())], np.int64)
         hardware = hardware_reason(slots >= 0, slots, np.array([job.workers]))
         reasons = [*hardware.tolist(), Reason.NEVER_OVER_QUOTA if self._over_quota(job) else Reason.NONE]
         return [Reason(reason) for reason in reasons if reason != Reason.NONE]
 
     def _slots(self, job: Job) -> dict[int, int]:
-        """Returns, by generation, how many of its workers the nodes can hold together."""
+        """Returns, by id of each accepted generation, how many workers of the job fit on its nodes at once."""
         slots: dict[int, int] = {}
         for node in self._accepted(job):
             workers = node.gpus // job.gpus_per_worker
@@ -138,15 +150,17 @@ class Explainer:
         return slots
 
     def _over_quota(self, job: Job) -> str | None:
-        """Returns why limits forbid the job on the generations whose nodes could hold it; if none could, on all that it
-        accepts."""
+        """Returns why limits can never admit the job, in words; None if they can.
+
+        Considers the generations on which the whole gang fits; if there are none, all that the job accepts.
+        """
         slots = self._slots(job)
         fitting = [pk for pk, workers in slots.items() if workers >= job.workers]
         kinds = fitting or list(slots) or job.generation_ids
         return never_fits(job.tenant, kinds, job.gpus, job.owner_id, seen=self._limits.seen(job))
 
     def never_in_words(self, job: Job) -> list[str]:
-        """Returns `never` as sentences."""
+        """Returns the reasons of `never` as sentences."""
         return [self._never_sentence(job, reason) for reason in self.never(job)]
 
     def _never_sentence(self, job: Job, reason: Reason) -> str:
@@ -170,7 +184,8 @@ class Explainer:
                 return f"It can never run: {limit or f'a limit forbids {job.gpus} GPUs at once'}."
 
     def _not_now(self, job: Job, reason: Reason, limits: list[str]) -> str:
-        """Returns why the job does not run now; `limits` are those that block it."""
+        """Returns a sentence that says why the job does not run now; `limits` are sentences about the limits that block
+        it."""
         match reason:
             case Reason.HOURS_SPENT if limits:
                 return f"{'. '.join(limits)}."
@@ -238,7 +253,7 @@ class Explainer:
         return [node for node in self._nodes if not wanted or node.generation_id in wanted]
 
     def _could_accept_more(self, job: Job) -> bool:
-        """Returns whether the cluster has generations that the job does not accept."""
+        """Returns whether the cluster has nodes of generations that the job does not accept."""
         return len(self._accepted(job)) < len(self._nodes)
 
     def _per_generation(self, job: Job) -> list[tuple[str, int, int]]:
@@ -289,7 +304,8 @@ def paused_in_words(cluster: Cluster) -> str:
 
 
 def why_owner_may_not(owner: User, tenant: Tenant) -> str:
-    """Returns why `owner`, who may not run jobs in `tenant`, may not."""
+    """Returns why `owner`, who may not run jobs in `tenant`, has lost that permission, as a sentence without its full
+    stop."""
     name = owner.get_username()
     if not owner.is_active:
         return f"The account of {name} is deactivated"
@@ -297,7 +313,7 @@ def why_owner_may_not(owner: User, tenant: Tenant) -> str:
 
 
 def explain(job: Job, *, reader: User | None = None) -> Explanation:
-    """Returns what to tell `reader` about one job; for many jobs of a cluster reuse one Explainer."""
+    """Returns an explanation of one job for `reader`. For many jobs of a cluster, create one Explainer instead."""
     return Explainer(job.cluster, reader).explain(job)
 
 
@@ -314,7 +330,7 @@ def _go(count: int) -> str:
 
 
 def _wants(job: Job) -> str:
-    """Returns "2 × 4" for two workers of four GPUs each."""
+    """Returns the GPUs that the job needs as text: "2 × 4" for two workers of four GPUs each, "4" for one worker."""
     return f"{job.workers} × {job.gpus_per_worker}" if job.workers > 1 else str(job.gpus_per_worker)
 
 

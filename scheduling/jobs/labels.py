@@ -1,4 +1,4 @@
-"""Stores the labels of jobs in the transaction that submits them."""
+"""Stores the labels of new jobs, in the transaction that submits the jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduling.models import Job, JobLabel, LabelKey
 
 
 def note_labels(tenant: Tenant, labels: Sequence[tuple[Job, Mapping[str, str]]]) -> None:
-    """Stores each job's labels, and the keys that its team, `tenant`, has used."""
+    """Stores the labels of each job, and any keys that no job of `tenant` had used before."""
     keys = {key for _, some in labels for key in some}
     if not keys:
         return
@@ -17,6 +17,6 @@ def note_labels(tenant: Tenant, labels: Sequence[tuple[Job, Mapping[str, str]]])
         JobLabel(job=job, key=key, value=value) for job, some in labels for key, value in some.items()
     )
     known = set(LabelKey.objects.filter(tenant=tenant, key__in=keys).values_list("key", flat=True))
-    # In a fixed order, so that two submissions never deadlock.
+    # Sorted, so that two concurrent submissions never deadlock.
     new = sorted(keys - known)
     LabelKey.objects.bulk_create((LabelKey(tenant=tenant, key=key) for key in new), ignore_conflicts=True)

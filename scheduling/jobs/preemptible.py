@@ -1,4 +1,4 @@
-"""Preemptible jobs: whether a job takes a share, or runs only on GPUs that nobody else wants."""
+"""Changes whether a job is preemptible, that is, takes no share and runs only on GPUs that nobody else wants."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from scheduling.models.event_codes import EventCode, Message
 
 @transaction.atomic(durable=True)
 def set_preemptible(*, actor: User, job: Job, preemptible: bool) -> Job:
-    """Makes a job preemptible, or ends that, from the next round on. Setting the present value changes nothing.
+    """Makes a job preemptible or not, from the next round on. Setting the present value changes nothing.
 
-    Raises NotAllowed unless the actor is the owner, a manager of the team or an operator; Refused for ended jobs and
-    for replicas, whose service decides.
+    Raises NotAllowed unless the actor is the owner, a manager of the team or an operator. Raises Refused for ended
+    jobs, and for replicas, which follow the setting of their service.
     """
     if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may change this job.")
@@ -29,9 +29,9 @@ def set_preemptible(*, actor: User, job: Job, preemptible: bool) -> Job:
 
 
 def set_preemptible_within(*, actor: User | None, job: Job, preemptible: bool, why: Message) -> Job:
-    """Like set_preemptible, in the transaction of a caller that checked the permission; `actor` None is Fairlot.
+    """Like set_preemptible, inside the transaction of a caller that has checked the permission.
 
-    `why` appears on the job's time line.
+    `actor` None means that Fairlot makes the change. `why` is the message in the job's history.
     """
     lock_schedule(job.cluster_id)
     job = Job.objects.select_related("tenant").get(pk=job.pk)

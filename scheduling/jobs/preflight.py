@@ -1,4 +1,4 @@
-"""Checks before a submit: whether the job can ever run, when it starts, and what it costs."""
+"""Checks a spec before submit: whether the job can ever run, when it would start, and what it costs."""
 
 from __future__ import annotations
 
@@ -25,29 +25,32 @@ from scheduling.shares.situations import situation_now
 from scheduling.shares.snapshot import read_snapshot, with_candidate
 from scheduling.spec.job_spec import JobSpec
 
-# A forecast simulates rounds; with a longer queue it would take longer than a person waits.
+# Preflight simulates rounds; with more jobs, the simulation would take longer than a person waits.
 MOST_JOBS = 3000
 MOST_ROUNDS = 40
 
 
-# By generation, with the currency.
+# (cost, currency) by name of the generation.
 Costs: TypeAlias = dict[str, tuple[Decimal, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What would happen to a spec that is submitted now."""
+    """A prediction of what happens to a job that is submitted now."""
 
     verdict: str  # "never", "now" or "later"
     sentences: tuple[str, ...]
-    # Earliest and latest number of seconds until its start; the latest assumes that no running job ends before.
+    # Earliest and latest start, in seconds from now; the latest assumes that no running job ends before.
     expected_start_seconds: tuple[float, float] | None = None
     cost_per_hour: Costs = field(default_factory=dict)
     detail: tuple[str, ...] = ()
 
 
 def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> Preflight:
-    """Asks the cluster's policy; raises Refused if the actor may not submit, SpecError for an invalid spec."""
+    """Returns a prediction for a job of `actor` in `tenant`, from simulated rounds of the cluster's policy.
+
+    Raises Refused if the cluster accepts no jobs of `actor`, and SpecError for an invalid spec.
+    """
     if refusal := why_refused(cluster, actor):
         raise Refused(refusal, field="cluster")
     generation_ids = check_spec(cluster=cluster, spec=spec)
@@ -121,9 +124,10 @@ def _all_generations(cluster: Cluster) -> list[int]:
 
 
 def _cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -> Costs:
-    """Returns what an hour of the whole gang costs on each generation that it may use, at today's prices.
+    """Returns the cost of one hour of the whole gang at today's prices, by name of each generation that it accepts.
 
-    Preemptible jobs get the price of preemptible time, which is that of borrowed time if it has none.
+    A preemptible job is charged the price of preemptible time; if none is set, that of borrowed time; else the
+    normal price.
     """
     wanted = generation_ids or _all_generations(cluster)
     prices = {

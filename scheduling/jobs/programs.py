@@ -1,4 +1,4 @@
-"""Whether a command's program exists, as far as that is visible without running the script."""
+"""Checks whether the program of a command is installed, as far as the script shows it without being run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduling.clusters.backend_factory import paths_of
 from scheduling.models import Cluster
 from scheduling.spec.job_spec import JobSpec, SpecError
 
-# Names of the shell's built-ins and keywords, which are not programs.
+# The shell's built-ins and keywords, which need no program.
 SHELLS_OWN = {
     "!", ".", ":", "[", "{", "alias", "bg", "break", "case", "cd", "command", "continue", "do", "done",
     "echo", "eval", "exec", "exit", "export", "false", "fc", "fg", "for", "getopts", "hash", "if",
@@ -21,18 +21,21 @@ SHELLS_OWN = {
     "while",
 }  # fmt: skip
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
-# After these a line continues whether or not its first program succeeds.
+# After these operators, a line continues even if its first program fails.
 GOES_ON = re.compile(r"[()]*(\|\|?|\|&|;+|&)[()]*")
 UNREADABLE = re.compile(r"[$`*?\[\](){}~|&;<>\\]")
 
 
 def check_program(cluster: Cluster, spec: JobSpec) -> None:
-    """Raises SpecError if the environment lacks a program that the command always needs."""
+    """Raises SpecError if the command certainly runs a program that its environment lacks.
+
+    Accepts every command if the environment is an image, or if the spec sets PATH.
+    """
     paths = paths_of(cluster, spec.environment)
     if paths is None or "PATH" in {
         **spec.variables,
         **spec.secrets,
-    }:  # an image, or folders that are unknown here
+    }:  # the programs of an image, or on another PATH, are unknown
         return
     for program in programs_of(spec.command):
         if shutil.which(program, path=paths) is None:
@@ -46,15 +49,17 @@ def check_program(cluster: Cluster, spec: JobSpec) -> None:
 
 
 def has_program(cluster: Cluster, name: str) -> bool:
-    """Returns whether the usual environment has the program; images are unknown and count as having it."""
+    """Returns whether the cluster's default environment has the program; True for images, whose programs are
+    unknown."""
     paths = paths_of(cluster, "")
     return paths is None or shutil.which(name, path=paths) is not None
 
 
 def programs_of(command: str) -> Iterator[str]:
-    """Yields the programs that a script runs in any case: the one it first execs, or its only one.
+    """Yields the program that a script certainly runs: the one that its first line execs, or that of its only line.
 
-    A script of several lines continues after a missing program, and may install one on its way.
+    Yields nothing for other scripts: a script of several lines continues after a missing program, and may install it
+    first.
     """
     lines = [line.strip() for line in command.replace("\\\n", " ").splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
@@ -64,7 +69,7 @@ def programs_of(command: str) -> Iterator[str]:
         lexer = shlex.shlex(lines[0], posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         words = list(lexer)
-    except ValueError:  # continues in the next line
+    except ValueError:  # the command continues on the next line
         return
     if any(GOES_ON.fullmatch(word) for word in words):
         return
@@ -79,5 +84,5 @@ def programs_of(command: str) -> Iterator[str]:
         and not UNREADABLE.search(words[0])
     ):
         is_relative = "/" in words[0] and not os.path.isabs(words[0])
-        if not is_relative:  # its working folder does not exist yet
+        if not is_relative:  # a relative path starts at the working directory, which does not exist yet
             yield words[0]

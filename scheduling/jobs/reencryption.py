@@ -1,4 +1,4 @@
-"""Encrypts secrets again after the newest key has changed."""
+"""Encrypts stored secrets with the newest key, after keys were rotated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accounting.access import audit
 from scheduling.core.encryption import SealError, reseal
 from scheduling.models import ClusterAccess, Secret
 
-# Every field with encrypted contents.
+# All models and fields with encrypted contents.
 SEALED: tuple[tuple[type[models.Model], str], ...] = (
     (ClusterAccess, "sealed_kubeconfig"),
     (Secret, "sealed"),
@@ -19,14 +19,18 @@ SEALED: tuple[tuple[type[models.Model], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A secret that no present key decrypts."""
+    """A stored secret that none of the configured keys decrypts."""
 
     name: str
     why: str
 
 
 def reseal_all() -> tuple[int, list[Lost]]:
-    """Encrypts each secret with the newest key; returns how many, and those that no key decrypts and that stay."""
+    """Encrypts all stored secrets with the newest key, each in its own transaction.
+
+    Returns a pair: the number of secrets encrypted again, and the secrets that no key decrypts, which stay
+    unchanged.
+    """
     done, lost = 0, []
     for model, field in SEALED:
         for pk in model._default_manager.order_by("pk").values_list("pk", flat=True):
@@ -40,7 +44,10 @@ def reseal_all() -> tuple[int, list[Lost]]:
 
 @transaction.atomic(durable=True)
 def _reseal(model: type[models.Model], field: str, pk: int) -> int:
-    """Encrypts one row again; returns 1, or 0 if the row is gone."""
+    """Encrypts the field of one row with the newest key. Returns 1, or 0 if the row no longer exists.
+
+    Raises SealError if no key decrypts the field.
+    """
     row = model._default_manager.select_for_update().filter(pk=pk).first()
     if row is None:
         return 0

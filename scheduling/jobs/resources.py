@@ -1,7 +1,7 @@
-"""What a worker's container may use of its node: CPUs, memory, and how it is run.
+"""Computes how many CPUs and how much memory a worker's container gets.
 
-Placement looks at GPUs alone. So unless the spec says more, a worker gets no more than its GPUs' part of the node,
-and as many workers as a node has GPUs for always fit.
+Rounds place workers by GPUs alone. So by default a worker gets at most its GPUs' part of the CPUs and memory of a
+node, and a node always has room for as many workers as it has GPUs for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.paths import SECRETS, VOLUMES, is_in
 
 GIB = 2**30
-# The part of a node that its system programs and the cluster's agents keep.
+# The fraction of a node's CPUs and memory that is left to system programs and to agents of the cluster.
 FOR_OTHERS = 0.1
 ONLY_IN_CONTAINERS = (
     "cpu", "memory", "shm", "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
@@ -25,7 +25,7 @@ ONLY_IN_CONTAINERS = (
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a worker is guaranteed and may use at most; None: unlimited."""
+    """The CPUs and memory of a worker's container, both guaranteed and the maximum; None: unlimited."""
 
     cpus: float | None = None
     memory: int | None = None  # bytes
@@ -34,7 +34,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What pods may use of a node; None if unknown."""
+    """The GPUs, CPUs and memory of a node that pods may use; None: unknown."""
 
     gpus: int
     cpus: float | None
@@ -42,13 +42,20 @@ class Machine:
 
 
 def machines(nodes: NodeQuerySet, spec: JobSpec) -> list[Machine]:
-    """Returns those of `nodes` with enough GPUs for a worker, each kind once: a cluster has thousands, of few kinds."""
+    """Returns the distinct sizes of those `nodes` that have enough GPUs for a worker.
+
+    A cluster may have thousands of nodes, but of few sizes.
+    """
     fitting = nodes.filter(gpus__gte=spec.gpus_per_worker).order_by()
     return [Machine(*row) for row in fitting.values_list("gpus", "cpus", "memory").distinct()]
 
 
 def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
-    """Returns what the spec says, else what the cluster gives per GPU, else the GPUs' part of any of `nodes`."""
+    """Returns the resources of a worker: those of the spec, else the cluster's amounts per GPU, else its part of a
+    node.
+
+    The part is that of the node in `nodes` with the least per GPU.
+    """
     cpus = spec.cpu if spec.cpu is not None else _times(cluster.cpu_per_gpu, spec.gpus_per_worker)
     each = _times(cluster.memory_per_gpu, spec.gpus_per_worker * GIB)
     memory = read_bytes(spec.memory) if spec.memory else each
@@ -67,7 +74,10 @@ def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
 
 
 def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> dict[str, str]:
-    """Returns, by field, what this cluster cannot provide; `nodes` are those with suitable GPUs."""
+    """Returns, by field of the spec, a message for each resource that the cluster cannot provide; empty if it can.
+
+    `nodes` are the sizes of the nodes with suitable GPUs.
+    """
     if cluster.backend == "local":
         return _not_here(spec)
     problems = {}
@@ -85,7 +95,7 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
         text = getattr(spec, field)
         try:
             size = read_bytes(text) if text else 0
-        except ValueError as error:  # it was stored under other rules
+        except ValueError as error:  # the spec was stored under earlier rules
             problems[field] = str(error)
             continue
         most = _times(cluster.memory_limit_per_gpu, gpus * GIB)
@@ -119,7 +129,10 @@ def _not_here(spec: JobSpec) -> dict[str, str]:
 
 
 def _part(nodes: Sequence[tuple[float | None, int]], gpus: int) -> float | None:
-    """Returns the GPUs' part of the node with the least per GPU; None unless all are known."""
+    """Returns the part of a node's amount that belongs to `gpus` GPUs, on the node with the least per GPU.
+
+    `nodes` are pairs (amount, GPUs). Returns None if one of the amounts is unknown or there are no nodes.
+    """
     parts = []
     for amount, of in nodes:
         if amount is None or not of:
@@ -133,7 +146,7 @@ def _times(each: float | None, times: int) -> float | None:
 
 
 def _most(amounts: Iterable[float | None]) -> float | None:
-    """Returns the maximum; None unless all are known."""
+    """Returns the maximum; None if an amount is unknown or there are none."""
     known = list(amounts)
     if not known or None in known:
         return None

@@ -1,4 +1,4 @@
-"""Whether a job ends by its deadline, given the run time that its owner expects."""
+"""Predicts whether a job ends by its deadline, from the run time that its owner expects."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from scheduling.spec.job_spec import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """What is known of a job's run time."""
+    """A job's run time and deadline, compared with what its owner expected."""
 
-    left: timedelta | None  # remaining expected run time; None: over, or its owner expects none
-    over: timedelta | None  # time beyond the expected run time; None: not yet
-    # If it is not preempted again; None: its start or its remaining run time is unknown.
+    left: timedelta | None  # remaining expected run time; None: used up, or no run time is expected
+    over: timedelta | None  # time beyond the expected run time; None: not exceeded
+    # The expected end without further preemption; None: the start or the remaining run time is unknown.
     ends_by: datetime | None
     deadline: datetime | None
-    is_late: bool  # it ended after its deadline, or is expected to
+    is_late: bool  # the job ended, or is expected to end, after its deadline
 
 
 def run_time_of_spec(spec: JobSpec, now: datetime) -> dict[str, Any]:
-    """Returns the values of the run time fields for a job that is submitted `now`."""
+    """Returns the values of the Job fields `expected_seconds` and `deadline` for a spec that is submitted at `now`."""
     expected, deadline = spec.expected_hours, spec.deadline_hours
     return {
         "expected_seconds": None if expected is None else expected * 3600,
@@ -34,9 +34,9 @@ def run_time_of_spec(spec: JobSpec, now: datetime) -> dict[str, Any]:
 def run_time_of(
     job: Job, lease: Lease | None, *, forecast: JobForecast | None, now: datetime
 ) -> RunTime | None:
-    """Returns what is known of a job with an expected run time or a deadline; None for others.
+    """Returns the run time and deadline of a job; None if the job has neither an expected run time nor a deadline.
 
-    `lease` is its present lease, `forecast` says when it is expected to start if it waits.
+    `lease` is the job's present lease. `forecast` predicts the start of a waiting job.
     """
     if job.expected_seconds is None and job.deadline is None:
         return None
@@ -56,6 +56,6 @@ def run_time_of(
         left, over = (more, None) if more > timedelta(0) else (None, -more)
         if left is not None and (starts_by is not None or not waits):
             ends = earliest + left
-    # A job without a known start is late once even the earliest possible start is too late.
+    # If the start is unknown, the job is late only if even its earliest possible start is too late.
     is_late = job.deadline is not None and earliest + (left or timedelta(0)) > job.deadline
     return RunTime(left, over, ends, job.deadline, is_late)

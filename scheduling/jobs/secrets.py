@@ -1,4 +1,4 @@
-"""Secrets of people, and how jobs get them. Their contents leave this module only for a backend."""
+"""Secrets of users and teams. Their contents leave this module only towards a backend."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from scheduling.spec.attachments import NAME, NAME_IN_WORDS, is_key, named_secre
 from scheduling.spec.job_spec import JobSpec, SpecError
 
 MOST_KEYS = 50
-MOST_BYTES = 64 * 1024  # of all texts together; some of them become environment variables
-MOST_SECRETS = 200  # of one user, or of one team
+MOST_BYTES = 64 * 1024  # of all texts of a secret together; some of them become environment variables
+MOST_SECRETS = 200  # per user, and per team
 
 
 @transaction.atomic(durable=True)
 def create_secret(
     *, actor: User, name: str, values: Mapping[str, str], tenant: Tenant | None = None
 ) -> Secret:
-    """Stores `values` (texts by key) under `name`, for the actor alone or for all members of `tenant`.
+    """Stores the texts in `values`, by key, as a secret of the actor, or of all members of `tenant`.
 
-    Raises NotAllowed unless the actor manages `tenant`; Refused with the field at fault.
+    Raises NotAllowed unless the actor manages `tenant`, and Refused with the field for an invalid or taken name or
+    invalid texts.
     """
     name = name.strip()
     if not NAME.fullmatch(name):
@@ -53,7 +54,11 @@ def create_secret(
 
 @transaction.atomic(durable=True)
 def replace_secret(*, actor: User, secret: Secret, values: Mapping[str, str]) -> Secret:
-    """Replaces the texts of a secret; jobs get them at their next attempt."""
+    """Replaces all texts of a secret; running jobs keep the old ones until their next attempt.
+
+    Raises NotAllowed unless the actor owns the secret or manages its team, and Refused for invalid texts or if the
+    secret was deleted.
+    """
     _require_writer(actor, secret)
     there = Secret.objects.select_for_update(of=("self",)).filter(pk=secret.pk).first()
     if there is None:
@@ -75,7 +80,11 @@ def replace_secret(*, actor: User, secret: Secret, values: Mapping[str, str]) ->
 
 @transaction.atomic(durable=True)
 def delete_secret(*, actor: User, secret: Secret) -> None:
-    """Deletes a secret; Refused while an unfinished job names it. Deleting again changes nothing."""
+    """Deletes a secret. Deleting it again changes nothing.
+
+    Raises NotAllowed unless the actor owns the secret or manages its team, and Refused while an unfinished job names
+    it.
+    """
     _require_writer(actor, secret)
     there = Secret.objects.select_for_update(of=("self",)).filter(pk=secret.pk).first()
     if there is None:
@@ -95,10 +104,10 @@ def delete_secret(*, actor: User, secret: Secret) -> None:
 
 
 def find_secrets(*, owner: User, tenant: Tenant, spec: JobSpec, lock: bool = False) -> dict[str, Secret]:
-    """Returns the secrets that a spec names, by name: the owner's before the team's. Raises SpecError for missing ones.
+    """Returns the secrets that a spec names, by name. A secret of the owner takes precedence over one of the team.
 
-    The error is the same for another team's secret and for one that does not exist. With `lock` none of them can be
-    deleted until the transaction ends.
+    Raises SpecError if a secret is missing; the message does not reveal whether another team has it. With `lock`,
+    the secrets cannot be deleted until the transaction ends.
     """
     wanted = named_secrets(spec)
     if not wanted:
@@ -116,14 +125,18 @@ def find_secrets(*, owner: User, tenant: Tenant, spec: JobSpec, lock: bool = Fal
 
 
 def note_secrets(job: Job, found: Mapping[str, Secret]) -> None:
-    """Links `job` to these secrets, even if others get their names later."""
+    """Links `job` to the secrets in `found`, by the name in the spec, so that later secrets of the same name do not
+    matter."""
     JobSecret.objects.bulk_create(
         JobSecret(job=job, name=name, secret=secret) for name, secret in found.items()
     )
 
 
 def secrets_of(job: Job, spec: JobSpec) -> Secrets:
-    """Returns the contents of a job's secrets for its backend; raises BackendError if one is unavailable."""
+    """Returns the decrypted secrets of a job for its backend: variables, files, and the image pull secret.
+
+    Raises BackendError if a secret was deleted, may no longer be used by the owner, or cannot be decrypted.
+    """
     if not named_secrets(spec):
         return Secrets()
     allowed = Secret.objects.for_jobs_of(job.owner, job.tenant).values("pk")
@@ -150,7 +163,7 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
     if any("\0" in text for text in values.values()):
         raise Refused("A text must not contain zero bytes.", "value")
     for number, key in enumerate(values, start=1):
-        if not is_key(key):  # not quoted: it may be a secret text in the wrong place
+        if not is_key(key):  # the message does not quote the key: it may be a secret text in the wrong place
             raise Refused(
                 f"Key {number} has an invalid name. Accepted: 1 to 63 letters, digits and any of - _ .",
                 "value",
@@ -163,7 +176,7 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
         if sum(len(text.encode()) for text in values.values()) > MOST_BYTES:
             raise Refused(f"At most {MOST_BYTES // 1024} KiB together.", "value")
         secret.sealed = seal(json.dumps(dict(values)).encode())
-    except UnicodeEncodeError:  # its message would quote the text
+    except UnicodeEncodeError:  # the message of this error would quote the text
         raise Refused("It contains characters that are not valid text.", "value") from None
     except SealError as error:
         raise Refused(str(error), "value") from None
@@ -181,7 +194,10 @@ def _text(said: str, texts: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> str:
-    """Returns a configuration as `docker login` writes it; raises BackendError if the texts are not one."""
+    """Returns the text of an image pull secret: JSON as `docker login` writes it; empty without a `name`.
+
+    Raises BackendError if the secret's text is not such JSON.
+    """
     if not name:
         return ""
     text = _text(name, texts)
@@ -195,7 +211,8 @@ def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> 
 
 
 def _problems(spec: JobSpec, found: Mapping[str, Secret], team: str) -> dict[str, str]:
-    """Returns, by field of the spec, what is wrong with the secrets that it names."""
+    """Returns, by field of the spec, a message about missing secrets or keys that the field names; empty without
+    problems."""
     problems: dict[str, str] = {}
     folders = [one.name for one in spec.secret_files]
     image = [spec.image_pull_secret] if spec.image_pull_secret else []

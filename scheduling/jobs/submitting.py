@@ -1,4 +1,4 @@
-"""Submits jobs: one, or many of the same actor, team and cluster in one transaction with few statements."""
+"""Submits jobs: one, or many of the same actor, team and cluster in one transaction with few SQL statements."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from scheduling.spec.job_spec import JobSpec, SpecError
 
 NO_REPLICA: Mapping[str, Any] = MappingProxyType({})
 MOST_AT_ONCE = 1000
-# The result for a spec: the job, or why there is none.
+# The result for one spec: the job, or the reason why it was not submitted.
 Outcome: TypeAlias = "Job | SpecError | Refused"
 
 
 class NotAllSubmitted(Exception):
-    """Some of the specs to be submitted all or none were refused: the reasons by position."""
+    """Specs were to be submitted all or none, and some were refused. `refusals` has the reasons by position."""
 
     def __init__(self, refusals: Mapping[int, SpecError | Refused]) -> None:
         super().__init__(f"{len(refusals)} of the specs were refused, so none was submitted")
@@ -58,11 +58,11 @@ def submit_job(
     request_key: str | None = None,
     even_if_never: bool = True,
 ) -> Job:
-    """Queues a job of `actor` in `tenant`. Repeating a `request_key` returns the existing job.
+    """Queues a job of `actor` in `tenant`. A repeated `request_key` returns the job of the first request.
 
-    Raises NotAllowed without the member role, Refused for an archived tenant, SpecError for a spec that the cluster
-    does not understand. A job that can never run here is queued with that reason; without `even_if_never` it is
-    Refused with all reasons, for the field "even_if_never".
+    Raises NotAllowed if the actor is no member of the tenant, Refused for an archived tenant, and SpecError for a
+    spec that the cluster does not accept. A job that can never run on the cluster is queued with that reason; if
+    `even_if_never` is False, Refused is raised instead, with all reasons and the field "even_if_never".
     """
     return submit_within(
         actor=actor,
@@ -86,11 +86,11 @@ def submit_jobs(
     even_if_never: bool = True,
     all_or_none: bool = True,
 ) -> list[Outcome]:
-    """Queues a job for each of `specs`, in order; returns the outcome of each.
+    """Queues a job for each of `specs`, in order; returns a job or a refusal for each.
 
-    The result is that of one `submit_job` after the other: limits count the jobs before it in the call. Raises
-    NotAllowed and Refused for the tenant or cluster as `submit_job` does; NotAllSubmitted if a spec is refused and
-    `all_or_none`; ValueError for more than MOST_AT_ONCE.
+    The result is the same as that of one `submit_job` after the other: limits count earlier jobs of the call. Raises
+    NotAllowed and Refused as `submit_job` does if the tenant or cluster is at fault; NotAllSubmitted if a spec is
+    refused and `all_or_none` is set; ValueError for more than MOST_AT_ONCE specs.
     """
     if len(specs) > MOST_AT_ONCE:
         raise ValueError(f"{len(specs)} specs at once; {MOST_AT_ONCE} are accepted")
@@ -123,10 +123,11 @@ def submit_within(
     reader: User | None = None,
     replica: Mapping[str, Any] = NO_REPLICA,
 ) -> Job:
-    """Like `submit_job`, in the caller's transaction; `why` appears on the job's time line.
+    """Like `submit_job`, inside the caller's transaction.
 
-    Messages name only limits that `reader` may see; None: those that everybody who sees the team may see, for
-    messages that are stored. `replica` are the fields of a service's replica, which Fairlot submits for `actor`.
+    `why` is the message in the job's history. Error messages name only limits that `reader` may see; with None, only
+    limits that everybody who sees the team may see, as messages that are stored must. `replica` has the Job fields
+    of a service's replica, which Fairlot submits for `actor`.
     """
     place = _Place(actor, tenant, cluster, reader=reader, why=why, replica=replica)
     [outcome] = place.submit([place.draft(spec, request_key=request_key, even_if_never=even_if_never)])
@@ -136,10 +137,10 @@ def submit_within(
 
 
 def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
-    """Like `submit_within`, for a spec that was accepted and stored earlier, even if today's rules differ.
+    """Like `submit_within`, for a spec that was accepted and stored earlier, even if the rules have changed since.
 
-    `name` replaces its name. Raises NotAllowed, in words about the owner, if the owner may no longer submit there;
-    Refused if the database cannot store it as a job.
+    `name` replaces the name in the spec. Raises NotAllowed if the owner may no longer submit for the team, with a
+    message about the owner; Refused if the database does not accept the job.
     """
     owner, tenant = where["actor"], where["tenant"]
     if not members_among({(tenant.pk, owner.pk)}):
@@ -157,13 +158,16 @@ def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
 
 
 def check_spec(*, cluster: Cluster, spec: JobSpec) -> list[int]:
-    """Returns the ids of the generations that `spec` names; raises SpecError for what this cluster does not know."""
+    """Returns the ids of the generations that `spec` names.
+
+    Raises SpecError if the cluster lacks a generation, the environment, or resources that the spec asks for.
+    """
     return _Check(cluster).generation_ids(spec)
 
 
 @dataclass
 class _Check:
-    """What a cluster knows and has, read once for many specs."""
+    """The generations, environments and node sizes of a cluster, read once to check many specs."""
 
     cluster: Cluster
     _machines: dict[tuple[Hashable, ...], list[Machine]] = field(default_factory=dict)
@@ -181,8 +185,10 @@ class _Check:
         return environments_of(self.cluster)
 
     def generation_ids(self, spec: JobSpec) -> list[int]:
-        """Returns the ids of the generations that `spec` names; raises SpecError for what this cluster does not
-        know."""
+        """Returns the ids of the generations that `spec` names.
+
+        Raises SpecError if the cluster lacks a generation, the environment, or resources that the spec asks for.
+        """
         problems = {}
         if unknown := [name for name in spec.generations if name not in self._known]:
             problems["generations"] = (
@@ -203,7 +209,7 @@ class _Check:
 
     def _machines_for(self, spec: JobSpec) -> list[Machine]:
         if self.cluster.backend == Cluster.Backend.LOCAL:
-            return []  # its processes share the machine, which has no limits per node
+            return []  # processes of local jobs share the machine, without limits per node
         key = (*spec.generations, spec.gpus_per_worker)
         if key not in self._machines:
             nodes = Node.objects.filter(cluster=self.cluster)
@@ -215,7 +221,7 @@ class _Check:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A job that is not stored yet, with its secrets and volumes."""
+    """An unsaved job, with its spec and with the secrets and volumes that it names."""
 
     job: Job
     spec: JobSpec
@@ -224,9 +230,9 @@ class _Draft:
 
 
 class _Place:
-    """The team and cluster that jobs are submitted to; reads each fact about them at most once.
+    """The team and cluster to which one transaction submits jobs; reads each fact about them at most once.
 
-    Use it in one transaction. Raises NotAllowed and Refused for the team and the cluster themselves.
+    Creating it raises NotAllowed or Refused if the actor may not submit to this team or cluster.
     """
 
     def __init__(
@@ -258,7 +264,11 @@ class _Place:
         self._brought: dict[str, tuple[Mapping[str, Secret], Mapping[str, Volume]]] = {}
 
     def draft(self, spec: JobSpec, *, request_key: str | None, even_if_never: bool) -> _Draft:
-        """Returns the job that `spec` asks for; raises SpecError or Refused if this place does not accept it."""
+        """Returns an unsaved job for `spec`. Raises SpecError or Refused if the team or cluster does not accept the
+        spec.
+
+        A job that can never run is refused unless `even_if_never` is set.
+        """
         generation_ids = self._check.generation_ids(spec)
         secrets, volumes = self._brings(spec)
         job = Job(
@@ -286,12 +296,14 @@ class _Place:
         return _Draft(job, spec, secrets, volumes)
 
     def submit(self, drafts: Sequence[_Draft]) -> list[Outcome]:
-        """Stores the jobs for which the queue has room; returns the outcome of each."""
+        """Stores the jobs for which limits on queued jobs have room; returns a job or a refusal for each draft."""
         outcomes: dict[int, Outcome] = {}
         accepted: list[tuple[int, _Draft, list[str]]] = []
         places = None if self.replica else QueuePlaces(self.tenant, self.actor, self.reader, now=self.now)
         stored = self._stored(drafts)
-        limits = Binding(self.cluster, at=self.now)  # everybody who sees the job reads its time line
+        limits = Binding(
+            self.cluster, at=self.now
+        )  # without a reader: everybody who sees the job may read its history
         for position, draft in enumerate(drafts):
             if (there := stored.get(draft.job.request_key or "")) is not None:
                 outcomes[position] = there
@@ -310,7 +322,7 @@ class _Place:
         return [outcomes[position] for position in range(len(drafts))]
 
     def _stored(self, drafts: Sequence[_Draft]) -> dict[str, Job]:
-        """Returns, by key, the jobs of earlier identical requests."""
+        """Returns the jobs of earlier requests with the same request keys, by key."""
         keys = [draft.job.request_key for draft in drafts if draft.job.request_key is not None]
         if not keys:
             return {}
@@ -318,7 +330,8 @@ class _Place:
         return {job.request_key: job for job in found if job.request_key is not None}
 
     def _store(self, accepted: Sequence[tuple[_Draft, list[str]]]) -> list[Job]:
-        """Stores the jobs and returns them; if an identical request was faster, its job."""
+        """Stores the jobs and returns them; if a concurrent request with the same key was faster, returns that
+        request's job."""
         drafts = [draft for draft, _ in accepted]
         if not drafts:
             return []
@@ -329,7 +342,7 @@ class _Place:
                 with transaction.atomic():
                     Job.objects.bulk_create([draft.job for draft in drafts])
             except IntegrityError:
-                # The faster request has committed, with all its jobs.
+                # The faster request has been committed with all its jobs.
                 there = self._stored(drafts)
                 if not there:
                     raise
@@ -361,7 +374,7 @@ class _Place:
         return jobs
 
     def _brings(self, spec: JobSpec) -> tuple[Mapping[str, Secret], Mapping[str, Volume]]:
-        """Returns the secrets and volumes that it names, locked until the transaction ends."""
+        """Returns the secrets and volumes that the spec names, locked until the transaction ends."""
         named = repr((spec.secrets, spec.secret_files, spec.image_pull_secret, spec.volumes))
         if named not in self._brought:
             self._brought[named] = (
@@ -377,8 +390,10 @@ class _Place:
         return self._never[shape]
 
     def _is_bare_pod(self, spec: JobSpec) -> bool:
-        """Returns whether it may run as a bare pod: it ends by itself, needs no other Kubernetes object, and an admin
-        allows it."""
+        """Returns whether the job may run as a pod without a Job object.
+
+        It may if it has one worker and no port, on a Kubernetes cluster for which an admin has allowed bare pods.
+        """
         return spec.workers == 1 and spec.port is None and self._makes_bare_pods
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Which system user of the portal's machine runs a team's local jobs."""
+"""Allocates the UID of the system user that runs a team's local jobs on the portal's machine."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from scheduling.models import TeamUid
 
 
 def uid_of(*, actor: User | None, tenant: Tenant) -> int:
-    """Returns the uid of a team's local jobs; the first call allocates one that no team has had.
+    """Returns the UID of a team's local jobs; the first call allocates a UID that no team has had.
 
-    Raises BackendError if FAIRLOT_LOCAL_UIDS has none left.
+    Raises BackendError if FAIRLOT_LOCAL_UIDS has no UID left.
     """
     known = TeamUid.objects.filter(tenant=tenant).first()
     return known.uid if known is not None else _take(actor, tenant)

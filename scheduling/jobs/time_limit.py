@@ -1,4 +1,4 @@
-"""Jobs beyond their time limit: stopped, or warned about once."""
+"""Stops jobs that exceed their time limit, or warns once about such jobs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ WARNED = "warned_of_limit"
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """A job that has reached its time limit."""
+    """A job that has reached a time limit, and that limit."""
 
     job_id: int
     quota: Quota
 
     def says(self, code: EventCode, job: Job) -> Message:
-        """Returns the reason for everybody who sees the job: whose limit it is and how much, unless a team above set
-        it."""
+        """Returns a message for everybody who sees the job, with the limit's owner and hours.
+
+        If a team above set the limit, the message only says that there is a limit above the job's team.
+        """
         if self.quota.tenant_id not in visible_lineage(job.tenant, None):
             return Message.of(code, above=job.tenant.name)
         return Message.of(code, whose=self.whose(job), hours=f"{self.quota.limit.normalize():f}")
@@ -42,10 +44,11 @@ class Overrun:
 
 
 def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
-    """Returns the jobs (or the one job) beyond a limit: the shortest that stops, else one without a warning yet.
+    """Returns the jobs that have reached a time limit, with the shortest such limit that stops jobs.
 
-    A run time is the time in which a job holds GPUs, over all its attempts. Replicas, which their service replaces,
-    and sessions, which have timeouts, have no time limit.
+    Without one, the result has the shortest limit that warns and of which the job's history has no warning yet. With
+    `job_id`, considers only this job. The run time is the time on GPUs over all attempts. Only training jobs have a
+    time limit: services replace replicas, and sessions have timeouts.
     """
     quotas = _quotas()
     if not quotas:
@@ -67,7 +70,10 @@ def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
 
 
 def latest_ends(jobs: Iterable[Job], now: datetime) -> dict[int, datetime]:
-    """Returns, by job, when its shortest stopping limit ends it if it runs on; jobs without one are left out."""
+    """Returns, by job id, when the shortest time limit that stops the job ends it, if the job runs on.
+
+    Leaves out jobs without such a limit.
+    """
     stops = [quota for quota in _quotas() if quota.at_limit == Quota.AtLimit.BLOCK]
     concerned = {
         job.pk: limits[0] for job in jobs if job.kind == Job.Kind.TRAINING and (limits := _of(stops, job))
@@ -78,11 +84,11 @@ def latest_ends(jobs: Iterable[Job], now: datetime) -> dict[int, datetime]:
 
 def _quotas() -> list[Quota]:
     quotas = Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN).select_related("tenant", "user")
-    return list(quotas.order_by("at_limit", "limit"))  # blocking ones come first
+    return list(quotas.order_by("at_limit", "limit"))  # limits that stop jobs come before those that warn
 
 
 def _warned(jobs: list[int]) -> set[tuple[int, int]]:
-    """Returns the (job, limit) pairs that the job's time line already mentions."""
+    """Returns the (job id, limit id) pairs of which the jobs' histories already have a warning."""
     events = JobEvent.objects.filter(job__in=jobs, kind=WARNED) if jobs else JobEvent.objects.none()
     return set(events.values_list("job_id", "detail__quota"))
 
@@ -101,7 +107,7 @@ def _is_over(quota: Quota, ran: timedelta) -> bool:
 
 @transaction.atomic(durable=True)
 def end_overlong(*, job_id: int) -> bool:
-    """Stops the job, or warns once, if its time is over; returns whether it did."""
+    """Stops a job that has reached its time limit, or warns once. Returns whether the job was stopped or warned."""
     lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
     job = Job.objects.select_related("tenant", "owner").get(pk=job_id)
     now = now_from_database()

@@ -34,10 +34,10 @@ def grant_volume(
     read_only: bool = True,
     tenant: Tenant | None = None,
 ) -> Volume:
-    """Lets jobs of `tenant` (None: of every team) mount `source` in `cluster` by `name`.
+    """Lets jobs of `tenant` (None: of every team) in `cluster` mount `source` under `name`.
 
-    `source` is a PersistentVolumeClaim, which need not exist yet; on local clusters a folder. Raises Refused with
-    the field.
+    `source` is the name of a PersistentVolumeClaim, which need not exist yet, or for local clusters the path of a
+    folder. Raises NotAllowed without the permission, and Refused with the field for invalid values.
     """
     require(actor, "volume.grant")
     name, source = name.strip(), source.strip()
@@ -58,7 +58,10 @@ def grant_volume(
 
 @transaction.atomic(durable=True)
 def withdraw_volume(*, actor: User | None, volume: Volume) -> None:
-    """Withdraws a volume: no new attempt mounts it; running ones keep it to their end. Repeating changes nothing."""
+    """Withdraws a volume: new attempts no longer mount it; running attempts keep it to their end.
+
+    Withdrawing it again changes nothing.
+    """
     require(actor, "volume.grant")
     there = Volume.objects.select_for_update(of=("self",)).filter(pk=volume.pk).first()
     if there is None:
@@ -69,10 +72,9 @@ def withdraw_volume(*, actor: User | None, volume: Volume) -> None:
 
 
 def find_volumes(*, tenant: Tenant, cluster: Cluster, spec: JobSpec, lock: bool = False) -> dict[str, Volume]:
-    """Returns the volumes that a spec names, by name: the team's before those of all. Raises SpecError for missing
-    ones.
+    """Returns the volumes that a spec names, by name. A volume of the team takes precedence over one of all teams.
 
-    With `lock` none of them can be withdrawn until the transaction ends.
+    Raises SpecError if a volume is missing. With `lock`, the volumes cannot be withdrawn until the transaction ends.
     """
     if not spec.volumes:
         return {}
@@ -93,14 +95,15 @@ def find_volumes(*, tenant: Tenant, cluster: Cluster, spec: JobSpec, lock: bool 
 
 
 def note_volumes(job: Job, found: Mapping[str, Volume]) -> None:
-    """Links `job` to these volumes, even if others get their names later."""
+    """Links `job` to the volumes in `found`, by the name in the spec, so that later volumes of the same name do not
+    matter."""
     JobVolume.objects.bulk_create(
         JobVolume(job=job, name=name, volume=volume) for name, volume in found.items()
     )
 
 
 def volumes_of(job: Job, spec: JobSpec) -> list[Mount]:
-    """Returns what a job mounts; raises BackendError if a volume was withdrawn meanwhile."""
+    """Returns the mounts of a job's volumes. Raises BackendError if a volume was withdrawn since the submit."""
     if not spec.volumes:
         return []
     allowed = Volume.objects.for_jobs_of(job.tenant, job.cluster).values("pk")
@@ -116,7 +119,10 @@ def volumes_of(job: Job, spec: JobSpec) -> list[Mount]:
 
 
 def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
-    """Returns the path of a folder of this machine, with links resolved. Raises Refused if jobs may not mount it."""
+    """Returns the absolute path of a folder on the portal's machine, with symbolic links resolved.
+
+    Raises Refused if the folder does not exist or jobs may not mount it.
+    """
     isolation = isolation_in(cluster)
     if read_only and not (isolation and isolation.namespaces):
         why = isolation.why_no_namespaces if isolation else "no job can run there now"
