@@ -1,4 +1,7 @@
-"""The life of a lease, from reservation to closing. All functions hold the cluster's lock and follow observations."""
+"""Moves leases through their life, from reservation to closing, following observations of the backend.
+
+Every change happens under the lock of the cluster's schedule.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +33,22 @@ from scheduling.models.leases import LeaseQuerySet
 from scheduling.shares.intervals import Heard, correct_rounds
 
 MAX_FAILED_STARTS = 3
-# Higher than for failed starts, because machines also die without any fault of the job.
+# More than MAX_FAILED_STARTS, because machines also die without any fault of the job.
 MAX_LOST_STARTS = 8
 BACK_OFF_SECONDS = (5, 30, 120)
-# A run that vanished sooner than this counts as a start that did not last.
+# A run whose processes vanish sooner than this counts as a failed start.
 STEADY = timedelta(seconds=60)
 # States of a job that Fairlot has ordered to stop.
 LEAVING = (Job.State.STOPPING, Job.State.CANCELLING)
 BEGIN = (Operation.Verb.START, Operation.Verb.THAW)
-# The weight of a new measurement in the smoothed cost of a switch.
+# The weight of a new measurement in the moving average of the cost of a switch.
 SMOOTHING = 0.2
-# Billing of a full hour waits this long for measurements of GPU use in it.
+# The billing of a full hour waits this long for measurements of GPU use in that hour.
 MEASURE_PATIENCE = timedelta(seconds=100)
-# The least time between two writes of last_seen_at and progress, to spare the disk.
+# The least time between two writes of last_seen_at and of progress, to reduce disk writes.
 SEEN_EVERY = timedelta(seconds=2)
-# Steps outside these bounds are not progress: larger ones are no count of steps, and smaller ones count once they add
-# up. The bounds keep rates finite, from which schedules and trades are computed.
+# Numbers above MOST_STEPS are not counts of steps and are ignored; smaller increases than LEAST_STEPS count once they
+# add up. The bounds keep the rates finite from which schedules and trades are computed.
 LEAST_STEPS, MOST_STEPS = 1e-6, 1e18
 LEASE_FIELDS = [
     "state", "running_from", "held_until", "last_seen_at", "missing_since", "end_reason", "billed_until",
@@ -55,10 +58,11 @@ LEASE_FIELDS = [
 
 
 def apply_observations(*, cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
-    """Stores what the backend observed; returns the leases whose processes ended and whose time is booked.
+    """Applies observations of a backend to leases and jobs.
 
-    An observation may arrive twice, late or never: it has an effect only if it changes an open lease. One that
-    cannot be stored is skipped and shown on the cluster's page, so that it does not delay the others.
+    Returns the leases that are closed and booked and whose processes were observed to have ended. An observation may
+    arrive twice, late or never: it has an effect only if it changes an open lease. An observation that cannot be
+    stored is skipped and shown on the cluster's page, so that it does not delay others.
     """
     return apart(cluster_id, observations, lambda some: _apply(cluster_id, some))
 
@@ -94,7 +98,8 @@ def _apply(cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
 
 
 def close_never_started(*, cluster_id: int, lease_ids: Iterable[int]) -> set[int]:
-    """Closes leases that were ordered to stop before any of their processes started; returns their keys."""
+    """Closes leases that were ordered to stop before any of their processes started. Returns the ids of the closed
+    leases."""
     return set(apart(cluster_id, list(lease_ids), lambda some: _close_never_started(cluster_id, some)))
 
 
@@ -108,7 +113,7 @@ def _close_never_started(cluster_id: int, lease_ids: Sequence[int]) -> set[int]:
             "job__owner", "job__tenant", "generation", "cluster"
         )
     )
-    # Waits for a worker that is claiming the start now, and prevents later claims.
+    # Locks the start orders: waits for a worker that is claiming one now, and prevents later claims.
     begins = Operation.objects.select_for_update().filter(lease__in=leases, verb__in=BEGIN).order_by("id")
     first = {begin.lease_id: begin for begin in begins}
     closed = [lease for lease in leases if lease.pk not in first or not first[lease.pk].attempts]
@@ -123,9 +128,10 @@ def _close_never_started(cluster_id: int, lease_ids: Sequence[int]) -> set[int]:
 
 
 def bill_running(*, cluster_id: int) -> int:
-    """Books the full hours of running leases; returns how many leases had such hours.
+    """Books the full hours of running leases in the ledger. Returns the number of leases that had such hours.
 
-    A failure for one lease does not affect others: its hours stay open, and the cluster's page shows it.
+    If booking fails for a lease, its hours stay open, the cluster's page shows the failure, and other leases are
+    booked.
     """
     due = list(_to_bill(cluster_id, now_from_database()).order_by("pk").values_list("pk", flat=True))
     return len(apart(cluster_id, due, lambda some: _bill_running(cluster_id, some)))
@@ -143,10 +149,10 @@ def _bill_running(cluster_id: int, lease_ids: Sequence[int]) -> list[Lease]:
 
 
 def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
-    """Returns the leases with an unbilled full hour whose measurements are complete.
+    """Returns the leases with a full hour that is not billed yet and whose measurements of GPU use are complete.
 
-    Only leases that were observed after that hour: a lease whose processes died unobserved is billed to the last
-    observation.
+    Includes only leases that were observed after that hour, because a lease whose processes died unobserved is
+    billed up to its last observation.
     """
     hour = start_of_hour(now)
     held = Lease.objects.filter(
@@ -156,7 +162,7 @@ def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
 
 
 def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, int]:
-    """Returns the leases whose last measurement before `hour` is probably still to come."""
+    """Returns a query for ids of leases whose last measurement before `hour` has probably not arrived yet."""
     if now >= hour + MEASURE_PATIENCE:
         return GpuUse.objects.none().values_list("lease_id", flat=True)
     soon = GpuUse.objects.filter(measured_until__gte=hour - MEASURE_PATIENCE, measured_until__lt=hour)
@@ -165,7 +171,7 @@ def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, in
 
 @transaction.atomic(durable=True)
 def hand_over(*, cluster_id: int) -> int:
-    """Gives reserved GPUs that are free now to their gangs; returns the number of these gangs."""
+    """Starts the gangs whose reserved GPUs are free now. Returns the number of started gangs."""
     lock_schedule(cluster_id)
     history = History()
     begun = advance(cluster_id, now=now_from_database(), history=history)
@@ -175,7 +181,7 @@ def hand_over(*, cluster_id: int) -> int:
 
 @dataclass(frozen=True)
 class StopOrder:
-    """An order to a holding lease to release its GPUs, and the reason."""
+    """An order to a lease to release its GPUs, by stopping or by freezing its processes, and the reason."""
 
     lease: Lease
     said: Message
@@ -184,7 +190,10 @@ class StopOrder:
 
 
 def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, history: History) -> None:
-    """Orders holding leases to release their GPUs. The caller holds the transaction and the lock."""
+    """Orders starting and running leases to release their GPUs, and applies `event` to their jobs.
+
+    The caller holds a transaction and the lock of the cluster's schedule, and saves `history`.
+    """
     stopping, operations = [], []
     for order in orders:
         lease = order.lease
@@ -203,7 +212,10 @@ def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, his
 
 
 def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
-    """Orders the end of a job's frozen processes. The caller holds the transaction and the lock."""
+    """Orders the backend to end a job's frozen processes, if there are any.
+
+    The caller holds a transaction and the lock of the cluster's schedule.
+    """
     lease = (
         Lease.objects.filter(job=job, state=Lease.State.CLOSED, end_reason=Lease.End.FROZEN)
         .order_by("-epoch")
@@ -215,7 +227,8 @@ def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
 
 
 class ObservationBatch:
-    """Collects the changes that observations cause, and writes them in few statements."""
+    """Collects the changes of leases and jobs that follow from observations; `save` writes them in few SQL
+    statements."""
 
     def __init__(self, cluster_id: int, now: datetime) -> None:
         self.cluster_id = cluster_id
@@ -224,14 +237,14 @@ class ObservationBatch:
         self._touched: dict[int, Lease] = {}
         self._progress: list[tuple[Lease, float, float]] = []
         self._begun: list[Lease] = []  # leases whose workers were first observed running
-        self._last_seen: dict[int, datetime | None] = {}  # before the present observation
+        self._last_seen: dict[int, datetime | None] = {}  # last_seen_at before this batch, by lease id
         self._closed: list[Lease] = []
-        self._resumed: dict[Lease, float] = {}  # the first observed step of each attempt
+        self._resumed: dict[Lease, float] = {}  # the first observed step of an attempt, by its lease
 
     # --- observations ----------------------------------------------------------------------------
 
     def observe(self, lease: Lease, seen: Observation) -> None:
-        """Applies one observation to a lease that holds GPUs."""
+        """Applies one observation to a lease that holds GPUs, and to its job."""
         at = self.moment(lease, seen.seen_age)
         self._last_seen.setdefault(lease.pk, lease.last_seen_at)
         if lease.last_seen_at is None or at - lease.last_seen_at >= SEEN_EVERY:
@@ -250,13 +263,15 @@ class ObservationBatch:
         if seen.phase is Phase.RUNNING and lease.state == Lease.State.RUNNING:
             self._note_readiness(lease, seen)
         if lease.pk in self._touched and lease.state in Lease.HOLDING:
-            # The row is written anyway. Processes were there at least until this observation.
+            # The row is written anyway, and processes existed at least until this observation.
             lease.last_seen_at = max(lease.last_seen_at or at, at)
 
     def frozen_are_gone(self, lease: Lease) -> None:
-        """Records that a waiting job's frozen processes ended: the job will start from its checkpoint.
+        """Records that the frozen processes of a waiting job have ended, so that its next attempt starts from its
+        checkpoint.
 
-        Late observations of an older lease have no effect, if the job was thawed and frozen again since.
+        A late observation of an older lease has no effect, because the job may have been thawed and frozen again
+        since.
         """
         if lease in Lease.objects.filter(job=lease.job_id).of_frozen_processes():
             self.history.change(lease.job, frozen=False)
@@ -277,7 +292,7 @@ class ObservationBatch:
         self._begun.append(lease)
 
     def _note_readiness(self, lease: Lease, seen: Observation) -> None:
-        """Records the address of the program and whether it answers."""
+        """Records the address of the job's program and whether the program answers."""
         why = "" if seen.ready_age is not None else seen.why_not_ready[:300]
         if (lease.address, lease.why_not_ready) != (seen.address, why):
             lease.address, lease.why_not_ready = seen.address, why
@@ -309,7 +324,7 @@ class ObservationBatch:
         if lease.running_from is None and seen.running_age is not None:
             lease.running_from = min(self.moment(lease, seen.running_age), at)
         if end is End.START_FAILED and lease.running_from is not None:
-            end = End.LOST  # it did start
+            end = End.LOST  # its processes did start
         if end is End.STOPPED and job.state not in LEAVING:
             end, message = End.LOST, "They were stopped by others than Fairlot."
         self.close(lease, at=at, why=Lease.End(end))
@@ -345,7 +360,10 @@ class ObservationBatch:
             self._release(lease, at=at, said=Message.of(EventCode.STOPPED), failed_starts=failed_starts)
 
     def _deleted(self, job: Job, *, at: datetime, epoch: int, message: str, outcome: dict[str, Any]) -> None:
-        """Cancels a job whose objects were deleted in its cluster: who may delete them may cancel the job."""
+        """Cancels a job whose Kubernetes objects a user of the cluster deleted.
+
+        Users who may delete the objects may also cancel the job.
+        """
         said = Message.of(EventCode.DELETED, message=message)
         self.history.move(job, Event.CANCEL, at=at, said=said, epoch=epoch)
         self.history.move(job, Event.GONE, at=at, said=Message.of(EventCode.GONE), epoch=epoch, **outcome)
@@ -366,8 +384,11 @@ class ObservationBatch:
             self._give_up(lease, at=at, end=End.START_FAILED, message=message)
 
     def _lost(self, lease: Lease, *, at: datetime, message: str) -> None:
-        """Lets vanished processes continue from their checkpoint; gives up after MAX_LOST_STARTS short runs in a
-        row."""
+        """Releases a job whose processes vanished, so that it continues from its checkpoint.
+
+        A run that was shorter than STEADY counts as a failed start. After MAX_LOST_STARTS failed starts in a row,
+        the job fails.
+        """
         job = lease.job
         said = Message.of(EventCode.VANISHED, message=message)
         if job.state == Job.State.STOPPING or (lease.running_from and at - lease.running_from >= STEADY):
@@ -378,7 +399,7 @@ class ObservationBatch:
             self.history.change(job, failed_starts=tries)
             self._give_up(lease, at=at, end=End.LOST, message=message)
         else:
-            # The first time may be chance, so the job may start at once.
+            # The first loss may be chance, so the job may start again at once.
             later = self._back_off(tries - 1) if tries > 1 else None
             self._release(lease, at=at, said=said, failed_starts=tries, not_before=later)
 
@@ -400,7 +421,11 @@ class ObservationBatch:
     # --- consequences ----------------------------------------------------------------------------
 
     def never_started(self, lease: Lease, *, at: datetime, thaws: bool) -> None:
-        """Returns the job to waiting, or cancels it if requested. Processes that were to be thawed stay frozen."""
+        """Ends an attempt whose processes never started: the job waits again, or ends if it was being cancelled.
+
+        If the attempt would have thawed frozen processes (`thaws`), they stay frozen if all their nodes are ready;
+        else they are ended.
+        """
         job = lease.job
         if job.state == Job.State.CANCELLING:
             said = Message.of(EventCode.CANCELLED_EARLY)
@@ -421,7 +446,7 @@ class ObservationBatch:
         )
 
     def close(self, lease: Lease, *, at: datetime, why: LeaseEnd) -> None:
-        """Closes the lease; its GPUs are free from `at`."""
+        """Closes the lease; its GPUs are free from the time `at`."""
         lease.state, lease.held_until, lease.end_reason = Lease.State.CLOSED, at, why
         if lease.held_from is not None:
             self.history.change(lease.job, held_for=lease.job.held_for + (at - lease.held_from))
@@ -433,7 +458,7 @@ class ObservationBatch:
         self._touched[lease.pk] = lease
 
     def save(self) -> None:
-        """Writes leases, GPUs, history, progress and the ledger, and hands freed GPUs to the next leases."""
+        """Writes leases, GPUs, progress, history and ledger, and starts the gangs that have reserved the freed GPUs."""
         closed = self._closed
         if closed:
             bill(closed, until=None)
@@ -449,7 +474,7 @@ class ObservationBatch:
             correct_rounds(heard[0].lease.cluster, heard)
         if closed:
             write_times(lease.pk for lease in closed)
-            # Saved first, because the hand-over may move one of these jobs again.
+            # Saved before the hand-over, which may move one of these jobs again.
             self.history.save()
             _withdraw_reservations([lease.job for lease in closed], now=self.now)
             advance(self.cluster_id, now=self.now, history=self.history)
@@ -457,9 +482,10 @@ class ObservationBatch:
         self.history.save()
 
     def moment(self, lease: Lease, age: float) -> datetime:
-        """Returns the time `age` seconds ago on the database's clock, but not before the end of billed time."""
+        """Returns the time `age` seconds ago by the database's clock, but not before the lease's start or billed
+        time."""
         at = self.now - timedelta(seconds=max(0.0, age))
-        # The bound is applied last: after the clock was set back, even the present may be before the lease's start.
+        # The bound is applied last: if the clock was set back, even the present may precede the lease's start.
         return max(filter(None, [at, lease.unbooked_from]))
 
     # --- progress ----------------------------------------------------------------------------------
@@ -485,7 +511,7 @@ class ObservationBatch:
             lease.progress_steps, lease.progress_at = seen.steps, at
             self._touched[lease.pk] = lease
         elif steps > 0 and seen.phase is Phase.ENDED:
-            # An earlier observation was stored late, so these steps have no duration. They still count.
+            # These steps have no duration, because an earlier observation was stored late. They still count.
             lease.progress_steps = seen.steps
             self._touched[lease.pk] = lease
             self.history.change(lease.job, steps_done=seen.steps)
@@ -500,10 +526,10 @@ class ObservationBatch:
             self.history.change(lease.job, steps_done=lease.progress_steps)
 
     def _save_switch_cost(self) -> None:
-        """Smooths the time that resumed gangs lost by their last stop and this start; a batch counts as one
-        measurement.
+        """Updates the cluster's moving average of the seconds that a gang loses by being stopped and started again.
 
-        First starts are left out: they do not depend on the quantum, and are all slow if many come at once.
+        A batch counts as one measurement, the median of its gangs. First starts are left out: they do not depend on
+        the quantum, and are all slow if many come at once.
         """
         begun = {(lease.job_id, lease.epoch): lease for lease in self._begun if lease.epoch > 1}
         if not begun:
@@ -533,7 +559,7 @@ class ObservationBatch:
 
 
 def _withdraw_reservations(jobs: Sequence[Job], *, now: datetime) -> None:
-    """Withdraws reservations of gangs that ended before they moved, or that must wait after a failed start."""
+    """Withdraws the reservations of those `jobs` that have ended or must wait after a failed start."""
     out = [job.pk for job in jobs if job.has_ended or (job.not_before and job.not_before > now)]
     if out:
         reserved = Lease.objects.filter(job__in=out, state=Lease.State.RESERVED)
@@ -541,12 +567,13 @@ def _withdraw_reservations(jobs: Sequence[Job], *, now: datetime) -> None:
 
 
 def _cancelled(job: Job) -> dict[str, str]:
-    """Returns the outcome of a cancelled job. The request stored who cancelled it."""
+    """Returns the end fields of a cancelled job; end_code and end_detail were set when it was cancelled."""
     return {"end_reason": Job.End.CANCELLED, "end_message": job.end_message}
 
 
 def bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
-    """Books each lease from the end of its billed time up to `until` or its end; sets billed_until."""
+    """Books the unbilled time of each lease in the ledger, up to `until` or the lease's end; sets billed_until
+    unsaved."""
     usages = []
     stretches = [(lease, *period) for lease in leases if (period := lease.unbooked_period(until)) is not None]
     if not stretches:

@@ -1,4 +1,4 @@
-"""Why a round stops running jobs: a cause for statistics, and a message with names and numbers."""
+"""Explains why a round stops running jobs: a Cause for statistics, and a message with names and numbers for people."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from scheduling.models import Job
 from scheduling.models.event_codes import Cause, EventCode, Message
 from scheduling.shares.snapshot import SnapshotIndex
 
-# A plan's reasons for running jobs whose nodes no longer exist.
+# Reasons that a plan gives to running jobs whose nodes no longer exist.
 _AWAY = frozenset({fs.Reason.NODES_AWAY, fs.Reason.NEVER_NO_SUCH_GENERATION, fs.Reason.NEVER_TOO_LARGE})
 
 
 class Causes:
-    """Explains why a round stops jobs, for all users who see the job."""
+    """Explains why a round stops jobs. Every user who sees a job may see its explanation."""
 
     def __init__(self, view: fs.Snapshot, plan: fs.Decision, legend: SnapshotIndex) -> None:
         self._view, self._plan, self._legend = view, plan, legend
 
     @cached_property
     def _row(self) -> dict[int, int]:
-        """Returns the row of each job; computed only for rounds that stop a job, which are few."""
+        """Returns the index of each job in the snapshot, by job id. Computed only in the few rounds that stop a job."""
         return {job: i for i, job in enumerate(self._legend.jobs)}
 
     def why(self, job: Job) -> tuple[Cause, Message]:
-        """Returns the cause, and the message for the job's history."""
+        """Returns why the round stops `job`: the Cause, and the message for the job's history."""
         row = self._row.get(job.pk)
         reason = fs.Reason.SHARE_IN_USE if row is None else fs.Reason(int(self._plan.reason[row]))
         if reason is fs.Reason.OWN_JOBS_AHEAD:
@@ -45,7 +45,10 @@ class Causes:
         return Cause.CLAIMED, Message.of(EventCode.CLAIMED, waited=self._waited, **beyond)
 
     def lent_to(self, job: Job, row: int) -> dict[str, Any]:
-        """Returns the owner's GPUs from this round on and the guaranteed part; empty if all of them are guaranteed."""
+        """Returns the parameters `owner`, `gpus` and `guaranteed` for a job that runs beyond its account's guarantee.
+
+        `gpus` is the number that the account holds from this round on. Empty if all of them are guaranteed.
+        """
         picked = np.zeros(len(self._view.jobs), dtype=bool)
         picked[self._plan.run] = True
         return self._beyond(job, row, held_by(self._view, picked))
@@ -65,12 +68,12 @@ class Causes:
 
     @cached_property
     def _held_before(self) -> fs.Floats:
-        """Returns the GPUs that each account held before the round, shape (T,)."""
+        """Returns (T,) the number of GPUs that each account held before the round."""
         return held_by(self._view, self._view.jobs.running_on != fs.NOWHERE)
 
     @cached_property
     def _waited(self) -> int:
-        """Returns the number of GPUs that go to jobs that waited."""
+        """Returns the number of GPUs that the round gives to jobs that waited."""
         jobs, run = self._view.jobs, self._plan.run
         new = run[jobs.running_on[run] == fs.NOWHERE]
         return int((jobs.workers * jobs.gpus)[new].sum())

@@ -1,4 +1,4 @@
-"""Records events that clusters report about jobs in the jobs' history."""
+"""Adds the events that a cluster reports about jobs to the histories of these jobs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from scheduling.models import Job, JobEvent
 from scheduling.models.event_codes import EventCode, Message
 
 KIND = "cluster"
-MOST = 20  # per attempt; further events are left out
+MOST = 20  # events per attempt; further events are left out
 LONGEST_AGO = 3600.0  # seconds; clusters keep events no longer
 
 
 def note_cluster_events(*, cluster_id: int, events: Sequence[ClusterEvent]) -> int:
-    """Adds new events to the jobs' history, each text once per attempt; returns how many it added."""
+    """Adds the events that are new to the histories of their jobs, each text once per attempt.
+
+    Returns the number of added events.
+    """
     return sum(apart(cluster_id, events, lambda some: [_note(cluster_id, some)]))
 
 

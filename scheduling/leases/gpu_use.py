@@ -1,7 +1,7 @@
-"""Stores measurements of GPU use: stretches without use, and since when a job does not use its GPUs.
+"""Stores measurements of GPU use: stretches in which a lease's GPUs were idle, and since when each job's GPUs are idle.
 
-Measurements may come twice, late or never: stretches are merged, and billed time stays unchanged, so that bills and
-closed hours always agree.
+Measurements may come twice, late or never. Stretches that touch are merged, and billed time stays unchanged, so that
+bills and closed hours always agree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ Kept = TypeVar("Kept", IdleStretch, ProcesslessStretch)
 
 
 def note_gpu_use(*, cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
-    """Stores measurements made at `seen_at`, on the database's clock. Those of gangs that do not run have no effect."""
+    """Stores measurements that were read at `seen_at` by the database's clock.
+
+    Ignores measurements of gangs that do not hold GPUs or whose workers have not all run yet.
+    """
     apart(cluster_id, uses, lambda some: [_note(cluster_id, some, seen_at)])
 
 
@@ -78,7 +81,8 @@ def _note(cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
 
 
 class _Stretches(Generic[Kept]):
-    """The stretches of some leases from a time on. A new stretch is merged with all that it touches."""
+    """The stored stretches of some leases that end at `since` or later. Adding a stretch merges it with those it
+    touches."""
 
     def __init__(self, model: type[Kept], leases: Iterable[Lease], *, since: datetime) -> None:
         self._model: type[Kept] = model
@@ -89,7 +93,7 @@ class _Stretches(Generic[Kept]):
         self._gone: list[int] = []
 
     def add(self, lease: Lease, since: datetime, until: datetime) -> None:
-        """Adds a stretch, without billed time and without the time before all workers ran."""
+        """Adds a stretch to a lease, cut to the time after all workers ran and after the billed time."""
         begins = max(filter(None, [since, lease.running_from, lease.billed_until]))
         if begins >= until:
             return
@@ -112,7 +116,7 @@ class _Stretches(Generic[Kept]):
                 self._gone += [one.pk] if one.pk is not None else []
 
     def save(self) -> None:
-        """Writes the changes. Deletes come first, because stretches of a lease must not overlap."""
+        """Writes the changes. Deletes come first, because stretches of a lease must never overlap."""
         if self._gone:
             self._model.objects.filter(pk__in=self._gone).delete()
         update_rows([one for pk, one in self._changed.items() if pk not in self._gone], ["during"])
@@ -120,7 +124,7 @@ class _Stretches(Generic[Kept]):
 
 
 def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: datetime) -> GpuUse:
-    """Returns the job's row with the measurement, unsaved. An older measurement changes nothing."""
+    """Returns the job's GpuUse, updated but unsaved. An older measurement than the stored one changes nothing."""
     if use is None:
         use = GpuUse(job_id=lease.job_id, lease=lease, measured_until=until, percent=seen.percent)
     elif until < use.measured_until:
@@ -138,7 +142,7 @@ def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: 
 
 
 def _write(known: Mapping[int, GpuUse], *, new: Collection[int]) -> None:
-    """Saves the rows, with the time that each job has held its GPUs without use: in total, and since its warning."""
+    """Saves the rows, and in each the time for which the job has held idle GPUs: in total, and since its warning."""
     idle = {pk: use.idle_since for pk, use in known.items() if use.idle_since is not None}
     held: dict[int, timedelta] = defaultdict(timedelta)
     warned: dict[int, timedelta] = defaultdict(timedelta)
@@ -154,12 +158,12 @@ def _write(known: Mapping[int, GpuUse], *, new: Collection[int]) -> None:
     for pk, use in known.items():
         use.idle_for, use.idle_warned = held[pk], warned[pk]
     insert_rows([use for pk, use in known.items() if pk in new])
-    # Other writers own the other columns: warnings and their postponement.
+    # Other code writes the other columns: warnings and snoozes.
     update_rows([use for pk, use in known.items() if pk not in new], MEASURED)
 
 
 def unused_of(leases: Iterable[int], begins: datetime, ends: datetime) -> dict[int, list[Stretch]]:
-    """Returns, by lease, the stretches without use that overlap the period, in order and not cut to it."""
+    """Returns, by lease id, the idle stretches that overlap the period, in order and not cut to the period."""
     found: dict[int, list[Stretch]] = defaultdict(list)
     stretches = IdleStretch.objects.filter(
         lease__in=list(leases), during__startswith__lt=ends, during__endswith__gt=begins
@@ -170,7 +174,8 @@ def unused_of(leases: Iterable[int], begins: datetime, ends: datetime) -> dict[i
 
 
 def end_with(leases: Iterable[Lease]) -> None:
-    """Cuts stretches at the end of closed leases that ended earlier than assumed. The caller holds the transaction."""
+    """Cuts the stretches of closed leases that ended earlier than measurements assumed. The caller holds a
+    transaction."""
     ends = {lease.pk: lease.held_until for lease in leases if lease.held_until is not None}
     if not ends:
         return

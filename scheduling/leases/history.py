@@ -1,4 +1,4 @@
-"""Moves jobs through their states: follows the transition table, writes the history, saves in bulk."""
+"""Applies transitions to jobs and records them in the jobs' histories, saved in bulk."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ ALWAYS_SAVED = {
 
 
 class History:
-    """Collects changes of jobs inside the caller's transaction; `save` writes them in few statements.
+    """Collects changes of jobs and entries of their histories; `save` writes them in few SQL statements.
 
-    The caller holds the cluster's lock, so that no job changes meanwhile.
+    The caller holds a transaction and the lock of the cluster's schedule, so that no job changes meanwhile.
     """
 
     def __init__(self) -> None:
@@ -46,10 +46,11 @@ class History:
         cause: str = "",
         **changes: Any,
     ) -> None:
-        """Applies `event` to `job` with `changes`; raises IllegalTransition if the table has no such transition.
+        """Applies `event` and `changes` to `job`, and adds `said` to its history. Raises IllegalTransition if not
+        allowed.
 
-        `cause` is a Cause of scheduling/leases/causes.py, for events that take GPUs away. `epoch` is the epoch of the
-        lease: a gang that moves already has its next lease.
+        `cause` is a Cause (scheduling/models/event_codes.py), for events that take GPUs away. `epoch` is that of the
+        lease in question, because a moving gang already has a newer lease; None: the job's latest.
         """
         job.state = next_state(job.state, event)
         job.state_since = at
@@ -60,7 +61,7 @@ class History:
         self.note(job, event.value, said.but(cause=cause) if cause else said, at=at, epoch=epoch)
 
     def change(self, job: Job, **changes: Any) -> None:
-        """Sets fields without moving the job."""
+        """Sets fields of a job without a transition."""
         for name, value in changes.items():
             setattr(job, name, value)
         self._fields |= changes.keys()
@@ -72,7 +73,7 @@ class History:
         self._events.append(JobEvent.of(job, kind, said, at=at, epoch=epoch))
 
     def save(self) -> None:
-        """Writes everything, and notifies open pages after commit."""
+        """Writes all collected changes and entries, and notifies open pages after commit."""
         update_rows(self._jobs.values(), sorted(self._fields))
         insert_rows(self._events)
         topics: dict[str, None] = {}

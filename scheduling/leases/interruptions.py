@@ -1,4 +1,4 @@
-"""Periods in which a session or replica did not answer after it had answered, with cause and duration."""
+"""Finds interruptions: periods in which a session or service replica did not answer after it had answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduling.models import Job, JobEvent, JobForecast, Service
 from scheduling.models.event_codes import Cause
 
 READY, UNREADY = "ready", "unready"
-# The cause of events that do not carry one.
+# The Cause of events that have none in their parameters, by kind of event.
 BY_KIND = {
     Event.PREEMPTED: Cause.CLAIMED,
     Event.RELEASED: Cause.LOST,
@@ -24,37 +24,40 @@ BY_KIND = {
     Event.CANCEL: Cause.PERSON,
     UNREADY: Cause.UNREADY,
 }
-# Number of events to read; a job under contention has a few for every attempt.
+# The most events that are read; a job under contention has a few for every attempt.
 MOST_EVENTS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """A period in which a program did not answer, and the cause."""
+    """A period in which a program did not answer after it had answered, and the cause."""
 
     job_id: int  # the job that answered before
     name: str
     cause: Cause
     text: str
     began: datetime
-    ended: datetime | None  # None while nothing answers
+    ended: datetime | None  # None: the program still does not answer
 
 
 def of_session(job: Job) -> list[Interruption]:
-    """Returns the session's interruptions, latest first. The end of the session is not an interruption."""
+    """Returns the session's interruptions, latest first. The end of the session does not count as an interruption."""
     ends = (Event.SUCCEEDED, Event.FAILED, Event.CANCEL)
     found = _read(JobEvent.objects.filter(job=job).exclude(kind__in=ends))
-    # An interruption ends with the session at the latest.
+    # An interruption that lasts at the end of the session ends with it.
     return [one if one.ended or not job.has_ended else replace(one, ended=job.ended_at) for one in found]
 
 
 def of_service(service: Service) -> list[Interruption]:
-    """Returns the interruptions of all replicas, latest first. An end by roll-out or scaling is not an interruption."""
+    """Returns the interruptions of all replicas of a service, latest first.
+
+    The end of a replica by a rollout or a smaller replica count does not count as an interruption.
+    """
     return _read(JobEvent.objects.filter(job__service=service))
 
 
 def back_by(jobs: Iterable[Job]) -> datetime | None:
-    """Returns the latest expected start of the waiting job that starts first; None if unknown."""
+    """Returns the earliest of the forecast starts of those `jobs` that wait; None without a forecast."""
     waiting = [job.pk for job in jobs if job.state in Job.WAITING]
     forecasts = JobForecast.objects.filter(job__in=waiting, starts_by__isnull=False)
     return forecasts.order_by("starts_by").values_list("starts_by", flat=True).first() if waiting else None
@@ -72,7 +75,7 @@ def _read(events: QuerySet[JobEvent]) -> list[Interruption]:
 
 
 class _Place:
-    """What answers in one place: a session, or a replica and its successors."""
+    """A session, or the successive replicas in one slot of a service; follows whether its program answers."""
 
     def __init__(self, over: list[Interruption]) -> None:
         self._over = over
@@ -92,7 +95,7 @@ class _Place:
             self._answers = False
             self.away = Interruption(event.job_id, event.job.name, cause, text_of(event), event.at, None)
         elif self.away is not None and self.away.cause is Cause.UNREADY:
-            # It stopped answering before the cause was observed.
+            # The program stopped answering before the cause was observed.
             self.away = replace(self.away, cause=cause, text=text_of(event))
 
     def _end(self, at: datetime) -> None:

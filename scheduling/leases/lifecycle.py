@@ -1,4 +1,4 @@
-"""A job's life: the one table of states, events and transitions."""
+"""The states of a job, and the table of all transitions between them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ S = Job.State
 
 
 class Event(StrEnum):
-    """An event in the life of a job."""
+    """An event that moves a job from one state to another."""
 
-    PICKED = "picked"  # a round gave it GPUs and they are free
+    PICKED = "picked"  # a round gave the job GPUs, and they are free
     STARTED = "started"  # all workers were observed running
-    PREEMPTED = "preempted"  # a round or a drain takes its GPUs
+    PREEMPTED = "preempted"  # a round or a drain orders the job to release its GPUs
     RELEASED = "released"  # all workers were observed gone, and the job may run again
     START_FAILED = "start_failed"  # no worker could be started; the job may try again
     SUCCEEDED = "succeeded"  # every worker ended with exit code 0
-    FAILED = "failed"  # a worker ended otherwise
-    CANCEL = "cancel"  # a user requested it
+    FAILED = "failed"  # a worker ended with another exit code
+    CANCEL = "cancel"  # a user or Fairlot cancelled the job
     GONE = "gone"  # after a cancel, all workers were observed gone
 
 
@@ -53,11 +53,12 @@ TRANSITIONS: dict[tuple[str, Event], str] = {
 
 
 class IllegalTransition(Exception):
-    """The table has no transition for the event in the job's present state."""
+    """The table has no transition from the job's present state for the event."""
 
 
 def next_state(state: str, event: Event) -> str:
-    """Returns the state of a job in `state` after `event`; raises IllegalTransition if there is no transition."""
+    """Returns the state that follows `state` after `event`. Raises IllegalTransition if the table has no such
+    transition."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

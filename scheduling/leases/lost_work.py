@@ -1,10 +1,10 @@
-"""Work that had to be repeated, derived from the progress that programs print.
+"""Computes the work that jobs lost and had to repeat, from the progress that programs print.
 
-An attempt that resumes from a checkpoint is first observed at some step. Work of earlier attempts beyond that step
-was lost: their GPU time since they reached it, or all their GPU time if they started beyond it. Between the first
-and the last observation of an attempt, its steps count as evenly spread. The new attempt may have made steps before
-its first observation, so the result never exceeds the actual loss. An attempt whose workers never all ran made no
-lasting progress.
+The progress of an attempt that resumes from a checkpoint is first observed at some step. Work of earlier attempts
+beyond that step was lost: their GPU time since they reached the step, or all their GPU time if they started beyond
+it. Between the first and the last observation of an attempt, its steps count as evenly spread. The new attempt may
+have made steps before its first observation, so the result never exceeds the actual loss. An attempt whose workers
+never all ran made no lasting progress.
 
 Programs that print no progress have no lost work.
 """
@@ -20,7 +20,7 @@ from scheduling.models import Lease
 
 
 def write_lost_work(resumed: Mapping[Lease, float]) -> None:
-    """Stores what earlier attempts lost, for attempts whose progress was first observed at the given steps.
+    """Stores the work that earlier attempts lost, given the first observed step of each resumed attempt, by lease.
 
     The caller holds the cluster's lock and has saved all leases.
     """
@@ -40,7 +40,10 @@ def write_lost_work(resumed: Mapping[Lease, float]) -> None:
 
 
 def lost_attempts(leases: Iterable[Lease], steps: float) -> Iterator[Lease]:
-    """Yields those of a job's earlier leases, latest first, that lost more than was known; sets their `lost_from`."""
+    """Sets `lost_from` of a job's earlier leases, given latest first, if a later attempt resumes at `steps`.
+
+    Yields the leases whose lost time became longer.
+    """
     for lease in leases:
         since = lost_since(lease, steps)
         if since is None:
@@ -53,14 +56,17 @@ def lost_attempts(leases: Iterable[Lease], steps: float) -> Iterator[Lease]:
 
 
 def lost_since(lease: Lease, steps: float) -> datetime | None:
-    """Returns when the lease began the work that a later attempt, first observed at `steps`, repeats; None if none."""
+    """Returns the time since which a lease did work that a later attempt, first observed at `steps`, repeats.
+
+    Returns None if the later attempt repeats no work of the lease.
+    """
     last, at = lease.progress_steps, lease.progress_at
     first, first_at = lease.first_steps, lease.first_steps_at
     if last is None or first is None or at is None or first_at is None or steps >= last:
         return None
     if lease.held_from is None or lease.held_until is None:
         return None
-    # An attempt that started beyond that step is lost as a whole, including its start.
+    # If the attempt started beyond that step, all its time is lost, including its start.
     since = (
         lease.held_from if steps < first else first_at + (at - first_at) * ((steps - first) / (last - first))
     )

@@ -1,6 +1,6 @@
-"""Reserved leases: GPUs for a gang that others still hold, which the gang gets when they are free.
+"""Reserved leases: a gang reserves GPUs that other leases still hold, and starts when these GPUs are free.
 
-All functions run inside the caller's transaction; the caller holds the cluster's lock and saves `history`.
+All functions run inside the caller's transaction. The caller holds the cluster's lock and saves `history`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from scheduling.limits.concurrency import that_fit
 from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Operation
 from scheduling.models.event_codes import EventCode, LeaseEnd, Message
 
-MOST_NODES = 3  # in one sentence
+MOST_NODES = 3  # the most nodes that one sentence names
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One GPU of a gang."""
+    """One GPU of a gang: the worker's rank, the node's id and the GPU's index."""
 
     rank: int
     node: int
@@ -38,7 +38,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A reserved lease with its job and its GPUs."""
+    """A reserved lease and the GPUs that it reserves."""
 
     lease: Lease
     places: Sequence[Place]
@@ -47,9 +47,10 @@ class Reservation:
 def reserve(
     new: Sequence[Reservation], *, busy: set[tuple[int, int]], now: datetime, history: History
 ) -> None:
-    """Stores new leases, and starts those of waiting gangs without a `busy` GPU (node, number).
+    """Stores new leases, and starts those of waiting gangs whose GPUs are all free.
 
-    A lease starts at once only if limits on concurrent GPUs allow it beside the leases that are being stopped.
+    `busy` has the (node, GPU index) pairs that other leases still hold. A lease starts at once only if limits on
+    concurrent GPUs allow it in addition to the leases that are being stopped.
     """
     if not new:
         return
@@ -80,10 +81,10 @@ def reserve(
 
 
 def advance(cluster_id: int, *, now: datetime, history: History) -> int:
-    """Gives reserved GPUs to their gangs once the former holders have left; returns how many gangs start.
+    """Starts gangs whose reserved GPUs are free now. Returns the number of started gangs.
 
-    A gang that moves starts only after it left its old GPUs. If the team has reached a limit of GPUs, its gang
-    starts only after the leases that the team must stop have ended, on any node. Reservations of owners who may no
+    A gang that moves starts only after it has left its old GPUs. If a limit on the team's GPUs is reached, its gangs
+    start only after the leases that the team must stop have ended, on any node. Reservations of owners who may no
     longer submit for the team are withdrawn.
     """
     reserved = Lease.objects.filter(cluster=cluster_id, state=Lease.State.RESERVED)
@@ -122,7 +123,7 @@ def advance(cluster_id: int, *, now: datetime, history: History) -> int:
 
 
 def withdraw(leases: Sequence[Lease], *, why: LeaseEnd) -> None:
-    """Withdraws reservations. They have held no GPUs yet."""
+    """Withdraws reservations: closes the leases and deletes their GPUs, which they have not held yet."""
     HeldGpu.objects.filter(lease__in=leases).delete()
     Lease.objects.filter(pk__in=[lease.pk for lease in leases], state=Lease.State.RESERVED).update(
         state=Lease.State.CLOSED, end_reason=why
@@ -130,7 +131,8 @@ def withdraw(leases: Sequence[Lease], *, why: LeaseEnd) -> None:
 
 
 def write_times(lease_ids: Iterable[int]) -> None:
-    """Copies the leases' times to their GPUs. A lease of length zero leaves its GPUs with an empty range."""
+    """Copies the start and end of each lease to its GPUs. If a lease ended when it began, `during` becomes an empty
+    range."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -144,15 +146,15 @@ def write_times(lease_ids: Iterable[int]) -> None:
 
 
 def _begin(begun: Sequence[Reservation], *, now: datetime, history: History) -> list[Operation]:
-    """Starts the leases at `now`, or at the first open moment of the cluster's book if that is later.
+    """Starts leases at `now`, or later if an hour after `now` is closed in the ledger or a GPU is billed beyond `now`.
 
-    Returns the orders to start their processes.
+    Returns unsaved operations that start or thaw the leases' processes.
     """
     if not begun:
         return []
     nodes = {place.node for one in begun for place in one.places}
     names = dict(Node.objects.filter(pk__in=nodes).values_list("id", "name"))
-    # A clock that was ahead may have closed hours in the future, and GPU time in closed hours cannot be billed.
+    # A clock that was ahead may have closed future hours, and GPU time in closed hours cannot be billed.
     earliest = max(now, closed_until(begun[0].lease.cluster_id) or now)
     free_from = _free_from(nodes, now)
     operations = []
@@ -188,8 +190,10 @@ def _order(operations: Sequence[Operation]) -> None:
 
 
 def _free_from(nodes: Iterable[int], now: datetime) -> dict[tuple[int, int], datetime]:
-    """Returns the GPUs (node, number) that are billed beyond `now`, since the clock was set back, with the end of
-    that."""
+    """Returns, by (node, GPU index), the end of the time that closed leases hold beyond `now`.
+
+    There is such time only after the clock was set back.
+    """
     ends: dict[tuple[int, int], datetime] = {}
     later = HeldGpu.objects.filter(
         node__in=nodes, during__overlap=DateTimeTZRange(now, None, "[)"), lease__state=Lease.State.CLOSED
@@ -200,7 +204,8 @@ def _free_from(nodes: Iterable[int], now: datetime) -> dict[tuple[int, int], dat
 
 
 def _where(places: Sequence[Place], names: dict[int, str]) -> dict[str, Any]:
-    """Returns the GPUs by name of their node; of more than MOST_NODES nodes only the number of nodes."""
+    """Returns message parameters: the GPU indices by node name, or only the number of nodes if it exceeds
+    MOST_NODES."""
     by_node: dict[str, set[int]] = defaultdict(set)
     for place in places:
         by_node[names[place.node]].add(place.gpu)

@@ -1,4 +1,5 @@
-"""Checks of the ledger against scheduling: leases that differ from their bills, and changes of nodes."""
+"""Checks that the ledger agrees with scheduling: leases with their bills, and changes of nodes with their hash
+chain."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ CHANGES_OF_NODES = journals.Journal(
 
 
 def a_lease_is_not_what_was_billed() -> Found | None:
-    """Returns a lease that differs from its bill, if its segments are in the database and its hours are closed."""
+    """Returns the first lease that differs from its usage segments; None if all leases agree with theirs.
+
+    Archived segments are not compared, and unbilled time counts as a difference only in closed hours.
+    """
     return first_row(
         "a lease is not what was billed of it",
         """
