@@ -1,5 +1,4 @@
-"""Checks that the ledger agrees with scheduling: leases with their bills, and changes of nodes with their hash
-chain."""
+"""Registers a check of leases against their bills, and puts changes of nodes under the ledger's hash chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One round: settle the time since the last one, read, decide, commit. One transaction under the cluster's lock."""
+"""Runs a round: settles the time since the last round, reads a snapshot, decides, and commits the decision.
+
+All of it is one transaction under the lock of the cluster's schedule.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +61,10 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def _no_garbage_collected() -> Iterator[None]:
-    """Disables the garbage collector: a round makes no cycles, and searching all that it reads takes a third of its
-    time."""
+    """Context manager that disables the garbage collector, which would take a third of a round's time.
+
+    A round creates no reference cycles, so nothing is lost.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -72,10 +77,11 @@ def _no_garbage_collected() -> Iterator[None]:
 @_no_garbage_collected()
 @transaction.atomic(durable=True)
 def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | None:
-    """Decides for one cluster if a round is due or `force` is given; returns None if not, or if another worker does it.
+    """Runs a round of one cluster, of the kind that is due or of kind `force`, and returns the round.
 
-    Any number of workers may call this at any time: the lock admits one, and the database's clock decides whether a
-    round is due. A cluster that does not answer gets no decision: its gangs keep running.
+    Returns None if no round is due, if nobody has jobs, or if another worker holds the lock. Any number of workers
+    may call this at any time: the lock admits one, and the database's clock decides whether a round is due. A
+    cluster that does not answer gets no decision unless forced: its gangs keep running.
     """
     if not try_lock_schedule(cluster_id):
         return None
@@ -95,7 +101,7 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
     else:
         round_, cluster.ask_again_at = None, None
         end_shares(cluster, since=previous, now=now)
-    # A request that came after this one was read stays, as this round may not have seen its cause.
+    # Keeps a request that came after `wanted` was read, because this round may not have seen its cause.
     cluster.round_wanted_at = NullIf("round_wanted_at", Value(wanted, DateTimeField()))
     cluster.save(
         update_fields=["last_round_at", "last_quantum_at", "round_wanted_at", "ask_again_at", "round_number"]
@@ -105,15 +111,18 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
 
 
 def due_kind(cluster: Cluster, now: datetime) -> Round.Kind | None:
-    """Returns a quantum round if the quantum is over, a fill round if something new waits or the policy asked, else
-    None."""
+    """Returns the kind of round that is due at `now`; None if none is due.
+
+    A quantum round is due when the quantum is over. Before that, a fill round is due if a round was requested, new
+    jobs wait, a back-off or notice ended, or the policy asked to decide again.
+    """
     last = cluster.last_quantum_at
-    # A last round in the future means that the clock was set back: jobs must not wait until it catches up.
+    # A last round in the future means that the clock was set back: jobs must not wait until the clock catches up.
     if last is None or not 0 <= (now - last).total_seconds() < cluster.effective_quantum:
         return Round.Kind.QUANTUM
     if cluster.round_wanted_at is not None or (cluster.ask_again_at and cluster.ask_again_at <= now):
         return Round.Kind.FILL
-    # Not by submit time: a job may be committed after a round that began later than it was submitted.
+    # Submit times do not help: a job may be committed after a round that began later than the job's submit time.
     if Job.objects.filter(cluster=cluster).new_to_rounds().exists():
         return Round.Kind.FILL
     if notices_over(cluster, now):
@@ -133,7 +142,8 @@ def _anyone_there(cluster: Cluster) -> bool:
 def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None, *, now: datetime) -> Round:
     stopwatch = _Stopwatch()
     memory = Memory.read(cluster)
-    # Accounts that left since then took part in what happened and stay until that is counted.
+    # Accounts whose jobs all ended since the last round stay in the snapshot until their share and GPU time are
+    # counted.
     also = (memory.users if memory else set()) | (lasted.users if lasted else set())
     is_fill = kind == Round.Kind.FILL
     snapshot, legend = read_snapshot(cluster, now=now, lock=True, also=also, between=is_fill)
@@ -142,7 +152,7 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         snapshot = replace(snapshot, settings=settings)
     situation, happened = situation_of_round(cluster, snapshot, legend.axes, memory=memory, lasted=lasted)
     read_ms = stopwatch.lap_ms()
-    # 63 bits because PostgreSQL's bigint is signed; nobody can predict them.
+    # 63 bits, because PostgreSQL's bigint is signed. Nobody can predict the seed.
     seed = secrets.randbits(63)
     try:
         decision = situation.decide(seed)
@@ -204,7 +214,7 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """An open lease and the places of its GPUs."""
+    """An open lease and its GPUs."""
 
     id: int
     job: int
@@ -214,7 +224,7 @@ class _Open:
 
 
 class _Commit:
-    """Turns a decision into leases, orders and reasons."""
+    """Turns a decision into leases, orders to the backend, and reasons of waiting jobs."""
 
     def __init__(
         self, cluster: Cluster, view: fs.Snapshot, legend: SnapshotIndex, decision: fs.Decision, now: datetime
@@ -223,12 +233,15 @@ class _Commit:
         self.causes = Causes(view, decision, legend)
         self.history = History()
         self.open = _read_open(cluster)  # by id
-        self.place_lost: dict[Job, Message] = {}  # picked jobs for which no GPUs were found, and why
+        self.place_lost: dict[
+            Job, Message
+        ] = {}  # picked jobs whose GPUs turned out to be unavailable, and why
 
     def apply(self) -> tuple[int, int]:
-        """Writes everything; returns how many gangs got a reservation and how many must stop."""
+        """Writes the decision. Returns a pair: the number of gangs with a new lease, and the number of gangs ordered to
+        stop."""
         picks = self._picks()
-        # A stopping job may have a reservation besides its lease; all others have at most one lease.
+        # A stopping job may have a reservation in addition to its lease; other jobs have at most one lease.
         present = {one.job: one for one in self.open.values() if one.state != Lease.State.STOPPING}
         leave = self._leaving(present, picks)
         stopping = self._stop(leave, movers=picks.keys() & leave.keys())
@@ -240,7 +253,8 @@ class _Commit:
         return started, len(stopping)
 
     def _picks(self) -> dict[int, tuple[int, list[int]]]:
-        """Returns, by job, the generation and the nodes of its workers, all by primary key."""
+        """Returns, by job id, the generation id and the workers' node ids (by rank) of each job that the decision
+        runs."""
         decision, legend = self.decision, self.legend
         picks = {}
         nodes = [legend.nodes[n] for n in decision.place_node.tolist()]
@@ -253,7 +267,7 @@ class _Commit:
 
     @staticmethod
     def _leaving(present: dict[int, _Open], picks: dict[int, tuple[int, list[int]]]) -> dict[int, _Open]:
-        """Returns, by job, the present leases that the decision changes."""
+        """Returns, by job id, the leases whose generation or nodes differ from the decision's pick for the job."""
         leave = {}
         for job, lease in present.items():
             generation, nodes = picks.get(job, (None, []))
@@ -263,11 +277,14 @@ class _Commit:
         return leave
 
     def _stop(self, leave: dict[int, _Open], *, movers: Set[int]) -> dict[int, Job]:
-        """Withdraws reservations and orders the other leases to stop; returns the jobs of the latter."""
+        """Withdraws the reservations in `leave`, and orders its other leases to stop or freeze.
+
+        Returns the jobs that must stop, by id.
+        """
         leases = list(
             Lease.objects.filter(pk__in=[lease.id for lease in leave.values()])
             .select_related("job")
-            .prefetch_related("job__owner")  # few people have many jobs
+            .prefetch_related("job__owner")  # reads each owner once: few owners have many jobs
             .defer("job__spec")
         )
         reserved = [lease for lease in leases if lease.state == Lease.State.RESERVED]
@@ -285,7 +302,7 @@ class _Commit:
         orders = []
         for lease in holding:
             cause, why = said.get(lease.job_id) or self.causes.why(lease.job)
-            # A gang that is frozen here cannot resume elsewhere.
+            # A gang frozen on these nodes cannot resume on other nodes.
             frozen = freezes and cause is not Cause.MOVED
             orders.append(lease_actions.StopOrder(lease, why, cause, freeze=frozen))
         lease_actions.ask_to_stop(orders, event=Event.PREEMPTED, now=self.now, history=self.history)
@@ -294,17 +311,20 @@ class _Commit:
         return {lease.job_id: lease.job for lease in holding}
 
     def _with(self, reason: fs.Reason) -> set[int]:
-        """Returns the jobs that do not run for this reason."""
+        """Returns the ids of the jobs to which the decision gives this reason."""
         return {self.legend.jobs[i] for i in np.flatnonzero(self.decision.reason == reason).tolist()}
 
     def _on_closed(self, holding: Iterable[Lease]) -> set[int]:
-        """Returns the jobs with workers on nodes where nothing may start, not even a frozen gang."""
+        """Returns the ids of the jobs that hold GPUs on a node where nothing may start, not even a thawed gang."""
         closed = Node.objects.filter(cluster=self.cluster).exclude(state=Node.State.READY)
         nodes = set(closed.values_list("pk", flat=True))
         return {lease.job_id for lease in holding if nodes & {at.node for at in self.open[lease.pk].places}}
 
     def _reserve(self, newcomers: dict[int, tuple[int, list[int]]], stopping: dict[int, Job]) -> int:
-        """Creates leases with GPU numbers for picked jobs that have none at that place; returns how many."""
+        """Chooses GPUs for the picked jobs in `newcomers` and reserves them; free GPUs start at once.
+
+        Returns the number of new leases. Jobs whose GPUs are unavailable are noted in `place_lost`.
+        """
         read = Job.objects.filter(pk__in=newcomers.keys() - stopping.keys()).defer("spec")
         jobs = stopping | {job.pk: job for job in read}
         generations = Generation.objects.in_bulk(self.legend.generations)
@@ -331,7 +351,10 @@ class _Commit:
         return len(new)
 
     def _write_reasons(self) -> None:
-        """Stores changed reasons of waiting jobs; a picked job that still waits has a reservation or lost its place."""
+        """Stores the reasons of waiting jobs that changed.
+
+        A picked job that still waits gets the reason GPUS_DRAINING, or PLACE_LOST if its GPUs were unavailable.
+        """
         reasons = self.decision.reason.copy()
         reasons[self.decision.run] = fs.Reason.GPUS_DRAINING
         if self.place_lost:
@@ -349,7 +372,10 @@ class _Commit:
             )
 
     def _note_lost_places(self, reasons: fs.Ints) -> None:
-        """Records picked jobs for which no GPUs were found, and asks once for another round."""
+        """Sets the reason PLACE_LOST of picked jobs whose GPUs were unavailable, and notes it in their histories.
+
+        Requests another round, but only the first time in a row for a job.
+        """
         row = {job: i for i, job in enumerate(self.legend.jobs)}
         for job, why in self.place_lost.items():
             i = row[job.pk]
@@ -357,7 +383,7 @@ class _Commit:
             logger.warning("job %s was picked in vain: %s", job.pk, sentence_of(why))
             if self.legend.reasons[i] != fs.Reason.PLACE_LOST:
                 self.history.note(job, JobEvent.PLACE_LOST, why, at=self.now)
-                # A third attempt would find the same: the next quantum is early enough.
+                # A third attempt would fail in the same way: the next quantum is early enough.
                 want_rounds(Cluster.objects.filter(pk=self.cluster.pk))
         self.history.save()
 
@@ -375,7 +401,7 @@ def _read_open(cluster: Cluster) -> dict[int, _Open]:
 
 
 class _PlaceLost(Exception):
-    """GPUs that a decision gave a job are unavailable; `why` says which and why."""
+    """The GPUs that a decision gave to a job are unavailable; `why` is a message with the node and the cause."""
 
     def __init__(self, why: Message) -> None:
         super().__init__(why)
@@ -383,17 +409,17 @@ class _PlaceLost(Exception):
 
 
 class _GpuNumbers:
-    """Chooses GPU numbers on the nodes of a decision: the gang's former ones first, then free ones."""
+    """Chooses GPU indices on the nodes of a decision: first those of the gang's frozen processes, then free ones."""
 
     def __init__(self, cluster: Cluster, leases: Iterable[_Open]) -> None:
-        """Reads the free and busy GPUs; `leases` are all open leases of the cluster."""
+        """Reads which GPUs are open or busy; `leases` are all open leases of the cluster."""
         nodes = Node.objects.filter(cluster=cluster).only("name", "gpus", "state", "state_reason")
         self.nodes = {node.pk: node for node in nodes}
         self.open = {
             node.pk: set(range(node.gpus)) if node.state == Node.State.READY else set()
             for node in self.nodes.values()
         }
-        self.busy: set[tuple[int, int]] = set()  # (node, number) that others hold but will release
+        self.busy: set[tuple[int, int]] = set()  # (node, index) of GPUs that stopping leases will release
         for lease in leases:
             for place in lease.places:
                 if lease.state == Lease.State.STOPPING:
@@ -407,7 +433,10 @@ class _GpuNumbers:
             self.former[job].add((node, number))
 
     def take(self, job: Job, nodes: list[int]) -> list[Place]:
-        """Returns a place for each GPU; raises _PlaceLost if the nodes' GPUs are unavailable after all."""
+        """Takes GPUs for each worker of `job`, whose nodes are given by rank. Returns a Place for each GPU.
+
+        Raises _PlaceLost, and takes nothing, if a node has too few open GPUs.
+        """
         places: list[Place] = []
         former = self.former.get(job.pk, set())
         for rank, node in enumerate(nodes):
@@ -432,7 +461,7 @@ class _GpuNumbers:
         return Message.of(EventCode.CHOSEN_GPUS_HELD, free=len(self.open[node.pk]), **its)
 
     def _preferred(self, node: int, former: set[tuple[int, int]]) -> list[int]:
-        """Returns a node's open numbers: where the gang was, then free ones, then those that others still hold."""
+        """Returns a node's open GPU indices: those of the gang's frozen processes, then free ones, then busy ones."""
         return sorted(
             self.open[node],
             key=lambda number: ((node, number) not in former, (node, number) in self.busy, number),
@@ -440,7 +469,7 @@ class _GpuNumbers:
 
 
 class _Stopwatch:
-    """Measures milliseconds between laps, for the round's record."""
+    """Measures the phases of a round, in milliseconds."""
 
     def __init__(self) -> None:
         self._last = time.perf_counter()
@@ -452,16 +481,18 @@ class _Stopwatch:
 
 
 def redraw(round_: Round) -> tuple[fs.Decision, fs.Decision]:
-    """Returns the stored decision of a round, and the one that its policy makes now from its snapshot, state and
-    seed."""
+    """Returns a pair: the stored decision of a round, and the decision that its policy makes now from the same input.
+
+    The input is the round's recorded snapshot, state and seed.
+    """
     stored = codec.decode_decision(bytes(round_.record.decision))
     return stored, situation_of_record(round_).decide(round_.seed)
 
 
 def decisions_equal(one: fs.Decision, other: fs.Decision) -> bool:
-    """Returns whether two decisions run the same gangs in the same places after the same trades."""
+    """Returns whether two decisions agree on gangs, places, reasons, shares, trades and `ask_again`."""
     arrays = ["run", "generation", "place_start", "place_node", "reason", "share"]
-    # Early rounds do not store which jobs are preemptible; later plans do not store the entitlement.
+    # Early rounds do not store preemptible jobs, and later rounds do not store the entitlement.
     if one.preemptible is not None:
         arrays.append("preemptible")
     if other.entitled is not None:

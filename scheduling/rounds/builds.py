@@ -1,4 +1,7 @@
-"""Builds of policy versions: until a version is released, its rounds may be decided by different builds."""
+"""Identifies builds of policy versions by a digest of their source.
+
+Until a version is released, its rounds may be decided by different builds.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,25 @@ import fairshare
 from fairshare.policies import policy_type
 
 ROOT = Path(fairshare.__file__).parents[1]
-# Released versions, each with the digest of its package, which never changes again. Their decisions stay the same even
-# if shared modules change.
+# The digests of the packages of released versions, which never change. Their decisions stay the same even if shared
+# modules change.
 FROZEN: Mapping[tuple[str, int], str] = {("gandiva_fair", 1): "310f2345a6ef"}
 
 
 @cache
 def build_of(name: str, version: int) -> str:
-    """Returns the digest of what decides: of the policy's source, and of all of `fairshare` that it imports.
+    """Returns the digest of the source of a policy and of all modules of `fairshare` that the policy imports.
 
-    It is the same on every machine. Raises UnknownPolicy.
+    The digest is the same on every machine. Raises UnknownPolicy.
     """
     return digest(sources(policy_type(name, version).__module__))
 
 
 def sources(module: str) -> dict[str, str]:
-    """Returns, by name, the source of a module and of each module of `fairshare` that it imports."""
+    """Returns the source text, by module name, of `module` and of all modules of `fairshare` that it imports.
+
+    Includes indirect imports.
+    """
     found: dict[str, str] = {}
     left = [module]
     while left:
@@ -37,13 +43,13 @@ def sources(module: str) -> dict[str, str]:
         path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         if name in found or not path.exists():
             continue
-        found[name] = path.read_text(encoding="utf-8")  # text mode turns every line end into "\n"
+        found[name] = path.read_text(encoding="utf-8")  # text mode translates every line ending to "\n"
         left += [one for one in _imports(found[name]) if one.split(".")[0] == fairshare.__name__]
     return found
 
 
 def _imports(source: str) -> list[str]:
-    """Returns all imported names that may be modules."""
+    """Returns all imported names in a source text that may be names of modules."""
     found: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -54,5 +60,5 @@ def _imports(source: str) -> list[str]:
 
 
 def digest(named: Mapping[str, str]) -> str:
-    """Returns 12 hexadecimal digits for texts with their names."""
+    """Returns the first 12 hexadecimal digits of the SHA-256 of texts and their names."""
     return hashlib.sha256(json.dumps(sorted(named.items())).encode()).hexdigest()[:12]

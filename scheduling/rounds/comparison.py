@@ -1,4 +1,4 @@
-"""Compares the decisions of a cluster's policy and its shadow policy for the same views."""
+"""Compares the decisions of a cluster's policy with those of its shadow policy for the same snapshots."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class TeamShare:
-    """A team's average GPUs under both policies."""
+    """A team's average number of GPUs of one generation under the real policy and under the shadow policy."""
 
     tenant: Tenant
     generation: str
@@ -48,7 +48,11 @@ class Comparison:
 
 
 def figures_of(plan: fs.Decision, view: fs.Snapshot) -> dict[str, int]:
-    """Returns a plan's figures: runnable jobs that wait, and gangs that are stopped or moved."""
+    """Returns four figures of a plan, by name.
+
+    These are runnable jobs that wait (`waiting`), their GPUs (`waiting_gpus`), GPUs of picked gangs (`given`), and
+    running gangs that are stopped or moved (`switches`).
+    """
     jobs = view.jobs
     size = jobs.workers * jobs.gpus
     never = [int(reason) for reason in fs.Reason if reason.is_never]
@@ -63,7 +67,7 @@ def figures_of(plan: fs.Decision, view: fs.Snapshot) -> dict[str, int]:
 
 
 def compare(cluster: Cluster) -> Comparison:
-    """Compares the rounds of the last day for which the present shadow policy was asked."""
+    """Compares both policies over the rounds of the last day for which the present shadow policy decided, too."""
     name, version = cluster.shadow or ("", 0)
     now = now_from_database()
     rows = list(
@@ -74,9 +78,9 @@ def compare(cluster: Cluster) -> Comparison:
         .defer("state", "plan")
         .order_by("round__number")
     )
-    # A decision is in force until the next round.
+    # Each decision is in force until the next round.
     ends = [*(row.round.at for row in rows[1:]), now] if rows else []
-    most = 2 * cluster.effective_quantum  # a longer gap means that nobody had jobs
+    most = 2 * cluster.effective_quantum  # in a longer gap nobody had jobs
     lasted = [min((end - row.round.at).total_seconds(), most) for row, end in zip(rows, ends, strict=True)]
     real = rows[-1].round if rows else None
     return Comparison(
@@ -129,5 +133,5 @@ def _shares(rows: Sequence[ShadowRound], lasted: Sequence[float]) -> list[TeamSh
 
 
 def _gpus(rate: Mapping[str, float]) -> float:
-    """Returns the GPUs that a ShareRate gives a team."""
+    """Returns the GPUs that a team should get by a ShareRate, after loans and trades."""
     return rate["entitled"] - rate["lent"] - rate["unused"] + rate["borrowed"] + rate["bought"] - rate["sold"]

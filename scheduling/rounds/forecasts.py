@@ -1,4 +1,4 @@
-"""Forecasts of when waiting jobs start: simulates rounds from the cluster's present state."""
+"""Forecasts when waiting jobs start, by simulating rounds from the cluster's present state."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from scheduling.models import Cluster, Job, JobForecast
 from scheduling.shares.situations import situation_now
 from scheduling.shares.snapshot import read_snapshot
 
-# For longer queues, forecasts would take longer than a round lasts.
+# With more jobs, the simulation would take longer than a round lasts.
 MOST_JOBS = 3000
 MOST_ROUNDS = 40
 
 
 @transaction.atomic(durable=True)
 def forecast_starts(*, cluster_id: int) -> int:
-    """Writes when each waiting job of the cluster starts at the latest; returns the number of jobs with a forecast.
+    """Stores when each waiting job of the cluster starts at the latest. Returns the number of jobs with a forecast.
 
-    Jobs that may not start now or ever get none, and no job gets one while the cluster is paused or has too many
-    jobs. Returns 0 at once if another worker does it, or did it since the last round.
+    Jobs that may not start now, or can never run, get no forecast; no job gets one while the cluster is paused or
+    has more than MOST_JOBS jobs. Returns 0 at once if another worker writes forecasts, or has written them since the
+    last round.
     """
     if not try_lock_forecasts(cluster_id):
         return 0
@@ -69,7 +70,7 @@ def _forecasts(cluster: Cluster) -> list[JobForecast]:
     return [
         JobForecast(
             job_id=places[place],
-            at=cluster.last_round_at or now,  # a round that runs meanwhile is not seen
+            at=cluster.last_round_at or now,  # a round that runs during the simulation is not included
             starts_by=None if number is None else now + number * quantum + switch,
             looked_until=now + MOST_ROUNDS * quantum,
         )

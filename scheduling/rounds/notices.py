@@ -1,4 +1,4 @@
-"""Notices: warns owners of services and sessions before a round lets claims of others stop them."""
+"""Notices: warnings to owners of services and sessions before a round may preempt these for claims of others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scheduling.models.event_codes import EventCode, Message
 from scheduling.shares.snapshot import SnapshotIndex
 
 WARNED = "warned_of_claims"
-# Guarantees change with the demand of others; people get at most one mail per this time.
+# Guarantees change with the demand of others, so owners get at most one mail in this time.
 WARNED_EVERY = timedelta(hours=1)
 
 
@@ -34,9 +34,10 @@ def give_notice(
     causes: Causes,
     now: datetime,
 ) -> None:
-    """Begins and ends notices for leases that a round lets run beyond the guarantee; in its transaction.
+    """Begins a notice for each replica or session that a round lets run beyond the guarantee, and ends other notices.
 
-    Only a lease whose notice has ended may be stopped by a later round for claims of others.
+    Runs in the round's transaction. A later round may preempt a lease for claims of others only after its notice
+    time is over.
     """
     if view.jobs.keeps is None:
         return
@@ -75,7 +76,7 @@ def _warn(noticed: Sequence[tuple[Lease, dict[str, Any]]], now: datetime, ends: 
 
 
 def _write_to_people(job: Job, said: str) -> None:
-    """Mails the job's owner and the managers of its team."""
+    """Mails `said` to the job's owner and to the managers of its team."""
     managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
     people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
     page = f"services/{job.service_id}" if job.service_id else f"sessions/{job.pk}"
@@ -88,7 +89,7 @@ def _write_to_people(job: Job, said: str) -> None:
 
 
 def notices_over(cluster: Cluster, now: datetime) -> bool:
-    """Returns whether a notice ended since the last round, so that waiting jobs need not wait for the quantum."""
+    """Returns whether the notice time of a lease ended since the last round, so that a fill round may take its GPUs."""
     last, notice = cluster.last_round_at, timedelta(seconds=cluster.notice_seconds)
     over = Lease.objects.filter(cluster=cluster).on_notice().filter(notice_since__lte=now - notice)
     return last is not None and over.filter(notice_since__gt=last - notice).exists()

@@ -1,4 +1,4 @@
-"""Asks a shadow policy for its decisions in past rounds; they have no effect."""
+"""Has a shadow policy decide past rounds, without effect."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from scheduling.shares.situations import (
 )
 from scheduling.shares.snapshot import Axes
 
-# Rounds in one transaction; the next transaction continues.
+# The most rounds of one transaction; the next transaction continues.
 MOST_ROUNDS = 20
 
 
 @transaction.atomic(durable=True)
 def ask_shadow(*, cluster_id: int) -> int:
-    """Asks the cluster's shadow policy about the rounds since it was last asked; returns how many.
+    """Has the cluster's shadow policy decide the rounds since its last decision. Returns the number of these rounds.
 
-    It sees the views of those rounds, and what really happened. A newly chosen shadow policy begins with the
-    last round. Returns 0 at once if the cluster has none, or another worker asks.
+    The shadow policy gets the snapshots of those rounds and observes what really happened. A newly chosen shadow
+    policy begins with the latest round. Returns 0 at once if the cluster has no shadow policy, or if another worker
+    does this.
     """
     cluster = Cluster.objects.get(pk=cluster_id)
     policy = shadow_of_cluster(cluster)
@@ -50,7 +51,7 @@ def ask_shadow(*, cluster_id: int) -> int:
         asked = list(rounds.filter(number__gt=last.round.number).order_by("number")[:MOST_ROUNDS])
     for round_ in asked:
         memory = None
-        # What happened is known from one round to the next one only.
+        # A recorded round says only what happened since the round directly before it.
         if last is not None and goes_on and last.round.number == round_.number - 1:
             memory = Memory.of(last, Axes.stored(last.round.record.legend))
         situation = situation_of_shadow(policy, round_, memory)
