@@ -1,4 +1,4 @@
-"""Requests that are granted, and grants that end."""
+"""Actions that grant requests and end grants."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ def approve_request(
     granted: Mapping[str, Any] | None = None,
     until: datetime | None = None,
 ) -> Request:
-    """Grants the request, or `granted` instead of it, until a moment or permanently."""
+    """Grants what was requested, or `granted` instead of it, until the time `until` (None: permanently)."""
     given = request.wanted if granted is None else granted
     return approve_within(actor=actor, request=request, answer=answer, granted=given, until=until)
 
 
 @transaction.atomic(durable=True)
 def end_grant(*, request_id: int) -> bool:
-    """Ends a grant whose time has passed; returns whether it did. Any number of workers may call it."""
+    """Ends a grant whose time has passed; returns False if there is nothing to end. Any number of workers may call
+    this."""
     return end_within(request=Request.objects.get(pk=request_id)) is not None

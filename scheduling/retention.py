@@ -1,4 +1,4 @@
-"""Deletes old details. Usage, shares and bills stay."""
+"""Deletes old details and files. Usage, shares and bills stay."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ from scheduling.models import (
 
 logger = logging.getLogger(__name__)
 
-# Few enough for one statement that blocks nobody for long.
+# Rows per statement; few enough that no statement blocks others for long.
 AT_ONCE = 1000
-# A job under contention gets some of these at every quantum; its first and last events stay.
+# Events that a job under contention gets at every quantum. Its first and last events are of other kinds and stay.
 TURNS = (Event.PICKED, Event.STARTED, Event.PREEMPTED, Event.RELEASED)
-# A service gets these whenever replicas come and go; actions of people stay.
+# Events that a service gets whenever replicas come and go. Events of people's actions stay.
 REPEATED = ("replaced", "trouble", "proved")
 
 
 def prune(*, records: timedelta, attempts: timedelta) -> int:
-    """Deletes inputs of rounds older than `records`, and repetitive rows older than `attempts`; returns how many.
+    """Deletes inputs of rounds older than `records`, and repetitive rows older than `attempts`; returns the number of
+    rows.
 
     Repetitive rows are operations, events of attempts and of replicas, analyses of sharing anomalies, and due times
-    of schedules that made no job, except a schedule's last one. A round without its record can no longer be
-    reproduced; its trades, shares and figures stay.
+    that made no job, except the last one of each schedule. A round without its record can no longer be reproduced;
+    its trades, shares and figures stay.
     """
     now = now_from_database()
     old_orders = Operation.objects.filter(done_at__lt=now - attempts, lease__state=Lease.State.CLOSED)
@@ -60,10 +61,10 @@ def prune(*, records: timedelta, attempts: timedelta) -> int:
 
 
 def remove_files(*, after: timedelta) -> int:
-    """Deletes logs and checkpoints of jobs that ended longer than `after` ago; returns the number of jobs.
+    """Deletes logs and checkpoints of jobs that ended longer than `after` ago; returns the number of these jobs.
 
-    A job is marked once its files are gone, so an interrupted pass is completed by the next one. Files that cannot
-    be deleted are logged and tried again then.
+    Marks a job once its files are gone, so that the next pass completes an interrupted one. Logs files that cannot
+    be deleted, and tries them again in the next pass.
     """
     old = (
         Job.objects.filter(
@@ -94,7 +95,8 @@ def _remove_files(job: Job) -> bool:
 
 
 def _delete(old: models.QuerySet[Any]) -> int:
-    """Deletes in small transactions; the next call completes an interrupted one."""
+    """Deletes the rows in batches of AT_ONCE; returns the number of deleted rows. The next call completes an
+    interrupted one."""
     total = 0
     while found := list(old.order_by("pk").values_list("pk", flat=True)[:AT_ONCE]):
         total += old.model.objects.filter(pk__in=found).delete()[0]

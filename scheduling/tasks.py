@@ -1,4 +1,4 @@
-"""Celery tasks of the scheduling room. Each message may come twice, late or never."""
+"""Celery tasks of the scheduling package. A message may come twice, late or never, so every task may be repeated."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run_round(cluster_id: int) -> None:
 
 @shared_task
 def run_due_rounds() -> None:
-    """Asks for a round of every cluster where one is due."""
+    """Runs a round of every attached cluster in which a round is due."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
     run_each(clusters, _run_round)
 
@@ -75,19 +75,19 @@ def _run_round(cluster_id: int) -> None:
 
 @shared_task
 def forecast_starts(cluster_id: int) -> None:
-    """Forecasts when waiting jobs start, from the state that the last round left."""
+    """Forecasts the starts of a cluster's waiting jobs from the state after its last round."""
     forecasts.forecast_starts(cluster_id=cluster_id)
 
 
 @shared_task
 def ask_shadow(cluster_id: int) -> None:
-    """Asks the cluster's shadow policy for its decisions in the last rounds."""
+    """Computes what the cluster's shadow policy would have decided in the last rounds."""
     shadow.ask_shadow(cluster_id=cluster_id)
 
 
 @shared_task
 def run_operations(cluster_id: int) -> None:
-    """Runs the operations in the outbox of one cluster."""
+    """Carries out the pending operations in one cluster's outbox."""
     _perform(Cluster.objects.get(pk=cluster_id))
 
 
@@ -97,20 +97,21 @@ def _perform(cluster: Cluster) -> None:
 
 @shared_task
 def run_due_operations() -> None:
-    """Runs the operations of every cluster that a lost message left undone, and retries."""
+    """Carries out pending operations of every cluster: those whose message was lost, and retries."""
     run_each(Cluster.objects.attached(), _perform)
 
 
 @shared_task
 def reconcile_all() -> None:
-    """Compares the desired with the actual state of each cluster that has no watcher."""
+    """Reconciles the desired with the actual state of each attached local cluster."""
     run_each(Cluster.objects.attached().filter(backend=Cluster.Backend.LOCAL), reconciling.reconcile)
 
 
 @shared_task
 def check_clusters() -> None:
     """Checks whether Fairlot can still work in each attached Kubernetes cluster."""
-    # If many are slow to answer, the next check begins with those that this one did not reach.
+    # Longest unchecked first: if many clusters are slow to answer, the next run begins with those that this run did not
+    # reach.
     run_each(Cluster.objects.attached().filter(access__isnull=False).order_by("access__checked_at"), _check)
 
 
@@ -123,7 +124,7 @@ def _check(cluster: Cluster) -> None:
 
 @shared_task
 def run_due_schedules() -> None:
-    """Submits the jobs of all due schedules, or records why not."""
+    """Submits the jobs of all due schedules, or records why a job was not submitted."""
     run_each(due_schedules(), lambda schedule_id: run_schedule(schedule_id=schedule_id))
 
 
@@ -136,47 +137,47 @@ def bill_running_leases() -> None:
 
 @shared_task
 def close_books() -> None:
-    """Closes the full hours of all clusters; those of detached ones until they were detached."""
+    """Closes the hours that are over in the books of all clusters, also of detached ones."""
     run_each(clusters_to_close(), lambda cluster_id: close_hours(cluster_id=cluster_id))
 
 
 @shared_task
 def sum_shares() -> None:
-    """Sums the share intervals of the full hours of all clusters."""
+    """Sums the share intervals of all clusters by hour, for hours that are over."""
     clusters = Cluster.objects.values_list("id", flat=True)
     run_each(clusters, lambda cluster_id: sum_share_hours(cluster_id=cluster_id))
 
 
 @shared_task
 def price_classes() -> None:
-    """Settles what class prices change in the bills of closed hours."""
+    """Books the difference that class prices make to the bills of closed hours."""
     run_each(clusters_to_close(), lambda cluster_id: pricing.price_classes(cluster_id=cluster_id))
 
 
 @shared_task
 def seal_books() -> None:
-    """Adds new entries of all books and journals to their hash chains, including those of detached clusters."""
+    """Appends the new entries of all books and journals, also of detached clusters, to their hash chains."""
     books = Cluster.objects.order_by("id").values_list("id", flat=True)
     seal_all([*books, *sorted(JOURNALS)])
 
 
 @shared_task
 def step_service(service_id: int) -> None:
-    """Moves one service a step towards its desired state."""
+    """Creates and ends replicas of one service, one step towards its desired state."""
     replicas.step_service(service_id=service_id)
     announce_service(service_id=service_id)
 
 
 @shared_task
 def step_services() -> None:
-    """Moves all services a step: those that a lost message left undone, and those that had to wait."""
+    """Steps all services, because a message may be lost and a back-off may have ended."""
     ids = services_to_step().values_list("id", flat=True)
     run_each(ids, lambda service_id: replicas.step_service(service_id=service_id))
 
 
 @shared_task
 def step_sessions() -> None:
-    """Warns or stops sessions whose time has come."""
+    """Warns or stops sessions that have reached their idle timeout or time limit."""
     ids = sessions_to_step().values_list("pk", flat=True)
     run_each(ids, lambda session_id: step_session(session_id=session_id))
 
@@ -190,20 +191,20 @@ def end_overlong_jobs() -> None:
 
 @shared_task
 def end_drains() -> None:
-    """Stops what still runs on drained nodes after their deadline."""
+    """Stops the jobs on drained nodes whose deadline has passed."""
     run_each(drains_due(now_from_database()), lambda node_id: end_drain(node_id=node_id))
 
 
 @shared_task
 def measure_use() -> None:
-    """Reads the use of allocated GPUs from the metrics of attached clusters."""
+    """Reads the utilisation of allocated GPUs from the metrics of attached clusters."""
     clusters = clusters_to_measure().values_list("id", flat=True)
     run_each(clusters, lambda cluster_id: measure_cluster(cluster_id=cluster_id))
 
 
 @shared_task
 def step_idle_jobs() -> None:
-    """Warns of idle GPUs, or stops the jobs that hold them."""
+    """Warns the owners of jobs with idle GPUs, or stops such jobs."""
     found = idle_to_step(now_from_database())
     run_each(found, lambda job_id: step_idle(job_id=job_id))
 
@@ -217,7 +218,7 @@ def end_grants() -> None:
 
 @shared_task
 def watch_budgets() -> None:
-    """Warns of budgets that are nearly spent or will be, and of spending just before a period ended."""
+    """Warns of budgets that are spent or will be, and of spending that was late in a period that has ended."""
     found: list[Outlook] = []
     try:
         with consistent_budgets() as (budgets, reader):
@@ -232,27 +233,28 @@ def watch_budgets() -> None:
 
 @shared_task
 def announce_services() -> None:
-    """Restores service names that somebody deleted in a cluster, and removes those of removed services."""
+    """Creates missing DNS names of services in their clusters, and deletes those of removed services."""
     ids = services_to_announce().values_list("id", flat=True)
     run_each(ids, lambda service_id: announce_service(service_id=service_id))
 
 
 @shared_task
 def analyse_sharing() -> None:
-    """Continues analyses for a while. The next message does the rest, so that reports get their turn."""
+    """Runs analyses of sharing anomalies for ANALYSIS_SECONDS, and queues another message if any are left, so that
+    reports get their turn."""
     if continue_analyses(seconds=ANALYSIS_SECONDS, at_once=settings.FAIRLOT_ANALYSES_AT_ONCE):
         analyse_sharing.delay()
 
 
 @shared_task
 def analyse_nightly() -> None:
-    """Asks for last week's sharing anomalies of every cluster."""
+    """Requests an analysis of the last seven days of every attached cluster."""
     request_nightly()
 
 
 @shared_task
 def prune() -> None:
-    """Deletes details that are older than the settings keep them."""
+    """Deletes details that are older than the retention settings allow."""
     retention.prune(
         records=timedelta(days=settings.FAIRLOT_KEEP_ROUND_RECORDS_DAYS),
         attempts=timedelta(days=settings.FAIRLOT_KEEP_ATTEMPTS_DAYS),
@@ -261,6 +263,6 @@ def prune() -> None:
 
 @shared_task
 def remove_files() -> None:
-    """Deletes logs and checkpoints of jobs that ended longer ago than the setting keeps them; 0 keeps all."""
+    """Deletes logs and checkpoints of jobs that ended longer ago than the retention setting says; 0 keeps all files."""
     if days := settings.FAIRLOT_KEEP_JOB_FILES_DAYS:
         retention.remove_files(after=timedelta(days=days))

@@ -1,4 +1,5 @@
-"""Sharing anomalies: requests for analyses, and their steps, which a killed worker neither loses nor repeats."""
+"""Analyses of sharing anomalies: requesting them, and running them in steps. A killed worker loses and repeats no
+step."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ LONGEST = timedelta(days=31)
 
 
 def analyse_last_days(*, actor: User, cluster: Cluster, days: int) -> SharingAnalysis:
-    """Requests the anomalies of the last `days` days, up to the last full hour. Raises like `request_analysis`."""
+    """Requests an analysis of the last `days` days, up to the last full hour. Raises Refused and NotAllowed like
+    `request_analysis`."""
     if days < 1:
         raise Refused("The period must be at least one day.", "days")
     ends = start_of_hour(now_from_database())
@@ -51,10 +53,11 @@ def analyse_last_days(*, actor: User, cluster: Cluster, days: int) -> SharingAna
 def request_analysis(
     *, actor: User | None, cluster: Cluster, begins: datetime, ends: datetime
 ) -> SharingAnalysis:
-    """Requests the anomalies of a past period; for each period there is only one analysis.
+    """Requests the analysis of a past period, and returns it. A cluster has at most one analysis per period.
 
-    If it exists, its teams without a result are analysed again. `actor` None stands for Fairlot. Raises NotAllowed
-    unless the actor is an operator, Refused for an invalid period.
+    If the analysis exists already, only its teams without a result are queued again. `actor` None stands for
+    Fairlot. Raises NotAllowed unless the actor is an operator, and Refused for an empty, too long or unfinished
+    period.
     """
     require(actor, "anomalies.analyse")
     if ends <= begins:
@@ -83,8 +86,8 @@ def request_analysis(
 
 @transaction.atomic(durable=True)
 def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysis:
-    """Analyses the teams without a result again. Raises Refused if there are none, or unless the actor is an
-    operator."""
+    """Queues the teams without a result again, and returns the analysis. Raises NotAllowed unless the actor is an
+    operator, and Refused if every team has a result."""
     require(actor, "anomalies.analyse")
     if not _analyse_again(analysis, actor):
         raise Refused("There is nothing to repeat: all teams of this analysis have a result.")
@@ -92,10 +95,10 @@ def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysi
 
 
 def _analyse_again(analysis: SharingAnalysis, actor: User | None) -> int:
-    """Queues all teams without a result again; returns how many."""
+    """Queues the analysis's teams without a result again; returns the number of these teams."""
     SharingAnalysis.objects.select_for_update().get(
         pk=analysis.pk
-    )  # so that nobody marks it finished meanwhile
+    )  # locked, so that no worker marks the analysis finished meanwhile
     parts = analysis.parts.troubled()
     count = parts.update(done_at=None, trouble="", gpus={}, judged=0, unfinished=0, carried=0, too_large=0)
     if count:
@@ -108,14 +111,14 @@ def _analyse_again(analysis: SharingAnalysis, actor: User | None) -> int:
 
 
 def is_tried_again(analysis: SharingAnalysis) -> bool:
-    """Returns whether the next night analyses its teams without a result again."""
+    """Returns whether the next nightly request also queues this analysis's teams without a result."""
     return analysis.cluster.detached_at is None and analysis.ends >= start_of_day(now_from_database())
 
 
 def request_nightly() -> list[SharingAnalysis]:
-    """Requests, for every attached cluster, the seven days before the last midnight (UTC).
+    """Requests, for every attached cluster, an analysis of the seven days before the last midnight (UTC).
 
-    Teams without a result since the midnight before are analysed again, too.
+    Also queues the teams without a result of analyses whose period ends at the midnight before or later.
     """
     ends = start_of_day(now_from_database())
     recent = SharingAnalysis.objects.filter(cluster__detached_at=None, ends__gte=ends - timedelta(days=1))
@@ -129,9 +132,10 @@ def request_nightly() -> list[SharingAnalysis]:
 
 
 def continue_analyses(*, seconds: float, at_once: int) -> bool:
-    """Runs steps of unfinished analyses, oldest first, for about `seconds`; returns whether any are left.
+    """Runs steps of unfinished analyses, oldest first, for about `seconds`; returns True if the time ran out first.
 
-    At most `at_once` processes do so at a time, so that reports and forecasts get the others.
+    At most `at_once` processes run analyses at a time, so that the other processes stay free for reports and
+    forecasts. Returns False at once if that many are running.
     """
     until = monotonic() + seconds
     with _slot(at_once) as mine:
@@ -147,14 +151,15 @@ def continue_analyses(*, seconds: float, at_once: int) -> bool:
 
 
 class AnalysisSteps:
-    """The teams of one analysis, one after the other; the cluster's history is read once for all of them."""
+    """Analyses the teams of one analysis one after the other. Reads the cluster's history once for all teams."""
 
     def __init__(self, analysis: SharingAnalysis) -> None:
         self.analysis = analysis
         self._read: tuple[Seen, Analysis] | Exception | None = None
 
     def next(self) -> bool:
-        """Analyses the next team that no other worker has, in one transaction; returns False if there is none."""
+        """Analyses, in one transaction, the next team that no other worker has locked; returns False if no team is
+        left."""
         with transaction.atomic(durable=True):
             waiting = SharingPart.objects.filter(analysis=self.analysis, done_at=None)
             part = waiting.order_by("pk").select_for_update(skip_locked=True).first()
@@ -169,9 +174,9 @@ class AnalysisSteps:
                 seen, analysis = self._past()
                 _write(part, analysis.of(seen.tenants.index(part.tenant_id)), seen)
         except (OperationalError, InterfaceError):
-            raise  # an error of the database, not of the team: tried again once the database is back
+            raise  # the database failed, not the team: the step is repeated once the database answers
         except Exception as error:
-            # Shown on the page rather than retried forever; the other teams get their results.
+            # The page shows the error, and the team is not retried forever; the other teams get their results.
             logger.exception("%s could not be analysed", part)
             part.refresh_from_db()
             part.trouble = f"{type(error).__name__}: {error}"[:300]
@@ -187,7 +192,7 @@ class AnalysisSteps:
                 seen = read_past(one.cluster, one.begins, one.ends)
                 self._read = seen, Analysis(seen.past, tolerance)
             except Exception as error:
-                self._read = error  # so that it is not read again for each team
+                self._read = error  # kept, so that the history is not read again for each team
                 raise
         if isinstance(self._read, Exception):
             raise self._read
@@ -196,10 +201,10 @@ class AnalysisSteps:
 
 @transaction.atomic(durable=True)
 def finish_analysis(analysis: SharingAnalysis) -> bool:
-    """Marks the analysis finished if all its teams are done; returns whether it did."""
+    """Marks the analysis finished if no team is waiting; returns False if a team is."""
     SharingAnalysis.objects.select_for_update().get(
         pk=analysis.pk
-    )  # so that nobody queues teams again meanwhile
+    )  # locked, so that nobody queues teams again meanwhile
     left = SharingPart.objects.filter(analysis=analysis, done_at=None)
     if left.exists():
         return False
@@ -223,7 +228,7 @@ def _write(part: SharingPart, found: Findings, seen: Seen) -> None:
 
 
 def _why_nothing(found: Findings, seen: Seen) -> str:
-    """Returns, for people, why there is no result for the team; empty if there is one."""
+    """Returns the reason, as text for people, why the team has no result; empty if the team has a result."""
     if not seen.generations:
         return "nothing is known of the cluster's nodes in this time"
     if found.judged:
@@ -260,7 +265,8 @@ def _anomaly(part: SharingPart, one: Anomaly) -> SharingAnomaly:
 
 @contextmanager
 def _slot(at_once: int) -> Iterator[bool]:
-    """Holds one of `at_once` slots until the block ends or the connection is lost; yields whether it got one."""
+    """Context manager that holds one of `at_once` advisory locks until its block ends or the connection is lost. Yields
+    False if all of these locks are taken."""
     with connection.cursor() as cursor:
         mine = next((slot for slot in range(at_once) if _try_lock(slot)), None)
         try:

@@ -1,4 +1,4 @@
-"""Reads a period of a cluster from PostgreSQL in the form of fairshare.counterfactual.past: what really happened."""
+"""Reads the real history of a cluster over a period from PostgreSQL, as a fairshare.counterfactual.past.Past."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ from scheduling.models import Cluster, ClusterPause, HeldGpu, Job, JobEvent, Job
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A period, and the meaning of its indices by primary key; keys of jobs are their ids."""
+    """A Past, and what its indices mean: the primary keys of its tenants and the names of its generations.
+
+    A job's key in the Past is its primary key.
+    """
 
     past: Past
     tenants: list[int]
-    generations: list[str]  # names
+    generations: list[str]  # by the Past's index of the generation
 
 
 def jobs_of_period(cluster: Cluster, begins: datetime, ends: datetime) -> QuerySet[Job]:
-    """Returns the jobs that existed at any moment of the period."""
+    """Returns the cluster's jobs that existed at any moment of the period, by id."""
     there = Q(ended_at=None) | Q(ended_at__gt=begins)
     return Job.objects.filter(there, cluster=cluster, created_at__lt=ends).order_by("id")
 
 
 def read_past(cluster: Cluster, begins: datetime, ends: datetime) -> Seen:
-    """Returns the past period from `begins` to `ends`."""
+    """Reads the cluster's history from `begins` to `ends`."""
     reader = _Reader(cluster, begins, ends)
     return reader.read()
 
@@ -67,7 +70,7 @@ FIELDS = (
 
 
 class _Reader:
-    """Reads one period; each fact is read once."""
+    """Reads the history of one cluster over one period. Reads each table once."""
 
     def __init__(self, cluster: Cluster, begins: datetime, ends: datetime) -> None:
         self.cluster, self.begins, self.ends = cluster, begins, ends
@@ -106,7 +109,7 @@ class _Reader:
         return Seen(past, list(shares.tenants), self.names)
 
     def _since(self, moment: datetime | None, otherwise: float) -> float:
-        """Returns the seconds since the period began, clamped to the period."""
+        """Returns the seconds from the period's begin to `moment`, clamped to the period; `otherwise` for None."""
         if moment is None:
             return otherwise
         return min(max((moment - self.begins).total_seconds(), 0.0), self.length)
@@ -115,7 +118,8 @@ class _Reader:
         for change in self.changes:
             if change.generation_id not in self.column:
                 continue
-            own = max(change.gpus - change.others_gpus, 0)  # what others use was never for tenants
+            # GPUs that pods outside Fairlot use were never available to tenants
+            own = max(change.gpus - change.others_gpus, 0)
             usable = max(own - change.failed_gpus, 0) if change.state == Node.State.READY else 0
             yield NodeState(
                 at=self._since(change.at, 0.0),
@@ -154,8 +158,8 @@ class _Reader:
                 attempts=tuple(own),
                 ended=self._end(row),
                 runs_to_its_end=_runs_to_its_end(row),
-                # A job that was preemptible for a time takes its place but is not judged, as its entitlement is
-                # unknown.
+                # A job that was preemptible for part of the time takes up GPUs in the analysis but is not judged,
+                # because its entitlement is unknown.
                 carried=row.created_at < self.begins or row.id in changed,
                 preemptible=row.preemptible and row.id not in changed,
                 ineligible=(*pauses, *_back_offs(own), *self._without_hours(row, spent[row.tenant])),
@@ -186,7 +190,7 @@ class _Reader:
         return rates
 
     def _attempts(self) -> dict[int, list[Attempt]]:
-        """Returns, by job, what it held in the period, in order."""
+        """Returns, by job id, the job's attempts that held GPUs in the period, in order."""
         leases = Lease.objects.filter(
             Q(held_until=None) | Q(held_until__gt=self.begins), cluster=self.cluster, held_from__lt=self.ends
         )
@@ -229,7 +233,7 @@ class _Reader:
         return found
 
     def _pauses(self) -> Iterator[Ineligible]:
-        """Yields the times in the period in which an operator had paused the cluster."""
+        """Yields the intervals of the period in which an operator had paused the cluster."""
         pauses = ClusterPause.objects.filter(cluster=self.cluster, during__overlap=(self.begins, self.ends))
         for during in pauses.order_by("during").values_list("during", flat=True):
             yield Ineligible(
@@ -238,7 +242,8 @@ class _Reader:
 
 
 def _runs_to_its_end(row: _Row) -> bool:
-    """Returns whether its program ended by itself, and no person, time limit or failure of Fairlot ended it."""
+    """Returns whether a training job's program ran until it exited: no person, time limit or failure of Fairlot ended
+    the job."""
     by_itself = row.state == Job.State.SUCCEEDED or (
         row.state == Job.State.FAILED and row.exit_code is not None
     )
@@ -246,14 +251,15 @@ def _runs_to_its_end(row: _Row) -> bool:
 
 
 def _has_failed(since: datetime, running: datetime | None, until: datetime | None, why: str) -> bool:
-    """Returns whether the attempt failed to start or did not last, so that no work was done in it."""
+    """Returns whether the attempt failed to start, or was lost before it ran steadily. Such an attempt did no work."""
     if until is None:
         return False
     return why == End.START_FAILED or (why == End.LOST and until - (running or since) < STEADY)
 
 
 def _back_offs(attempts: Sequence[Attempt]) -> Iterator[Ineligible]:
-    """Yields the back-off times after consecutive failures, in which the job was not tried again."""
+    """Yields the back-off after each failed attempt, during which the job was not started. Back-offs grow with
+    consecutive failures."""
     tries = 0
     for attempt in attempts:
         tries = tries + 1 if attempt.failed else 0

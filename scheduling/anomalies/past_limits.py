@@ -1,4 +1,4 @@
-"""Limits on GPUs at once in a past period, in the form of fairshare.counterfactual.past."""
+"""Limits on concurrent GPUs in a past period, as fairshare.counterfactual.past.PastLimit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from accounting.limits.history import quotas_between
 from accounting.models import Quota, Tenant
 from fairshare.counterfactual.past import PastLimit
 
-# Limits that make jobs wait; the others only warn.
+# Values of `at_limit` that make jobs wait or make them preemptible; all other limits only warn.
 BINDING = (Quota.AtLimit.BLOCK, Quota.AtLimit.IDLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Indices:
-    """The indices in a past of tenants, generations, and users (with their tenant)."""
+    """Maps the primary keys of tenants, of generations, and of (tenant, user) pairs to their indices in a Past."""
 
     tenants: Mapping[int, int]
     generations: Mapping[int, int]
@@ -25,10 +25,9 @@ class Indices:
 
 
 def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterator[PastLimit]:
-    """Yields the limits that blocked jobs or made them preemptible: of a tenant with its subtree, or a user in a
-    tenant.
+    """Yields the limits that blocked jobs or made them preemptible. Makes two queries.
 
-    Two queries.
+    A limit applies either to a tenant's whole subtree or to one user in one tenant.
     """
     lineages = {one.pk: one.lineage for one in Tenant.objects.filter(pk__in=indices.tenants)}
     quotas = quotas_between(begins, ends, kinds=[Quota.Kind.GPUS], at_limit=BINDING)

@@ -1,4 +1,4 @@
-"""What tickets were worth in a past period, in the form of fairshare.counterfactual.past."""
+"""The shares that tickets gave tenants in a past period, as fairshare.counterfactual.past expects them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from scheduling.shares.snapshot import DEFAULT_TICKETS
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Average shares over a period: of `tenants`, each one's own part of the cluster, with sum 1.
+    """Average shares over a period. `parts` are the tenants' fractions of the cluster, without the teams below each
+    tenant; their sum is 1.
 
-    Also the tickets of their users; `places` gives a user's index by tenant and user.
+    `user_tickets` are the tickets of each tenant's users. `places` maps (tenant, user) to the user's index there.
     """
 
     tenants: Sequence[int]
@@ -30,9 +31,10 @@ class Shares:
 
 
 def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int, int]]) -> Shares:
-    """Returns the shares of teams that were in use, and of those with jobs, whose `users` (tenant, user) are given.
+    """Returns the average shares of the tenants that were in use in the period or that occur in `users`.
 
-    A tenant's own part is what its users have beside the teams below it, as in rounds. Three queries.
+    `users` are the (tenant, user) pairs with jobs. A tenant's own share is that of its users, who compete with the
+    teams below the tenant, as in rounds. Makes three queries.
     """
     stretches = list(tickets_between(begins, ends))
     pairs = sorted(users)
@@ -52,21 +54,22 @@ def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int
         own[place[pair[0]]] += parts[i]
         places[pair] = len(of_users[pair[0]])
         of_users[pair[0]].append(tickets[i])
-    # The sum is below 1 if nobody had jobs for some time.
+    # Scaled to the sum 1, because the sum is below 1 if nobody had jobs for some of the time.
     own = own / own.sum() if own.sum() > 0 else own
     tenants = [one.pk for one in found]
     return Shares(tenants, own.tolist(), [tuple(of_users[pk]) for pk in tenants], places)
 
 
 def _tree(stretches: Sequence[PastTickets], with_jobs: Collection[int]) -> list[Tenant]:
-    """Returns the tenants that were in use at any time or have jobs, and all above them, parents first."""
+    """Returns the tenants that were in use at any time, those `with_jobs`, and all their ancestors, parents first."""
     there = {tenant for one in stretches for tenant, user in one.tickets if user is None}.union(with_jobs)
     needed = {step for one in Tenant.objects.filter(pk__in=there) for step in one.lineage}
     return sorted(Tenant.objects.filter(pk__in=needed), key=lambda one: (one.path.count("/"), one.pk))
 
 
 def _otherwise(stretches: Sequence[PastTickets], tenants: Sequence[Tenant]) -> list[float]:
-    """Returns each tenant's part while it is not in use: 0, unless it never was, as with imported history."""
+    """Returns the tickets to assume for each tenant while it is not in use: 0, or its present tickets if it never was
+    in use, as with imported history."""
     known = {holder for one in stretches for holder in one.tickets}
     return [0.0 if (one.pk, None) in known else float(one.tickets) for one in tenants]
 
@@ -77,7 +80,7 @@ def _usual(
     parent: Sequence[int],
     otherwise: Sequence[float],
 ) -> tuple[list[float], list[float]]:
-    """Returns the tickets of each holder, and the fraction of the whole that they were worth."""
+    """Returns each holder's average tickets, and each holder's average fraction of the cluster."""
     tickets, parts = np.zeros(len(holders)), np.zeros(len(holders))
     whole = stretches[-1].ends - stretches[0].begins
     for stretch in stretches:

@@ -1,4 +1,4 @@
-"""Sharing anomalies as a reader may see them: own jobs by name, the jobs of other teams without."""
+"""Sharing anomalies as a reader may see them: jobs of the reader's teams by name, jobs of other teams without names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CAUSES = dict(SharingAnomaly.Cause.choices)
 
 @dataclass(frozen=True)
 class SeenHolder:
-    """A job that held GPUs; without the job and with "another team" where the reader may not see its team."""
+    """A job that held GPUs. If the reader may not see the job's team, `job_id` is None and `team` is "another team"."""
 
     job_id: int | None
     job: str
@@ -28,7 +28,8 @@ class SeenHolder:
 
 @dataclass(frozen=True)
 class SeenAnomaly:
-    """An anomaly with its causes in words, longest first, and the jobs in its way as its reader may see them."""
+    """An anomaly, its causes in words with their seconds, longest first, and the jobs that held the GPUs meanwhile, as
+    the reader may see them."""
 
     anomaly: SharingAnomaly
     causes: list[tuple[str, float]]
@@ -36,12 +37,13 @@ class SeenAnomaly:
 
 
 def read_analyses(user: User, cluster: Cluster | None) -> SharingAnalysisQuerySet:
-    """Returns the analyses of the cluster that `user` may see, with their progress, latest period first."""
+    """Returns the cluster's analyses that `user` may see, with their progress, latest period first."""
     return SharingAnalysis.objects.visible_to(user).filter(cluster=cluster).with_progress()
 
 
 def read_parts(user: User, analysis: SharingAnalysis, tenant: Tenant | None = None) -> SharingPartQuerySet:
-    """Returns the parts of an analysis that `user` may see, of `tenant` and those below it, by name."""
+    """Returns an analysis's results by team, by the team's name: those that `user` may see, within `tenant`'s subtree
+    if a tenant is given."""
     parts = SharingPart.objects.visible_to(user).filter(analysis=analysis).select_related("tenant")
     if tenant:
         parts = parts.filter(tenant__in=Tenant.objects.within(tenant))
@@ -51,7 +53,8 @@ def read_parts(user: User, analysis: SharingAnalysis, tenant: Tenant | None = No
 def read_anomalies(
     user: User, analysis: SharingAnalysis, *, tenant: Tenant | None = None
 ) -> QuerySet[SharingAnomaly]:
-    """Returns the anomalies of an analysis that `user` may see, of `tenant` and those below it, latest job first."""
+    """Returns an analysis's anomalies, latest job first: those that `user` may see, within `tenant`'s subtree if a
+    tenant is given."""
     found = SharingAnomaly.objects.visible_to(user).filter(part__analysis=analysis)
     if tenant:
         found = found.filter(part__tenant__in=Tenant.objects.within(tenant))
@@ -59,7 +62,7 @@ def read_anomalies(
 
 
 def seen(anomalies: Iterable[SharingAnomaly], mine: Collection[int]) -> list[SeenAnomaly]:
-    """Returns `anomalies` for a reader who may see the tenants with the ids `mine`."""
+    """Returns `anomalies` in the form for a reader who may see the tenants with the ids `mine`."""
     listed = list(anomalies)
     held: dict[int, list[AnomalyHolder]] = {one.pk: [] for one in listed}
     holders = AnomalyHolder.objects.filter(anomaly__in=listed).select_related("job__tenant")
@@ -76,7 +79,8 @@ def seen(anomalies: Iterable[SharingAnomaly], mine: Collection[int]) -> list[See
 
 
 def _holders(holders: Iterable[AnomalyHolder], mine: Collection[int]) -> list[SeenHolder]:
-    """Returns the holders of the reader's tenants one by one, and all others together without names."""
+    """Returns one row for each holder in the tenants `mine`, and one row without names for the sum of all other
+    holders."""
     shown: list[SeenHolder] = []
     hidden = 0.0
     for one in holders:

@@ -1,4 +1,4 @@
-"""When tenants or users had used up a limit over a period, from the ledger, to the hour."""
+"""The times in a period when a limit on the use per period was reached, from the ledger, in whole hours."""
 
 from __future__ import annotations
 
@@ -21,32 +21,34 @@ from accounting.models import Quota, Tenant, UsageSegment
 from scheduling.anomalies.past_limits import BINDING
 
 SECONDS = Decimal(3600)
-# Usage by hour: the beginning of the hour, and GPU-seconds or money.
+# Usage by hour: pairs of the hour's begin and the GPU-seconds or money used in the hour.
 Hourly = Sequence[tuple[datetime, Decimal]]
 
 
 @dataclass(frozen=True, slots=True)
 class SpentHours:
-    """A time in which a limit of `tenant` was used up; `user` None: of all its users, `generation` None: of all."""
+    """A time in which a limit of `tenant` was used up. `user` None: for all its users; `generation` None: for all
+    generations."""
 
     tenant: int
     generation: int | None
     begins: datetime
     ends: datetime
     user: int | None = None
-    leaves_idle: bool = False  # instead of blocking
+    leaves_idle: bool = False  # True: the limit made jobs preemptible; False: it blocked them
 
 
 def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
-    """Returns the times in [begins, ends) in which a limit in force blocked accounts or made their jobs preemptible.
+    """Returns the times in [begins, ends) in which a used-up limit blocked jobs or made them preemptible.
 
-    The limit may be their own or one of a tenant above.
+    Each time names the tenant whose jobs were affected; the limit may belong to this tenant or to an ancestor.
     """
     found = []
     quotas = quotas_between(begins, ends, kinds=Quota.OF_A_PERIOD, at_limit=BINDING)
     for _, some in groupby(quotas, lambda past: past.quota.pk):
         limits = list(some)
-        used = list(_used(limits[0].quota, begins, ends))  # independent of the limit's amount
+        # usage does not depend on the limit's amount, so it is read once for all amounts
+        used = list(_used(limits[0].quota, begins, ends))
         found += [
             SpentHours(
                 tenant,
@@ -67,8 +69,8 @@ def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
 def when_spent(
     spent: Iterable[SpentHours], generations: Iterable[int]
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Yields the times in which a job that accepts these generations had none left; `spent` is of its tenant and
-    user."""
+    """Yields the times in which every generation in `generations`, those that a job accepts, was used up; `spent` are
+    the times of the job's tenant and user."""
     spent, kinds = list(spent), list(generations)
     edges = sorted({moment for one in spent for moment in (one.begins, one.ends)})
     since: datetime | None = None
@@ -82,7 +84,8 @@ def when_spent(
 
 
 def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int, int | None, Hourly]]:
-    """Yields the counted usage for each tenant in the limit's subtree, and each user if it limits users."""
+    """Yields (tenant, user, usage by hour) for each tenant in the limit's subtree, or for each user there if the limit
+    is one for users; otherwise the user is None."""
     first, _ = period_of(quota.period, quota.days, begins)
     tenants = list(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))
     used: Any = UsageSegment.objects.uncorrected().with_charges().overlapping(first, ends)
@@ -109,7 +112,8 @@ def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int,
 def _spent(
     quota: Quota, hourly: Hourly, begins: datetime, ends: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Yields times from the end of the hour in which the limit was reached until usage is less or the period ends."""
+    """Yields the times in which the limit was used up: from the end of the hour that reached it until usage falls below
+    it or the limit's period ends."""
     limit = quota.limit if quota.kind == Quota.Kind.MONEY else quota.limit * SECONDS
     if quota.period == Quota.Period.ROLLING:
         yield from _spent_rolling(timedelta(days=quota.days or 0), hourly, limit, begins, ends)

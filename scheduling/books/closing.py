@@ -1,4 +1,4 @@
-"""Closes the books of a cluster hour by hour, from observations of its nodes and leases."""
+"""Closes the books of a cluster hour by hour, from the recorded changes of its nodes and from its leases."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ AVAILABILITY = {
     Node.State.CLOSED: Availability.DRAINED,
     Node.State.DOWN: Availability.DOWN,
 }
-# Events of an hour's last seconds may be recorded a little later, so the hour waits for them.
+# Events of an hour's last seconds may be recorded late, so an hour is closed only this long after its end.
 LATE = timedelta(minutes=1)
 
 
 def may_be_closed_until(now: datetime) -> datetime:
-    """Returns the time before which hours are over and their events recorded."""
+    """Returns the latest time up to which all events are recorded; only hours that end by then may be closed."""
     return now - LATE
 
 
 def clusters_to_close() -> list[int]:
-    """Returns the ids of all clusters, including detached ones: their books record that they had no GPUs."""
+    """Returns the ids of all clusters. Detached clusters are included: their books record that they had no GPUs."""
     return list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
 
 
 def close_hours(*, cluster_id: int, at_most: int = 200) -> int:
-    """Closes the hours that are over and fully booked, in order; returns how many. Each hour is a transaction."""
+    """Closes up to `at_most` hours that are over and fully billed, in order, each in a transaction; returns their
+    number."""
     closed = 0
     while closed < at_most and close_next_hour(cluster_id=cluster_id):
         closed += 1
@@ -48,15 +49,15 @@ def close_hours(*, cluster_id: int, at_most: int = 200) -> int:
 
 @transaction.atomic(durable=True)
 def close_next_hour(*, cluster_id: int) -> bool:
-    """Closes the first open hour; returns False if it is not over or not fully booked.
+    """Closes the first open hour; returns False if the hour is not over or not fully billed.
 
-    Whole days in which the cluster had no GPUs, as when it is detached, are closed at once.
+    If the cluster had no GPUs, for example because it is detached, closes all whole days until it has nodes again.
     """
     lock_schedule(cluster_id)
     since = NodeChange.objects.filter(cluster=cluster_id).aggregate(first=Min("at"))["first"]
     if since is None:
         return False
-    # From the start of the first day, before the cluster existed, so that rollups contain whole days.
+    # The book begins at midnight, before the cluster existed, so that rollups contain whole days.
     begins = open_book(book=cluster_id, since=start_of_day(since)).until
     if _close_days_without_gpus(cluster_id, begins):
         return True
@@ -68,7 +69,8 @@ def close_next_hour(*, cluster_id: int) -> bool:
 
 
 def _close_days_without_gpus(cluster_id: int, begins: datetime) -> bool:
-    """Closes all whole days from `begins` on until the cluster has nodes again; returns False if there are none."""
+    """Closes all whole days from `begins` until the cluster has GPUs or leases again; returns False if there is no such
+    day."""
     today = start_of_day(may_be_closed_until(now_from_database()))
     if begins != start_of_day(begins) or begins >= today:
         return False
@@ -86,14 +88,15 @@ def _close_days_without_gpus(cluster_id: int, begins: datetime) -> bool:
 
 
 def keeping_open(cluster_id: int, ends: datetime) -> LeaseQuerySet:
-    """Returns the leases that keep the hour before `ends` open: they held GPUs and are not billed to its end yet."""
+    """Returns the leases that keep the hour before `ends` open: they held GPUs before `ends` and are billed to an
+    earlier time."""
     return Lease.objects.filter(cluster=cluster_id, state__in=Lease.HOLDING, held_from__lt=ends).filter(
         Q(billed_until=None) | Q(billed_until__lt=ends)
     )
 
 
 def note_all_nodes(cluster: Cluster, *, gone: bool) -> None:
-    """Records that the cluster's nodes are gone with it, or that they are back in their present state."""
+    """Records a change of each node of the cluster: to no GPUs if `gone`, else to its present state."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -121,13 +124,13 @@ def _stories(cluster_id: int, begins: datetime, ends: datetime) -> Iterable[Node
 
 
 def changes_of_nodes(cluster_id: int, begins: datetime, ends: datetime) -> list[NodeChange]:
-    """Returns each node's last change before the hour and its changes within it, in order."""
+    """Returns each node's last change up to `begins`, then all changes up to `ends`, in order."""
     later = NodeChange.objects.filter(cluster=cluster_id, at__gt=begins, at__lte=ends)
     return [*_last_changes(cluster_id, begins), *later.order_by("at", "id")]
 
 
 def _last_changes(cluster_id: int, at: datetime) -> QuerySet[NodeChange]:
-    """Returns the last change of each node before `at`."""
+    """Returns each node's last change up to `at`."""
     changes = NodeChange.objects.filter(cluster=cluster_id, at__lte=at)
     return changes.order_by("node_id", "-at", "-id").distinct("node_id")
 
@@ -150,7 +153,8 @@ def _condition(change: NodeChange, begins: datetime) -> Condition:
 
 
 def _allocations(cluster_id: int, begins: datetime, ends: datetime) -> dict[int, list[Allocation]]:
-    """Returns what gangs held in the hour, by node. GPUs that are still held were billed to the end of the hour."""
+    """Returns the allocations of gangs in the hour, by node. An allocation that has not ended reaches to the end of the
+    hour, to which it is billed."""
     leases = _holding_between(cluster_id, begins, ends)
     held = {one.pk: one for one in leases.only("generation_id", "held_from", "held_until", "running_from")}
     places = HeldGpu.objects.filter(lease__in=leases).order_by().values_list("lease_id", "node_id")

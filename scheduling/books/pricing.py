@@ -1,4 +1,5 @@
-"""Class prices: tells accounting how the time of closed hours was held, so that it can settle the difference."""
+"""Class prices: gives accounting the borrowed, preemptible and idle time of closed hours, so that it books the price
+difference."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from scheduling.models import Cluster, Lease, PreemptibleTime, ShareBook, ShareH
 
 
 def price_classes(*, cluster_id: int, at_most: int = 200) -> int:
-    """Settles closed hours in order; returns how many. Each hour is a transaction."""
+    """Books the class prices of up to `at_most` closed hours, in order, each in a transaction; returns their number."""
     priced = 0
     while priced < at_most and price_next_hour(cluster_id=cluster_id):
         priced += 1
@@ -28,9 +29,9 @@ def price_classes(*, cluster_id: int, at_most: int = 200) -> int:
 
 @transaction.atomic(durable=True)
 def price_next_hour(*, cluster_id: int) -> bool:
-    """Settles the next closed hour in which a class has a price.
+    """Books the class prices of the next closed hour in which a class has a price.
 
-    Returns False if there is none, or if its shares are not known yet.
+    Returns False if there is no such hour, or if the hour's shares are not known yet.
     """
     lock_schedule(cluster_id)
     hour = next_hour_to_price(book=cluster_id)
@@ -43,14 +44,17 @@ def price_next_hour(*, cluster_id: int) -> bool:
 
 
 def _shares_are_known(cluster_id: int, hour: datetime) -> bool:
-    """Returns whether shares of the hour are summed or never will be, as the cluster is detached or has no rounds."""
+    """Returns whether the hour's shares are summed, or never will be because the cluster is detached or has no
+    shares."""
     summed = ShareBook.objects.filter(cluster=cluster_id).first()
     if summed is not None and summed.until >= hour + HOUR:
         return True
     cluster = Cluster.objects.only("detached_at", "last_round_at").get(pk=cluster_id)
     round_after = cluster.last_round_at is not None and cluster.last_round_at >= hour + HOUR
     if not round_after:
-        return cluster.detached_at is not None  # no round will come, so the hour is never summed
+        return (
+            cluster.detached_at is not None
+        )  # a detached cluster has no more rounds, so the hour is never summed
     return not ShareInterval.objects.filter(cluster=cluster_id).exists()
 
 
@@ -71,7 +75,7 @@ def _preemptible(cluster_id: int, hour: datetime) -> Mapping[int, Sequence[Stret
 
 
 def _idle(leases: Sequence[int], hour: datetime) -> Mapping[int, Sequence[Stretch]]:
-    """Returns the idle time of these leases as it was billed: from when all workers ran."""
+    """Returns, by lease id, the idle time as it was billed: only from the moment when all workers ran."""
     ran = dict(Lease.objects.filter(pk__in=leases).values_list("pk", "running_from"))
     found: dict[int, list[Stretch]] = defaultdict(list)
     for lease, stretches in unused_of(leases, hour, hour + HOUR).items():

@@ -56,15 +56,16 @@ ACCEPTED = {
     "cpu_limit_per_gpu": f"0.1 to {fixed(1_024)} processors, or nothing",
     "memory_limit_per_gpu": f"0.1 to {fixed(65_536)} GiB, or nothing",
 }
-FASTEST = 1_000_000  # times the speed 1
+FASTEST = 1_000_000  # greatest speed of a virtual GPU
 NODE_NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 NODE_NAME_IN_WORDS = "1 to 63 letters a to z, digits, - . and _, and begins and ends with a letter or digit"
-MOST_GPUS = 64  # of a declared node; the cluster's page draws each
+MOST_GPUS = 64  # of a declared node, because the cluster's page draws each GPU
 
 
 @transaction.atomic(durable=True)
 def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Backend.LOCAL) -> Cluster:
-    """Creates an empty cluster. `actor` None stands for Fairlot's set-up."""
+    """Creates a cluster without nodes. `actor` None stands for Fairlot's setup. Raises Refused for a taken or invalid
+    name."""
     require(actor, "cluster.attach")
     check_name(name)
     try:
@@ -78,7 +79,8 @@ def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Back
 
 @transaction.atomic(durable=True)
 def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> Cluster:
-    """Changes the scheduling settings of a cluster, from the next round on."""
+    """Changes scheduling settings of a cluster, from the next round on. Raises Refused, with the setting as the field,
+    for an unknown setting or an invalid value."""
     require(actor, "cluster.update")
     for name, value in changes.items():
         if name not in CHANGEABLE:
@@ -87,7 +89,7 @@ def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> C
             raise Refused(f"Accepted: {ACCEPTED[name]}.", field=name)
     lock_schedule(cluster.pk)
     cluster = Cluster.objects.get(pk=cluster.pk)
-    if "policy" in changes:  # options belong to one policy
+    if "policy" in changes:  # a policy's options mean nothing to another policy
         changes.setdefault("policy_options", {})
     if "policy_options" in changes:
         check_options(changes.get("policy", cluster.policy), changes["policy_options"])
@@ -100,7 +102,7 @@ def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> C
 
 
 def check_options(policy: str, options: Mapping[str, object]) -> None:
-    """Raises Refused, with the option as the field, if the policy does not accept the options."""
+    """Raises Refused, with the option as the field, if the policy does not accept one of the options."""
     for name in OWN_SETTINGS & options.keys():
         raise Refused(f"{name} is a setting of the cluster, not an option of its policy.", field=name)
     try:
@@ -124,7 +126,7 @@ def resume_cluster(*, actor: User, cluster: Cluster) -> None:
 
 
 def _set_paused(actor: User, cluster: Cluster, *, reason: str | None) -> None:
-    """Pauses the cluster for `reason`; None resumes it."""
+    """Pauses the cluster for `reason`; resumes it if `reason` is None."""
     require(actor, "cluster.pause")
     lock_schedule(cluster.pk)
     now = now_from_database()
@@ -155,9 +157,13 @@ def declare_node(
     virtual_speed: float | None = None,
     gpu_uuids: list[str] | None = None,
 ) -> Node:
-    """Creates a node, or restores a removed one: a virtual one with its speed, a real one with its GPUs' UUIDs."""
+    """Creates a node, or restores a removed node of this name. Raises Refused for an invalid or taken name and for
+    values out of bounds.
+
+    A virtual node has a `virtual_speed`; a node with real GPUs has their `gpu_uuids` instead.
+    """
     require(actor, "node.declare")
-    if virtual_speed is None:  # a real machine keeps its name
+    if virtual_speed is None:  # a machine keeps its own name, so only virtual nodes must match NODE_NAME
         check_name(name)
     elif not NODE_NAME.fullmatch(name):
         raise Refused(f"A node's name has {NODE_NAME_IN_WORDS}.", field="name")
@@ -180,7 +186,7 @@ def declare_node(
 
 
 def may_be_removed() -> Q:
-    """Returns the condition under which `remove_node` removes nodes."""
+    """Returns the filter for nodes that `remove_node` accepts."""
     held = HeldGpu.objects.filter(node=OuterRef("pk"))
     is_over = Q(cluster__backend=Cluster.Backend.LOCAL) | Q(gone_at__isnull=False)
     has_left = Q(state__in=(Node.State.DRAINED, Node.State.DOWN))
@@ -189,7 +195,8 @@ def may_be_removed() -> Q:
 
 @transaction.atomic(durable=True)
 def remove_node(*, actor: User, node: Node) -> None:
-    """Removes a node; one that has held leases stays for its history. Raises Refused while jobs may be on it."""
+    """Removes a node. The row of a node that has held leases stays, for its history. Raises Refused while jobs may run
+    on the node, and for a node that its Kubernetes cluster still has."""
     require(actor, "node.declare")
     lock_schedule(node.cluster_id)
     node = Node.objects.select_related("cluster").get(pk=node.pk)

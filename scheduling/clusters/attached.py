@@ -1,4 +1,4 @@
-"""The backend of an attached cluster, built from its rows in the database."""
+"""Builds the backend of an attached cluster from the cluster's rows in the database."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from scheduling.core.encryption import SealError
 from scheduling.core.rate_limiter import Limit
 from scheduling.models import Cluster, ClusterAccess, Job
 
-# Pods of one tenant, including gated and ending ones: more than any limit on GPUs lets run.
+# Limit on the pods of one tenant, including gated and ending pods: more than any limit on GPUs allows.
 MOST_PODS = 20_000
-UNSETTLED = -1  # no limit has this value
+UNSETTLED = -1  # a limit that no tenant has: the namespace was not set up yet
 OF_ALL_GPUS = Q(
     kind=Quota.Kind.GPUS, generation=None, user=None, each_user=False, at_limit=Quota.AtLimit.BLOCK
 )
@@ -32,14 +32,14 @@ OF_ALL_GPUS = Q(
 
 @dataclass(frozen=True)
 class _Places:
-    """Names of Fairlot's objects in the cluster, and the addresses that jobs may reach."""
+    """Names of Fairlot's objects in the cluster, and the address ranges that jobs may reach."""
 
     prefix: str
     checkpoint_claim: str
     reachable: tuple[str, ...]
     reachable_since: (
         datetime | None
-    )  # ranges that return are written again, because others were written meanwhile
+    )  # part of the cache key: even ranges that were set before are written again, because others were set in between
 
     @classmethod
     def of(cls, access: ClusterAccess) -> Self:
@@ -52,7 +52,7 @@ class _Places:
 
 
 def attached_backend(cluster: Cluster) -> KubernetesBackend:
-    """Returns the same backend until its kubeconfig, limits or reachable ranges change.
+    """Returns the cluster's backend: the same object until its kubeconfig, rate limits or reachable ranges change.
 
     Raises BackendError if the cluster is detached.
     """
@@ -67,7 +67,7 @@ def attached_backend(cluster: Cluster) -> KubernetesBackend:
 def _backend(
     cluster_id: int,
     uid: str,
-    changed_at: datetime,  # another kubeconfig needs another backend
+    changed_at: datetime,  # in the cache key only, because another kubeconfig needs another backend
     places: _Places,
     limit: Limit,
 ) -> KubernetesBackend:
@@ -94,18 +94,19 @@ def _backend(
 
 
 class _Tenancy:
-    """The tenants of jobs and their namespaces; each process sets up a namespace once per limit."""
+    """The tenants of jobs, and the tenants' namespaces. Each process sets up a namespace once per value of the GPU
+    limit."""
 
     def __init__(self, cluster_id: int, uid: str, places: _Places) -> None:
         self._cluster_id, self._uid, self._places = cluster_id, uid, places
-        # by job: its tenant, and whether it is a bare pod; neither ever changes
+        # By job id: its tenant, and whether it runs as a pod without a Job. Neither ever changes.
         self._jobs: dict[int, tuple[int, bool]] = {}
-        self._most: dict[int, int | None] = {}  # GPUs by tenant
+        self._most: dict[int, int | None] = {}  # limit on GPUs by tenant id
         self._settled: dict[int, int | None] = {}
         self._lock = threading.Lock()
 
     def preload(self, job_id: int) -> None:
-        """Reads the job's tenant and the tenant's limit."""
+        """Reads the job's tenant and the tenant's limit on GPUs, so that `settle` needs no query."""
         tenant_id = self._tenant_of(job_id)
         quota = Quota.objects.filter(OF_ALL_GPUS, tenant=tenant_id).first()
         self._most[tenant_id] = int(quota.limit) if quota else None
@@ -121,7 +122,7 @@ class _Tenancy:
         if tenant_id not in self._most:
             self.preload(job_id)
         most = self._most[tenant_id]
-        with self._lock:  # of several gangs that start at once, the first one does it for the others
+        with self._lock:  # if several gangs start at once, the first one sets up the namespace for all
             if self._settled.get(tenant_id, UNSETTLED) == most:
                 return
             gpus = {} if most is None else {NVIDIA: most}

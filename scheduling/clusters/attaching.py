@@ -1,6 +1,6 @@
-"""Actions of admins on Kubernetes clusters: attach, check, replace the kubeconfig, detach.
+"""Actions of admins on Kubernetes clusters: attach, check, replace the kubeconfig, change settings, detach.
 
-Requests to an API server happen before the transaction that records the answer.
+Each action queries the API server before it opens the transaction that records the answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scheduling.core.locks import lock_attachment, lock_schedule
 from scheduling.models import Cluster, ClusterAccess, Job, Lease
 from scheduling.shares.intervals import end_shares
 
-if TYPE_CHECKING:  # the client takes a second to import, and few processes need it
+if TYPE_CHECKING:  # importing the Kubernetes client takes a second, and few processes need it
     from scheduling.backends.kubernetes.checking import Findings
     from scheduling.backends.kubernetes.kubeconfig import Kubeconfig
 
@@ -44,10 +44,11 @@ def attach_cluster(
     writes_at_once: int = 100,
     checkpoint_claim: str = "",
 ) -> Cluster:
-    """Attaches a Kubernetes cluster, where jobs may run from now on; a detached one of this name continues.
+    """Attaches a Kubernetes cluster, so that jobs may run there. A detached cluster of this name is attached again,
+    with its history.
 
     Raises Refused with the field at fault, also if the API server does not answer or refuses access. Missing rights
-    are in the cluster's `access.trouble`.
+    raise nothing: they are in the cluster's `access.trouble`.
     """
     require(actor, "cluster.attach")
     name, namespace_prefix = name.strip(), namespace_prefix.strip()
@@ -84,7 +85,8 @@ def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
         )
     if not is_new:
         lock_schedule(cluster.pk)
-        cluster = Cluster.objects.select_for_update().get(pk=cluster.pk)  # after the lock, like all others
+        # read after the lock was taken, like all other rows
+        cluster = Cluster.objects.select_for_update().get(pk=cluster.pk)
         _refuse_taken(cluster)
         cluster.detached_at = None
         cluster.save(update_fields=["detached_at"])
@@ -102,7 +104,8 @@ def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
 
 
 def replace_kubeconfig(*, actor: User | None, cluster: Cluster, kubeconfig: str) -> ClusterAccess:
-    """Replaces the kubeconfig, for example for a new token. Raises Refused if it leads to another cluster."""
+    """Replaces the kubeconfig, for example to use a new token. Raises Refused if the kubeconfig leads to another
+    cluster."""
     require(actor, "cluster.attach")
     before = _access(cluster)
     parsed = _parsed(kubeconfig)
@@ -129,7 +132,8 @@ def _replace(actor: User | None, cluster: Cluster, parsed: Kubeconfig, found: Fi
 
 
 def check_cluster(*, actor: User | None, cluster: Cluster) -> ClusterAccess:
-    """Checks the API server and returns the result. `actor` None stands for Fairlot's regular check."""
+    """Checks access to the API server, records the result, and returns it. `actor` None stands for Fairlot's regular
+    check."""
     from scheduling.backends.kubernetes.checking import NoAnswer, look  # noqa: PLC0415 - see above
 
     require(actor, "cluster.check")
@@ -150,7 +154,7 @@ def _note(
 ) -> ClusterAccess:
     access = _access(cluster, ClusterAccess.objects.select_for_update())
     if access.changed_at != asked.changed_at:
-        return access  # the kubeconfig was replaced meanwhile, and that one was checked
+        return access  # the kubeconfig was replaced meanwhile, and the new one was checked then
     before = {"trouble": access.trouble or None}
     if found is not None and found.identity:
         same = ClusterAccess.objects.filter(identity=found.identity).exclude(pk=access.pk)
@@ -163,7 +167,8 @@ def _note(
     access.trouble, access.checked_at = trouble, now_from_database()
     access.save()
     after = {"trouble": access.trouble or None}
-    if actor is not None or before != after:  # an event every few minutes would bury what matters
+    # a regular check without a change writes no audit event, because one every few minutes would bury the others
+    if actor is not None or before != after:
         audit.record(actor=actor, verb="cluster.check", target=cluster, before=before, after=after)
         pubsub.publish(f"cluster:{cluster.pk}")
     return access
@@ -173,7 +178,8 @@ def _note(
 def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> ClusterAccess:
     """Sets the addresses that jobs may reach: CIDR ranges, separated by blanks or commas.
 
-    A team's namespace follows when its next job starts. Raises Refused with the field at fault.
+    The network policy of a team's namespace is updated when the team's next job starts. Raises Refused with the
+    field at fault.
     """
     require(actor, "cluster.attach")
     access = _access(cluster, ClusterAccess.objects.select_for_update())
@@ -187,14 +193,15 @@ def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> Clust
 
 @transaction.atomic(durable=True)
 def set_bare_pods(*, actor: User | None, cluster: Cluster, bare_pods: bool) -> ClusterAccess:
-    """Sets whether jobs of one worker that are submitted from now on run as pods without a Job."""
+    """Sets whether one-worker jobs that are submitted from now on run as pods without a Job."""
     require(actor, "cluster.attach")
     access = _access(cluster, ClusterAccess.objects.select_for_update())
     return _set(actor, access, "bare_pods", bare_pods)
 
 
 def _set(actor: User | None, access: ClusterAccess, field: str, value: object, *others: str) -> ClusterAccess:
-    """Saves a setting of a cluster, with the `others` that follow from it, and writes the audit event."""
+    """Saves the setting `field`, and the fields `others` that the caller has changed with it, and writes the audit
+    event."""
     before = getattr(access, field)
     setattr(access, field, value)
     access.save(update_fields=[field, *others])
@@ -211,9 +218,9 @@ def _set(actor: User | None, access: ClusterAccess, field: str, value: object, *
 
 @transaction.atomic(durable=True)
 def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
-    """Deletes the kubeconfig. The cluster stays for its history and may be attached again under its name.
+    """Detaches a cluster: deletes its kubeconfig, and ends the entitlement and the trades there. Its history stays.
 
-    Entitlement and trades there end now. Raises Refused while jobs there have not ended.
+    The cluster may be attached again under its name. Raises Refused while it has jobs that have not ended.
     """
     require(actor, "cluster.attach")
     lock_schedule(cluster.pk)
@@ -234,7 +241,7 @@ def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
 
 
 def opened_kubeconfig(access: ClusterAccess) -> Kubeconfig:
-    """Returns the decrypted kubeconfig. Raises SealError if its key is gone."""
+    """Returns the decrypted kubeconfig. Raises SealError if the key that encrypted it is no longer configured."""
     from scheduling.backends.kubernetes.kubeconfig import load  # noqa: PLC0415 - see above
 
     return load(unseal(bytes(access.sealed_kubeconfig)))
@@ -273,7 +280,8 @@ def _take(access: ClusterAccess, kubeconfig: Kubeconfig, found: Findings) -> Non
 def _see(access: ClusterAccess, found: Findings) -> None:
     access.user, access.version = found.user[:300], found.version[:60]
     access.identity = found.identity[:60] or access.identity
-    # Rights in teams' namespaces can be checked only once a namespace exists.
+    # Includes only rights outside teams' namespaces: a right in a namespace can be checked only once the namespace
+    # exists.
     access.rights, access.beyond, access.podgroups = found.rights, found.beyond, found.podgroups
 
 
@@ -281,12 +289,12 @@ def _access(cluster: Cluster, among: Any = ClusterAccess.objects) -> ClusterAcce
     access: ClusterAccess | None = among.filter(cluster=cluster).first()
     if access is None:
         raise Refused(f"{cluster.name} is not attached.")
-    access.cluster = cluster  # avoids a query
+    access.cluster = cluster  # saves a query
     return access
 
 
 def _refuse_taken(cluster: Cluster | None) -> None:
-    """Raises Refused unless the existing cluster of this name is a detached Kubernetes cluster."""
+    """Raises Refused unless `cluster`, the existing cluster of the name, is None or a detached Kubernetes cluster."""
     if cluster is None:
         return
     if cluster.detached_at is None or cluster.backend != Cluster.Backend.KUBERNETES:
@@ -294,7 +302,7 @@ def _refuse_taken(cluster: Cluster | None) -> None:
 
 
 def _attached_as_other(access: ClusterAccess) -> str:
-    """Returns the message for a cluster that is already attached under another name."""
+    """Returns the error message for a Kubernetes cluster that is already attached under another name."""
     return _attached_as(ClusterAccess.objects.filter(identity=access.identity).exclude(pk=access.pk).first())
 
 

@@ -1,4 +1,4 @@
-"""Builds the backend of a cluster from settings or its kubeconfig."""
+"""Returns the backend of a cluster, built from the settings or from the cluster's kubeconfig."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ from scheduling.models import Cluster
 
 
 def backend_for(cluster: Cluster) -> Backend:
-    """Returns the backend of `cluster`, the same object each time."""
+    """Returns the backend of `cluster`: the same object each time, until its kubeconfig or settings change."""
     if cluster.backend == "local":
         return _backend(cluster.pk)
-    # The Kubernetes client takes a second to import, and few processes need it.
+    # Imported here, because importing the Kubernetes client takes a second and few processes need it.
     from scheduling.clusters.attached import attached_backend  # noqa: PLC0415
 
     return attached_backend(cluster)
 
 
 def isolation_of(cluster: Cluster) -> Isolation | None:
-    """Returns how jobs of a local cluster are isolated from each other; None for a cluster of containers.
+    """Returns how jobs of a local cluster are isolated from each other; None for a Kubernetes cluster.
 
-    Raises BackendError if no job can run there.
+    Raises BackendError if no job can run in the cluster.
     """
     return _backend(cluster.pk).last_isolation() if cluster.backend == "local" else None
 
 
 def find_isolation(cluster: Cluster) -> Isolation:
-    """Determines how jobs that this process starts in a local cluster are isolated. Raises BackendError."""
+    """Determines how jobs that this process starts in a local cluster are isolated. Raises BackendError if none can
+    run."""
     backend = _backend(cluster.pk)
     backend.prepare()
     return backend.isolation
 
 
 def gives_users(cluster: Cluster) -> bool:
-    """Returns whether this process starts each team's jobs as a system user of the team. Raises BackendError."""
+    """Returns whether the cluster is local and this process starts each team's jobs under a UID of the team. Raises
+    BackendError if no job can run there."""
     return cluster.backend == "local" and _backend(cluster.pk).isolation.users
 
 
@@ -57,21 +59,23 @@ def _backend(cluster_id: int) -> LocalBackend:
 
 
 def local_places() -> HostPaths:
-    """Returns the portal's folders and files that local jobs may not see or need, from the settings."""
+    """Returns, from the settings, the portal's folders and files that are hidden from local jobs and those that jobs
+    need."""
     python = settings.FAIRLOT_JOB_PYTHON
-    # As Docker and Kubernetes mount secrets: NAME_FILE names the file with the value of NAME.
+    # Docker and Kubernetes mount secrets as files: the variable NAME_FILE holds the path of the file with the value of
+    # NAME.
     names = ("FAIRLOT_", "SECRET_KEY", "DATABASE_", "REDIS_")
     given = [
         Path(path) for name, path in os.environ.items() if name.startswith(names) and name.endswith("_FILE")
     ]
-    # whoever could replace a link could give Fairlot another key
+    # Symbolic links are hidden too: a job that could replace one could give Fairlot another key.
     links = [path.parent.resolve() / path.name for path in given]
     return HostPaths(
         jobs=settings.FAIRLOT_JOBS_DIR.resolve(),
         hidden=[*(path.resolve() for path in (*settings.FAIRLOT_PRIVATE_PLACES, *given)), *links],
         secret=[path.resolve() for path in (*settings.FAIRLOT_SECRET_PLACES, *given) if path.exists()],
         code=[settings.BASE_DIR.resolve(), Path(sys.prefix).resolve()],
-        # A virtual environment needs the interpreter that it links to.
+        # A virtual environment links to its base interpreter, so jobs must be able to read that interpreter.
         readable=[python.resolve(), settings.FAIRLOT_EXAMPLES_DIR.resolve(), Path(sys.base_prefix).resolve()],
         needed=[settings.FAIRLOT_EXAMPLES_DIR, python / "bin" / "python"],
         uids=settings.FAIRLOT_LOCAL_UIDS,
@@ -79,12 +83,13 @@ def local_places() -> HostPaths:
 
 
 def environments_of(cluster: Cluster) -> tuple[str, ...] | None:
-    """Returns the environments that jobs may name there; None if any image is accepted."""
+    """Returns the names of the environments that jobs in the cluster may use; None if the cluster accepts any image."""
     return tuple(settings.FAIRLOT_ENVIRONMENTS) if cluster.backend == "local" else None
 
 
 def paths_of(cluster: Cluster, environment: str) -> str | None:
-    """Returns the PATH of an environment there, by default of the usual one; None if any image is accepted."""
+    """Returns the PATH of an environment of the cluster, or of the default environment if `environment` is empty.
+    Returns None if the cluster accepts any image, and "" for an unknown environment."""
     if cluster.backend != "local":
         return None
     named: dict[str, str] = settings.FAIRLOT_ENVIRONMENTS

@@ -1,4 +1,4 @@
-"""Creates nodes for the GPUs that this machine's driver reports."""
+"""Declares nodes for the GPUs that this machine's driver reports."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from scheduling.core.locks import lock_schedule
 from scheduling.models import Cluster, Lease, Node
 
 MODEL = re.compile(r"\b(RTX \w*\d{3,4}( Ti| SUPER)?|[A-Z]{1,2}\d{1,4}[A-Z]?)\b", re.ASCII)
-NOT_IN_NAMES = re.compile(r"[^-A-Za-z0-9 ._+()]+")  # of generations
+NOT_IN_NAMES = re.compile(r"[^-A-Za-z0-9 ._+()]+")  # characters that the name of a generation must not have
 GIB = 1024**3
 
 
 def declare_local_gpus(*, actor: User | None, cluster: Cluster) -> list[Node]:
-    """Creates one node for each GPU model of this machine; returns an empty list without a driver or GPU.
+    """Declares one node for each GPU model of this machine, and returns the nodes: none without a driver or GPU.
 
-    Repeating it changes nothing, or adopts the new UUIDs after cards were replaced.
+    A repeated call changes nothing, unless cards were replaced: the node then gets the new UUIDs.
     """
     by_model: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in discover():
@@ -34,7 +34,8 @@ def declare_local_gpus(*, actor: User | None, cluster: Cluster) -> list[Node]:
 
 
 def model_of(product: str) -> str:
-    """Returns "A100" for "NVIDIA A100-SXM4-80GB"; the product's name if it has no model number."""
+    """Returns the model in a product name: "A100" for "NVIDIA A100-SXM4-80GB"; without a model number, the product
+    name."""
     found = MODEL.search(product)
     return (
         found[0]
@@ -59,7 +60,7 @@ def _node(actor: User | None, cluster: Cluster, model: str, gpus: list[Gpu]) -> 
 
 @transaction.atomic(durable=True)
 def _exchange(actor: User | None, node: Node, uuids: list[str]) -> Node:
-    """Gives the node its new GPUs, unless gangs hold some of the old ones."""
+    """Replaces the GPU UUIDs of the node. Raises Refused while jobs hold GPUs of the node."""
     lock_schedule(node.cluster_id)
     if Lease.objects.filter(held_gpus__node=node, state__in=Lease.OPEN).exists():
         raise Refused(f"Jobs hold GPUs of {node.name}; drain it before reading its GPUs again.")

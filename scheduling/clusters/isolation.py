@@ -1,4 +1,4 @@
-"""Who may submit jobs to the portal's own machine, and what users see about its isolation."""
+"""Which users may submit jobs to the portal's own machine, and what users see about the isolation of jobs there."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ logger = logging.getLogger(__name__)
 
 
 def is_trusted(user: User) -> bool:
-    """Returns whether the user may run programs with the rights of the portal."""
+    """Returns whether the user may run programs that have the rights of the portal."""
     return user.is_admin or settings.FAIRLOT_LOCAL_TRUSTS_ALL
 
 
 def isolation_in(cluster: Cluster) -> Isolation | None:
-    """Returns how jobs of a local cluster are isolated; None for other clusters, and while no job can run."""
+    """Returns how jobs of a local cluster are isolated; None for a Kubernetes cluster, and while no job can run."""
     try:
         return isolation_of(cluster)
     except BackendError as error:
@@ -30,7 +30,8 @@ def isolation_in(cluster: Cluster) -> Isolation | None:
 
 
 def why_refused(cluster: Cluster, user: User) -> str:
-    """Returns why `user` may not submit jobs to the cluster, with how to go on; empty if the user may."""
+    """Returns the reason why `user` may not submit jobs to the cluster, with a way to change that; empty if the user
+    may."""
     if cluster.backend != Cluster.Backend.LOCAL or is_trusted(user):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Reads the use of allocated GPUs from the metrics of Kubernetes clusters."""
+"""Reads the utilisation of allocated GPUs from the Prometheus metrics of Kubernetes clusters."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ logger = logging.getLogger(__name__)
 def set_metrics_source(
     *, actor: User | None, cluster: Cluster, url: str, query: str = ""
 ) -> MetricsSource | None:
-    """Sets the Prometheus address and query that report the cluster's use of GPUs; without `url` removes it.
+    """Sets the Prometheus address and query that report the utilisation of the cluster's GPUs; an empty `url` removes
+    them.
 
-    An empty `query` selects the usual one. Raises NotAllowed unless the actor is an admin, Refused for a cluster
-    that measures by itself and for an address that Fairlot may not call.
+    An empty `query` selects the default query. Returns None after a removal. Raises NotAllowed unless the actor is
+    an admin, and Refused unless the cluster is an attached Kubernetes cluster and Fairlot may call the address.
     """
     require(actor, "cluster.attach")
     if not Cluster.objects.attached().filter(pk=cluster.pk, backend=Cluster.Backend.KUBERNETES).exists():
         raise Refused(f"{cluster.name} is not an attached Kubernetes cluster.", "url")
-    Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)  # one at a time
+    Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)  # serialises changes
     held = MetricsSource.objects.filter(cluster=cluster).first()
     before = {"url": held.url, "query": held.query} if held else {}
     url, query = url.strip(), query.strip() or metrics.USUAL_QUERY
@@ -64,7 +65,10 @@ def clusters_to_measure() -> models.QuerySet[Cluster]:
 
 
 def measure_cluster(*, cluster_id: int) -> int:
-    """Queries the metrics once and records the answer; returns the number of gangs. No answer measures nothing."""
+    """Queries the cluster's metrics once and records the use of its gangs; returns the number of measured gangs.
+
+    If Prometheus does not answer, records only the error and returns 0.
+    """
     source = MetricsSource.objects.select_related("cluster__access").filter(cluster=cluster_id).first()
     if source is None:
         return 0
@@ -86,11 +90,12 @@ def measure_cluster(*, cluster_id: int) -> int:
 
 
 def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float) -> Iterator[Use]:
-    """Yields the use of the gangs whose workers were all measured.
+    """Yields the use of each running gang whose workers were all measured.
 
-    The metrics look back from an unknown moment between question and answer. So measured time is certain only if it
-    lies before the question and within the window that ends with the answer. Pods are named by job: until an attempt
-    is older than the window, missing use may belong to the attempt before.
+    Prometheus evaluates the query at an unknown moment between `asked_at` and the answer, and looks back over
+    WINDOW. So time counts as unused only if it lies before `asked_at` and within the WINDOW that ends with the
+    answer. The metrics name a pod by its job: until an attempt is older than WINDOW, measured idleness may be that
+    of the attempt before.
     """
     unused_for = metrics.WINDOW - took
     if unused_for <= 0:
@@ -104,7 +109,7 @@ def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float)
             continue
         percents = [workers[rank] for rank in range(job.workers)]
         is_used = any(percents)
-        # A use counts in any case: it was this job's, at most a window ago.
+        # Measured use counts even for a young attempt: the job used its GPUs at most one WINDOW ago.
         if not is_used and (lease.running_from is None or lease.running_from > looked_back_to):
             continue
         yield Use(

@@ -1,7 +1,8 @@
-"""What happens to a user's work in teams that the user leaves: it waits, is cancelled, or goes to another member.
+"""Actions on the work that a user leaves behind in teams: the work waits, is cancelled, or goes to another member.
 
-A user who may no longer submit in a team starts nothing there: a round stops what runs at the end of its quantum.
-The jobs wait (fairshare.Reason.OWNER_MAY_NOT) until their owner may submit again or somebody takes them over.
+A user who may no longer submit in a team can start nothing there: a round stops the user's running jobs at the end
+of their quantum. The jobs wait (fairshare.Reason.OWNER_MAY_NOT) until their owner may submit again or somebody takes
+them over.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ L = TypeVar("L", Service, Schedule)
 
 
 class Fate(StrEnum):
-    """What happens to the work."""
+    """What happens to the work of a user who leaves."""
 
     WAITS = "waits"
     CANCEL = "cancel"
@@ -52,7 +53,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Work:
-    """The work of `user` in `tenants` (their ids; None for all teams) that has not ended."""
+    """The unfinished jobs, services and schedules of `user` in the teams with the ids `tenants`; None: in all teams."""
 
     user: User
     tenants: Collection[int] | None = None
@@ -72,7 +73,7 @@ class Work:
         return self._there(Schedule.objects.kept().filter(owner=self.user))
 
     def counts(self) -> dict[str, int]:
-        """Returns how many there are of each kind, by its singular name; kinds without any are left out."""
+        """Returns the number of items of each kind, by the kind's singular name; leaves out kinds without items."""
         training = self.jobs.filter(kind=Job.Kind.TRAINING)
         found = {
             "running job": training.filter(state__in=Job.HOLDING),
@@ -89,7 +90,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """What went to another owner, and what stays behind because it names secrets."""
+    """The result of handing work over: how many items moved, and the names of those `kept` because they use secrets."""
 
     jobs: int
     services: int
@@ -98,7 +99,8 @@ class HandedOver:
 
 
 def work_of_member(membership: Membership) -> Work:
-    """Returns the work that would wait without this membership: in teams where no other membership allows it."""
+    """Returns the work that would have to wait without this membership: in teams where the user has no other membership
+    that allows submitting."""
     others = Membership.objects.filter(
         user=membership.user_id, role__in=Membership.Role.at_least(Membership.Role.MEMBER)
     ).exclude(pk=membership.pk)
@@ -108,7 +110,8 @@ def work_of_member(membership: Membership) -> Work:
 
 
 def heirs(tenant: Tenant, reader: User) -> models.QuerySet[User]:
-    """Returns the users who may take over work in `tenant`, from teams whose members `reader` may see."""
+    """Returns the active users who may take over work in `tenant`: members of `tenant` and of those teams above it that
+    `reader` may see."""
     may = Membership.objects.filter(
         tenant__in=Tenant.objects.visible_to(reader).filter(pk__in=tenant.lineage),
         role__in=Membership.Role.at_least(Membership.Role.MEMBER),
@@ -120,7 +123,8 @@ def heirs(tenant: Tenant, reader: User) -> models.QuerySet[User]:
 def remove_member(
     *, actor: User | None, membership: Membership, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
-    """Ends a membership; `fate` decides about the user's work in the team, in the same transaction."""
+    """Ends a membership and, in the same transaction, settles the user's work in the team as `fate` says. Returns what
+    was handed over to `to`, or None."""
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
     done = _settle(actor, work_of_member(membership), fate, to)
@@ -132,7 +136,8 @@ def remove_member(
 def deactivate_user(
     *, actor: User | None, user: User, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
-    """Deactivates a user at once; `fate` decides about the user's work, in the same transaction."""
+    """Deactivates a user and, in the same transaction, settles the user's work as `fate` says. Returns what was handed
+    over to `to`, or None."""
     require(actor, "user.change")
     user = lock_with_admins(user)
     done = _settle(actor, Work(user), fate, to)
@@ -144,16 +149,19 @@ def deactivate_user(
 def settle_work(
     *, actor: User | None, user: User, fate: str, to: User | None = None, tenant: Tenant | None = None
 ) -> HandedOver | None:
-    """Cancels or hands over the work of `user` in `tenant`, or in all teams, whether or not the user has left.
+    """Cancels the work of `user` in `tenant`, or hands it over to `to`; `tenant` None stands for all teams. The user
+    may still be a member.
 
-    Raises NotAllowed unless the actor manages the team or, for all teams, is an admin.
+    Returns what was handed over, or None. Raises NotAllowed unless the actor manages the team or, for all teams, is
+    an admin.
     """
     require(actor, "user.change" if tenant is None else "member.change", tenant)
     return _settle(actor, Work(user, None if tenant is None else [tenant.pk]), fate, to)
 
 
 def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> HandedOver | None:
-    """Settles the work in the transaction of a caller that has checked the actor's permission."""
+    """Settles the work as `fate` says, within the caller's transaction. The caller has checked the actor's
+    permission."""
     match fate:
         case Fate.WAITS:
             return None
@@ -169,16 +177,16 @@ def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> Hande
 
 
 def _lock(work: Work) -> tuple[list[Job], list[Service], list[Schedule]]:
-    """Locks the work until the transaction ends and returns its present state.
+    """Locks the work until the transaction ends, and returns its jobs, services and schedules as they are then.
 
-    The order is that of the service controller and of schedule runs: their rows, then the schedules of clusters,
-    then the clusters' rows.
+    Takes locks in the order of the service controller and of schedule runs: first the rows of services and
+    schedules, then the scheduling locks of clusters, then the rows of clusters.
     """
     services, schedules = _locked(work.services), _locked(work.schedules)
     clusters = set(work.jobs.values_list("cluster_id", flat=True))
     lock_schedules(clusters)
     want_rounds(Cluster.objects.attached())
-    # A job that is submitted to yet another cluster meanwhile is not cancelled; it waits.
+    # A job that is submitted meanwhile to a cluster that is not locked stays out; it waits.
     jobs = work.jobs.filter(cluster__in=clusters).select_related("tenant").order_by("pk").defer("spec")
     return list(jobs), services, schedules
 
@@ -186,12 +194,12 @@ def _lock(work: Work) -> tuple[list[Job], list[Service], list[Schedule]]:
 def _locked(rows: models.QuerySet[L]) -> list[L]:
     ids = list(rows.values_list("pk", flat=True))
     held = rows.model._default_manager.filter(pk__in=ids).order_by("pk").select_for_update(of=("self",))
-    # Read again: another transaction may have handed over or changed a row before this one got the lock.
+    # The rows are read again, because another transaction may have changed them before this one got the lock.
     return list(rows.filter(pk__in=[row.pk for row in held]).order_by("pk"))
 
 
 def _cancel(actor: User | None, work: Work) -> None:
-    """Cancels jobs and sessions, stops services, pauses schedules."""
+    """Cancels the jobs and sessions, stops the services, and pauses the schedules."""
     jobs, services, schedules = _lock(work)
     user = work.user.get_username()
     why = Message.of(EventCode.OWNER_LEAVES, user=user)
@@ -217,15 +225,16 @@ def _cancel(actor: User | None, work: Work) -> None:
 
 
 def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
-    """Makes `to` the owner; past usage stays in the ledger under the former owner.
+    """Makes `to` the owner of the work, within the caller's transaction; past usage stays with the former owner in the
+    ledger.
 
-    Raises Refused if `to` may not submit in each of the teams. Work that names secrets stays and waits: secrets are
-    looked up by name at each start, so the former owner's program would run with the new owner's secrets.
+    Raises Refused if `to` may not submit in each of the teams. Work that names secrets keeps its owner and waits:
+    secrets are looked up by name at each start, so the former owner's program would get the new owner's secrets.
     """
     jobs, services, schedules = _lock(work)
     now = now_from_database()
     _require_new_owner(work.user, to, {row.tenant_id for rows in (jobs, services, schedules) for row in rows})
-    # A service may return to any of its revisions.
+    # All revisions count, because a service may be rolled back to any of them.
     revisions = ServiceRevision.objects.filter(service__in=services, author=work.user)
     stay = {one.service_id for one in revisions if _names_secrets(one.spec)}
     free_services = [one for one in services if one.pk not in stay]
@@ -265,13 +274,13 @@ def _require_new_owner(user: User, to: User, tenants: set[int]) -> None:
 def _names_secrets(spec: object) -> bool:
     try:
         return bool(named_secrets(JobSpec.stored(spec)))
-    except SpecError:  # what it names cannot be read
+    except SpecError:  # an unreadable spec may name secrets
         return True
 
 
 def _give_jobs(jobs: list[Job], to: User, *, by: Message, now: datetime) -> None:
     ids = [job.pk for job in jobs]
-    # Usage observed so far is booked under the present owner.
+    # Billed first, so that usage observed so far is booked to the present owner.
     held = Lease.objects.filter(job__in=ids, state__in=Lease.HOLDING, last_seen_at__isnull=False)
     by_moment: dict[datetime, list[Lease]] = defaultdict(list)
     for lease in held.select_related("job__owner", "job__tenant", "generation"):
@@ -280,7 +289,7 @@ def _give_jobs(jobs: list[Job], to: User, *, by: Message, now: datetime) -> None
     for until, leases in by_moment.items():
         bill(leases, until=until)
         update_rows(leases, ["billed_until"])
-    # Without a reason, rounds see a waiting job as new. The request key belonged to the former owner.
+    # Without a reason, rounds treat a waiting job as new. The request key belonged to the former owner.
     Job.objects.filter(pk__in=ids).update(owner=to, request_key=None, reason=0)
     insert_rows(JobEvent.of(job, "handed_over", by, at=now) for job in jobs)
     pubsub.publish(*(f"job:{pk}" for pk in ids), *{f"jobs:{job.tenant_id}": None for job in jobs})
@@ -289,7 +298,7 @@ def _give_jobs(jobs: list[Job], to: User, *, by: Message, now: datetime) -> None
 def _note(
     actor: User | None, user: User, to: User, moved: dict[str, list[Job] | list[Service] | list[Schedule]]
 ) -> None:
-    """Writes an audit event in each team, so that its managers see it."""
+    """Writes one audit event in each team, where the team's managers can see it."""
     by_tenant: dict[int, dict[str, list[int]]] = defaultdict(dict)
     for kind, rows in moved.items():
         for row in rows:

@@ -1,4 +1,5 @@
-"""Drains nodes and returns them: nothing new starts on a drained node, and its jobs finish or leave by a deadline."""
+"""Drains nodes and returns them to use. Nothing new starts on a drained node; its jobs finish or are stopped by a
+deadline."""
 
 from __future__ import annotations
 
@@ -40,10 +41,11 @@ def drain_node(
     mode: str = DrainMode.FINISH,
     deadline: datetime | None = None,
 ) -> None:
-    """Takes a node out of use: nothing new starts there. On a drained node it changes the mode.
+    """Drains a node: nothing new starts there. For a node that is drained already, changes the mode.
 
-    Running jobs finish; those that still run at `deadline` (with mode *now*: at once) stop with their grace period
-    and continue elsewhere. Raises Refused for an unknown mode and for a missing or past deadline.
+    With mode *finish* running jobs finish; with *deadline* those that still run then, and with *now* all of them,
+    stop with their grace period and continue elsewhere. Raises Refused for an unknown mode and for a missing,
+    superfluous or past deadline.
     """
     require(actor, "node.drain")
     lock_schedule(node.cluster_id)
@@ -70,7 +72,7 @@ def drain_node(
         history = History()
         _let_nothing_start(node, why=why, now=now, history=history)
         for lease in _leases_on(node):
-            history.change(lease.job)  # to update its open pages
+            history.change(lease.job)  # marks the job as changed, so that its open pages update
             history.note(lease.job, "draining", why.but(until=until), at=now, epoch=lease.epoch)
         history.save()
     pubsub.publish(f"cluster:{node.cluster_id}")
@@ -78,7 +80,8 @@ def drain_node(
 
 @transaction.atomic(durable=True)
 def return_node(*, actor: User, node: Node) -> None:
-    """Returns a drained or lost node to use. Jobs that run there continue; jobs that were stopped wait for a round."""
+    """Returns a drained or lost node to use. Its running jobs continue; jobs that the drain stopped wait for a
+    round."""
     require(actor, "node.drain")
     lock_schedule(node.cluster_id)
     now = now_from_database()
@@ -97,14 +100,14 @@ def drains_due(now: datetime) -> list[int]:
 
 @transaction.atomic(durable=True)
 def end_drain(*, node_id: int) -> bool:
-    """Stops what still runs on a drained node after its deadline; returns False if there is nothing to do."""
+    """Stops the jobs on a drained node whose deadline has passed; returns False if no deadline has passed."""
     cluster = Node.objects.filter(pk=node_id).values_list("cluster_id", flat=True).first()
     if cluster is None:
         return False
     lock_schedule(cluster)
     now = now_from_database()
     node = Node.objects.filter(pk=node_id, state=Node.State.DRAINED, drain_deadline__lte=now).first()
-    if node is None:  # it was returned or given more time meanwhile
+    if node is None:  # the node was returned to use, or got a later deadline, meanwhile
         return False
     Node.objects.filter(pk=node_id).update(drain_deadline=None)
     after = {"deadline": node.drain_deadline and node.drain_deadline.isoformat()}
@@ -115,7 +118,8 @@ def end_drain(*, node_id: int) -> bool:
 
 
 def leave_node(node: Node, *, why: Message, now: datetime) -> None:
-    """Stops every gang with a worker on the node; runs in the caller's transaction and under its lock."""
+    """Stops every gang that has a worker on the node, in the transaction of a caller that holds the cluster's
+    scheduling lock."""
     history = History()
     _let_nothing_start(node, why=why, now=now, history=history)
     orders = [StopOrder(lease, why, Cause.DRAINED) for lease in _leases_on(node)]
@@ -124,7 +128,8 @@ def leave_node(node: Node, *, why: Message, now: datetime) -> None:
 
 
 def _let_nothing_start(node: Node, *, why: Message, now: datetime, history: History) -> None:
-    """Withdraws reservations of the node's GPUs and ends frozen gangs there, which may not resume on it."""
+    """Withdraws reservations of the node's GPUs, and ends frozen gangs on the node, because they may not resume
+    there."""
     leases = _leases_on(node)
     withdraw([lease for lease in leases if lease.state == Lease.State.RESERVED], why=Lease.End.DRAINED)
     for lease in [lease for lease in leases if lease.state == Lease.State.STOPPING]:

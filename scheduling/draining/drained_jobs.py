@@ -1,4 +1,5 @@
-"""Which jobs the drain of a node concerns, as far as a user may see them, and which drains concern a job."""
+"""The jobs that are affected by draining a node, as far as a user may see them, and the drained nodes under given
+jobs."""
 
 from __future__ import annotations
 
@@ -18,25 +19,25 @@ from scheduling.sessions.actions import clocks_of
 
 @dataclass(frozen=True, slots=True)
 class DrainedJob:
-    """A job that holds GPUs of the node."""
+    """A job that holds GPUs of a node."""
 
     job: Job
-    gpus: int  # on the node
-    gpus_elsewhere: int  # of the same gang, which stops as a whole
-    since: datetime | None  # when it got them
-    ends: datetime | None  # when it ends at the latest, if known
+    gpus: int  # held on this node
+    gpus_elsewhere: int  # held on other nodes by the same gang, which stops as a whole
+    since: datetime | None  # when the job got the GPUs
+    ends: datetime | None  # the latest time at which the job ends, if known
 
 
 @dataclass(frozen=True, slots=True)
 class DrainedJobs:
-    """The jobs of a node that a user may see, and the number of the others."""
+    """The jobs on a node that a user may see, and the number of `hidden` jobs there that the user may not see."""
 
     seen: list[DrainedJob]
     hidden: int
 
 
 def nodes_drained_under(leases: Iterable[Lease | None]) -> list[Node]:
-    """Returns the drained nodes on which gangs of these leases run until they end or a deadline passes."""
+    """Returns the drained nodes, by name, on which the gangs of these leases are starting or running."""
     held = [one.pk for one in leases if one and one.state in (Lease.State.STARTING, Lease.State.RUNNING)]
     drained = (
         Node.objects.filter(state=Node.State.DRAINED, held_gpus__lease__in=held)
@@ -47,11 +48,11 @@ def nodes_drained_under(leases: Iterable[Lease | None]) -> list[Node]:
 
 
 def jobs_to_drain(node: Node, user: User) -> DrainedJobs:
-    """Returns the jobs, replicas and sessions that hold GPUs of the node now, the longest holder first."""
+    """Returns the training jobs, replicas and sessions that hold GPUs of the node now, the longest holder first."""
     here = Lease.objects.filter(state__in=Lease.HOLDING, held_gpus__node=node)
     visible = here.filter(job__in=Job.objects.visible_to(user))
     leases = list(
-        visible.annotate(here=Count("held_gpus"))  # of those GPUs that are on the node
+        visible.annotate(here=Count("held_gpus"))  # counts only GPUs on this node
         .select_related("job__tenant", "job__owner", "job__service")
         .defer("job__spec")
         .order_by("held_from", "pk")

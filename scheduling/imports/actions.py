@@ -1,7 +1,7 @@
-"""Imports of past jobs: a published trace becomes a detached cluster with its jobs, leases and bills.
+"""Imports past jobs: a published trace becomes a detached cluster with its jobs, leases and bills.
 
-The functions that bill and close real usage do so here, too. Starts and ends are written directly, because the
-actions of rounds and observations always use the present time.
+The import bills and closes hours with the functions that bill and close real usage. It writes the starts and ends of
+jobs directly, because the actions of rounds and observations always use the present time.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from scheduling.spec.job_spec import JobSpec
 
 JOBS_AT_ONCE = 2000
 
-# By index of the node: until when each of its GPUs is taken.
+# By the node's index, a list with one entry per GPU: the time until which the GPU is taken.
 Taken: TypeAlias = "defaultdict[int, list[datetime]]"
 
 
 @dataclass(frozen=True, slots=True)
 class PastCluster:
-    """Equal nodes that existed from one full hour to another."""
+    """A cluster of equal nodes that existed from one full hour to another."""
 
-    name: str  # also that of its team
-    generation: str  # created if none has this name
+    name: str  # the name of the cluster and of its team
+    generation: str  # the generation is created if no generation has this name
     nodes: int
     gpus_per_node: int
     begins: datetime
@@ -59,9 +59,9 @@ def import_history(
 ) -> Cluster:
     """Stores a detached cluster, its teams and their jobs, and bills the usage.
 
-    It is one transaction, so that nobody closes an hour of which a part is still missing. The teams are archived at
-    the end, so that they take no share from others. Raises Refused if a cluster or team of that name exists, or if
-    the trace with this `fingerprint` was imported before.
+    Does this in one transaction, so that no worker closes an hour of which jobs are still missing. Archives the
+    teams at the end, so that they take no share from other teams. Raises Refused if a cluster or team of that name
+    exists, if the past is not over, or if the trace with this `fingerprint` was imported before.
     """
     require(actor, "cluster.attach")
     if before := imported_before(fingerprint):
@@ -84,7 +84,7 @@ def import_history(
         told = [_Told(cluster, past, generation, job, owners[job.traced.tenant]) for job in some]
         number_rows([one.job for one in told])
         for one in told:
-            one.lease.job = one.job  # which has an id now
+            one.lease.job = one.job  # set again, because the job has an id only now
         number_rows([one.lease for one in told])
         insert_rows(one.job for one in told)
         bill([one.lease for one in told], until=None)
@@ -108,7 +108,8 @@ def _some(jobs: Sequence[PastJob]) -> Iterator[Sequence[PastJob]]:
 
 
 def _create_nodes(cluster: Cluster, past: PastCluster, generation: Generation) -> list[Node]:
-    """Creates the nodes as gone, with the changes that record when they existed."""
+    """Creates the nodes as removed, with two changes for each: it appears at `past.begins` and is gone at
+    `past.ends`."""
     width = len(str(past.nodes - 1))
     nodes = [
         Node(
@@ -131,7 +132,7 @@ def _create_nodes(cluster: Cluster, past: PastCluster, generation: Generation) -
 
 
 class _Told:
-    """One job with its lease."""
+    """An imported job with its lease."""
 
     def __init__(
         self, cluster: Cluster, past: PastCluster, generation: Generation, job: PastJob, owner: Membership
@@ -171,7 +172,8 @@ class _Told:
             yield JobEvent.of(self.job, kind, Message.of(code), at=at, epoch=epoch)
 
     def gpus(self, nodes: Sequence[Node], taken: Taken) -> Iterator[HeldGpu]:
-        """Yields the job's GPUs: on each node those that are free; jobs come in order of their start."""
+        """Yields the job's GPUs and marks them in `taken`. Needs the jobs in order of their start: it picks the GPUs of
+        each node that are free at the job's start."""
         for rank, place in enumerate(self.place.held.place.nodes):
             until = taken[place] = taken[place] or [self.begins] * nodes[place].gpus
             free = [gpu for gpu, moment in enumerate(until) if moment <= self.begins][
@@ -186,7 +188,8 @@ class _Told:
 
 
 def _create_teams(actor: User | None, name: str, names: Sequence[str]) -> dict[str, Membership]:
-    """Creates a team `name` and below it one per name, each with a user of that name who cannot sign in."""
+    """Creates a team `name` and a team below it for each of `names`. Returns, by name, the membership of the team's
+    only user, who cannot sign in."""
     parent = create_within(actor=actor, name=name, parent=None, tickets=100)
     found = {}
     for below in names:
@@ -197,18 +200,18 @@ def _create_teams(actor: User | None, name: str, names: Sequence[str]) -> dict[s
 
 
 def _archive(actor: User | None, teams: Iterable[Tenant]) -> None:
-    """Archives the teams, children before parents, so that none of them takes a share of present GPUs."""
+    """Archives the teams, children before parents, so that they take no share of present GPUs."""
     for tenant in sorted(teams, key=lambda one: -one.path.count("/")):
         archive_within(actor=actor, tenant=tenant)
 
 
 def imported_before(fingerprint: str) -> Cluster | None:
-    """Returns the cluster whose history was made from the trace with this fingerprint, if any."""
+    """Returns the cluster that was imported from the trace with this fingerprint; None if there is none."""
     return Cluster.objects.filter(trace__fingerprint=fingerprint).first()
 
 
 def hours_to_close(cluster: Cluster) -> int:
-    """Returns how many hours of an imported cluster's history are not closed yet; books begin with a full day."""
+    """Returns the number of hours of an imported cluster that are not closed yet; its book begins at a midnight."""
     book = ClosedBook.objects.filter(book=cluster.pk).first()
     first = NodeChange.objects.filter(cluster=cluster).aggregate(first=Min("at"))["first"]
     since = book.until if book else start_of_day(first)

@@ -1,4 +1,5 @@
-"""Published traces: who wanted how many GPUs, when and for how long."""
+"""Reads published traces of GPU jobs (the user, GPUs, submit time and duration of each), and replays them on equal
+nodes."""
 
 from __future__ import annotations
 
@@ -13,31 +14,32 @@ from fairshare.simulator.engine import Engine
 from fairshare.simulator.model import Machines, SimJob, Span
 from fairshare.simulator.packed import FirstCome
 
-# As in the traces of Chronus (SoCC '21), whose users are the virtual clusters of Philly; other columns are ignored.
+# The columns of the traces of Chronus (SoCC '21), in which a user is a virtual cluster of Philly; other columns are
+# ignored.
 COLUMNS = ("job_id", "user", "num_gpu", "submit_time", "duration")
 # Longest job or team name, and latest time in seconds (31 years), that Fairlot accepts.
 LONGEST_NAME, MOST_SECONDS = 50, 10**9
 
 
 class BadTrace(Exception):
-    """The file is not a trace; the message says where."""
+    """A file that is not a valid trace; the message names the line or the column."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A job of a trace. Times are whole seconds since the trace began."""
+    """A job of a trace. Times are whole seconds from the beginning of the trace."""
 
     number: str
     tenant: str
     gpus: int
     submitted: int
     duration: int
-    line: int = 0  # in the file; 0 if it comes from none
+    line: int = 0  # line in the file; 0 if the job was not read from a file
 
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job of the trace that got GPUs: `held` names a node for each worker; times as in TraceJob."""
+    """A replayed job that got GPUs: `held` gives the node of each worker, and times as in TraceJob."""
 
     traced: TraceJob
     workers: int
@@ -46,7 +48,7 @@ class PastJob:
 
 
 def decoded(lines: Iterable[bytes]) -> Iterator[str]:
-    """Yields the lines of a file as text. Raises BadTrace for the first line that is not text."""
+    """Yields the lines of a file decoded as UTF-8. Raises BadTrace for a line that is not UTF-8."""
     for number, line in enumerate(lines, 1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -55,15 +57,16 @@ def decoded(lines: Iterable[bytes]) -> Iterator[str]:
 
 
 def fingerprint_of(jobs: Iterable[TraceJob]) -> str:
-    """Returns a digest that is equal for equal jobs, however the file is written."""
+    """Returns a SHA-256 digest of the jobs in hexadecimal. Two files with the same jobs have the same digest, however
+    they are formatted."""
     told = repr([(job.number, job.tenant, job.gpus, job.submitted, job.duration) for job in jobs])
     return sha256(told.encode()).hexdigest()
 
 
 def read_trace(lines: Iterable[str]) -> list[TraceJob]:
-    """Returns the jobs of a CSV with at least these COLUMNS, in order of submission.
+    """Returns the jobs of a CSV file that has at least the COLUMNS, in order of submission.
 
-    Raises BadTrace if it is not a trace. The result includes jobs without GPUs or without a duration.
+    Raises BadTrace for an invalid trace. The result includes jobs that have no GPUs or a duration of 0.
     """
     rows = csv.DictReader(lines, strict=True)
     try:
@@ -116,7 +119,7 @@ def _is_name(text: str | None) -> bool:
 
 
 def gang(gpus: int, gpus_per_node: int) -> tuple[int, int]:
-    """Returns the number of workers and the GPUs of each: one worker if one node suffices, else the fewest equal
+    """Returns (workers, GPUs per worker): one worker if the GPUs fit on one node, else the smallest number of equal
     workers."""
     if gpus <= gpus_per_node:
         return 1, gpus
@@ -127,7 +130,8 @@ def gang(gpus: int, gpus_per_node: int) -> tuple[int, int]:
 
 
 def replay(jobs: Iterable[TraceJob], *, nodes: int, gpus_per_node: int) -> list[PastJob]:
-    """Returns when and where each job with GPUs runs on equal nodes, first come, first served.
+    """Simulates the jobs on equal nodes, first come, first served; returns the nodes and times of each job that has
+    GPUs and a duration.
 
     The result is in order of submission and depends on the trace alone. Raises BadTrace if a job does not fit on all
     nodes together.
@@ -136,7 +140,7 @@ def replay(jobs: Iterable[TraceJob], *, nodes: int, gpus_per_node: int) -> list[
     for job in wanted:
         if (
             job.gpus > nodes * gpus_per_node
-        ):  # checked before the search for workers, of which there may be millions
+        ):  # checked before the search for the number of workers, which may take millions of steps
             raise _too_large(job, nodes, gpus_per_node)
     gangs = [gang(job.gpus, gpus_per_node) for job in wanted]
     for job, (workers, each) in zip(wanted, gangs, strict=True):

@@ -1,4 +1,4 @@
-"""Large clusters for `make bench`, created in bulk, and the events between two rounds."""
+"""Creates large clusters for `make bench` in bulk, and simulates the events between two rounds."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from scheduling.spec.job_spec import JobSpec
 
 GPUS_PER_NODE = 8
 GENERATIONS = ("V100", "A100", "H100")
-# Least and greatest speed-up of jobs over the first generation.
+# By generation: least and greatest speed of a job relative to the first generation.
 FASTER = ((1.0, 1.0), (1.0, 3.0), (1.0, 6.0))
-# Gang sizes and their frequency: most jobs of the published traces are small.
+# Gang sizes and their frequencies, mostly small, as in the published traces.
 SIZES = (
     (1, 1, 0.70),
     (1, 2, 0.10),
     (1, 4, 0.15),
     (1, 8, 0.04),
     (2, 8, 0.01),
-)  # workers, GPUs per worker, fraction
+)  # (workers, GPUs per worker, fraction of the jobs)
 GPUS_PER_TEAM = 10
 TEAMS_PER_DEPARTMENT = 10
 USERS_PER_TEAM = 3
-MEASURED = 40  # percentage of jobs with measured speeds
-AT_ONCE = 10_000  # jobs created together, few enough that rounds decide the peak of memory
+MEASURED = 40  # percentage of jobs whose speeds are measured
+AT_ONCE = 10_000  # jobs created in one batch; few enough that the peak of memory is that of rounds
 
 Member = tuple[Tenant, User]
 
 
 class BenchCluster:
-    """A cluster of three generations with jobs of many teams, many of them with measured speeds."""
+    """A cluster with three generations and the jobs of many teams. Many of the jobs have measured speeds."""
 
     def __init__(self, gpus: int, jobs: int) -> None:
         self.random = np.random.default_rng(gpus)
@@ -48,7 +48,7 @@ class BenchCluster:
         self.analyse()
 
     def analyse(self) -> None:
-        """Analyses the tables, as PostgreSQL does by itself within a minute."""
+        """Runs ANALYZE on all tables, as PostgreSQL's autovacuum does within a minute."""
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
 
@@ -61,7 +61,8 @@ class BenchCluster:
         rest = [getattr(usual, name) for name in constant]
         shapes = random.choice(len(SIZES), size=count, p=[part for *_, part in SIZES]).tolist()
         owners = random.integers(len(self.members), size=count).tolist()
-        # A quarter of the jobs accepts each of the three generations alone, the last quarter any.
+        # A quarter of the jobs accepts only the first generation, a quarter only the second, a quarter only the third,
+        # and the last quarter any generation.
         choices = [[generation.pk] for generation in generations] + [[]]
         kinds = random.integers(len(choices), size=count).tolist()
         people = [(self.cluster.pk, team.pk, user.pk) for team, user in self.members]
@@ -106,7 +107,8 @@ class BenchCluster:
 
 
 def _make_members(label: str, teams: int, random: np.random.Generator) -> list[Member]:
-    """Creates users of `teams` teams in departments; returns each with its team."""
+    """Creates departments with `teams` teams in all, and users of the teams; returns a (team, user) pair for each
+    user."""
     departments = _make_tenants(
         [f"{label}-department-{d}" for d in range(-(-teams // TEAMS_PER_DEPARTMENT))], None, random
     )

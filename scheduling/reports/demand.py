@@ -1,4 +1,4 @@
-"""How many GPUs jobs wanted, hour by hour: from submit to end, whether they ran or waited."""
+"""The demand for GPUs by hour: a job wants its GPUs from its submit to its end, whether it runs or waits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from accounting.core.clock import now_from_database
 from accounting.core.packed import MICROSECONDS, Ints, as_number, ints, packed_ints, packed_moments
 from scheduling.models import Cluster
 
-AN_HOUR = HOUR // MICROSECOND  # as an integer
+AN_HOUR = HOUR // MICROSECOND  # an hour in microseconds, as an integer
 
-# Reads only the index `job_ended_anywhere`: jobs that ended before the period do not matter. In two parts, because the
-# planner uses no index for an OR of them.
+# Reads only the index `job_ended_anywhere`, and no jobs that ended before the period. Is a UNION ALL because the
+# planner uses no index for an OR of the two conditions.
 THERE = f"""
     SELECT {packed_ints("gpus")}, {packed_moments("created_at")}, {packed_moments("ended_at")}
       FROM (
@@ -34,7 +34,10 @@ THERE = f"""
 def wanted_by_hour(
     begins: datetime, ends: datetime, *, cluster: Cluster | None = None
 ) -> Mapping[datetime, Decimal]:
-    """Returns GPU-seconds wanted in each full UTC hour that begins in [begins, ends) and is over. Two queries."""
+    """Returns the GPU-seconds that jobs wanted in each full UTC hour that begins in [begins, ends) and is over.
+
+    The keys are the begins of the hours. Makes two queries.
+    """
     first, last = hours_beginning_in(begins, ends)
     last = min(last, start_of_hour(now_from_database()))
     if first >= last:
@@ -49,7 +52,8 @@ def wanted_by_hour(
 
 
 def _by_hour(gpus: Ints, since: Ints, hours: int) -> Ints:
-    """Returns GPU-microseconds of each hour for GPUs that are wanted from a moment on without end."""
+    """Returns the GPU-microseconds in each of `hours` hours if the GPUs `gpus[i]` are wanted from `since[i]`, in
+    microseconds, without end."""
     begun, in_hour = np.zeros((2, hours + 1), dtype=np.int64)
     hour = since // AN_HOUR
     np.add.at(begun, hour, gpus)

@@ -1,4 +1,4 @@
-"""How long jobs waited, and their total time relative to their run time, by generation and size."""
+"""Waiting times of jobs, and the ratio of their total time to their run time, by generation and size."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from django.db import connection
 from accounting.core.packed import Floats, floats, packed_floats
 from accounting.models import Generation
 
-# The fewest GPUs of each size class except the first, which begins at 1.
+# The least number of GPUs of each size class but the first, which begins at 1.
 CLASS_BOUNDS = (2, 5, 9, 17)
 SIZES = ("1", "2–4", "5–8", "9–16", "17 and more")
 
-# The indexes below begin with the team, so that only jobs of the given teams are read.
+# The indexes that are named below begin with the team, so PostgreSQL reads only the given teams' jobs.
 TENANTS = "coalesce(%(tenants)s::bigint[], ARRAY(SELECT id FROM accounting_tenant))"
-# Values of many jobs come packed, by generation and size: sorting them here takes a fraction of the time of
-# percentile_cont. A job's generation is that of its first attempt, which it waited for. Reads only the index
+# Returns the values of each group in packed form, because sorting them in NumPy takes a fraction of the time of
+# percentile_cont. A job counts for the generation of its first attempt, for which it waited. Reads only the index
 # `job_first_started`.
 WAITS = f"""
     SELECT generation, size, {packed_floats("waited")}
@@ -55,9 +55,10 @@ PERCENTILES = (50, 90, 95)
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Seconds from submit to the first GPUs, of jobs that got them in the period; percentiles are interpolated.
+    """Waiting times in seconds, from submit to the first GPUs, of a group of jobs that first got GPUs in the period.
 
-    `generation` and `size` (one of SIZES) are None in rows over all of them.
+    `generation` None stands for all generations, `size` (one of SIZES) None for all sizes. Percentiles are
+    interpolated.
     """
 
     generation: str | None
@@ -72,10 +73,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """(time running + time waiting) / time running of training jobs that ended in the period and held GPUs.
+    """Expansion factors of a group of training jobs that ended in the period and held GPUs: (run time + wait time) /
+    run time.
 
-    A job runs while it holds its GPUs and waits in all other time from submit to end, including between attempts.
-    `weighted` is XDMoD's User Expansion Factor: each job counts by its GPUs × time running.
+    Run time is the time in which a job held its GPUs. Wait time is all other time from submit to end, including that
+    between attempts. `weighted` is XDMoD's User Expansion Factor, in which each job counts by its GPUs × run time.
     """
 
     generation: str | None
@@ -88,9 +90,9 @@ class Expansion:
 
 
 def waits(tenants: list[int] | None, begins: datetime, ends: datetime) -> list[Wait]:
-    """Returns how long sessions and training jobs of these tenants, by id (None: all), waited.
+    """Returns the waiting times of sessions and training jobs of the tenants with these ids (None: all).
 
-    All together come first, then by size, by generation, and by both. Two queries, one of them for names.
+    The row for all jobs comes first, then rows by size, by generation, and by both. Makes two queries.
     """
     return [
         Wait(generation, size, len(times), *_percentiles(times), float(times.mean()), float(times.max()))
@@ -99,7 +101,8 @@ def waits(tenants: list[int] | None, begins: datetime, ends: datetime) -> list[W
 
 
 def expansions(tenants: list[int] | None, begins: datetime, ends: datetime) -> list[Expansion]:
-    """Returns the expansion factors of the same jobs, in the order of `waits`."""
+    """Returns the expansion factors of these tenants' training jobs (None: of all), with rows in the order of
+    `waits`."""
     return [
         Expansion(generation, size, len(factors), lasted / ran, *_percentiles(factors))
         for generation, size, factors, (lasted, ran) in _groups(EXPANSIONS, tenants, begins, ends)
@@ -110,7 +113,8 @@ Group: TypeAlias = tuple[str | None, str | None, Floats, Sequence[float]]
 
 
 def _groups(statement: str, tenants: list[int] | None, begins: datetime, ends: datetime) -> list[Group]:
-    """Returns groups of generation and size (None: all) with the values of all their jobs and sums, in order."""
+    """Returns (generation, size, values of all jobs, sums) for each group in the order of `waits`; None stands for all
+    generations or sizes."""
     values = {
         "begins": begins,
         "ends": ends,
@@ -137,7 +141,7 @@ def _groups(statement: str, tenants: list[int] | None, begins: datetime, ends: d
 
 
 def _percentiles(numbers: Floats) -> tuple[float, float, float]:
-    """Returns percentiles, interpolated between the two nearest values."""
+    """Returns the 50th, 90th and 95th percentile, interpolated between the two nearest values."""
     p50, p90, p95 = map(float, np.percentile(numbers, PERCENTILES))
     return p50, p90, p95
 

@@ -1,9 +1,10 @@
-"""Wasted GPU time by cause: each second has one cause, and the total is no more than what was booked.
+"""Wasted GPU time by cause. Each second has at most one cause, so the total is at most the booked time.
 
-- *failed*, *cancelled*: all that training jobs held in the period that failed or were cancelled later. People end
-  sessions and replicas of services; their time was of use.
-- *run again*: time of attempts whose work was lost (scheduling/leases/lost_work.py), of other jobs.
-- *idle*: of the rest, time in which the GPUs were held without any use.
+- *failed*, *cancelled*: all the time that training jobs held GPUs and that later failed or were cancelled. Sessions
+  and
+  replicas of services do not count: people end them, and their time was of use.
+- *run again*: of other jobs, the time of attempts whose work was lost (scheduling/leases/lost_work.py).
+- *idle*: of the remaining time, that in which jobs held GPUs without using them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from scheduling.models import Job, Lease
 
 CAUSES = ("failed", "cancelled", "run_again", "idle")
 IN_VAIN = (Job.State.FAILED, Job.State.CANCELLED)
-# Up to so many jobs are read by id, more by their end time.
+# Up to this many jobs are read by id; more are read by their end time.
 FEW = 5000
 
 # Reads only the index `lost_attempts`.
@@ -49,8 +50,8 @@ NOTHING = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class Wasted:
-    """GPU-seconds held, and wasted by cause, of one team, user, generation or job; fields that do not apply are
-    None."""
+    """GPU-seconds that were held, and that were wasted by cause, of one team, user, generation or job, or in total. Key
+    fields of other kinds are None."""
 
     held: Decimal = NOTHING
     failed: Decimal = NOTHING
@@ -71,20 +72,21 @@ class Wasted:
 
     @property
     def part(self) -> Decimal | None:
-        """Returns the wasted fraction of what was held."""
+        """Returns the wasted fraction of the held time; None if no time was held."""
         return self.wasted / self.held if self.held else None
 
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """The waste of a period, from booked time, the greatest first; the list of jobs is limited."""
+    """The waste of a period, from booked time, in rows with the greatest waste first. `jobs` may be a part of all
+    jobs."""
 
     total: Wasted = field(default_factory=Wasted)
     generations: Sequence[Wasted] = ()
     tenants: Sequence[Wasted] = ()
     users: Sequence[Wasted] = ()
     jobs: Sequence[Wasted] = ()
-    count_of_jobs: int = 0  # of all jobs with waste, listed or not
+    count_of_jobs: int = 0  # number of all jobs with waste, including those not in `jobs`
 
 
 @consistent_read()
@@ -96,12 +98,12 @@ def waste(
     tenant: Tenant | None = None,
     jobs: int | None = 20,
 ) -> Waste:
-    """Returns the waste of tenants that `viewer` may see (None: all), `tenant` and its subtree, with `jobs` jobs (None:
-    all).
+    """Returns the waste in the tenants that `viewer` may see (None: in all), only in `tenant`'s subtree if given. Lists
+    the `jobs` jobs with the most waste (None: all).
 
-    All figures are of one moment. At most eleven queries. Most jobs neither failed nor were cancelled nor lost
-    work: only their idle time is waste, which sums by user give. The others are read one by one; so are jobs with
-    idle time if jobs are listed.
+    Reads all figures in one snapshot, with at most eleven queries. Most jobs only wasted idle time; their time comes
+    summed by user. Jobs that failed, were cancelled or lost work are read one by one, and so are jobs with idle time
+    if jobs are listed.
     """
     reader = _of_whole_days(UsageReader(viewer, begins, ends, tenant))
     looked = _look(reader, names_jobs=jobs != 0)
@@ -109,7 +111,7 @@ def waste(
         return Waste()
     whole, found, causes = looked
     most, count = _most_wasted(found, causes, jobs)
-    if most:  # with all that they held, also on days without waste
+    if most:  # read again, because a listed job also held GPUs on days without waste
         all_held = reader.by_job(Q(job_id__in={job for job, *_ in most}))
         held = _sums(all_held.keys, WHOSE_JOB, [all_held.held])
         most = {key: [*held[key], *wasted] for key, wasted in most.items() if key in held}
@@ -120,7 +122,7 @@ def waste(
 
 
 def wasted_in_all(reader: UsageReader) -> Wasted:
-    """Returns the total of `waste` alone, without queries for names and largest jobs."""
+    """Returns only the total of `waste`, and skips the queries for names and for the list of jobs."""
     looked = _look(_of_whole_days(reader), names_jobs=False)
     if looked is None:
         return Wasted()
@@ -131,11 +133,13 @@ def wasted_in_all(reader: UsageReader) -> Wasted:
 # Columns by which rows are grouped.
 TENANT, USER, GENERATION = ("tenant_id",), ("tenant_id", "user_id"), ("generation_id",)
 WHOSE_JOB = ("job_id", *USER)
-Amounts: TypeAlias = Mapping[tuple[int, ...], Sequence[int]]  # in GPU-microseconds: held, then by cause
+# by key: GPU-microseconds held, then those wasted by each cause
+Amounts: TypeAlias = Mapping[tuple[int, ...], Sequence[int]]
 
 
 def _of_whole_days(reader: UsageReader) -> UsageReader:
-    """Returns the reader of the period without parts of archived days (UTC), which have no rows by job."""
+    """Returns the reader with its period cut to leave out parts of archived UTC days, because an archived day can only
+    be read whole."""
     begins, ends, archived = reader.begins, reader.ends, reader.books.bills_since
     if archived is not None and begins < archived:
         begins = min(start_of_day(begins - MICROSECOND) + DAY, archived)
@@ -145,9 +149,11 @@ def _of_whole_days(reader: UsageReader) -> UsageReader:
 
 
 def _look(reader: UsageReader, *, names_jobs: bool) -> tuple[GroupedUsage, GroupedUsage, list[Ints]] | None:
-    """Returns time held by user, time held by jobs that are read one by one, and their waste by cause; None if nothing.
+    """Returns (time held by user, time held by the jobs that are read one by one, waste of the latter by cause), or
+    None if no time was held.
 
-    For some tenants all jobs are read: mostly they have fewer rows than the cluster has failed jobs.
+    If only some tenants are read, all their jobs are read one by one: these are mostly fewer rows than the jobs that
+    failed in the whole cluster.
     """
     if reader.tenants is None:
         whole = reader.by_user()
@@ -167,7 +173,7 @@ def _look(reader: UsageReader, *, names_jobs: bool) -> tuple[GroupedUsage, Group
 def _others(begins: datetime, ends: datetime) -> Q:
     """Returns a filter for jobs that failed, were cancelled or lost work.
 
-    PostgreSQL checks it for each job if there are few rows, and otherwise reads these jobs once.
+    PostgreSQL evaluates the subqueries for each job if there are few rows, and otherwise once for all.
     """
     job = OuterRef("job_id")
     lost = Lease.objects.filter(
@@ -177,13 +183,15 @@ def _others(begins: datetime, ends: datetime) -> Q:
 
 
 def _in_vain(begins: datetime, ends: datetime) -> QuerySet[Job]:
-    """Returns training jobs that failed or were cancelled; reads only the index `training_in_vain`."""
+    """Returns the training jobs that started before `ends`, and failed or were cancelled at or after `begins`. Reads
+    only the index `training_in_vain`."""
     jobs = Job.objects.filter(kind=Job.Kind.TRAINING, state__in=IN_VAIN)
     return jobs.filter(ended_at__gte=begins, first_started_at__lt=ends)
 
 
 def _numbers_in_vain(begins: datetime, ends: datetime, few: str | None) -> dict[str, Ints]:
-    """Returns the ids of those jobs by state, among all jobs or a few."""
+    """Returns, by state, the ids of the failed and of the cancelled training jobs; only those in the packed ids `few`
+    unless it is None."""
     some = union_all([_in_vain(begins, ends).order_by().values("state", "pk")], ["state", "pk"])
     if some is None:
         return {}
@@ -198,7 +206,7 @@ def _numbers_in_vain(begins: datetime, ends: datetime, few: str | None) -> dict[
 
 
 def _causes(reader: UsageReader, found: GroupedUsage) -> list[Ints]:
-    """Returns each row's waste by each of CAUSES."""
+    """Returns one array per cause, in the order of CAUSES, with the waste of each row of `found`."""
     begins, ends = reader.begins, reader.ends
     job, none = found.keys["job_id"], np.zeros_like(found.held)
     distinct = np.unique(job)
@@ -215,8 +223,9 @@ def _causes(reader: UsageReader, found: GroupedUsage) -> list[Ints]:
 
 
 def _run_again(reader: UsageReader, found: GroupedUsage, lost: Sequence[Ints]) -> Ints:
-    """Returns each row's part of lost work: of each job and generation, the first rows up to what they held."""
-    if reader.tenants is None:  # the rows are of all who pay for a job
+    """Returns the lost work that each row of `found` bears. The lost time of a job and generation is charged to the
+    rows of its payers in order, each up to the time that the row held."""
+    if reader.tenants is None:  # without a restriction, the rows include all payers of a job
         return _borne(found, lost)
     own = np.isin(lost[0], found.keys["job_id"])
     lost = [column[own] for column in lost]
@@ -236,7 +245,8 @@ def _whose(rows: GroupedUsage, some: Ints | None = None) -> list[tuple[int, ...]
 
 
 def _borne(payers: GroupedUsage, lost: Sequence[Ints]) -> Ints:
-    """Returns each row's part of lost work if `payers` are all payers, with rows of one job and generation adjacent."""
+    """Returns the lost work that each row of `payers` bears. `payers` must include all payers, with the rows of one job
+    and generation adjacent."""
     jobs, generations, amounts = lost
     if not len(jobs) or not len(payers.held):
         return np.zeros_like(payers.held)
@@ -254,7 +264,8 @@ def _borne(payers: GroupedUsage, lost: Sequence[Ints]) -> Ints:
 
 
 def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) -> tuple[Amounts, int]:
-    """Returns the jobs with the most waste by cause, greatest first, and the number of jobs with waste."""
+    """Returns the `most` jobs with the most waste, greatest first, with their waste by cause, and the number of all
+    jobs with waste."""
     if most == 0:
         return {}, 0
     keys, wasted = sum_groups([found.keys[name] for name in WHOSE_JOB], causes)
@@ -267,9 +278,10 @@ def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) 
 def _of_all(
     whole: GroupedUsage, found: GroupedUsage, causes: Sequence[Ints]
 ) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
-    """Returns rows as keys, and their time held and wasted by cause.
+    """Returns (key columns, amount columns) of rows that add up to all time held, and wasted by each cause.
 
-    Idle time of the jobs that were read comes from their rows, all other idle time from sums by user.
+    The idle time of jobs that were read one by one comes from their own rows, all other idle time from the sums by
+    user.
     """
     *others, idle = causes
     of_users, sums = sum_groups([found.keys[name] for name in JOB[1:]], [*others, idle - found.idle])
@@ -282,7 +294,8 @@ def _of_all(
 
 
 def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) -> Amounts:
-    """Returns the sums of each group of rows by the columns `by`; without columns, the total."""
+    """Returns the sums of the amounts by the values of the key columns `by`; without columns, one total with the key
+    ()."""
     groups, sums = sum_groups([keys[name] for name in by], amounts)
     return {
         tuple(int(group[i]) for group in groups): [int(amount[i]) for amount in sums]
@@ -291,7 +304,7 @@ def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) 
 
 
 def _named(told: Mapping[tuple[str, ...], Amounts]) -> list[list[Wasted]]:
-    """Returns rows of each kind with names, the most waste first."""
+    """Returns a list of Wasted with names for each kind of rows in `told`, in its order, the most waste first."""
 
     def of(name: str, names: QuerySet[Any, tuple[int, str]]) -> dict[int, str]:
         return dict(

@@ -1,4 +1,4 @@
-"""The label values of very many jobs, for usage by label."""
+"""Reads the label values of very many jobs, for usage by label."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db import connection
 from accounting.core.packed import Ints, as_array, ints, packed_ints
 from accounting.reports.team_usage import Names
 
-# Reads only the index `one_label_a_key_of_a_job` if no tenants are given.
+# Reads only the index `one_label_a_key_of_a_job` unless tenants are given.
 VALUES = """
     SELECT key, value, {packed}
       FROM scheduling_joblabel
@@ -23,9 +23,11 @@ OF_TENANTS = " AND job_id IN (SELECT id FROM scheduling_job WHERE tenant_id = AN
 
 
 def values_of(keys: Sequence[str], jobs: Ints, tenants: Collection[int] | None) -> dict[str, Names]:
-    """Returns, by key, the label values of these jobs, if they are of these tenants (None: of any). One query.
+    """Returns, by label key, the values of these jobs, leaving out jobs of other teams than `tenants` (None: leaves out
+    none).
 
-    A correction may let others pay for a job, but its labels stay with its team.
+    A corrected bill may charge another team for a job, but the job's labels belong to the job's own team. Makes one
+    query.
     """
     asked: dict[str, Any] = {"keys": list(keys), "jobs": as_array(jobs)}
     of_tenants = ""

@@ -1,4 +1,4 @@
-"""Health of nodes: time down and drained, failures, events, and the use of each GPU."""
+"""Health of nodes: time down and drained, failures, changes of state, and the time that each GPU was held."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from accounting.core.calendar import first_of_month
 from accounting.core.clock import now_from_database
 from scheduling.models import Cluster, Node
 
-# All nodes that ever existed, and their changes from the last one before the period on: steps through the index
-# `changes_of_node`, however long nodes have been observed.
+# Finds all nodes that ever existed, and each node's changes from the last one before the period on. Steps through the
+# index `changes_of_node`, so that its cost does not depend on how long nodes have been observed.
 CHANGES = """
     RECURSIVE nodes AS (
         (SELECT cluster_id, node_id FROM scheduling_nodechange ORDER BY cluster_id, node_id LIMIT 1)
@@ -38,8 +38,8 @@ CHANGES = """
         WINDOW past AS (PARTITION BY change.cluster_id, change.node_id ORDER BY at, id)
     )
 """
-# A failure: a node goes down, or more of its GPUs fail. A node that leaves the cluster is down too, but has no GPUs:
-# its removal is no failure.
+# Counts as a failure when a node goes down or more of its GPUs fail. A node that leaves the cluster is down too, but
+# has 0 GPUs: its removal is not a failure.
 HEALTH = f"""
     WITH {CHANGES}, hours AS (
         SELECT node_id, busy + idle + assembling AS held, drained, down,
@@ -83,7 +83,7 @@ HISTORY = f"""
     SELECT at, name, before, state, gpus_before, gpus, failed_before, failed_gpus, (SELECT count(*) FROM found)
       FROM found ORDER BY at DESC, id DESC LIMIT %(most)s
 """  # noqa: S608 - own names
-# Uses the index of the constraint that no GPU is held twice: on node, GPU and time.
+# Uses the index of the exclusion constraint on (node, GPU, time).
 HELD_GPUS = """
     SELECT node_id, gpu_index,
            sum(extract(epoch FROM least(coalesce(upper(during), %(until)s), %(until)s)
@@ -96,16 +96,17 @@ HELD_GPUS = """
 
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
-    """One node. GPU-seconds are of closed hours; seconds up and down are the node's, as observed."""
+    """The health of one node in a period. GPU-seconds come from closed hours, seconds up and down from the node's
+    recorded changes."""
 
     node_id: int
     node: str
     cluster: str
     generation: str
     gpus: int
-    state: str  # now
+    state: str  # present state
     reason: str
-    failed_gpus: int  # now
+    failed_gpus: int  # present number
     is_gone: bool
     held: Decimal
     drained: Decimal
@@ -122,18 +123,18 @@ class NodeHealth:
 
     @property
     def seconds_between_failures(self) -> float | None:
-        """Returns the mean time between failures: time up per failure; None without any."""
+        """Returns the mean time between failures: time up per failure; None without failures."""
         return self.seconds_up / self.failures if self.failures else None
 
     @property
     def seconds_to_repair(self) -> float | None:
-        """Returns the mean time to repair: time down per time that the node went down."""
+        """Returns the mean time to repair: time down per time that the node went down; None if it never went down."""
         return self.seconds_down / self.times_down if self.times_down else None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """A change of a node; its former state is None if it was new."""
+    """A change of a node. The values before the change are None if the node was new."""
 
     at: datetime
     node: str
@@ -146,7 +147,7 @@ class NodeEvent:
 
 
 def node_health(begins: datetime, ends: datetime, *, cluster: Cluster | None = None) -> list[NodeHealth]:
-    """Returns the health of each node that existed in the period, by cluster and name. Two queries."""
+    """Returns the health of each node that existed in the period, by cluster and node name. Makes two queries."""
     until = min(ends, now_from_database())
     return [NodeHealth(*row) for row in _rows(HEALTH, begins, until, cluster)]
 
@@ -154,9 +155,10 @@ def node_health(begins: datetime, ends: datetime, *, cluster: Cluster | None = N
 def node_events(
     begins: datetime, ends: datetime, *, cluster: Cluster | None = None, most: int | None = None
 ) -> tuple[list[NodeEvent], int]:
-    """Returns the latest `most` changes of nodes, latest first, and the number of all.
+    """Returns (events, count): the latest `most` changes of nodes in the period (None: all), latest first, and the
+    number of all changes.
 
-    Changes that only concern pods of others are left out.
+    Leaves out changes of nothing but the number of GPUs that pods outside Fairlot hold.
     """
     rows = _rows(HISTORY, begins, ends, cluster, most=most)
     return [NodeEvent(*row[:-1]) for row in rows], rows[0][-1] if rows else 0
@@ -165,8 +167,9 @@ def node_events(
 def held_gpus(
     nodes: Sequence[int], begins: datetime, ends: datetime
 ) -> tuple[Mapping[tuple[int, int], float], timedelta]:
-    """Returns the seconds that each GPU (node, number) was held, and the length of the period up to now."""
-    # In UTC, because a difference within one time zone is that of its clocks, which are set forward and back.
+    """Returns the seconds that each GPU was held, by (node id, GPU index), and the length of the part of the period
+    that is over. GPUs that nobody held are left out."""
+    # Converted to UTC, because Python subtracts times of one time zone as local times, which jump when clocks change.
     begins, until = begins.astimezone(UTC), min(ends, now_from_database()).astimezone(UTC)
     if until <= begins or not nodes:
         return {}, timedelta()
@@ -192,7 +195,8 @@ def _rows(
 
 
 def counts_of_gpus(nodes: Sequence[NodeHealth], held: Mapping[tuple[int, int], float]) -> list[int]:
-    """Returns how many GPUs to draw per node: the present ones and any others that were held."""
+    """Returns the number of GPUs to draw for each node: enough for its present GPUs and for the highest index in
+    `held`."""
     most = {node.node_id: node.gpus for node in nodes}
     for node_id, gpu in held:
         most[node_id] = max(most[node_id], gpu + 1)

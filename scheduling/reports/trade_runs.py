@@ -1,4 +1,4 @@
-"""Runs of trades: trades of the same two tenants that follow each other without a gap, shown as one row."""
+"""Runs of trades: trades between the same two tenants that follow each other without a gap, shown as one row."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from accounting.models import Generation, Tenant
 from fairshare.trading.gains import Worth, worth_to_buyer, worth_to_seller
 from scheduling.models import Trade
 
-# A round ends the trades of the round before, and makes its own a moment later.
+# Each round ends the trades of the previous round and makes its own a moment later, which is no gap.
 GAP = 2.0  # seconds
 
 
 @dataclass(frozen=True)
 class RunSide:
-    """What one tenant gave and got in a run, in GPU-seconds, valued by its own speed-ups measured during the run."""
+    """One tenant's side of a run: the GPU-seconds that it gave and got, and their worth by its own speed-ups as
+    measured during the run."""
 
     tenant: Tenant
     gave: float
     gave_generation: str
     got: float
     got_generation: str
-    other: str  # "another team" when the reader may not see it
+    other: str  # name of the other tenant; "another team" if the reader may not see it
     speedup: float
     worth: Worth  # in GPU-seconds of the slow generation
 
@@ -40,19 +41,19 @@ class RunSide:
 
 @dataclass(frozen=True)
 class Run:
-    """Consecutive trades of the same two tenants and generations on one cluster."""
+    """Consecutive trades of the same two tenants, and of the same two generations, on one cluster."""
 
-    first: int  # id of the first trade
+    first: int  # id of the run's first trade
     last: int
     count: int
     begins: datetime
-    ends: datetime | None  # None while it goes on
+    ends: datetime | None  # None while the last trade runs
     last_begins: datetime
     slow: str
     fast: str
     lowest_price: float
     highest_price: float
-    sides: list[RunSide]  # of the reader's tenants, one or two
+    sides: list[RunSide]  # only those of the reader's tenants: one or two
 
     @property
     def has_one_price(self) -> bool:
@@ -60,15 +61,15 @@ class Run:
 
 
 def read_runs(trades: QuerySet[Trade], mine: Collection[int]) -> list[Run]:
-    """Returns `trades` as runs, latest first, for a reader who may see the tenants with the ids `mine`.
+    """Groups `trades` into runs, latest first, for a reader who may see the tenants with the ids `mine`.
 
-    Trades that lasted no time exchanged nothing and are left out.
+    Leaves out runs of trades that lasted no time, because they exchanged nothing.
     """
     try:
         inner, params = trades.order_by().select_related(None).query.sql_with_params()
     except EmptyResultSet:  # the reader is in no team
         return []
-    # The inner query comes from Django; the rest is fixed.
+    # The inner query is SQL that Django generated, with parameters; everything else in this statement is constant.
     sql = f"""
         WITH single AS (SELECT found.*, round.cluster_id, coalesce(found.ends, now()) AS until
                           FROM ({inner}) AS found JOIN scheduling_round AS round ON round.id = found.round_id),
@@ -100,7 +101,8 @@ def _run(
     first, last, count, begins, until, goes_on, last_begins, *parties, lowest, highest = row[:13]
     seller, buyer = (tenants[pk] for pk in parties[:2])
     slow, fast = (names[pk] for pk in parties[2:])
-    fast_time, slow_time, sold, bought = row[13:]  # the last two: the fast time by each side's own speed-ups
+    # `sold` and `bought`: the fast GPU-seconds times the seller's and the buyer's speed-ups
+    fast_time, slow_time, sold, bought = row[13:]
 
     def name(tenant: Tenant) -> str:
         return tenant.name if tenant.pk in mine else ANOTHER

@@ -1,4 +1,4 @@
-"""Trades as a reader may see them: the sides of the reader's tenants, and the other side without a name."""
+"""Trades as a reader may see them: the sides of the reader's tenants, and the counterpart without its name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scheduling.models import Trade
 
 @dataclass(frozen=True)
 class Side:
-    """What one tenant gave and got in a trade, valued by its own measured speed-up."""
+    """One tenant's side of a trade: the GPUs that it gave and got, and their worth by its own measured speed-up."""
 
     tenant: Tenant
     gave: float
@@ -36,7 +36,7 @@ class Side:
 
 @dataclass(frozen=True)
 class SeenTrade:
-    """A trade without anything about a side that its reader may not see."""
+    """A trade without any fact about a side that the reader may not see."""
 
     id: int
     begins: datetime
@@ -44,8 +44,8 @@ class SeenTrade:
     slow: str
     fast: str
     price: float
-    sides: list[Side]  # of the reader's tenants, one or two
-    counterpart: str  # name of the other side; "another team" when not visible
+    sides: list[Side]  # only those of the reader's tenants: one or two
+    counterpart: str  # name of the other side; "another team" if the reader may not see it
 
     @property
     def seconds(self) -> float | None:
@@ -55,9 +55,10 @@ class SeenTrade:
 def read_trades(
     user: User, begins: datetime, ends: datetime, *, generation: str = "", tenant: Tenant | None = None
 ) -> QuerySet[Trade]:
-    """Returns the trades of `user`'s tenants that began from `begins` to before `ends`, latest first.
+    """Returns the trades that `user` may see and that began in [begins, ends), latest first.
 
-    With `tenant`, only trades of that tenant and of the tenants below it."""
+    With `generation`, only trades of the generation with this name; with `tenant`, only trades within its subtree.
+    """
     trades = Trade.objects.visible_to(user).filter(begins__gte=begins, begins__lt=ends)
     if generation:
         trades = trades.filter(Q(slow__name=generation) | Q(fast__name=generation))
@@ -68,7 +69,7 @@ def read_trades(
 
 
 def seen(trades: Iterable[Trade], mine: Collection[int]) -> list[SeenTrade]:
-    """Returns `trades` for a reader who may see the tenants with the ids `mine`."""
+    """Returns `trades` in the form for a reader who may see the tenants with the ids `mine`."""
     return [_seen(trade, mine) for trade in trades]
 
 
@@ -113,7 +114,7 @@ def _buyer(trade: Trade) -> Side:
 
 @dataclass(frozen=True)
 class Total:
-    """The GPU-seconds of one generation that the reader's tenants gave and got in trades."""
+    """The GPU-seconds of one generation that the reader's tenants together gave and got in trades."""
 
     generation: str
     gave: float
@@ -125,7 +126,8 @@ class Total:
 
 
 def totals(trades: QuerySet[Trade], mine: Collection[int]) -> list[Total]:
-    """Returns the totals of `trades` by generation; a running trade counts up to now."""
+    """Returns the totals of `trades` by generation, for the tenants with the ids `mine`. A running trade counts up to
+    now."""
     seconds = Extract(Coalesce(F("ends"), Now()) - F("begins"), "epoch")
 
     def summed(gpus: str, generation: str, side: str) -> dict[str, float]:

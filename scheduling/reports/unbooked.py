@@ -1,4 +1,4 @@
-"""The cost of time that leases held and the ledger does not cover yet."""
+"""The cost of time in which leases held GPUs and that the ledger does not contain yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from scheduling.models.leases import UNBOOKED
 
 
 def unbooked_costs(leases: QuerySet[Lease] | Sequence[Lease]) -> list[tuple[Lease, Decimal, Decimal, str]]:
-    """Returns (lease, GPU-seconds, cost, currency) of unbooked time until now, divided as a booking divides it."""
+    """Returns (lease, GPU-seconds, cost, currency) for each piece of unbooked time up to now.
+
+    Time is cut into pieces where the price changes, as in the ledger.
+    """
     if isinstance(leases, QuerySet):
         leases = leases.filter(UNBOOKED).select_related("generation")
     unbooked = [lease for lease in leases if lease.is_unbooked]

@@ -27,7 +27,7 @@ TIMETABLE = ("expression", "time_zone", "begins", "ends")
 
 @dataclass(frozen=True)
 class Terms:
-    """When a schedule runs, and what happens to runs that are late or overlap an earlier one."""
+    """The timetable of a schedule, and its policies for missed and for overlapping runs."""
 
     expression: str
     time_zone: str
@@ -40,7 +40,7 @@ class Terms:
     def check(self, stored: Schedule | None = None) -> Timetable:
         """Returns the timetable. Raises Refused with the field at fault.
 
-        If the timetable equals that of `stored`, rules that were added since then do not apply.
+        A timetable equal to that of `stored` is accepted even if it breaks rules that are newer than `stored`.
         """
         for field, choices in (("missed", Schedule.Missed), ("overlap", Schedule.Overlap)):
             if getattr(self, field) not in choices.values:
@@ -55,13 +55,15 @@ class Terms:
             raise Refused(error.message, error.field) from None
 
     def has_timetable_of(self, stored: Schedule) -> bool:
-        """Returns whether both timetables mean the same, however their expressions are written."""
+        """Returns whether the timetable equals that of `stored`, apart from blanks and letter case in the
+        expression."""
         own, others = ([getattr(one, name) for name in TIMETABLE] for one in (self, stored))
         return [tidy(own[0]), *own[1:]] == [tidy(others[0]), *others[1:]]
 
 
 def may_schedule(actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> None:
-    """Raises NotAllowed without the member role, Refused and SpecError if no such job can exist."""
+    """Raises NotAllowed unless the actor is a member of the tenant; Refused or SpecError if no such job can exist
+    there."""
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
         raise NotAllowed(f"Only members of {tenant.name} may schedule jobs there.")
     if tenant.archived_at:
@@ -85,7 +87,8 @@ def create_schedule(
 ) -> Schedule:
     """Creates a schedule owned by `actor` in `tenant`. Repeating a `request_key` returns the existing schedule.
 
-    Its first run is the first due time from now on; earlier due times do not count as missed.
+    Its first run is at the first due time from now on; earlier due times do not count as missed. Raises Refused,
+    NotAllowed and SpecError like `may_schedule` and `Terms.check`.
     """
     may_schedule(actor, tenant, cluster, spec)
     timetable = terms.check()
@@ -115,10 +118,10 @@ def create_schedule(
 def change_schedule(
     *, actor: User, schedule: Schedule, cluster: Cluster, spec: JobSpec, terms: Terms
 ) -> Schedule:
-    """Replaces the spec, cluster, timetable or policy. The team stays; the actor becomes the owner.
+    """Replaces the spec, cluster, timetable and policies of a schedule. The team stays; the actor becomes the owner.
 
-    The owner changes because nobody may write a program that then runs with another user's rights and secrets. If
-    the timetable changes, missed runs of the former one are not made up for.
+    The owner changes because otherwise a user could write a program that runs with another user's rights and
+    secrets. If the timetable changes, runs that were missed under the former timetable are not made up for.
     """
     schedule = lock_changeable(actor, schedule)
     may_schedule(actor, schedule.tenant, cluster, spec)
@@ -150,7 +153,7 @@ def change_schedule(
 
 @transaction.atomic(durable=True)
 def pause_schedule(*, actor: User, schedule: Schedule, reason: str = "") -> Schedule:
-    """Pauses the schedule: nothing runs until somebody resumes it. Pausing again changes nothing."""
+    """Pauses the schedule: no due time runs until somebody resumes it. Pausing a paused schedule changes nothing."""
     schedule = lock_changeable(actor, schedule)
     if schedule.paused_at is None:
         by = f"Paused by {actor.get_username()}"
@@ -160,7 +163,8 @@ def pause_schedule(*, actor: User, schedule: Schedule, reason: str = "") -> Sche
 
 @transaction.atomic(durable=True)
 def resume_schedule(*, actor: User, schedule: Schedule) -> Schedule:
-    """Resumes the schedule; its policy decides about missed runs. Resuming again changes nothing."""
+    """Resumes the schedule; its policy decides which missed runs are made up for. Resuming a running schedule changes
+    nothing."""
     schedule = lock_changeable(actor, schedule)
     if schedule.paused_at is not None:
         if schedule.next_due_at and schedule.next_due_at <= now_from_database():
@@ -183,8 +187,8 @@ def delete_schedule(*, actor: User, schedule: Schedule) -> None:
 
 
 def lock_changeable(actor: User, schedule: Schedule) -> Schedule:
-    """Locks the schedule until the transaction ends and returns it. Raises NotAllowed if the actor may not change
-    it."""
+    """Locks the schedule's row until the transaction ends, and returns the schedule. Raises NotAllowed if the actor may
+    not change the schedule, and Refused if it is deleted."""
     locked = Schedule.objects.select_for_update(of=("self",)).select_related("tenant", "owner", "cluster")
     found = locked.get(pk=schedule.pk)
     if found.deleted_at is not None and Schedule.objects.visible_to(actor).filter(pk=found.pk).exists():
@@ -195,7 +199,8 @@ def lock_changeable(actor: User, schedule: Schedule) -> Schedule:
 
 
 def pause(actor: User | None, schedule: Schedule, reason: str) -> None:
-    """Pauses a schedule that the caller has locked, in the caller's transaction; `actor` None stands for Fairlot."""
+    """Pauses a schedule whose row the caller has locked, in the caller's transaction. `actor` None stands for
+    Fairlot."""
     schedule.paused_at, schedule.paused_reason = now_from_database(), reason[:500]
     schedule.save(update_fields=["paused_at", "paused_reason"])
     _note(actor, "schedule.pause", schedule, after={"reason": schedule.paused_reason})

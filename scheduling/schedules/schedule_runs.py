@@ -1,7 +1,7 @@
-"""Runs of schedules that are due: one transaction records a due time and submits its job, or records why not.
+"""Runs due schedules: one transaction records a due time and either submits its job or stores the reason why not.
 
-Any number of workers may do this at once: each skips schedules that another has locked, and the database accepts one
-run per due time.
+Any number of workers may do this at once: a worker skips schedules that another has locked, and the database accepts
+only one run per due time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scheduling.spec.job_spec import SpecError
 from scheduling.timetable import TimetableError
 from scheduling.timetable.missed_runs import Step, next_step
 
-MOST_REFUSALS = 5  # in a row; then somebody has to look at it
+MOST_REFUSALS = 5  # consecutive refused runs after which the schedule is paused, so that somebody looks at it
 MOST_A_TICK = 500
 DETACHED = "the cluster was detached"
 NOT_AT_WORK = "Fairlot was not at work"
@@ -32,7 +32,10 @@ NOT_AT_WORK = "Fairlot was not at work"
 
 @transaction.atomic(durable=True)
 def due_schedules() -> list[int]:
-    """Returns the ids of schedules that are due, the longest waiting first; records why others will be late."""
+    """Returns the ids of up to MOST_A_TICK due schedules, the longest waiting first.
+
+    Notes on schedules of detached clusters why their runs will be late.
+    """
     now = now_from_database()
     waiting = Schedule.objects.kept().filter(next_due_at__lte=now, cluster__detached_at__isnull=False)
     waiting.filter(late_because="").update(late_because=DETACHED)
@@ -41,7 +44,8 @@ def due_schedules() -> list[int]:
 
 
 def run_schedule(*, schedule_id: int) -> int:
-    """Records all due times of one schedule, each in a transaction; returns how many there were."""
+    """Records all past due times of one schedule, in one or more steps with a transaction each; returns the number of
+    steps."""
     done = 0
     while _next_due(schedule_id):
         done += 1
@@ -50,10 +54,10 @@ def run_schedule(*, schedule_id: int) -> int:
 
 @transaction.atomic(durable=True)
 def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None = None) -> ScheduleRun:
-    """Starts a run outside the timetable, even if the schedule is paused; the job belongs to the schedule's owner.
+    """Starts a run outside the timetable, even if the schedule is paused. The job belongs to the schedule's owner.
 
-    Raises Refused if an earlier run has not ended and the policy forbids overlap, and whatever `submit_job` raises.
-    Repeating a `request_key` returns the existing run.
+    Raises Refused if an earlier run has not ended and the policy forbids overlap, and otherwise raises like
+    `submit_job`. Repeating a `request_key` returns the existing run.
     """
     schedule = lock_changeable(actor, schedule)
     if request_key:
@@ -78,7 +82,8 @@ def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None
 
 @transaction.atomic(durable=True)
 def _next_due(schedule_id: int) -> bool:
-    """Handles the earliest due time; returns False if there is none or another worker handles it."""
+    """Records the next step of a due schedule; returns False if the schedule is not due, is locked by another worker,
+    or cannot run."""
     now = now_from_database()
     locked = Schedule.objects.due(now).select_for_update(skip_locked=True, of=("self",))
     schedule = locked.select_related("tenant", "owner", "cluster").filter(pk=schedule_id).first()
@@ -86,10 +91,10 @@ def _next_due(schedule_id: int) -> bool:
         return False
     stay_attached(schedule.cluster_id)
     if not Cluster.objects.attached().filter(pk=schedule.cluster_id).exists():
-        return False  # just detached: the due time waits
+        return False  # the cluster was detached just now: the due time waits
     try:
         timetable = schedule.timetable
-    except TimetableError as error:  # for example, its time zone no longer exists
+    except TimetableError as error:  # for example, the time zone no longer exists
         pause(None, schedule, f"Its timetable can no longer be read: {error.message}")
         return False
     step = next_step(timetable, schedule.next_due_at, now, policy=schedule.missed, window=schedule.window)
@@ -123,7 +128,8 @@ def _write_missed(schedule: Schedule, step: Step) -> None:
 
 
 def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
-    """Submits the job or records why not; too many refusals in a row pause the schedule."""
+    """Submits the job for a due time, or records the reason why not. Pauses the schedule after MOST_REFUSALS refused
+    runs in a row."""
     run = ScheduleRun(schedule=schedule, due_at=due, due_from=due)
     late = f"Late, as {schedule.late_because or NOT_AT_WORK}." if is_late else ""
     if why := _why_not_beside(schedule):
@@ -134,8 +140,8 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
                 run.job = _submit(schedule)
         except (NotAllowed, Refused, SpecError) as error:
             run.outcome, run.text = ScheduleRun.Outcome.REFUSED, str(error)
-            # A missing permission does not count: the schedule continues once its owner may submit or somebody takes it
-            # over.
+            # A missing permission does not count as a refusal: the schedule continues once its owner may submit again
+            # or somebody takes it over.
             schedule.refusals += not isinstance(error, NotAllowed)
         else:
             run.outcome, run.text = ScheduleRun.Outcome.SUBMITTED, late
@@ -147,7 +153,7 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
 
 
 def _why_not_beside(schedule: Schedule) -> str:
-    """Returns, for people, why an earlier run blocks the next one; empty if none does."""
+    """Returns the reason, as text for people, why an earlier run blocks the next one; empty if no run does."""
     if schedule.overlap != Schedule.Overlap.FORBID:
         return ""
     earlier = schedule.jobs_at_work().first()
@@ -155,14 +161,15 @@ def _why_not_beside(schedule: Schedule) -> str:
 
 
 def _submit(schedule: Schedule, request_key: str | None = None, *, asked_by: User | None = None) -> Job:
-    """Submits as the owner, with the owner's rights and the team's limits; refuses jobs that can never run."""
+    """Submits the schedule's job with its owner's rights and the team's limits; first cancels earlier runs if the
+    policy says so. Raises Refused if the job can never run."""
     owner = schedule.owner
     if schedule.overlap == Schedule.Overlap.REPLACE:
         instead = Message.of(EventCode.NEXT_RUN, schedule=schedule.name)
         earlier = schedule.jobs_at_work()
         lock_schedules(
             earlier.values_list("cluster_id", flat=True)
-        )  # it may have been moved to another cluster
+        )  # also other clusters, because the schedule may have moved since
         for job in earlier.order_by("cluster", "pk"):
             cancel_within(actor=owner, job=job, why=instead)
     return submit_stored(

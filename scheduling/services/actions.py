@@ -1,4 +1,4 @@
-"""Actions of people on services. The controller, scheduling/services/replicas.py, does what follows from them."""
+"""Actions of people on services. The controller in scheduling/services/replicas.py then creates and ends replicas."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def create_service(
     even_if_never: bool = True,
     **rules: Any,
 ) -> Service:
-    """Creates a service owned by `actor` in `tenant` with its spec's name; `rules` are fields of Service.
+    """Creates a service owned by `actor` in `tenant`, named after its spec. `rules` are further fields of Service.
 
-    Raises NotAllowed without the member role, Refused if the name is taken, SpecError if the spec cannot be a
-    service's or the cluster does not understand it.
+    Raises NotAllowed unless the actor is a member, Refused if the name is taken, and SpecError if the spec or a rule
+    is invalid for a service. Without `even_if_never`, also raises Refused if a replica could never run.
     """
     _require_member(actor, tenant)
     if tenant.archived_at:
@@ -79,9 +79,10 @@ def change_service(
     even_if_never: bool = True,
     **rules: Any,
 ) -> Service:
-    """Changes what is given: the number of replicas, `rules`, the `spec`, whether the service is stopped.
+    """Changes a service: the given `rules` (fields of Service, such as `replicas`), its spec, and whether it is
+    stopped.
 
-    A different spec creates a revision and rolls it out; an equal spec creates none. A revision runs with its
+    A different spec creates a revision and rolls it out; an equal spec creates no revision. A revision runs with its
     author's rights.
     """
     service = _locked(actor, service)
@@ -113,7 +114,7 @@ def change_service(
 
 @transaction.atomic(durable=True)
 def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
-    """Rolls out an existing revision."""
+    """Rolls out the existing revision with this number. Raises Refused if the service has no such revision."""
     service = _locked(actor, service)
     revision = service.revisions.filter(number=number).first()
     if revision is None:
@@ -131,7 +132,8 @@ def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
 
 @transaction.atomic(durable=True)
 def remove_service(*, actor: User, service: Service) -> Service:
-    """Removes the service and ends all its replicas; their history and cost stay. Removing again changes nothing."""
+    """Removes the service; the controller then ends all its replicas. Their history and cost stay. Removing a removed
+    service changes nothing."""
     if not Service.objects.changeable_by(actor).filter(pk=service.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may remove this service.")
     service = Service.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=service.pk)
@@ -144,13 +146,15 @@ def remove_service(*, actor: User, service: Service) -> Service:
 
 
 def _require_member(actor: User, tenant: Tenant) -> None:
-    """Raises NotAllowed unless the actor is a member: a revision runs with its author's rights and secrets."""
+    """Raises NotAllowed unless the actor is a member of the team, because a revision runs with its author's rights and
+    secrets."""
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
         raise NotAllowed(f"Only members of {tenant.name} may change its services.")
 
 
 def _locked(actor: User, service: Service) -> Service:
-    """Locks the service's row until the transaction ends and returns it."""
+    """Locks the service's row until the transaction ends, and returns the service. Raises NotAllowed if the actor may
+    not change the service, and Refused if it was removed."""
     if not Service.objects.changeable_by(actor).filter(pk=service.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may change this service.")
     services = Service.objects.select_related("tenant", "cluster", "owner", "current", "good")
@@ -161,7 +165,8 @@ def _locked(actor: User, service: Service) -> Service:
 
 
 def _update(service: Service, spec: JobSpec, actor: User, *, even_if_never: bool) -> int | None:
-    """Creates a revision and returns its number; None if the spec equals that of the present one."""
+    """Creates a revision with the spec and makes it the current one. Returns its number; None if the current revision
+    has an equal spec."""
     spec = spec.model_copy(update={"name": service.name})
     if service.current is not None and JobSpec.stored(service.current.spec) == spec:
         return None
@@ -208,7 +213,7 @@ def _check(spec: JobSpec, tenant: Tenant, cluster: Cluster, owner: User, *, even
 
 
 def _check_rules(service: Service) -> None:
-    """Raises SpecError that names each field out of bounds."""
+    """Raises SpecError, with each invalid field, unless all rules are whole numbers within their bounds."""
     problems = {}
     for name, (least, most) in LIMITS.items():
         value = getattr(service, name)

@@ -1,4 +1,4 @@
-"""Names of services in their clusters: created with the first replica, kept, and removed with the service."""
+"""DNS names of services in their clusters. A name is created with the first replica and deleted with the service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def services_to_announce() -> QuerySet[Service]:
-    """Returns the services whose names need a check."""
+    """Returns the services in attached Kubernetes clusters whose DNS name has to exist or has to be deleted."""
     attached = Service.objects.filter(cluster__detached_at=None).exclude(
         cluster__backend=Cluster.Backend.LOCAL
     )
@@ -26,7 +26,8 @@ def services_to_announce() -> QuerySet[Service]:
 
 
 def announce_service(*, service_id: int) -> None:
-    """Creates or removes the service's name in its cluster, as needed; may run any number of times, anywhere."""
+    """Creates the service's DNS name in its cluster, or deletes the name of a removed service. Repeated and concurrent
+    calls are harmless."""
     with only_one(Lock.ANNOUNCEMENT, service_id) as mine:
         service = services_to_announce().select_related("cluster").filter(pk=service_id).first()
         job_id = Job.objects.filter(service=service_id).values_list("pk", flat=True).first()

@@ -1,4 +1,4 @@
-"""The controller of services: compares the actual with the desired state and takes the next step."""
+"""The controller of services: compares the actual replicas with the desired state, and creates and ends replicas."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from scheduling.models.event_codes import Cause, EventCode, Message
 from scheduling.services.rollout import Replica, Wanted, plan
 from scheduling.spec.job_spec import JobSpec, SpecError
 
-# Above what users may ask for, so that replicas run before their author's other jobs.
+# Added to the priority: above what users may ask for, so that replicas run before other jobs of their author.
 FIRST = 1000
 # Back-off in seconds before a replica that ended by itself is replaced.
 REST_SECONDS = (1, 10, 60, 300)
-# A replica that lasted this long has started without trouble.
+# A replica that was ready and lasted this long ends the series of failures that the back-off counts.
 STEADY = timedelta(minutes=10)
 BY_ITSELF = (Job.State.SUCCEEDED, Job.State.FAILED)
-# Resolution of the time since which nothing changed, to save writes.
+# Minimum interval between updates of `progress_at`, to save writes.
 NOTED_EVERY = timedelta(seconds=5)
 
 
 @transaction.atomic(durable=True)
 def step_service(*, service_id: int) -> bool:
-    """Creates and ends replicas as the service needs now; returns whether there was anything to do.
+    """Creates and ends the replicas that the service needs changed now; returns whether it changed anything.
 
     Any number of workers may call this at any time: the lock on the service's row admits one at a time, and each
-    sees what earlier calls did.
+    call sees the results of earlier ones.
     """
     services = Service.objects.select_related("tenant", "cluster", "current__author", "good__author")
     service = services.select_for_update(of=("self",)).filter(pk=service_id).first()
@@ -65,7 +65,7 @@ def step_service(*, service_id: int) -> bool:
 
 @dataclass
 class _Look:
-    """The state of a service at `now`."""
+    """The state of a service and of its replicas, as read at `now`."""
 
     service: Service
     now: datetime
@@ -105,7 +105,8 @@ class _Look:
 
     @cached_property
     def ended(self) -> Mapping[int, Sequence[Job]]:
-        """Returns, for each slot without a living replica, its last replicas, latest first."""
+        """Returns, by slot, the latest ended replicas of each slot without a replica that still exists, latest
+        first."""
         taken = [job.slot for job in self.jobs]
         latest = Window(RowNumber(), partition_by=F("slot"), order_by=F("attempt").desc())
         found = (
@@ -122,7 +123,7 @@ class _Look:
 
     @cached_property
     def resting(self) -> set[int]:
-        """Returns the slots whose last replica ended by itself so recently that its replacement still waits."""
+        """Returns the slots in back-off: their last replica ended by itself so recently that it is not replaced yet."""
         return {slot for slot, jobs in self.ended.items() if self._rests(jobs)}
 
     def _rests(self, jobs: Sequence[Job]) -> bool:
@@ -151,7 +152,8 @@ class _Look:
 
 
 def _make(look: _Look, slots: Sequence[int]) -> None:
-    """Submits a replica for each slot like any job; records what prevents it."""
+    """Submits a replica for each slot, like any job. Stops at the first refusal and records its reason on the
+    service."""
     service, trouble = look.service, ""
     for slot in slots:
         latest = look.ended.get(slot, ())
@@ -174,7 +176,8 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
     revision = service.current
     assert revision is not None  # noqa: S101 - it was looked at
     return submit_stored(
-        # otherwise whoever may write a revision could write a program that runs with another user's secrets
+        # The revision's author, not the service's owner: otherwise a user could write a revision that runs with another
+        # user's secrets.
         actor=revision.author,
         tenant=service.tenant,
         cluster=service.cluster,
@@ -196,7 +199,8 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
 
 
 def _judge(look: _Look) -> None:
-    """Marks a revision that has proved itself, and rolls back one that fails."""
+    """Marks the current revision as good once as many of its replicas as desired have been ready, or as failed after
+    the progress deadline. Rolls back a failed revision if the service has automatic rollback."""
     service, revision = look.service, look.service.current
     if revision is None or service.good_id == revision.pk or not service.wanted:
         return
@@ -212,7 +216,8 @@ def _judge(look: _Look) -> None:
 
 
 def _is_trying(look: _Look) -> bool:
-    """Returns whether replicas of the current revision fail to start; waiting for GPUs does not count."""
+    """Returns whether replicas of the current revision run or failed without becoming ready, or can never run. Waiting
+    for GPUs does not count."""
     trying = any(
         job.first_ready_at is None
         and (
@@ -232,7 +237,8 @@ def _is_trying(look: _Look) -> bool:
 
 
 def judge(service: Service, *, at: datetime) -> None:
-    """Records the verdict on the current revision before another replaces it; in the caller's transaction."""
+    """Judges the current revision as the controller does, in the caller's transaction. Called before another revision
+    replaces it."""
     _judge(_Look(service, at))
 
 
@@ -277,7 +283,8 @@ def _fail(look: _Look, revision: ServiceRevision, proven: int) -> None:
 
 
 def _last_words(look: _Look) -> str:
-    """Returns the last log lines of one of the failing replicas, if there are any."""
+    """Returns, in parentheses, why a running replica is not ready or else how the last replica ended; empty if neither
+    is known."""
     waiting = Lease.objects.filter(job__in=[job.pk for job in look.of_current], state=Lease.State.RUNNING)
     said = waiting.exclude(why_not_ready="").values_list("why_not_ready", flat=True).first()
     if not said:
@@ -287,7 +294,7 @@ def _last_words(look: _Look) -> str:
 
 
 def turn_to(service: Service, revision: ServiceRevision, *, at: datetime) -> None:
-    """Makes another revision the current one; in the caller's transaction, which has locked the service's row."""
+    """Makes `revision` the current one, in the transaction of a caller that has locked the service's row."""
     service.current, service.progress, service.progress_at = revision, 0, at
     service.save(update_fields=["current", "progress", "progress_at"])
 
@@ -306,13 +313,13 @@ def _named(revision: ServiceRevision) -> str:
 
 
 def _number(value: int | None) -> int:
-    """Returns the number, which every replica has."""
+    """Returns the slot or attempt number of a replica. Raises ValueError for None: the job is no replica."""
     if value is None:
         raise ValueError("this job is no replica")
     return value
 
 
 def services_to_step() -> models.QuerySet[Service]:
-    """Returns the services that may need a step: all except removed ones without replicas."""
+    """Returns the services that may need a step: all services except removed ones whose replicas have all ended."""
     left = Job.objects.filter(service=OuterRef("pk")).unfinished()
     return Service.objects.filter(models.Q(removed_at=None) | Exists(left))

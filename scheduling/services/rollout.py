@@ -1,8 +1,9 @@
-"""Which replicas of a service to create and which to end: a pure function of their state.
+"""Decides which replicas of a service to create and which to end: a pure function of the replicas' state.
 
 The rules for changing revisions are those of Kubernetes Deployments (pkg/controller/deployment/rolling.go): unready
-replicas of other revisions end before ready ones, and none ends if fewer than `replicas - max_unavailable` would be
-ready or could soon be. Unlike there, an ending replica counts until it is gone, because it holds GPUs.
+replicas of other revisions end before ready ones, and no replica ends if fewer than `replicas - max_unavailable`
+would then be ready or could soon be. Unlike in a Deployment, a replica that is ending counts until it is gone,
+because it still holds GPUs.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from dataclasses import dataclass
 class Replica:
     """A replica that has not ended."""
 
-    id: int  # grows with the time of creation
+    id: int  # a later replica has a greater id
     slot: int
-    is_current: bool  # of the desired revision
+    is_current: bool  # of the current revision
     is_ready: bool
-    is_ending: bool = False  # told to end and not be resumed
+    is_ending: bool = False  # it was cancelled, so it ends and does not resume
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The desired state, and the bounds within which a rollout may deviate from it."""
+    """The desired number of replicas, and the bounds within which a rollout may deviate from it."""
 
     replicas: int
     max_surge: int
@@ -33,16 +34,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step. The next one sees its effects."""
+    """One step of a rollout. The next step is planned from its effects."""
 
-    make: Sequence[int]  # slots
-    end: Sequence[int]  # ids
+    make: Sequence[int]  # slots to fill
+    end: Sequence[int]  # ids of the replicas to end
 
 
 def plan(wanted: Wanted, replicas: Sequence[Replica], resting: Collection[int] = ()) -> Plan:
-    """Returns the next step for `replicas`, which are all that have not ended.
+    """Returns the next step. `replicas` must be all replicas that have not ended.
 
-    `resting` are the slots whose last replica ended by itself and whose replacement still waits.
+    `resting` are the slots in back-off: their last replica ended by itself and is not replaced yet.
     """
     staying = [replica for replica in replicas if not replica.is_ending]
     new = [replica for replica in staying if replica.is_current]
@@ -63,7 +64,7 @@ def _missing(
 
 
 def _surplus(replicas: Sequence[Replica], count: int) -> list[int]:
-    """Returns the ids of the `count` replicas to end first: those that are not ready, then the newest."""
+    """Returns the ids of the `count` replicas to end first: unready ones, then the newest."""
     ordered = sorted(replicas, key=lambda replica: (replica.is_ready, -replica.id))
     return [replica.id for replica in ordered[: max(0, count)]]
 
@@ -72,7 +73,7 @@ def _outdated(wanted: Wanted, new: Sequence[Replica], old: Sequence[Replica]) ->
     if not wanted.replicas:
         return [replica.id for replica in old]
     least = max(0, wanted.replicas - wanted.max_unavailable)
-    # Ready new replicas beyond the desired number do not count, because they end.
+    # Ready replicas of the new revision beyond the desired number do not count, because they end.
     ready = min(wanted.replicas, sum(replica.is_ready for replica in new))
     coming = min(wanted.replicas, len(new)) - ready
     unready_old = [replica for replica in old if not replica.is_ready]

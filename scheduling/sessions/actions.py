@@ -1,4 +1,5 @@
-"""Actions on sessions: start, use, keep, warn and stop. The portal controls who enters one."""
+"""Actions on sessions: start, keep and stop them, and note their use; also the step that warns and stops. The portal
+decides which users may open a session."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from scheduling.models.event_codes import EventCode, Message
 from scheduling.sessions.idle_timeout import Clocks, Step
 from scheduling.spec.job_spec import JobSpec, SpecError
 
-# Above what users may ask for: a user who waits for a notebook can do nothing else.
+# Priority of sessions, above what users may ask for: a user who waits for a notebook can do nothing else.
 FIRST = 1000
 LIMITS = {"idle_minutes": (5, 7 * 24 * 60), "longest_hours": (1, 30 * 24)}
-# Resolution of a session's last use, to save writes.
+# Minimum interval between updates of a session's last use, to save writes.
 NOTED_EVERY = timedelta(seconds=20)
-NO_TIMES = timedelta(0), timedelta(0)  # for a session that has not run yet
+NO_TIMES = timedelta(0), timedelta(0)  # idle times of a session that has not run yet
 
 
 @transaction.atomic(durable=True)
@@ -45,8 +46,8 @@ def start_session(
 ) -> Session:
     """Starts a session owned by `actor` in `tenant`. Repeating a `request_key` returns the existing session.
 
-    Raises as submit_job does, and SpecError for a spec that cannot be a session: several workers, no port, limits
-    out of bounds; without `even_if_never` also for a program that its environment does not have.
+    Raises like submit_job, and SpecError for a spec that cannot be a session (several workers, no port) or limits
+    out of bounds. Without `even_if_never`, also raises SpecError for a program that the environment does not have.
     """
     _check(spec, idle_minutes=idle_minutes, longest_hours=longest_hours)
     if not even_if_never:
@@ -73,7 +74,7 @@ def start_session(
 
 @transaction.atomic(durable=True)
 def keep_session(*, actor: User, session: Session) -> Session:
-    """Restarts the session's idle timeout."""
+    """Restarts the session's idle timeout. Raises Refused if the session has ended."""
     job = _changeable(actor, session)
     locked = Session.objects.select_for_update().get(pk=session.pk)
     if job.has_ended:
@@ -88,7 +89,7 @@ def keep_session(*, actor: User, session: Session) -> Session:
 
 @transaction.atomic(durable=True)
 def stop_session(*, actor: User, session: Session) -> Job:
-    """Ends the session with the usual grace period. Stopping again changes nothing."""
+    """Stops the session with the usual grace period. Stopping a stopped session changes nothing."""
     why = Message.of(EventCode.STOPPED_BY, user=actor.get_username())
     return cancel_within(actor=actor, job=_changeable(actor, session), why=why)
 
@@ -100,16 +101,17 @@ def note_use(*, session_id: int) -> None:
 
 
 def sessions_to_step() -> models.QuerySet[Session]:
-    """Returns the sessions that may need a step."""
+    """Returns the sessions that may have to be warned or stopped: those that have not ended and are not being
+    cancelled."""
     return Session.objects.unfinished().exclude(job__state=Job.State.CANCELLING)
 
 
 @transaction.atomic(durable=True)
 def step_session(*, session_id: int) -> Step:
-    """Warns or stops a session whose time has come.
+    """Warns a session of its idle timeout or time limit, or stops it, if this is due; returns the step taken.
 
     Any number of workers may call this at any time: the lock on the session's row admits one at a time, and each
-    sees what earlier calls did.
+    call sees the results of earlier ones.
     """
     session = Session.objects.select_for_update().filter(pk=session_id).first()
     if session is None:
@@ -140,13 +142,13 @@ def step_session(*, session_id: int) -> Step:
 
 
 def clocks_of(session: Session, job: Job, now: datetime) -> Clocks:
-    """Reads for how long the session has run unused."""
+    """Returns the session's clocks; reads its idle time with a query."""
     idle = Session.objects.filter(pk=session.pk).idle_times(now)
     return clocks_from(session, job, now, idle.get(session.pk, NO_TIMES))
 
 
 def clocks_from(session: Session, job: Job, now: datetime, idle: tuple[timedelta, timedelta]) -> Clocks:
-    """Returns the session's clocks; `idle` has the form of SessionQuerySet.idle_times."""
+    """Returns the session's clocks from `idle`, its value of SessionQuerySet.idle_times."""
     stands = session.warned_at and (session.used_at is None or session.warned_at > session.used_at)
     return Clocks(
         now=now,
@@ -161,15 +163,16 @@ def clocks_from(session: Session, job: Job, now: datetime, idle: tuple[timedelta
 
 
 def base_url(job: Job) -> str:
-    """Returns the path of a session on its host."""
+    """Returns the URL path under which the portal's proxy serves the session."""
     return f"/sessions/{job.pk}/proxy/"
 
 
 def token_of(job: Job) -> str:
-    """Returns the token with which the portal identifies itself, so that the program can refuse other clients of its
-    port.
+    """Returns the secret token that the portal sends to the session's program, so that the program can refuse other
+    clients of its port.
 
-    It is the same in all attempts, because frozen processes resume with what they were given.
+    The token is the same in all attempts of the job, because frozen processes resume with the token that they were
+    started with.
     """
     return salted_hmac("fairlot.session", str(job.pk), algorithm="sha256").hexdigest()
 

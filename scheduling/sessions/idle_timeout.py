@@ -1,4 +1,4 @@
-"""When a session is warned and when it is stopped: a pure function of its clocks."""
+"""Decides when a session is warned and when it is stopped: a pure function of its clocks."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks of one session at `now`. None marks a clock that has not started."""
+    """The clocks of one session, as read at `now`. A clock that has not started is None."""
 
     now: datetime
     idle_limit: timedelta
     longest: timedelta
     runs: bool
-    idle_for: timedelta  # how long it ran since its last use, over all attempts
-    idle_warned: timedelta | None  # the part of `idle_for` after the warning; None: no warning stands
+    idle_for: timedelta  # time that the session ran since its last use, over all attempts
+    idle_warned: (
+        timedelta | None
+    )  # time that it ran unused since the idle warning; None without a standing warning
     first_started: datetime | None
     end_warned: datetime | None = None
 
     @property
     def is_warned(self) -> bool:
-        """Returns whether an idle warning stands: the session was warned and not used since."""
+        """Returns whether the session was warned of its idle timeout and has not been used since."""
         return self.idle_warned is not None
 
     @property
     def idle_left(self) -> timedelta:
-        """Returns for how long it may still run unused: after a warning never less than the warning said."""
+        """Returns how long the session may still run unused, at least 0. After a warning this is never less than the
+        warning promised."""
         left = self.idle_limit - self.idle_for
         if self.idle_warned is not None:
             left = max(left, notice(self.idle_limit) - self.idle_warned)
@@ -45,19 +48,21 @@ class Clocks:
 
     @property
     def idle_ends(self) -> datetime | None:
-        """Returns when it is stopped if nobody uses it; None while it does not run, since nobody can use it then."""
+        """Returns when an unused session is stopped; None while the session does not run, because nobody can use it
+        then."""
         return self.now + self.idle_left if self.runs else None
 
     @property
     def ends(self) -> datetime | None:
-        """Returns when it reaches its time limit and is stopped even if it is in use."""
+        """Returns when the session reaches its time limit and is stopped, even if it is in use; None before its first
+        start."""
         if self.first_started is None:
             return None
         ends = self.first_started + self.longest
         return max(ends, self.end_warned + notice(self.longest)) if self.end_warned else ends
 
     def step(self) -> Step:
-        """Returns the step that is due now."""
+        """Returns the warning or stop that is due at `now`; Step.NOTHING if none is."""
         if self.ends is not None:
             if self.end_warned and self.now >= self.ends:
                 return Step.STOP_END
@@ -72,5 +77,5 @@ class Clocks:
 
 
 def notice(limit: timedelta) -> timedelta:
-    """Returns how long before the end of `limit` people are warned."""
+    """Returns the time between the warning and the end of `limit`: half of `limit`, but at most LONGEST_WARNING."""
     return min(LONGEST_WARNING, limit / 2)

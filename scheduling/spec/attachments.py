@@ -1,4 +1,4 @@
-"""The parts of a spec that name external things in a job's containers: secrets and volumes."""
+"""The fields of a spec that refer to secrets, volumes and images outside the spec, and amounts of memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from scheduling.spec.paths import SECRETS, VOLUMES, is_in
 from scheduling.spec.refused_values import RefusedAt
 
-# A Kubernetes DNS label, so that the name can be part of an object's name and of a path.
+# A DNS label as in Kubernetes, so that the name can be part of an object's name and of a path.
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 KEY = re.compile(r"[A-Za-z0-9_.][-A-Za-z0-9_.]{0,62}")
 NAME_IN_WORDS = "1 to 63 lower-case letters, digits and hyphens, without a hyphen at either end"
@@ -20,18 +20,18 @@ QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)(Ki|Mi|Gi|Ti|k|M|G|T)?", re.ASCI
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 LEAST_MEMORY = 2**20
-# A mount here would hide files of the image, the node or Fairlot.
+# Folders that nothing may be mounted at, above or in: the mount would hide files of the image, the node or Fairlot.
 SYSTEM = (
     "/bin", "/boot", "/checkpoint", "/dev", "/etc", "/job", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run",
     "/sbin", "/sys", "/usr", "/var/lib", "/var/run",
 )  # fmt: skip
 
 
-Place = tuple[str | int, ...]  # path to the value within the checked field
+Place = tuple[str | int, ...]  # keys and positions that lead from the checked field to the value
 
 
 class Mounted(BaseModel):
-    """Something with a name, and the folder at which every worker has it."""
+    """A named thing that is mounted in every worker, and the folder at which it is mounted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
@@ -54,7 +54,7 @@ class Mounted(BaseModel):
 
 
 class SecretFiles(Mounted):
-    """A secret with each key as a file."""
+    """A secret that is mounted as a folder with one file per key."""
 
     @property
     def place(self) -> str:
@@ -62,7 +62,7 @@ class SecretFiles(Mounted):
 
 
 class VolumeUse(Mounted):
-    """A volume that the job's team may use."""
+    """A volume that is mounted; the job's team must have access to it."""
 
     @property
     def place(self) -> str:
@@ -70,7 +70,7 @@ class VolumeUse(Mounted):
 
 
 def check_path(path: str) -> None:
-    """Raises ValueError unless `path` is a folder at which something can be mounted."""
+    """Raises ValueError unless `path` is an absolute path at which a secret or volume may be mounted."""
     if not path.startswith("/"):
         raise ValueError(f"{path} is not absolute: begin it with /")
     if not path.isprintable() or ":" in path or "//" in path or {".", ".."} & set(path.split("/")):
@@ -83,7 +83,7 @@ def check_path(path: str) -> None:
 
 
 def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None:
-    """Raises RefusedAt for a mount at or inside another one."""
+    """Raises RefusedAt if one mount is at or inside the folder of another."""
     for at, (place, one) in enumerate(mounts):
         for _, other in mounts[:at]:
             if is_in(one.place, other.place) or is_in(other.place, one.place):
@@ -92,7 +92,8 @@ def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None
 
 
 def read_bytes(text: str) -> int:
-    """Returns an amount of memory such as 64Gi in bytes. Raises ValueError if it is invalid."""
+    """Converts an amount of memory such as 64Gi to bytes. Raises ValueError for an invalid amount and for less than
+    1Mi."""
     found = QUANTITY.fullmatch(text)
     if not found:
         raise ValueError(f"{text!r} is not an amount of memory. Write 64Gi, 512Mi or 10G")
@@ -103,7 +104,7 @@ def read_bytes(text: str) -> int:
 
 
 def check_reference(said: str) -> None:
-    """Raises ValueError unless it is the name of a secret, or name/key."""
+    """Raises ValueError unless `said` is the name of a secret, or name/key."""
     name, slash, key = said.partition("/")
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a valid secret name: {NAME_IN_WORDS}")
@@ -138,7 +139,7 @@ def _volumes_each_once(volumes: list[VolumeUse]) -> list[VolumeUse]:
     return volumes
 
 
-# The name of a secret by environment variable; name/key if a secret has several.
+# By environment variable, the secret that sets it: its name, or name/key for a secret with several keys.
 SecretVariables = Annotated[dict[str, str], Field(max_length=100), AfterValidator(_sane_references)]
 SecretFolders = Annotated[list[SecretFiles], Field(max_length=20), AfterValidator(_each_once)]
 Volumes = Annotated[list[VolumeUse], Field(max_length=20), AfterValidator(_volumes_each_once)]
@@ -165,12 +166,12 @@ def _secret_name(name: str) -> str:
 Amount = Annotated[str, Field(max_length=20), AfterValidator(_amount)]
 Folder = Annotated[str, Field(max_length=400), AfterValidator(_folder)]
 SecretName = Annotated[str, AfterValidator(_secret_name)]
-# 0 is root, which no container may run as.
+# A UID or GID. 0 is excluded: it is root, which no container may run as.
 Id = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class Brings(Protocol):
-    """The fields of a spec that are checked together."""
+    """The fields of a spec that `check_together` and `named_secrets` read."""
 
     variables: Any
     secrets: Any
@@ -182,7 +183,7 @@ class Brings(Protocol):
 
 
 def check_together(spec: Brings) -> None:
-    """Raises RefusedAt for values that conflict with each other."""
+    """Raises RefusedAt if values of different fields conflict with each other."""
     if both := sorted(set(spec.variables) & set(spec.secrets)):
         raise RefusedAt(("secrets", both[0]), f"{both[0]} is among the variables already")
     files: list[tuple[Place, Any]] = [(("secret_files", at), one) for at, one in enumerate(spec.secret_files)]
@@ -192,7 +193,7 @@ def check_together(spec: Brings) -> None:
 
 
 def named_secrets(spec: Brings) -> list[str]:
-    """Returns each secret that a spec names, once."""
+    """Returns the names of all secrets that a spec uses, without duplicates."""
     variables = (said.partition("/")[0] for said in spec.secrets.values())
     image = [spec.image_pull_secret] if spec.image_pull_secret else []
     return list(dict.fromkeys([*variables, *(files.name for files in spec.secret_files), *image]))

@@ -25,15 +25,15 @@ from scheduling.spec.labels import Labels
 from scheduling.spec.refused_values import RefusedAt, path_of
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
-# Old names of fields, which are read for one more version, by the name that each has now.
+# The former names of fields, which are accepted for one more version, and the present names.
 NEW_NAMES = {"only_idle": "preemptible"}
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 URL_PATH = re.compile(r"/[!#-&(-;=?-_a-z~]*")  # ASCII without blanks and quotation marks
-LONGEST_YAML = 65_536  # characters; reading them takes about a second
+LONGEST_YAML = 65_536  # characters; parsing this many takes about a second
 RESERVED_VARIABLES = {
     "CUDA_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES",
-    # Some container runtimes use these, too, to hand out GPUs that a job was not given.
+    # Some container runtimes read these variables too, and would give a job GPUs that Fairlot did not.
     "AMD_VISIBLE_DEVICES",
     "ASCEND_VISIBLE_DEVICES",
     "CUDA_VERSION",
@@ -58,16 +58,17 @@ class SpecError(Exception):
 
 
 def by_new_names(data: Any) -> Any:
-    """Returns a specification's mapping with old names of fields replaced; anything else unchanged."""
+    """Replaces former field names in a spec's mapping by the present ones. Returns `data` unchanged if it is no
+    mapping."""
     if not isinstance(data, dict):
         return data
     return {NEW_NAMES.get(name, name): value for name, value in data.items()}
 
 
 class JobSpec(BaseModel):
-    """What a user asks for. Unknown fields are refused by name, not ignored."""
+    """A user's description of a job. Unknown fields are refused by name, not ignored."""
 
-    # Strict: neither true nor "5" is a number, and 5 is no text.
+    # Strict types: true and "5" are not accepted as numbers, and 5 is not accepted as text.
     model_config = ConfigDict(
         extra="forbid", frozen=True, str_strip_whitespace=True, strict=True, allow_inf_nan=False
     )
@@ -86,7 +87,7 @@ class JobSpec(BaseModel):
     secrets: attachments.SecretVariables = {}
     secret_files: attachments.SecretFolders = []
     volumes: attachments.Volumes = []
-    # Per worker; the default follows from its GPUs.
+    # CPUs of each worker; None: the part of the node's CPUs that corresponds to the worker's GPUs.
     cpu: Annotated[float, Field(ge=0.1, le=1024)] | None = None
     memory: attachments.Amount = ""
     shm: attachments.Amount = ""
@@ -95,14 +96,15 @@ class JobSpec(BaseModel):
     group_id: attachments.Id | None = None
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     image_pull_secret: attachments.SecretName = ""
-    # The first worker's port; programs read it from PORT, because not every backend can provide this one.
+    # The port at which the first worker answers. Programs read it from the variable PORT, because not every backend can
+    # provide the port that is asked for.
     port: Annotated[int, Field(ge=1024, le=65_535)] | None = None
     readiness_path: Annotated[str, Field(max_length=1000)] = ""
     readiness_period_seconds: Annotated[int, Field(ge=1, le=300)] = 5
     readiness_failures: Annotated[int, Field(ge=1, le=100)] = 3
     labels: Labels = {}
-    preemptible: bool = False  # it takes no share and runs on GPUs that nobody else wants
-    # The expected total time on GPUs, and the deadline relative to the submit.
+    preemptible: bool = False  # a preemptible job takes no share and runs only on idle GPUs
+    # The expected total time on GPUs, and the time from the submit to the deadline.
     expected_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
     deadline_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
 
@@ -150,7 +152,7 @@ class JobSpec(BaseModel):
     @classmethod
     def _has_one_number(cls, pattern: str) -> str:
         options = re2.Options()
-        options.log_errors = False  # the person who typed it gets the message; the servers' log need not
+        options.log_errors = False  # the user gets the message, so the log need not have it
         try:
             compiled = re2.compile(pattern, options)
         except re2.error as error:
@@ -191,30 +193,32 @@ class JobSpec(BaseModel):
         return self.workers * self.gpus_per_worker
 
     def problems_of_endless(self) -> dict[str, str]:
-        """Returns what is wrong with it for a job that does not end by itself."""
+        """Returns, by field, what is wrong with the spec for a service or session, which does not end by itself."""
         given = {name for name in ("expected_hours", "deadline_hours") if getattr(self, name) is not None}
         return dict.fromkeys(sorted(given), "is for jobs that end by themselves")
 
     @property
     def argv(self) -> list[str]:
-        """Returns the arguments that make a shell run the command as a script."""
+        """Returns the command as arguments of /bin/sh, which runs it as a script."""
         return ["/bin/sh", "-c", self.command]
 
     def to_dict(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
 
     def to_yaml(self) -> str:
-        """Returns YAML that `from_yaml` reads back to the same spec; defaults are left out."""
+        """Returns the spec as YAML, without fields that have their default. `from_yaml` returns an equal spec."""
         return dump_spec({"version": 1, **self.model_dump(mode="json", exclude_defaults=True)})
 
     @classmethod
     def stored(cls, data: Any) -> Self:
-        """Returns a spec that was accepted earlier and stored as `data`; today's rules do not apply."""
+        """Loads a spec that was accepted earlier and stored as `data`, without validating it: rules may have changed
+        since."""
         return stored.load(cls, by_new_names(data))
 
     @classmethod
     def parse(cls, data: Any) -> Self:
-        """Validates `data`; raises SpecError that names each invalid field and what is accepted."""
+        """Validates `data` and returns the spec. Raises SpecError with each invalid field and what is accepted
+        there."""
         if not isinstance(data, dict):
             raise SpecError({"": "a job spec is a mapping of fields, such as name and command"})
         if flaw := not_storable(data):
@@ -232,7 +236,8 @@ class JobSpec(BaseModel):
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
-        """Reads one YAML 1.2 document; duplicate keys, tags and aliases are refused."""
+        """Reads a spec from one YAML 1.2 document. Raises SpecError for an invalid spec, and for duplicate keys, tags
+        and aliases."""
         if len(text) > LONGEST_YAML:
             raise SpecError(
                 {"yaml": f"must have at most {fixed(LONGEST_YAML)} characters, not {fixed(len(text))}"}
@@ -245,13 +250,14 @@ class JobSpec(BaseModel):
 
 
 def why_no_pattern(error: re2.error) -> str:
-    """Returns RE2's message about an invalid pattern, which the library gives in bytes."""
+    """Returns RE2's message about an invalid pattern as text; the library gives bytes."""
     said = error.args[0] if error.args else ""
     return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
 
 
 def dump_stored(data: Any) -> str:
-    """Returns the YAML of a stored spec without defaults; today's rules do not apply."""
+    """Returns a stored spec as YAML, without fields that have their default and without validating it. Values that
+    cannot be loaded are shown as they are stored."""
     spec = JobSpec.stored(data)
     known = spec.to_dict()
     given = by_new_names(data) if isinstance(data, dict) else {"spec": data}
@@ -264,7 +270,7 @@ def _is_like(one: object, other: object) -> bool:
 
 
 def dump_spec(data: dict[str, Any]) -> str:
-    """Returns YAML in Fairlot's style for a spec's mapping, which may be incomplete or invalid."""
+    """Returns a spec's mapping, which may be incomplete or invalid, as YAML in Fairlot's style."""
     return yaml_core.write(data)
 
 
@@ -302,7 +308,7 @@ ACCEPTED = {
 }
 
 
-# For values inside a field.
+# By field: what is accepted for a value inside the field.
 ACCEPTED_INSIDE = {
     "generations": "the name of a generation",
     "variables": "a text",
@@ -311,7 +317,7 @@ ACCEPTED_INSIDE = {
     "secret_files": "{name: a secret, path: an absolute folder, which may be left out}",
     "labels": "a text, which may be empty",
 }
-# Problems with a value's type, which quote the value: 010, yes and 1:30 are easily misread.
+# Pydantic's errors about a value's type. Their messages quote the value, because 010, yes and 1:30 are easily misread.
 OF_TYPES = {"int_type", "int_from_float", "float_type", "finite_number", "bool_type", "string_type"}
 
 
@@ -332,19 +338,20 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
             says = str(item["ctx"]["error"]) if item["type"] == "value_error" else item["msg"]
             problem = _plain_problem(item["type"], says, accepted, is_inside=bool(inside))
         if item["type"] == "string_type" and isinstance(item["input"], bool | int | float):
-            problem += "; put what you wrote in quotes"  # 1.10 and 007 would be shown differently
+            # because YAML reads 1.10 and 007 as numbers and would show them differently
+            problem += "; put what you wrote in quotes"
         problems.setdefault(".".join((field, *inside)), problem)
     return problems
 
 
 def _shown(value: object) -> str:
-    """Returns a value as JSON and YAML write it, shortened."""
+    """Returns the value as JSON, cut after 40 characters."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _plain_problem(kind: str, message: str, accepted: str | None, *, is_inside: bool) -> str:
-    # Messages about keys or values inside a field already say what is accepted.
+    # A validator's message about a key or value inside a field already says what is accepted.
     if accepted is None or (kind == "value_error" and is_inside):
         return message
     if kind == "value_error":

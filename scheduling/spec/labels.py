@@ -1,4 +1,4 @@
-"""Labels of jobs, for finding jobs and for reports; in the syntax of Kubernetes labels."""
+"""Labels of jobs, by which jobs are found and reports grouped; in the syntax of Kubernetes labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ PREFIX = re.compile(rf"(?=.{{1,253}}\Z){_PART}(?:\.{_PART})*")
 
 
 def check_labels(labels: dict[str, str]) -> dict[str, str]:
-    """Returns the labels. Raises ValueError if Kubernetes would not accept them; a value may be empty."""
+    """Returns the labels. Raises RefusedAt for a key or value that Kubernetes would not accept; a value may be
+    empty."""
     for key, value in labels.items():
         prefix, slash, name = key.rpartition("/")
         if not NAME.fullmatch(name) or (slash and not PREFIX.fullmatch(prefix)):

@@ -1,16 +1,16 @@
-"""Where secrets and volumes are mounted in a job's containers.
+"""The folders at which secrets and volumes are mounted in a job's containers.
 
-Each gang's supervisor imports this when it starts, so it uses nothing but the standard library.
+Each gang's supervisor imports this module when it starts, so the module imports only the standard library.
 """
 
 from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-# Default folders.
+# Folders in which secrets and volumes are mounted by default.
 SECRETS, VOLUMES = "/secrets", "/volumes"
 
 
 def is_in(path: str, folder: str) -> bool:
-    """Returns whether `path` is `folder` or lies in it."""
+    """Returns whether `path` equals `folder` or lies inside it."""
     return PurePosixPath(path).is_relative_to(folder)

@@ -1,7 +1,8 @@
-"""Fields of Kubernetes pods that people know: what replaces them in a spec, or why nothing does.
+"""Well-known fields of Kubernetes pods, and for each the field of a spec that replaces it, or why a spec has no such
+field.
 
-A spec accepts only its own fields anyway; this gives a helpful answer to those who try others. They are found at any
-depth, so that a complete pod or Job gets an answer for each field.
+A spec refuses unknown fields anyway; the texts here make the error helpful. Fields are found at any depth, so that a
+user who submits a complete Pod or Job gets an answer for each field.
 """
 
 from __future__ import annotations
@@ -105,17 +106,19 @@ REFUSED: dict[str, str] = {
     "metadata": "a spec is no object of Kubernetes: set name",
     "spec": "a spec is no object of Kubernetes: its fields stand at the top",
 }
-# Deep enough for the container fields of a CronJob.
+# Greatest depth at which fields are looked up, enough for the container fields of a CronJob; most fields to report.
 DEEPEST, MOST = 12, 40
 
 
 def why_not(field: str) -> str | None:
-    """Returns what to say about a field that a spec lacks; None if Kubernetes has no such field either."""
+    """Returns the error text for a field that a spec does not have; None if the field is not a known Kubernetes
+    field."""
     return REFUSED.get(field.lower().replace("_", "").replace("-", ""))
 
 
 def refusals(data: Mapping[Any, Any], known: frozenset[str]) -> dict[str, str]:
-    """Returns, by path, what to do instead of each Kubernetes field in `data`; fields in `known` are a spec's own."""
+    """Returns, by path, the error text for each Kubernetes field in `data`. Leaves out the top-level fields in `known`,
+    which a spec has itself."""
     found: dict[str, str] = {}
     for path, name in _fields({key: value for key, value in data.items() if key not in known}, "", 0):
         if (instead := why_not(name)) and len(found) < MOST:

@@ -1,14 +1,14 @@
-"""Where in a spec a value is refused: each refusal names its whole path, such as variables.DEBUG or volumes.0.path."""
+"""The path of a refused value in a spec, such as variables.DEBUG or volumes.0.path, which error messages name."""
 
 from __future__ import annotations
 
 from pydantic_core import ErrorDetails
 
-LONGEST = 120  # characters of a key that messages quote
+LONGEST = 120  # characters of a key that messages quote at most
 
 
 class RefusedAt(ValueError):
-    """An invalid value inside the checked field; `place` is the path from the field to it."""
+    """An invalid value inside a checked field; `place` is the path from the field to the value."""
 
     def __init__(self, place: tuple[str | int, ...], message: str) -> None:
         super().__init__(message)
@@ -16,14 +16,15 @@ class RefusedAt(ValueError):
 
 
 def path_of(item: ErrorDetails) -> tuple[str, ...]:
-    """Returns the keys and positions that lead to what pydantic refuses."""
+    """Returns the path (keys and positions) of the value that a pydantic error is about."""
     error = item.get("ctx", {}).get("error")
     inside = error.place if isinstance(error, RefusedAt) else ()
     return tuple(str(step)[:LONGEST] for step in (*item["loc"], *inside) if step != "[key]")
 
 
 def by_top_field(problems: dict[str, str]) -> dict[str, str]:
-    """Groups problems by the spec's top-level fields, for forms; messages about inner values name their path."""
+    """Groups problems by top-level field, for forms. The message about a value inside a field begins with the value's
+    path."""
     told: dict[str, list[str]] = {}
     for path, text in problems.items():
         field, _, rest = path.partition(".")

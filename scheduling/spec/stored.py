@@ -1,4 +1,4 @@
-"""Loads stored models without validating them, so that they stay readable when rules change."""
+"""Loads stored pydantic models without validating them, so that they stay readable after rules changed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def load(model: type[M], data: object) -> M:
-    """Returns the model with the values in `data`, without applying its validators and bounds.
+    """Returns the model with the values in `data`, without applying validators and bounds.
 
-    Unknown fields are left out. Missing fields, and those of another type, get the default; required ones, which are
-    texts, are empty.
+    Ignores unknown fields. A field that is missing or has a value of another type gets its default; a required
+    field, which is always a text, gets "".
     """
     given = data if isinstance(data, Mapping) else {}
     values: dict[str, Any] = {}
@@ -27,7 +27,7 @@ def load(model: type[M], data: object) -> M:
 
 
 def value_of(kind: Any, value: object, usual: Any) -> Any:
-    """Returns `value`, with models in it loaded, if it is of this type; else `usual`."""
+    """Returns `value`, with any models inside loaded, if it is of the type `kind`; else returns `usual`."""
     try:
         return _typed(kind, value)
     except TypeError:
@@ -35,7 +35,8 @@ def value_of(kind: Any, value: object, usual: Any) -> Any:
 
 
 def _typed(kind: Any, value: Any) -> Any:
-    """Returns the value, or raises TypeError for another type; true is no number, a whole number may be a float."""
+    """Returns `value` if it is of the type `kind`, else raises TypeError. A bool is not a number; an int is converted
+    where a float is expected."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _typed(args[0], value)

@@ -1,7 +1,7 @@
-"""YAML 1.2 (core schema): `010` is ten; `yes`, `1:30`, `1_000` and `2026-11-25` are texts.
+"""Reads and writes YAML 1.2 (core schema): `010` is ten; `yes`, `1:30`, `1_000` and `2026-11-25` are texts.
 
-PyYAML, which implements version 1.1, parses; the types of scalars are defined here. Aliases (bombs), tags of other
-types, merge keys and duplicate keys (of which one would be lost silently) are refused.
+PyYAML, which implements version 1.1, does the parsing; this module defines the types of scalars. It refuses aliases
+(which allow bombs), tags of other types, merge keys, and duplicate keys (one of which would be lost silently).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DEEPEST = 50
 TABS_AT_END = re.compile(r"\t[ \t]*(?=[#\r\n\0])")
 UNICODE_BREAKS = re.compile("[\x85\u2028\u2029]")
 TAG = "tag:yaml.org,2002:"
-# By tag, the form of its plain scalars, and the characters with which they can begin.
+# By tag: the pattern of plain scalars, and the characters that they can begin with.
 SCALARS = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
@@ -37,7 +37,7 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 
 class NotYaml(ValueError):
-    """A text that is not valid YAML; `where`, such as " in line 3", is part of the message, too."""
+    """A text that is not valid YAML. `where`, such as " in line 3", is also part of the message."""
 
     def __init__(self, why: str, where: str = "") -> None:
         super().__init__(f"cannot be read{where}: {why}")
@@ -45,26 +45,27 @@ class NotYaml(ValueError):
 
 
 def read(text: str) -> Any:
-    """Returns the data of one document; raises NotYaml."""
+    """Returns the data of one YAML document. Raises NotYaml."""
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - it makes plain data only
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
         raise NotYaml(getattr(error, "problem", None) or str(error), where) from None
-    except ValueError as error:  # such as a number of many thousand digits
+    except ValueError as error:  # for example a number with many thousand digits
         raise NotYaml(str(error)) from None
     except RecursionError:
         raise NotYaml("it is nested too deeply") from None
 
 
 def write(data: Any) -> str:
-    """Returns YAML that `read` and readers of version 1.1 read back to the same data; scripts are block scalars."""
+    """Returns the data as YAML that `read` and YAML 1.1 parsers read back to equal data. Texts of several lines become
+    block scalars."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
 
 
 class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers: dict[Any, Any] = {}  # nothing of version 1.1
+    yaml_implicit_resolvers: dict[Any, Any] = {}  # empty: none of the types of version 1.1
     yaml_constructors: ClassVar[dict[Any, Any]] = {}
     _depth = 0
 
@@ -80,14 +81,15 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def scan_to_next_token(self) -> None:
-        """Skips tabs at a line's end, which PyYAML takes for the beginning of a token."""
+        """Also skips tabs at the end of a line, which PyYAML would take for the beginning of a token."""
         super().scan_to_next_token()
         if blanks := TABS_AT_END.match(self.buffer, self.pointer):
             self.forward(len(blanks[0]))
             super().scan_to_next_token()
 
     def construct_core(self, node: yaml.Node) -> Any:
-        """Returns the data of a node, by the tag that it was resolved to or has."""
+        """Returns the data of a node, by its explicit or resolved tag. Raises ConstructorError if the value does not
+        fit the tag."""
         kind = node.tag.removeprefix(TAG)
         match kind, node:
             case "map", yaml.MappingNode():
@@ -128,14 +130,14 @@ _Loader.add_constructor(None, _Loader.refuse)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes texts that either version would read as another type."""
+    """Writes YAML and quotes texts that YAML 1.1 or 1.2 would read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _represent_str(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # PyYAML folds Unicode line breaks unless they are escaped.
+    # In quotes, Unicode line breaks are escaped; in other styles PyYAML would fold them.
     style = '"' if UNICODE_BREAKS.search(text) else "|" if "\n" in text else None
     return dumper.represent_scalar(TAG + "str", text, style=style)
 

@@ -1,4 +1,4 @@
-"""When a schedule is due. It reads no clock: moments are arguments."""
+"""Computes the due times of a schedule. Reads no clock: the present time is an argument."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class TimetableError(ValueError):
 
 @dataclass(frozen=True)
 class Timetable:
-    """The due times of an expression in a time zone, from `begins` to `ends`, both included. All in UTC."""
+    """The due times of an expression in a time zone, from `begins` to `ends`, both included. All datetimes are in
+    UTC."""
 
     expression: str
     zone: ZoneInfo
@@ -40,7 +41,8 @@ class Timetable:
     def read(
         cls, expression: str, time_zone: str, begins: datetime | None = None, ends: datetime | None = None
     ) -> Timetable:
-        """Reads what people write and normalises it. Raises TimetableError if it makes no sense."""
+        """Returns the timetable for an expression as people write it, in normal form. Raises TimetableError with the
+        field at fault."""
         expression = expression.strip()
         _check_zone(time_zone)
         if not 0 < len(expression) <= MOST_CHARACTERS:
@@ -57,7 +59,8 @@ class Timetable:
     def stored(
         cls, expression: str, time_zone: str, begins: datetime | None, ends: datetime | None
     ) -> Timetable:
-        """Returns a timetable that was accepted earlier: rules that were added since do not apply to it."""
+        """Returns a timetable that was accepted earlier, without applying rules that may be newer. Raises
+        TimetableError if the expression or the time zone can no longer be read."""
         _check_zone(time_zone)
         made = cls(tidy(expression), ZoneInfo(time_zone), begins, ends)
         with _refused_expression():
@@ -69,7 +72,7 @@ class Timetable:
         return rule_of(self.expression, self.zone)
 
     def after(self, moment: datetime) -> datetime | None:
-        """Returns the first due time after `moment`; None if there are no more."""
+        """Returns the first due time after `moment`; None if the timetable has no later one."""
         if self.begins:
             moment = max(moment, self.begins - TICK)
         due = self.rule.after(moment)
@@ -84,8 +87,8 @@ class Timetable:
             due = self.after(due)
 
     def latest(self, first: datetime, until: datetime) -> datetime:
-        """Returns the last due time up to `until`; `first` is a known one. Takes few steps, however long ago that
-        is."""
+        """Returns the last due time up to `until`, by bisection from the due time `first`. The cost hardly depends on
+        how long ago `first` is."""
         low, high = first, until
         while (following := self.after(low)) is not None and following <= until:
             low = following
@@ -116,5 +119,5 @@ def _refused_expression() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def zone_names() -> frozenset[str]:
-    """Returns IANA's zone names without aliases that name no place."""
+    """Returns the names of IANA time zones, without aliases that name no place, such as localtime."""
     return frozenset(name for name in available_timezones() if name not in {"localtime", "Factory"})

@@ -1,8 +1,8 @@
-"""Cron expressions of five fields in a time zone; clock changes are handled like in Debian's cron (man 8 cron).
+"""Cron expressions of five fields in a time zone. Clock changes are handled as in Debian's cron (man 8 cron).
 
-An expression with explicit minutes and hours means times of day: each comes once, also in the repeated hour; a time
-in the skipped hour comes as soon as that is over. An expression whose minutes or hours begin with * follows the
-clock: nothing comes in a skipped hour, everything twice in a repeated one.
+An expression with explicit minutes and hours gives times of day. Each comes once a day, even if it lies in the
+repeated hour; a time in the skipped hour comes at the end of that hour. An expression whose minutes or hours begin
+with * follows the clock: a local time in the skipped hour does not come, and one in the repeated hour comes twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ANY_DAY = datetime(2000, 1, 1)
 
 @dataclass(frozen=True)
 class Cron:
-    """A cron expression. Raises ValueError, with the fault in words for people, if it is invalid."""
+    """A cron expression in a time zone. Raises ValueError for an invalid expression, with a message for users."""
 
     expression: str
     zone: ZoneInfo
@@ -37,10 +37,10 @@ class Cron:
             raise ValueError("no such day exists within the next 50 years")
 
     def after(self, moment: datetime) -> datetime | None:
-        """Returns the first due time after `moment`."""
+        """Returns the first due time after `moment`; None if there is no later one."""
         wall = wall_at(moment, self.zone)
         best: datetime | None = None
-        # Before the clocks are set back, past local times are still to come a second time.
+        # If the clocks are set back soon, some past local times come a second time, so the search begins earlier.
         for candidate in self._walls_after(wall - soon_set_back(moment, self.zone)):
             later = [due for due in self._moments(candidate) if due > moment]
             best = min(filter(None, [best, *later]), default=None)
@@ -52,7 +52,8 @@ class Cron:
         return in_words(self.expression)
 
     def notes(self) -> list[str]:
-        """Returns notes on effects of steps that people may not expect."""
+        """Returns a sentence for each field with steps that do not divide its unit, because such steps surprise
+        people."""
         said = []
         for field, step in uneven_steps(self.expression):
             interval = interval_of(self.expression.split(" "), field, step)
@@ -69,5 +70,5 @@ class Cron:
         return [when_reached(wall, self.zone)]
 
     def _walls_after(self, wall: datetime) -> Iterator[datetime]:
-        # Only the part of the library without zones is used: in some zones its search never ends.
+        # CronSim gets local times without a zone, because with some zones its search never ends.
         return CronSim(self.expression, wall)

@@ -1,4 +1,4 @@
-"""What the five fields of a cron expression accept. A fault says what is wrong and, if known, what to write."""
+"""Validates the five fields of a cron expression. A fault says what is wrong and, if known, what to write instead."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cronsim.cronsim import Field as Parsed
 
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-MOST_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # per month
-START = "2026-01-01T"  # of suggested intervals
+MOST_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # days of each month, in a leap year
+START = "2026-01-01T"  # start of the intervals that faults suggest
 NUMBER = re.compile(r"\d{1,4}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong, and what to write instead; "" if that is unknown."""
+    """What is wrong with an expression, and what to write instead; "" if that is unknown."""
 
     message: str
     instead: str = ""
@@ -29,18 +29,18 @@ class Field:
     first: int
     last: int
     place: str
-    around: str  # the unit in which it starts over
+    around: str  # the unit in which the field's values repeat
     unit: str
-    period: str  # in ISO 8601, for steps that do not divide the unit
+    period: str  # ISO 8601 duration that replaces steps which do not divide the unit
     names: tuple[str, ...] = ()
 
     @property
     def top(self) -> int:
-        """Returns the last value that is not an alias of the first, as 7 is of Sunday."""
+        """Returns the last value that is not an alias: 6 for weekdays, of which 7 is Sunday like 0."""
         return self.first + len(self.names) - 1 if self.names else self.last
 
     def number(self, text: str) -> int | None:
-        """Returns the value that `text` means here; None if it is invalid."""
+        """Returns the value of a number or name in this field; None if the text is neither."""
         if text in self.names:
             return self.names.index(text) + self.first
         return int(text) if NUMBER.fullmatch(text) and self.first <= int(text) <= self.last else None
@@ -62,9 +62,9 @@ WEEKDAY = Field("weekday", 0, 7, "fifth", "week", "day", "P{}D", WEEKDAYS)
 FIELDS = (MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 
 _NAME = "|".join(WEEKDAYS)
-# Valid entries besides numbers, names, ranges and steps.
+# Entries that are valid besides numbers, names, ranges and steps.
 LETTERS = {DAY: re.compile("L|LW"), WEEKDAY: re.compile(rf"[0-7]L|([0-7]|{_NAME})#[1-5]")}
-# Syntax of other programs: for which field, its form, what is wrong with it, and what to write.
+# Syntax of other programs: its field (None: any), its pattern, the message, and what to write instead.
 Write = Callable[[re.Match[str], Field], str]
 FOREIGN: tuple[tuple[Field | None, str, str, Write], ...] = (
     (None, r"H(?:\((.+)\))?/(\d+)", "H is Jenkins' choice of a time", lambda m, _: f"{m[1] or '*'}/{m[2]}"),
@@ -84,7 +84,7 @@ FOREIGN: tuple[tuple[Field | None, str, str, Write], ...] = (
 
 
 def fault_of_fields(expression: str) -> Fault | None:
-    """Returns the first fault of five fields in capitals; None if they are valid."""
+    """Returns the first fault of an expression of five fields in upper case; None if the expression is valid."""
     parts = expression.split(" ")
     for at, field in enumerate(FIELDS):
         terms = parts[at].split(",")
@@ -101,7 +101,8 @@ def fault_of_fields(expression: str) -> Fault | None:
 
 
 def uneven_steps(expression: str) -> Iterator[tuple[Field, int]]:
-    """Yields fields such as */45 whose steps do not divide their unit: after minute 45 only 15 minutes pass."""
+    """Yields (field, step) for fields such as */45, whose step does not divide the unit: from minute 45 to minute 0
+    only 15 minutes pass."""
     for field, part in zip(FIELDS, expression.split(" "), strict=True):
         base, _, step = part.partition("/")
         if base not in ("*", f"{field.first}", f"{field.first}-{field.last}") or not NUMBER.fullmatch(step):
@@ -113,7 +114,8 @@ def uneven_steps(expression: str) -> Iterator[tuple[Field, int]]:
 
 
 def interval_of(parts: list[str], field: Field, step: int) -> str:
-    """Returns the repeating interval that a field's steps mean; "" if the other fields restrict it further."""
+    """Returns the ISO 8601 repeating interval that a field's steps probably mean; "" if other fields restrict the due
+    times."""
     at = FIELDS.index(field)
     finer = parts[: min(at, 2)]
     others = {place: parts[place] for place in range(at + 1 if at < 2 else 2, len(parts)) if place != at}
@@ -166,7 +168,7 @@ def _fault_of_value(field: Field, value: str, term: str) -> Fault:
 
 
 def _backwards(field: Field, base: str, step: str) -> Fault:
-    """Returns the fault of a range that wraps around, such as hours 22-5."""
+    """Returns the fault of a range that runs backwards, such as hours 22-5, with the two ranges to write instead."""
     as_name = not base[0].isdecimal()
     low, _, high = base.partition("-")
     over = (
@@ -184,7 +186,8 @@ def _backwards(field: Field, base: str, step: str) -> Fault:
 
 
 def _fault_of_days(parts: list[str]) -> Fault | None:
-    """Returns the fault of days that none of the months has, such as 31 February."""
+    """Returns the fault of a day that the given months never have, such as 31 February; None if there is no such
+    day."""
     months = sorted({month for month in Parsed.MONTH.parse(parts[3]) if isinstance(month, int)})
     most = max(MOST_DAYS[month - 1] for month in months)
     terms = parts[2].split(",")

@@ -1,4 +1,5 @@
-"""Cron expressions in words, made from the values of their fields: equivalent expressions read the same."""
+"""Describes cron expressions in words. The words follow from the fields' values, so equivalent expressions read the
+same."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ MONTHS = (
     "December",
 )  # fmt: skip
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-MOST_TIMES, MOST_VALUES = 4, 6  # listed one by one
+MOST_TIMES, MOST_VALUES = 4, 6  # times and values that are listed one by one, at most
 
 
 def in_words(expression: str) -> str:
-    """Returns words such as "At 02:30 on Monday to Friday"."""
+    """Describes the expression, as in "At 02:30 on Monday to Friday"."""
     fields = CronSim(expression, datetime(2000, 1, 1))
     times = _times(sorted(fields.minutes), sorted(fields.hours))
     return " ".join(part for part in (times, *_dates(fields)) if part)
@@ -51,12 +52,13 @@ def _times(minutes: list[int], hours: list[int]) -> str:
 
 
 def _dates(fields: CronSim) -> tuple[str, str]:
-    """Returns the days, and the months if the days do not name them."""
+    """Returns the words for the days, and the words for the months unless the former already name the months."""
     months = (
         _several(sorted(fields.months), lambda month: MONTHS[month - 1]) if len(fields.months) < 12 else ""
     )
     days, weekdays = _days(fields), _weekdays(fields)
-    if not (days and weekdays) and not fields.day_and:  # one of the two matches every day
+    # cron runs on either match, and one of the two fields matches every day
+    if not (days and weekdays) and not fields.day_and:
         days = weekdays = ""
     days = days and f"on {days} of {months or 'every month'}"
     apart = f"in {months}" if months else ""
@@ -107,12 +109,13 @@ def _several(values: Sequence[int], label: Callable[[int], str]) -> str:
 
 
 def _step(values: Sequence[int]) -> int | None:
-    """Returns the constant difference between neighbours; None if it varies."""
+    """Returns the difference of neighbouring values; None if it varies or there is only one value."""
     steps = {after - before for before, after in pairwise(values)}
     return steps.pop() if len(steps) == 1 else None
 
 
 def _filling(values: Sequence[int], whole: int) -> int | None:
-    """Returns the step of values that begin with 0 and continue evenly over the end of the hour or day."""
+    """Returns the step of values that begin with 0 and divide `whole` evenly, as 0, 15, 30, 45 divide 60; None for
+    others."""
     step = _step(values)
     return step if step and values[0] == 0 and step * len(values) == whole else None

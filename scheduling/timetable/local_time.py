@@ -1,6 +1,6 @@
-"""Conversion of local times to moments, also on days when clocks change.
+"""Converts local times to moments, also on days when clocks change.
 
-Moments are aware datetimes in UTC, local times are naive ones. PEP 495 defines which fold a local time means.
+A moment is an aware datetime in UTC, a local time (`wall`) is a naive datetime. `fold` is that of PEP 495.
 """
 
 from __future__ import annotations
@@ -10,26 +10,28 @@ from zoneinfo import ZoneInfo
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
-# Far from the ends of the calendar, where sums overflow and the database stores dates that Python cannot read.
+# Far from the ends of the calendar: there sums overflow, and PostgreSQL stores dates that Python cannot read.
 YEARS = range(2000, 2201)
 
 
 def wall_at(moment: datetime, zone: tzinfo) -> datetime:
-    """Returns the local time at `moment`."""
+    """Returns the local time in `zone` at `moment`, as a naive datetime."""
     return moment.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
 def when_shown(wall: datetime, zone: tzinfo) -> list[datetime]:
-    """Returns the moments with this local time: none in the skipped hour, two in the repeated one."""
+    """Returns the moments with this local time, in order: none in the skipped hour, two in the repeated hour."""
     found = {_reading(wall, zone, fold) for fold in (0, 1)}
     return sorted(moment for moment in found if wall_at(moment, zone) == wall)
 
 
 def when_reached(wall: datetime, zone: ZoneInfo) -> datetime:
-    """Returns the first moment with this local time, or with a later one if this one is skipped."""
+    """Returns the first moment with this local time. If clocks skip the local time, returns the moment of the
+    change."""
     if shown := when_shown(wall, zone):
         return shown[0]
-    # With the offset after the change it falls before the change, and the other way round.
+    # A skipped local time has two readings, one with each offset; the change lies between them and is found by
+    # bisection.
     before, after = _reading(wall, zone, 1), _reading(wall, zone, 0)
     while after - before > SECOND:
         middle = before + timedelta(seconds=(after - before) // SECOND // 2)
@@ -38,7 +40,7 @@ def when_reached(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def soon_set_back(moment: datetime, zone: ZoneInfo) -> timedelta:
-    """Returns by how much the clocks will be set back within a day; 0 if they will not."""
+    """Returns by how much the clocks are set back within the next day; 0 if they are not."""
     local, later = moment.astimezone(zone), (moment + DAY).astimezone(zone)
     return max(timedelta(), (local.utcoffset() or timedelta()) - (later.utcoffset() or timedelta()))
 

@@ -1,4 +1,4 @@
-"""Due times in the past: which of them run, and which are recorded as missed."""
+"""Decides which due times in the past still run, and which are recorded as missed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from scheduling.timetable import TICK, Timetable
 from scheduling.timetable.repeats import SHORTEST
 
-# For this long the latest due time is on time, because workers restart and queues may be long.
+# The latest due time counts as on time for this long, because workers restart and queues may be long.
 ON_TIME = timedelta(minutes=5)
 MOST_AT_ONCE = 100
 
@@ -19,7 +19,8 @@ SKIP, ONCE, ALL = "skip", "once", "all"
 
 @dataclass(frozen=True)
 class Step:
-    """The next outcome to record: the first and last due time `missed`, then those that run."""
+    """The outcome of some due times: the first and last of those that are `missed`, and then the due time that
+    `runs`."""
 
     missed: tuple[datetime, datetime] | None
     runs: datetime | None
@@ -33,10 +34,11 @@ class Step:
 
 
 def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str, window: timedelta) -> Step:
-    """Returns the step for all due times from `due`, the earliest without an outcome, to `now`.
+    """Returns the next step for the due times from `due`, the earliest without an outcome, to `now`.
 
-    Only the latest one is on time, and only for ON_TIME. Of late ones, none runs (skip), the latest (once), or all
-    up to MOST_AT_ONCE; in both cases only those not older than `window`.
+    Only the latest due time can be on time, and only for ON_TIME. Of late due times, the policy *skip* runs none,
+    *once* the latest, and *all* the latest MOST_AT_ONCE, one per step. *once* and *all* leave out those older than
+    `window`.
     """
     latest = timetable.latest(due, now)
     is_on_time = now - latest <= ON_TIME
@@ -51,7 +53,8 @@ def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str
 
 
 def _recent(timetable: Timetable, first: datetime, now: datetime) -> deque[datetime]:
-    """Returns the last due times from `first` to `now`, at most MOST_AT_ONCE; a `first` long ago costs little."""
+    """Returns the last MOST_AT_ONCE due times from `first` to `now`, in order. The cost does not grow with the age of
+    `first`."""
     back = MOST_AT_ONCE * SHORTEST
     while True:
         begin = max(first, now - back)

@@ -1,7 +1,7 @@
-"""Normalises what people write to one of two stored forms: five fields of cron, or an ISO 8601 interval.
+"""Converts what people write to one of two stored forms: five fields of cron, or an ISO 8601 repeating interval.
 
-It also accepts the rest of crontab(5): @daily and the like, and names in any case. Forms of other programs are
-refused, with what to write instead if that is known.
+The other forms of crontab(5) are accepted too: @daily and the like, and names in any letter case. Forms of other
+programs are refused, with what to write instead if that is known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MACROS = {
     "@annually": "0 0 1 1 *",
 }
 EXAMPLES = '"30 2 * * MON-FRI" (cron) and "R/2026-01-31T09:00/P1M" (a repeating interval of ISO 8601)'
-# Shorthands of systemd.time(7), and everyday words.
+# By a shorthand of systemd.time(7) or an everyday word: the cron expression to suggest.
 CALENDARS = {
     "minutely": "* * * * *", "hourly": "0 * * * *", "daily": "0 0 * * *", "midnight": "0 0 * * *",
     "nightly": "0 0 * * *", "weekly": "0 0 * * MON", "monthly": "0 0 1 * *", "quarterly": "0 0 1 1,4,7,10 *",
@@ -47,12 +47,12 @@ FRACTION = re.compile(r"(?P<whole>\d+)[.,](?P<part>\d{1,4})(?P<unit>[HM])", re.A
 
 
 def normal_form(expression: str) -> str:
-    """Returns the normal form. Raises ValueError with the fault and what to write instead."""
+    """Returns the expression in normal form. Raises ValueError with what is wrong and what to write instead."""
     text = tidy(expression)
     fault = first = _fault_of(text)
     if first is None:
         return text
-    for _ in range(20):  # the suggestion must be valid as a whole
+    for _ in range(20):  # a suggestion may have faults of its own, which are mended in turn
         if fault is None or not fault.instead:
             break
         instead = tidy(fault.instead)
@@ -63,7 +63,7 @@ def normal_form(expression: str) -> str:
 
 
 def rule_of(expression: str, zone: ZoneInfo) -> Cron | Repeats:
-    """Returns the rule of an expression in normal form. Raises ValueError if it is neither form."""
+    """Returns the rule of an expression in normal form. Raises ValueError if the expression is in neither form."""
     return (Repeats if expression.startswith("R") else Cron)(expression, zone)
 
 
@@ -76,7 +76,8 @@ def _is_right(expression: str) -> bool:
 
 
 def tidy(expression: str) -> str:
-    """Returns the expression with single spaces between fields, and in capitals where case has no meaning."""
+    """Returns the expression with single spaces between fields, @daily and the like replaced by five fields, and upper
+    case where case has no meaning."""
     text = " ".join(expression.split())
     text = MACROS.get(text.lower(), text)
     is_kept = text[:1].isdecimal() or text[:1] in "*RrPp"
@@ -98,7 +99,7 @@ def _fault_of(text: str) -> Fault | None:
 
 
 def _fault_of_count(parts: list[str]) -> Fault:
-    """Returns the fault of more or fewer than five fields: leading seconds, a trailing year or a command."""
+    """Returns the fault of an expression without exactly five fields; extra ones are seconds, a year or a command."""
     if len(parts) < len(FIELDS):
         return Fault(f"cron has five fields, not {len(parts)}: minute, hour, day, month, weekday")
     if not re.fullmatch(rf"[\d*?/,#LWH()-]+|({'|'.join(WEEKDAYS + MONTHS)})([-,/#].*)?", parts[5], re.ASCII):
@@ -109,7 +110,7 @@ def _fault_of_count(parts: list[str]) -> Fault:
         re.match(r"(19|20)\d\d", parts[5], re.ASCII) or "?" in (parts[2], parts[4])
     )
     fields = parts[:5] if has_year else parts[1:6]
-    if "?" in parts:  # Quartz counts weekdays from 1 for Sunday
+    if "?" in parts:  # "?" shows the syntax of Quartz, which counts weekdays from 1 for Sunday
         fields[4] = re.sub(
             r"(?<![#/\d])[1-7](?!\d)", lambda day: WEEKDAYS[int(day[0]) - 1], fields[4], flags=re.ASCII
         )
@@ -119,7 +120,7 @@ def _fault_of_count(parts: list[str]) -> Fault:
 
 
 def _fault_of_interval(text: str) -> Fault | None:
-    """Returns the fault of ISO 8601 repeating intervals in forms other than R[n]/start/period."""
+    """Returns the fault of an ISO 8601 interval in another form than R[n]/start/period; None if the form is right."""
     times, *rest = [part for part in text.split("/") if part] if text[0] == "R" else ["R", *text.split("/")]
     period = next((part for part in rest if part[0] == "P"), "")
     starts = [part for part in rest if part[0] != "P"]
@@ -142,7 +143,8 @@ def _fault_of_interval(text: str) -> Fault | None:
 
 
 def _every(text: str) -> str:
-    """Returns "1h30m" or "2 weeks" as a repeating interval; "" for anything else."""
+    """Converts "1h30m" or "2 weeks" to a repeating interval, and the name of a weekday to cron fields; returns "" for
+    other texts."""
     amounts, at = [], 0
     while match := AMOUNT.match(text, at):
         at = match.end()
@@ -161,7 +163,8 @@ def _word(text: str) -> str:
 
 
 def _calendar(match: re.Match[str]) -> Fault:
-    """Returns the fault of a systemd calendar, such as Mon..Fri *-*-* 02:30."""
+    """Returns the fault of a systemd calendar event such as Mon..Fri *-*-* 02:30, with the cron fields to write
+    instead."""
     said = {
         name: re.sub(r"\b0+(?=\d)", "", text.replace("..", "-"), flags=re.ASCII)
         for name, text in match.groupdict("").items()
@@ -175,7 +178,8 @@ def _calendar(match: re.Match[str]) -> Fault:
 
 
 def _rule(match: re.Match[str]) -> Fault:
-    """Returns the fault of an iCalendar recurrence rule; people must rewrite rules with more than a frequency."""
+    """Returns the fault of an iCalendar recurrence rule. Suggests an interval only for a rule with nothing but FREQ and
+    INTERVAL."""
     parts = dict(part.upper().partition("=")[::2] for part in match[1].split(";"))
     unit = {"MINUTELY": "m", "HOURLY": "h", "DAILY": "d", "WEEKLY": "w", "MONTHLY": "mo", "YEARLY": "y"}
     known = unit.get(parts.pop("FREQ", "")), parts.pop("INTERVAL", "1")
@@ -183,7 +187,7 @@ def _rule(match: re.Match[str]) -> Fault:
     return Fault("rules of iCalendar are not known", instead)
 
 
-# Whole expressions of other programs; none of them is a valid expression of five fields.
+# Patterns of whole expressions in the syntax of other programs, with their faults. None is valid as five fields.
 FORMS: tuple[tuple[str, Callable[[re.Match[str]], Fault]], ...] = (
     (r"(?:CRON_)?TZ=\S+ (.+)", lambda m: Fault("the time zone has a field of its own", m[1])),
     (r"cron\((.+)\)", lambda m: Fault("the fields stand here alone", m[1])),

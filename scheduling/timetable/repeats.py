@@ -1,8 +1,8 @@
 """ISO 8601 repeating intervals (2019 edition, 8.2.3.2: start and duration): `R[n]/<start>/<period>`.
 
 Years, months, weeks and days are counted on the local calendar from the start, so that the 31st stays the 31st after
-a shorter month; hours, minutes and seconds are elapsed time. A time of day that is skipped when clocks change comes
-as soon as that is over, a repeated one comes once. R3 means three runs.
+a shorter month; hours, minutes and seconds are elapsed time. A time of day that a clock change skips comes right
+after the change; a repeated time of day comes once. R3 means three runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Period:
     months: int
     days: int
     passing: timedelta
-    parts: tuple[tuple[str, int], ...] = ()  # as written, such as ("months", 1)
+    parts: tuple[tuple[str, int], ...] = ()  # units and numbers as written, such as ("months", 1)
 
     @classmethod
     def read(cls, text: str) -> Period:
@@ -51,7 +51,7 @@ class Period:
         return period
 
     def in_words(self) -> str:
-        """Returns words such as "month" or "2 weeks and 3 days"."""
+        """Returns the period in words, such as "month" or "2 weeks and 3 days"."""
         if len(self.parts) == 1 and self.parts[0][1] == 1:
             return self.parts[0][0].removesuffix("s")
         return joined(
@@ -61,7 +61,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Repeats:
-    """A repeating interval. Raises ValueError, with the fault in words for people, if it is invalid."""
+    """A repeating interval in a time zone. Raises ValueError for an invalid expression, with a message for users."""
 
     expression: str
     zone: ZoneInfo
@@ -82,7 +82,7 @@ class Repeats:
 
     @cached_property
     def times(self) -> int | None:
-        """Returns the number of runs; None: unlimited."""
+        """Returns the number of runs; None if it is unlimited."""
         return int(self._parts["times"]) if self._parts["times"] else None
 
     @cached_property
@@ -105,11 +105,11 @@ class Repeats:
             raise ValueError("the start must lie in the years 2000 to 2200") from None
 
     def after(self, moment: datetime) -> datetime | None:
-        """Returns the first due time after `moment`."""
+        """Returns the first due time after `moment`; None if there is no later one."""
         high = 1
         while not self._is_later(high - 1, moment):
             high *= 2
-        low = 0  # bisection: runs below `low` are not later, runs from `high` - 1 on are
+        low = 0  # bisection: runs before `low` are at or before `moment`, runs from `high` on are after it
         high -= 1
         while low < high:
             middle = (low + high) // 2
@@ -131,7 +131,8 @@ class Repeats:
         return due is None or due > moment
 
     def _at(self, number: int) -> datetime | None:
-        """Returns the run with this number, from 0; None if there are fewer or the calendar ends before."""
+        """Returns the due time of the run with this number, counted from 0; None if the interval or the calendar ends
+        before it."""
         if self.times is not None and number >= self.times:
             return None
         period = self.period
@@ -146,7 +147,7 @@ class Repeats:
 
 
 def _months_later(wall: datetime, months: int) -> datetime:
-    """Returns the same day of a later month, or its last day."""
+    """Returns the same local time `months` months later, on the month's last day if the month is too short."""
     year, month = divmod(12 * wall.year + wall.month - 1 + months, 12)
     if year > 9990:
         raise OverflowError

@@ -1,8 +1,8 @@
-"""`make bench`: the time of one round at several cluster sizes, split into reading, deciding and committing.
+"""`make bench`: measures the time of one round at several cluster sizes, split into reading, deciding and committing.
 
-It uses a temporary database. The *first* round fills an empty cluster and gives all other jobs a reason to wait.
-*Busy* rounds come at the end of a quantum of a full cluster in which some gangs ended and as many jobs were
-submitted: the steady state. *Fill* rounds follow one submit.
+Uses a temporary database. The *first* round fills an empty cluster and gives every other job a reason to wait.
+*Busy* rounds are the steady state: the cluster is full, and in the quantum before the round some gangs ended and as
+many jobs were submitted. A *fill* round follows the submit of one job.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from scheduling.management.bench_cluster import BenchCluster
 from scheduling.models import Round
 from scheduling.rounds.actions import run_round
 
-# In each quantum one gang ends and one job is submitted for so many GPUs.
+# In each quantum, one gang ends and one job is submitted per this many GPUs of the cluster.
 GPUS_PER_END = 100
 WRITES = ("INSERT", "UPDATE", "DELETE")
 
 
 @dataclass
 class Lap:
-    """One round: milliseconds, statements, rows, gangs."""
+    """The figures of one round: times in milliseconds, and numbers of SQL statements, rows and gangs."""
 
     read: float = 0.0
     decide: float = 0.0
     commit: float = 0.0
     total: float = 0.0
-    cpu: float = 0.0  # of this process
-    database_cpu: float = 0.0  # of its database process; 0 if that is on another machine
+    cpu: float = 0.0  # CPU time of this process
+    database_cpu: float = (
+        0.0  # CPU time of this connection's database process; 0 if that runs on another machine
+    )
     statements: int = 0
     rows_read: int = 0
     rows_written: int = 0
@@ -47,16 +49,19 @@ class Lap:
 
     @property
     def computing(self) -> float:
-        """Returns the milliseconds that an idle core would take, without the disk."""
+        """Returns the CPU time of both processes in milliseconds: what a round would take on an idle core without disk
+        accesses."""
         return self.cpu + self.database_cpu
 
 
 @dataclass
 class Statements:
-    """Counts the statements of a connection and their rows."""
+    """Counts the SQL statements of a connection, and the rows that they read or write."""
 
     count: int = 0
-    rows: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})  # by whether they were written
+    rows: dict[bool, int] = field(
+        default_factory=lambda: {False: 0, True: 0}
+    )  # True: rows written; False: rows read
 
     def __call__(
         self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
@@ -111,7 +116,8 @@ class Command(BaseCommand):
         return found
 
     def _growth(self, gpus: Sequence[int], kinds: Sequence[dict[str, Lap]]) -> None:
-        """Prints the power of the size with which the times grow from the first size to the last."""
+        """Prints how times grow from the first cluster size to the last: the exponent k if a time grows as size **
+        k."""
         if len(gpus) < 2:
             return
         times = math.log(gpus[-1] / gpus[0])
@@ -128,12 +134,13 @@ class Command(BaseCommand):
 
 
 def middle(laps: Sequence[Lap]) -> Lap:
-    """Returns the median of each figure."""
+    """Returns a lap with the median of each figure."""
     return Lap(*(median(figures) for figures in zip(*map(astuple, laps), strict=True)))
 
 
 def timed_round(bench: BenchCluster, kind: Round.Kind = Round.Kind.QUANTUM) -> Lap:
-    """Runs and commits one round."""
+    """Runs and commits one round; returns its figures. Raises RuntimeError if another process runs rounds of the
+    cluster."""
     seen = Statements()
     begun, cpu, database_cpu = time.perf_counter(), time.process_time(), _database_cpu()
     with connection.execute_wrapper(seen):
@@ -157,7 +164,7 @@ def timed_round(bench: BenchCluster, kind: Round.Kind = Round.Kind.QUANTUM) -> L
 
 
 def _database_cpu() -> float:
-    """Returns the CPU seconds so far of this connection's database process, if it runs on this machine."""
+    """Returns the CPU seconds used so far by this connection's database process; 0 if that runs on another machine."""
     try:
         fields = (
             Path(f"/proc/{connection.connection.info.backend_pid}/stat")

@@ -84,7 +84,8 @@ class Command(BaseCommand):
         self._close(cluster)
 
     def _close(self, cluster: Cluster) -> None:
-        """Closes the hours. If it is killed, repeating the command or the tasks that close hours complete it."""
+        """Closes the cluster's hours. If the command is killed meanwhile, a second run or the Celery task that closes
+        hours completes this."""
         closed, to_close = 0, hours_to_close(cluster)
         while some := close_hours(cluster_id=cluster.pk, at_most=min(24, to_close - closed)):
             closed += some

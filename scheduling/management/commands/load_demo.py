@@ -1,6 +1,6 @@
-"""`manage.py load_demo`: people, teams, prices, two generations of virtual GPUs, and a few jobs.
+"""`manage.py load_demo`: creates people, teams, prices, virtual GPUs of two generations, and a few jobs.
 
-Every step checks first what exists, so that the next load completes an interrupted one.
+Every step first checks what exists already, so that a second run completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from scheduling.models import Cluster, Job, Node
 from scheduling.spec.job_spec import JobSpec
 
 CLUSTER = "demo"
-# Generation, description, price of a GPU-hour, node, GPUs, speed that programs simulate.
+# Generation, description, price of a GPU-hour, node name, GPUs, and the speed that programs simulate there.
 HARDWARE = (
     ("V100", "The older half of the demo's virtual GPUs", 16, "1.20", "v100-0", 4, 1.0),
     ("A100", "The newer half, three times as fast for those who can use it", 80, "3.00", "a100-0", 4, 3.0),
 )
 TEAMS = (("Astro", 100), ("Bio", 200), ("Vision", 400))
-# User, portal role, team, role there.
+# User, portal role, team, role in the team.
 PEOPLE = (
     ("ada", User.PortalRole.ADMIN, None, None),
     ("olga", User.PortalRole.OPERATOR, None, None),
@@ -49,8 +49,8 @@ PEOPLE = (
 TRAIN = (
     'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps {steps} --seconds-per-step 0.2 --sensitivity {gain}'
 )
-# Owner, team, name, steps, speed-up on a faster GPU, workers. Together they want more GPUs than exist, for an hour and
-# longer; two end within a few minutes, to show finished jobs.
+# Owner, team, name, steps, speed-up on a faster GPU, workers. Together the jobs want more GPUs than exist, for an hour
+# or longer; two of them end within a few minutes, so that the demo shows finished jobs.
 JOBS = (
     ("bob", "Astro", "digits: first look", 300, "0.2", 1),
     ("bob", "Astro", "digits: baseline", 24_000, "0.2", 1),
@@ -110,7 +110,7 @@ def _tenant(name: str, parent: Tenant | None, tickets: int) -> Tenant:
 
 
 def _person(name: str, portal_role: str, team: Tenant | None, role: str | None) -> str:
-    """Creates the person if missing; returns a new password."""
+    """Creates the user, or gives an existing one a new password, and adds the role; returns the password."""
     user = User.objects.filter(username=name).first()
     if user is None:
         made = create_user(actor=None, username=name, portal_role=portal_role, first_name=name.capitalize())
@@ -132,9 +132,9 @@ def _cluster() -> Cluster:
     cluster = Cluster.objects.filter(name=CLUSTER).first()
     if cluster is None:
         cluster = create_cluster(actor=None, name=CLUSTER)
-        # Slices short enough to watch; a demo may spend more on switching than a real cluster.
+        # Time slices are short enough to watch, so a demo may lose more time to switching than a real cluster.
         cluster = update_cluster(actor=None, cluster=cluster, quantum_seconds=15, overhead_limit=0.1)
-    # A machine with GPUs shows them; others get virtual ones.
+    # On a machine with GPUs the demo shows these; on others it declares virtual GPUs.
     if declare_local_gpus(actor=None, cluster=cluster):
         return cluster
     for name, about, memory, price, node, gpus, speed in HARDWARE:

@@ -1,4 +1,4 @@
-"""`manage.py park`: stops the gangs of local backends with their grace period and books them, before a shutdown."""
+"""`manage.py park`: prepares a shutdown: stops the gangs of local backends with their grace period, and bills them."""
 
 from __future__ import annotations
 
@@ -57,12 +57,13 @@ def _order_stop(cluster: Cluster) -> None:
     ]
     ask_to_stop(orders, event=Event.PREEMPTED, now=now, history=history)
     history.save()
-    # Operations that a stopped worker had claimed need not wait until the claim expires.
+    # A stopped Celery worker may have claimed operations; they must not wait until its claims expire.
     Operation.objects.filter(cluster=cluster, done_at=None).update(not_before=now)
 
 
 def _wait_until_gone(cluster: Cluster, patience: float) -> int:
-    """Carries out the orders and watches the gangs until they end; returns how many had to be killed."""
+    """Carries out the stop orders and observes the gangs until all have ended; returns the number of gangs that were
+    killed after `patience` seconds."""
     backend = backend_for(cluster)
     deadline = time.monotonic() + patience
     killed: set[int] = set()
@@ -73,7 +74,7 @@ def _wait_until_gone(cluster: Cluster, patience: float) -> int:
             return len(killed)
         late = time.monotonic() > deadline
         for item in alive:
-            # Frozen processes have no lease to stop; they are ended here, too.
+            # Frozen processes have no open lease and so no stop order; they are stopped here.
             if late or item.phase is Phase.FROZEN:
                 grace = 0.0 if late else 5.0
                 backend.stop(job_id=item.job_id, epoch=item.epoch, token=item.token, grace_seconds=grace)

@@ -1,4 +1,4 @@
-"""`manage.py watch`: streams observations of the clusters into PostgreSQL; one process is active, others stand by."""
+"""`manage.py watch`: streams observations of the clusters into PostgreSQL. One process is active; others stand by."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 STAND_BY_SECONDS = 2.0
 LOOK_AT_LEAST_EVERY = 1.0
 RECONCILE_EVERY = 20.0
-LONGEST_PASS = 180.0  # seconds, after which a watcher counts as hung
-LONGEST_REST = 60.0  # seconds after a failure
+LONGEST_PASS = 180.0  # a watcher whose pass takes longer than this many seconds counts as hung
+LONGEST_REST = 60.0  # seconds of rest after a failure, at most
 NOT_KEPT_AND_TRUSTED = "Everyone may submit jobs all the same, as FAIRLOT_LOCAL_TRUSTS_ALL says."
 
 
@@ -42,7 +42,7 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         watchers: dict[int, threading.Thread] = {}
-        passes: dict[int, float] = {}  # when each watcher last completed a pass
+        passes: dict[int, float] = {}  # by cluster id: when its watcher last completed a pass
         self._say_what_keeps_jobs_apart()
         while not stop.wait(0.0 if not watchers else STAND_BY_SECONDS):
             for cluster_id in self._clusters():
@@ -52,7 +52,7 @@ class Command(BaseCommand):
                     thread = threading.Thread(target=_watch, args=(cluster_id, stop, passes), daemon=True)
                     thread.start()
                     watchers[cluster_id] = thread
-            # The watcher of a detached cluster has ended; it does not hang.
+            # Only living watchers are checked: that of a detached cluster has ended and does not hang.
             alive = [number for number, thread in watchers.items() if thread.is_alive()]
             if all(time.monotonic() - passes[number] < LONGEST_PASS for number in alive):
                 heartbeat.beat()
@@ -62,7 +62,7 @@ class Command(BaseCommand):
             thread.join(timeout=5)
 
     def _say_what_keeps_jobs_apart(self) -> None:
-        """Prints one line per local cluster, which `make up` shows, and then that the watcher is ready."""
+        """Prints how each local cluster isolates jobs, which `make up` shows, and then that the watcher is ready."""
         try:
             for cluster in Cluster.objects.attached().filter(backend=Cluster.Backend.LOCAL):
                 isolation = find_isolation(cluster)
@@ -86,9 +86,10 @@ class Command(BaseCommand):
 
 
 def _watch(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> None:
-    """Watches one cluster until `stop` is set or the cluster has to be opened again, which the caller does.
+    """Watches one cluster. Returns when `stop` is set, or when the cluster's backend has changed; the caller then
+    starts a new watcher.
 
-    After a failure it starts again, with a delay that grows with consecutive failures.
+    After a failure starts again, with a delay that grows with consecutive failures.
     """
     failures = 0
 
@@ -118,7 +119,7 @@ def _follow(cluster_id: int, stop: threading.Event, gets_on: Callable[[], None])
     backend = backend_for(cluster)
     backend.prepare()
     logger.info("watching %s", cluster.name)
-    # What happened while nobody watched is repaired first.
+    # Reconciling comes first, because it repairs what went wrong while nobody watched.
     first = _Step(lambda cluster, _: reconcile(cluster), every=RECONCILE_EVERY)
     steps = [first, *map(_Step, (*FOLLOWING, note_use))]
     for _ in backend.changes(timeout=LOOK_AT_LEAST_EVERY):
@@ -127,14 +128,14 @@ def _follow(cluster_id: int, stop: threading.Event, gets_on: Callable[[], None])
         if first.is_due():
             cluster.refresh_from_db()
             if cluster.detached_at or backend_for(cluster) is not backend:
-                return  # the kubeconfig or the ranges changed, or it was detached
+                return  # the kubeconfig or the ranges changed, or the cluster was detached
         for step in steps:
             step.take(cluster, backend)
         gets_on()
 
 
 class _Step:
-    """A part of watching a cluster. If it fails, the other parts go on, and it is tried again later."""
+    """One step of watching a cluster. After a failure the other steps go on, and this step is repeated later."""
 
     def __init__(self, do: Callable[[Cluster, Backend], None], *, every: float = 0.0) -> None:
         self._do, self._every = do, every
@@ -145,7 +146,8 @@ class _Step:
         return time.monotonic() >= self._due
 
     def take(self, cluster: Cluster, backend: Backend) -> None:
-        """Runs the step if it is due. Raises only errors of the database's availability, which end all steps."""
+        """Runs the step if its time has come. Raises only when the database is out of reach; any other error is logged,
+        and the step is repeated later."""
         if not self.is_due():
             return
         try:
@@ -161,12 +163,12 @@ class _Step:
 
 
 def _rest(failures: int) -> float:
-    """Returns the seconds to wait after `failures` consecutive failures."""
+    """Returns the seconds to wait after `failures` consecutive failures; 0 without failures."""
     return min(STAND_BY_SECONDS * 2 ** min(failures - 1, 10), LONGEST_REST) if failures else 0.0
 
 
 def _tell(cluster_id: int, what: str, error: Exception) -> None:
-    """Reports to the log and, if the database answers, on the cluster's page."""
+    """Writes the error to the log and, if the database answers, to the cluster's page."""
     expected = isinstance(error, DatabaseError | BackendError | OSError)
     logger.log(
         logging.WARNING if expected else logging.ERROR,

@@ -1,4 +1,4 @@
-"""The export formats, each a stream of text."""
+"""The export formats. Each is a generator of text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from scheduling.reports.exports.reading import (
 )
 from scheduling.reports.exports.slurm import job_state, sacct_head, sacct_lines, shredder_line
 
-MICROS = 10**6  # per second
-BREAKS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}  # line breaks outside JSON
+MICROS = 10**6  # microseconds per second
+BREAKS = {
+    ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"
+}  # line breaks that JSON leaves unescaped
 
 
 def sacct(selection: Selection) -> Iterator[str]:
-    """Yields pipe-separated lines with a header: each job, then its attempts as steps."""
+    """Yields pipe-separated lines with a header: for each attempt a job line and a step line, and a job line for a job
+    that waits or never got GPUs."""
     now, generations = now_from_database(), generations_of()
     yield sacct_head()
     for some in read_jobs(selection, now):
@@ -33,7 +36,7 @@ def sacct(selection: Selection) -> Iterator[str]:
 
 
 def shredder(selection: Selection) -> Iterator[str]:
-    """Yields lines for `xdmod-shredder -f slurm`: no header, one line for each attempt that ended in the period."""
+    """Yields lines for `xdmod-shredder -f slurm`, without a header: one for each attempt that ended in the period."""
     now, generations = now_from_database(), generations_of()
     for some in read_attempts(selection, now):
         yield "".join(shredder_line(exported, now, generations) for exported in some)
@@ -44,14 +47,15 @@ COLUMNS = (
     "state", "exit_state", "exit_code", "submit_time", "start_time", "end_time", "elapsed_seconds", "wall_seconds",
     "wait_seconds", "gpu_count", "gpu_seconds", "worker_count", "node_count", "node_list", "attempts",
 )  # fmt: skip
-# Old names of columns, which stay for one more version, by the name that each has now.
+# The former names of columns, which are exported for one more version, and the present names.
 NEW_NAMES = {"only_idle": "preemptible", "turns": "attempts"}
 
 
 def row_of(exported: ExportedJob, now: datetime) -> dict[str, Any]:
-    """Returns XDMoD's job facts under Fairlot's names, of the period alone.
+    """Returns the row of a job, by column name: the facts that XDMoD knows of jobs, limited to the exported period.
 
-    Elapsed is from start to end, wall the part of it with GPUs, wait all other time from submit to end.
+    *Elapsed* is the time from start to end, *wall* the part of it in which the job held GPUs, and *wait* all other
+    time from submit to end.
     """
     job, there = exported.job, exported.there
     held = [
@@ -109,7 +113,7 @@ def jobs_csv(selection: Selection) -> Iterator[str]:
 
 
 def jobs_json(selection: Selection) -> Iterator[str]:
-    """Yields one array with one object per line."""
+    """Yields a JSON array of job objects, each on one line."""
     now, before = now_from_database(), "[\n"
     for some in filter(None, read_jobs(selection, now)):
         yield before + ",\n".join(_json(row_of(exported, now)) for exported in some)
@@ -118,11 +122,11 @@ def jobs_json(selection: Selection) -> Iterator[str]:
 
 
 def _json(row: dict[str, Any]) -> str:
-    """Returns the row on one line, also for programs that know more line breaks than JSON."""
+    """Returns the row as JSON on one line. Escapes Unicode line breaks, at which some programs would split the line."""
     return json.dumps(row, ensure_ascii=False).translate(BREAKS)
 
 
-# Name of the file → its writer and its description.
+# By the name of the file: its generator and its media type.
 FORMS: dict[str, tuple[Callable[[Selection], Iterator[str]], str]] = {
     "sacct.txt": (sacct, "text/plain; charset=utf-8"),
     "xdmod.txt": (shredder, "text/plain; charset=utf-8"),
@@ -132,5 +136,6 @@ FORMS: dict[str, tuple[Callable[[Selection], Iterator[str]], str]] = {
 
 
 def export_lines(form: str, selection: Selection) -> Iterator[str]:
-    """Yields the text of a form (a key of FORMS) in pieces; each piece takes its own queries."""
+    """Yields the text of the export `form`, a key of FORMS, in pieces. Runs the queries of a piece when it is
+    needed."""
     return FORMS[form][0](selection)

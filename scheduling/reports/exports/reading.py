@@ -1,4 +1,4 @@
-"""Reads jobs and attempts for exports in batches, so that a million of them need little memory."""
+"""Reads jobs and attempts for exports in batches, so that exporting a million of them needs little memory."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from accounting.access.permissions import may, may_somewhere, tenants_where
 from accounting.models import Generation, Tenant, User
 from scheduling.models import Cluster, HeldGpu, Job, Lease
 
-# Primary keys per query.
+# Size of the range of primary keys that one query reads.
 STEP = 2000
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What is exported: everything of `tenants` in [begins, ends); None: all tenants, for operators and the shell."""
+    """Which jobs to export: those of the teams with the ids `tenants` (None: all teams) in [begins, ends)."""
 
     begins: datetime
     ends: datetime
     tenants: Sequence[int] | None
     anonymous: bool = False
-    seen: frozenset[int] | None = None  # teams that may be named; None: all
-    whole: bool = False  # jobs are not cut at the bounds
+    seen: frozenset[int] | None = None  # ids of the teams whose names may be shown; None: all
+    whole: bool = False  # True: jobs and attempts are not cut at `begins` and `ends`
 
     @classmethod
     def of(
@@ -42,7 +42,8 @@ class Selection:
         anonymous: bool,
         whole: bool,
     ) -> Selection:
-        """Returns what `user` may export: operators everything, managers their teams and those below."""
+        """Returns the selection of all that `user` may export: for operators every team, for managers their teams and
+        the teams below. `user` None stands for the shell and may export everything."""
         if tenant is None and (user is None or user.is_operator):
             return cls(begins, ends, None, anonymous, whole=whole)
         found = exportable_tenants(user)
@@ -58,13 +59,17 @@ class Selection:
         )
 
     def jobs(self) -> QuerySet[Job]:
-        """Returns the jobs that existed at any moment of the period."""
+        """Returns the selected teams' jobs that existed at any moment of the period."""
         there = Q(ended_at__gt=self.begins) | Q(ended_at=None)
         found = Job.objects.filter(there, created_at__lt=self.ends)
         return found if self.tenants is None else found.filter(tenant__in=self.tenants)
 
     def cut(self, begins: datetime, ends: datetime | None, now: datetime) -> Stretch | None:
-        """Returns the part of [begins, ends) in the period, None if there is none; `ends` None stands for `now`."""
+        """Returns the part of [begins, ends) that lies in the period, or None if no part does. `ends` None: not over at
+        `now`.
+
+        If `whole` is set, returns [begins, ends) uncut.
+        """
         if self.whole:
             return Stretch(begins, ends, ends is None)
         if begins >= self.ends or (ends is not None and begins < self.begins >= ends):
@@ -75,7 +80,7 @@ class Selection:
         return Stretch(max(begins, self.begins).astimezone(UTC), ends, goes_on)
 
     def attempts(self) -> QuerySet[Lease]:
-        """Returns the attempts that ended in the period, so that adjoining periods contain each of them once."""
+        """Returns the attempts that ended in the period. Adjoining periods so contain each attempt exactly once."""
         ended = Lease.objects.filter(
             held_until__gte=self.begins, held_until__lt=self.ends, held_from__isnull=False
         ).filter(cluster__in=list(Cluster.objects.values_list("pk", flat=True)))
@@ -83,7 +88,7 @@ class Selection:
 
 
 def exportable_tenants(user: User | None) -> Any:
-    """Returns the tenants whose jobs `user` may export."""
+    """Returns the tenants whose jobs `user` may export; all tenants for None."""
     return Tenant.objects.all() if user is None else tenants_where(user, "report.export")
 
 
@@ -93,7 +98,8 @@ def may_export(user: User) -> bool:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A time from `begins` to `ends` (None: not over); `goes_on` if it is not over or lasts beyond the period."""
+    """An interval from `begins` to `ends` (None: not over). `goes_on` is set if the interval is not over or was cut at
+    the period's end."""
 
     begins: datetime
     ends: datetime | None
@@ -102,28 +108,28 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One time in which a job held GPUs."""
+    """One attempt: an interval in which a job held GPUs."""
 
     lease: Lease
-    number: int  # 1, 2, 3, … within the job
+    number: int  # position among the job's attempts, from 1
     is_last: bool
     nodes: Sequence[str]
-    waits_since: datetime  # the submit, or the end of the attempt before
-    held: Stretch  # the exported part
+    waits_since: datetime  # the job's submit, or the end of its previous attempt
+    held: Stretch  # the exported part of the attempt
 
 
 @dataclass(frozen=True)
 class ExportedJob:
-    """A job with its attempts in order, both cut to what is exported.
+    """A job with its attempts in order, all cut to the exported period.
 
-    Names and numbers of people are in their exported form.
+    Names and ids of users and teams are replaced by pseudonyms if the export is anonymous.
     """
 
     job: Job
-    cpu: float | None  # CPUs of each worker, if its spec gives a number
-    state: str  # of the job, at the end of the period
-    there: Stretch  # from its submit to its end
-    waits_since: datetime  # the submit, or the end of its last attempt that ended in or before the period
+    cpu: float | None  # CPUs of each worker; None if the spec gives no number
+    state: str  # the job's state at the end of the period
+    there: Stretch  # from the job's submit to its end
+    waits_since: datetime  # the submit, or the end of the last attempt that ended by the end of the period
     attempts_over: int
     user: str
     user_number: int
@@ -135,7 +141,7 @@ class ExportedJob:
 
 
 def read_jobs(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]]:
-    """Yields batches of jobs with what they held in the period, in order of their ids."""
+    """Yields batches of the selected jobs in order of their ids, each job with its attempts in the period."""
     exporter = _JobExporter(selection, now)
     for jobs in _in_steps(selection.jobs()):
         some = list(_with_names(jobs))
@@ -144,8 +150,8 @@ def read_jobs(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]
 
 
 def read_attempts(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]]:
-    """Yields, for each attempt, its job with this attempt alone, both uncut, in batches in order of the attempts'
-    ids."""
+    """Yields the attempts that ended in the period, in batches in order of their ids. Each comes as its job with only
+    this attempt; neither is cut."""
     exporter = _JobExporter(replace(selection, whole=True), now)
     for leases in _in_steps(selection.attempts()):
         some = list(leases.values_list("job_id", "pk"))
@@ -155,13 +161,13 @@ def read_attempts(selection: Selection, now: datetime) -> Iterator[list[Exported
 
 
 def _with_names(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Adds names, and the CPUs of each worker, the only part of the specs that is read."""
+    """Joins the owner, team and cluster, and annotates the CPUs of each worker, so that the specs need not be read."""
     jobs = jobs.select_related("owner", "tenant", "cluster").defer("spec")
     return jobs.annotate(cpu=KeyTransform("cpu", "spec"))
 
 
 def _in_steps(found: Any) -> Iterator[Any]:
-    """Yields batches by ranges of primary keys: each query reads its range only."""
+    """Yields the query set in parts, one for each range of STEP primary keys, in order."""
     bounds = found.aggregate(first=Min("pk"), last=Max("pk"))
     if bounds["first"] is None:
         return
@@ -199,7 +205,8 @@ def _attempts(jobs: Sequence[int]) -> dict[int, list[Attempt]]:
 
 
 class _JobExporter:
-    """Writes names or pseudonyms. Pseudonyms are keyed and stable: only the holder of SECRET_KEY can resolve them."""
+    """Makes exported jobs, with names or with pseudonyms. A pseudonym is always the same for the same name, and only
+    somebody with SECRET_KEY can resolve it."""
 
     def __init__(self, selection: Selection, now: datetime) -> None:
         self._selection, self._now = selection, now
@@ -210,7 +217,7 @@ class _JobExporter:
         self._tenants = dict(tenants.values_list("pk", "name"))
 
     def exported(self, job: Job, attempts: Sequence[Attempt]) -> ExportedJob:
-        # From the first team that the reader may see; who sees one sees all below it.
+        # The path begins with the topmost team that the reader may see. The reader then may see all teams below it.
         path = [
             self._name("team", step, self._tenants[step])
             for step in job.tenant.lineage
@@ -248,7 +255,8 @@ class _JobExporter:
 
 
 def _state(job: Job, there: Stretch, held: Sequence[Stretch], *, started: bool) -> str:
-    """Returns the job's state at the end of the period: the present one unless it changed after that."""
+    """Returns the job's state at the end of the period: its present state if it ended by then or the period is not
+    over, else the state that follows from its attempts."""
     if there.ends is None or not there.goes_on:
         return job.state
     if held and held[-1].goes_on:
@@ -257,12 +265,14 @@ def _state(job: Job, there: Stretch, held: Sequence[Stretch], *, started: bool) 
 
 
 def pseudonym(kind: str, key: object) -> str:
-    """Returns a name such as user-5c1d9be0a4f2: 48 bits of an HMAC-SHA-256 of what it replaces."""
+    """Returns a pseudonym such as user-5c1d9be0a4f2: the kind, and 48 bits of an HMAC-SHA-256 of the kind and the
+    key."""
     return f"{kind}-{_digest(kind, key)[:12]}"
 
 
 def pseudonymous_number(kind: str, key: int) -> int:
-    """Returns 31 other bits of the same HMAC, the size of UIDs and GIDs."""
+    """Returns a pseudonymous UID or GID: 31 bits of the HMAC of `pseudonym`, other than those that `pseudonym`
+    shows."""
     return int(_digest(kind, key)[-8:], 16) & 0x7FFFFFFF
 
 

@@ -17,14 +17,15 @@ SACCT = (
     "Start", "End", "Elapsed", "ElapsedRaw", "ReqTRES", "AllocTRES", "NNodes", "NTasks", "NodeList", "ExitCode",
     "Priority", "Restarts",
 )  # fmt: skip
-# The fields that XDMoD's shredder requests from sacct (`xdmod-slurm-helper`, --duplicates): a line per attempt.
+# The fields that XDMoD's `xdmod-slurm-helper` requests from sacct with --duplicates, which gives one line per attempt.
 SHREDDER = (
     "JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID", "Submit", "Eligible",
     "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS", "ReqCPUS", "ReqMem", "ReqTRES", "AllocTRES",
     "Timelimit", "NodeList", "JobName",
 )  # fmt: skip
 J = Job.State
-# A job between two attempts holds nothing: Slurm would have requeued it, whereas SUSPENDED keeps GPUs there.
+# A suspended job is PENDING, as after a requeue in Slurm, because it holds no GPUs; a job that is SUSPENDED in Slurm
+# keeps them.
 STATES = {
     J.QUEUED: "PENDING",
     J.SUSPENDED: "PENDING",
@@ -51,8 +52,8 @@ def sacct_head() -> str:
 
 
 def sacct_lines(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> list[str]:
-    """Returns each attempt as `sacct --duplicates` shows a requeued job, with a step JOB.ATTEMPT, and the waiting
-    job."""
+    """Returns the lines of a job: for each attempt a line as `sacct --duplicates` shows for a requeued job, and a step
+    line JOB.EPOCH. A job that waits or never got GPUs gets one more line."""
     lines = []
     for attempt in exported.attempts:
         line = _of_attempt(exported, attempt, now, generations) | {"Restarts": str(attempt.number - 1)}
@@ -64,7 +65,8 @@ def sacct_lines(exported: ExportedJob, now: datetime, generations: Mapping[int, 
 
 
 def shredder_line(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> str:
-    """Returns one attempt as sacct shows a requeued job: it waited from the end of the attempt before."""
+    """Returns the line of the job's only exported attempt, as sacct shows for a requeued job: the submit time is the
+    end of the previous attempt."""
     (attempt,) = exported.attempts
     return _line(SHREDDER, _of_attempt(exported, attempt, now, generations))
 
@@ -76,7 +78,8 @@ def job_state(exported: ExportedJob) -> str:
 
 
 def attempt_state(exported: ExportedJob, attempt: Attempt) -> str:
-    """Returns an attempt's present state or the reason of its end; the last one of a cancelled job is cancelled."""
+    """Returns the Slurm state of an attempt: RUNNING, or the state for the reason of its end. The last attempt of a
+    cancelled job is CANCELLED."""
     if attempt.held.goes_on:
         return "RUNNING"
     stopped = "CANCELLED" if exported.state == J.CANCELLED and attempt.is_last else "PREEMPTED"
@@ -98,7 +101,7 @@ def _of_attempt(
 
 
 def _without_gpus(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:
-    """Returns the job while it waits, or if it ended before it got GPUs."""
+    """Returns the columns of a job that waits, or that ended before it got GPUs."""
     ended = None if exported.there.goes_on else exported.there.ends
     times = _times(exported.waits_since, None, ended, now)
     return (
@@ -113,7 +116,7 @@ def _common(
 ) -> dict[str, str]:
     job = exported.job
     ended = exported.state in Job.ENDED and (attempt is None or attempt.is_last)
-    # One CPU per worker if the spec has no number, because XDMoD warns of jobs without CPUs.
+    # One CPU per worker if the spec gives no number, because XDMoD warns of jobs without CPUs.
     cpus = str(math.ceil(round(job.workers * (exported.cpu or 1), 6)))
     return {
         "JobID": str(job.pk),
@@ -141,7 +144,8 @@ def _common(
 
 
 def _times(submit: datetime, start: datetime | None, end: datetime | None, now: datetime) -> dict[str, str]:
-    """Returns the time columns; Elapsed counts whole seconds, so that parts of an attempt add up to it."""
+    """Returns the time columns. Elapsed is the difference of the two whole seconds that are shown, so that the parts of
+    an attempt that is cut add up to the attempt."""
     seconds = 0 if start is None else max(_second(end or now) - _second(start), 0)
     return {
         "Submit": _moment(submit),
@@ -154,24 +158,24 @@ def _times(submit: datetime, start: datetime | None, end: datetime | None, now: 
 
 
 def _second(at: datetime) -> int:
-    """Returns the second that `_moment` shows."""
+    """Returns the Unix time in whole seconds, rounded down as in `_moment`."""
     return int(at.replace(microsecond=0).timestamp())
 
 
 def elapsed(seconds: int) -> str:
-    """Returns [DD-]HH:MM:SS."""
+    """Returns the duration as [DD-]HH:MM:SS."""
     days, rest = divmod(seconds, 86400)
     clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
     return f"{days}-{clock}" if days else clock
 
 
 def _moment(at: datetime | None) -> str:
-    """Returns a moment to the second in UTC, as sacct writes it with TZ=UTC."""
+    """Returns the time in UTC to the second, as sacct writes it with TZ=UTC; "Unknown" for None."""
     return UNKNOWN if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def _wanted(job: Job, generations: Mapping[int, str]) -> str:
-    """Returns the generation if the job accepts exactly one; else empty."""
+    """Returns the name of the generation that the job accepts; empty if it accepts several."""
     return generations.get(job.generation_ids[0], "") if len(job.generation_ids) == 1 else ""
 
 
@@ -183,12 +187,13 @@ def _tres(job: Job, generation: str, nodes: int) -> str:
 
 
 def _token(name: str) -> str:
-    """Returns a GPU type as Slurm writes it: lower case, without list separators."""
+    """Returns the name of a GPU type as Slurm writes it: in lower case, without separators of lists."""
     return re.sub(r"[^a-z0-9_.-]+", "_", name.lower())
 
 
 def _exit_code(job: Job) -> str:
-    """Returns CODE:SIGNAL. The shell's code 128 + N means that signal N ended it."""
+    """Returns the exit code as CODE:SIGNAL. A code 128 + N, as shells report it, means that signal N ended the
+    program."""
     code = job.exit_code or 0
     return f"0:{code - 128}" if 128 < code < 128 + 65 else f"{code}:0"
 
@@ -198,5 +203,5 @@ def _line(names: Sequence[str], values: Mapping[str, str]) -> str:
 
 
 def _harmless(value: str) -> str:
-    """Returns the value without separators of columns and lines."""
+    """Returns the value on one line and without |, so that it is one column."""
     return one_line(value).replace("|", " ")
