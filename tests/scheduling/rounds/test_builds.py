@@ -1,4 +1,5 @@
-"""Rounds record the build of their policy; only unreleased versions may decide differently."""
+"""A round records the build of its policy. Only a build of an unreleased version may decide differently from
+another."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def forged(round_: Round) -> None:
 
 
 def verified(round_: Round, capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[int, str]:
-    """Returns the exit code and the output of verify_round."""
+    """Runs verify_round for the round; returns its exit code and its output."""
     capsys.readouterr()
     code, problem = 0, ""
     try:
@@ -84,7 +85,7 @@ def test_a_round_records_the_build_that_decided(round_: Round) -> None:
 
 
 def decided_by(round_: Round, build: str, capsys: pytest.CaptureFixture[str]) -> list[tuple[int, str]]:
-    """Returns the output for a round that this build decided, as text and as JSON."""
+    """Sets `build` as the build of all rounds; returns what `verified` returns for the round, as text and as JSON."""
     Round.objects.update(policy_build=build)
     return [verified(round_, capsys), verified(round_, capsys, as_json=True)]
 

@@ -1,4 +1,4 @@
-"""A failure between two statements, on two machines or in one job has no effect elsewhere."""
+"""A failure between two statements, on one of two machines or in one job has no effect on anything else."""
 
 from datetime import timedelta
 
@@ -111,7 +111,7 @@ def test_a_loss_after_a_steady_run_counts_from_the_start_again(lab: World) -> No
 
 
 class Deaf(OneByOne):
-    """A backend that refuses everything."""
+    """A backend that refuses every order."""
 
     def refuse(self, *_: object, **__: object) -> None:
         raise BackendError("the disk is full")
@@ -158,7 +158,7 @@ def test_one_order_that_cannot_be_understood_does_not_keep_the_others(
 
 
 def frozen(lab: World) -> tuple[Job, Lease]:
-    """Returns a job whose processes are frozen, and the lease in which they ran."""
+    """Returns a job whose processes are frozen, and the lease that they had when they were frozen."""
     job = start(lab, gpus=4)
     lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
     lab.contest(job)
@@ -179,7 +179,7 @@ def freeze(lab: World, job: Job) -> None:
 
 
 def let_the_rival_end(lab: World, job: Job) -> None:
-    """Lets the only other job run, end, and leave its GPUs to `job`."""
+    """Lets the only other job run and end, and runs a round that gives its GPUs to `job`."""
     rival = Job.objects.exclude(pk=job.pk).get()
     lab.carry_out()
     lab.see(lab.lease(rival), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0)
@@ -214,14 +214,14 @@ def test_a_thaw_that_was_taken_back_before_it_began_leaves_the_processes_frozen(
     assert leases.close_never_started(cluster_id=lab.cluster.pk, lease_ids=[second.pk]) == {second.pk}
     job.refresh_from_db()
     assert (job.state, job.frozen) == (Job.State.SUSPENDED, True)
-    # Its GPUs are still known, and a cancel ends the right processes.
+    # The first lease still shows on which GPUs the frozen processes are, so a cancel ends the right ones.
     assert Lease.objects.of_frozen_processes().get() == lease
     cancel_job(actor=lab.people.bob, job=job)
     assert lease.operations.filter(verb=Operation.Verb.KILL, done_at=None).exists()
 
 
 def test_a_job_says_for_how_long_its_turns_held_gpus_and_on_which_generation_it_began() -> None:
-    """The attempts end in every way: frozen, taken back before the start, lost, or by themselves."""
+    """The job's attempts end in different ways: frozen, withdrawn before the start, lost, and succeeded."""
     lab = world(v100=4, slicing="freeze")
     job, _ = frozen(lab)
     let_the_rival_end(lab, job)
@@ -330,7 +330,7 @@ def test_a_reservation_that_begins_ahead_of_a_clock_set_back_can_be_taken_back(l
 
 
 def test_a_gang_not_seen_since_is_not_billed_to_the_hour(lab: World) -> None:
-    """After a power cut the bill must not go beyond the moment when the gang was last seen."""
+    """After a power cut the bill must not extend beyond the moment when the gang was last seen."""
     job = start(lab)
     lease = lab.age(lab.lease(job), 3 * 3600)
     Lease.objects.filter(pk=lease.pk).update(last_seen_at=now_from_database() - timedelta(hours=2))
@@ -344,7 +344,8 @@ def test_a_gang_not_seen_since_is_not_billed_to_the_hour(lab: World) -> None:
 
 
 def test_a_job_that_was_committed_after_a_later_round_is_seen_at_once(lab: World) -> None:
-    """Its submission began before the round and ended after it, so its time is the earlier one."""
+    """The submitting transaction began before the round and committed after it, so the job's time lies before the
+    round."""
     start(lab)
     lab.quantum()
     late = lab.submit(lab.people.bob, lab.people.astro)
@@ -364,7 +365,7 @@ def test_a_job_is_submitted_although_redis_is_away(
     nowhere = "redis://127.0.0.1:1/0"
     settings.REDIS_URL = nowhere
     monkeypatch.setattr(enqueue.current_app.conf, "broker_url", nowhere)
-    # The pool of the real broker is restored after the test.
+    # The cached connection pools lead to the real broker; monkeypatch restores them after the test.
     monkeypatch.setattr(enqueue.current_app, "_pool", None)
     monkeypatch.setattr(enqueue.current_app.amqp, "_producer_pool", None)
     job = lab.submit(lab.people.bob, lab.people.astro)
@@ -399,7 +400,7 @@ def test_a_department_with_jobs_of_its_own_counts_without_its_teams() -> None:
     assert round_ is not None
     entitled = {rate["tenant"]: rate["entitled"] for rate in round_.shares}
     assert entitled.keys() == {people.uni.pk, people.astro.pk, people.bio.pk}
-    # Under Uni there are two teams of 100 tickets each and its own user with 100.
+    # Three equal parts: Uni has two teams of 100 tickets each, and one user of its own with 100 tickets.
     assert list(entitled.values()) == pytest.approx([4 / 3] * 3)
 
 
@@ -556,7 +557,7 @@ def test_old_details_are_deleted_but_shares_and_bills_stay(lab: World) -> None:
 
 
 def test_no_department_is_its_own_team(lab: World) -> None:
-    """The rates of a team below a team are counted once, however deep the tree."""
+    """Each team's entitlement counts once in the sum, however deep the tree is."""
     deep = make_tenant("Deep", parent=lab.people.astro)
     Job.objects.create(
         cluster=lab.cluster,

@@ -1,4 +1,4 @@
-"""The new place of a gang that moves is reserved while it leaves the old one."""
+"""A gang that moves has a reservation of its new GPUs while it leaves the old ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 
 def two_that_swap(**settings: object) -> tuple[World, list[Job]]:
-    """Returns Bob's two jobs, measured where they run and ordered to swap places to be measured there."""
+    """Returns Bob's two jobs. Each is measured on its own GPU type and was ordered to move to that of the other job."""
     lab = world(v100=1, a100=1, trading=True, **settings)
     jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(2)]
     lab.fill()

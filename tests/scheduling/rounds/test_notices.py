@@ -1,4 +1,5 @@
-"""Services and sessions beyond their account's guarantee get a notice before a claim takes their GPUs."""
+"""A service or session that holds more than its account's guarantee gets notice before another account takes its
+GPUs."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def lab() -> World:
-    """Returns four GPUs, of which two are guaranteed to each team once both want them."""
+    """Returns a world with four GPUs. Each of the two teams is guaranteed two of them once both teams want GPUs."""
     return world(v100=4)
 
 
 def sessions(lab: World, count: int) -> list[Job]:
-    """Returns running sessions of Bob's."""
+    """Starts `count` sessions of Bob's; returns their running jobs."""
     made = [
         start_session(
             actor=lab.people.bob,
@@ -51,7 +52,7 @@ def due(lab: World) -> str | None:
 
 
 def wait(lab: World, lasted: timedelta) -> None:
-    """Backdates all notices and the last round."""
+    """Lets the time `lasted` pass, and backdates all notices by it; the current quantum counts as just begun."""
     lab.pass_time(lasted.total_seconds())
     with connection.cursor() as cursor:
         cursor.execute("UPDATE scheduling_lease SET notice_since = notice_since - %s", [lasted])

@@ -1,4 +1,4 @@
-"""Rounds record the policy that decided and its state, and refuse invalid plans."""
+"""A round records the policy that decided it and the policy's state, and refuses invalid plans."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CountingOptions:
 
 
 class Counting:
-    """Decides like gandiva_fair, and counts its rounds for every account of the tree."""
+    """A policy that decides like gandiva_fair, and sums time and usage for every account of the tree in its state."""
 
     name: ClassVar[str] = "counting"
     version: ClassVar[int] = 3
@@ -136,7 +136,8 @@ def test_rounds_of_the_market_are_verified(lab: World, capsys: pytest.CaptureFix
 
 
 def test_reports_tell_the_same_entitlement_whichever_policy_decided(lab: World) -> None:
-    """The first version divides each generation among accounts that may use it, as its records say; reports do not."""
+    """gandiva_fair 1 divides each generation only among the accounts that may use it, and so do its records; reports do
+    not."""
     lab.node("a100-0", lab.people.a100)
     lab.submit(lab.people.bob, lab.people.astro)
     lab.submit(lab.people.charlie, lab.people.bio, generations=["V100"])
@@ -165,7 +166,7 @@ def test_a_round_whose_plan_contains_entitlements_is_verified(lab: World) -> Non
 def test_a_round_that_the_first_release_stored_is_verified_by_the_version_that_decided_it(
     lab: World, capsys: pytest.CaptureFixture
 ) -> None:
-    """Such a row has no options and no state: both are in the snapshot."""
+    """The first release stored no options and no state in columns; the snapshot contains both."""
     lab.submit(lab.people.bob, lab.people.astro)
     for ordering in ("stride", "lottery"):
         round_ = lab.quantum()
@@ -192,7 +193,7 @@ def test_a_policys_state_follows_accounts_that_come_and_go(lab: World) -> None:
     quantum_later(lab)
     known = of(remembered(lab), "known")
     assert known[charlie] == known[bio] == pytest.approx(120, rel=0.05)
-    lab.submit(people.bob, people.astro)  # sorts before the others
+    lab.submit(people.bob, people.astro)  # sorts before the accounts that exist already
     lab.fill()
     lab.carry_out()
     quantum_later(lab)
@@ -237,7 +238,7 @@ def test_corrections_reach_the_policy_once(lab: World) -> None:
 
 
 def test_debts_on_equal_generations_are_one_amount(lab: World) -> None:
-    """An account with more of one generation and less of another, equally fast one is owed nothing."""
+    """An account with more of one generation, and equally less of another that is equally fast, is owed nothing."""
     lab.node("a100-0", lab.people.a100)
     for _ in range(2):
         lab.submit(lab.people.bob, lab.people.astro, gpus=4)

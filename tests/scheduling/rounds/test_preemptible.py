@@ -1,4 +1,4 @@
-"""Preemptible jobs run only on idle GPUs: by their spec, by hand or by a rule."""
+"""Preemptible jobs run only on idle GPUs. A job is preemptible by its spec, by a user's choice, or by a rule."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_it_runs_on_what_is_idle_and_gives_way(lab: World) -> None:
     lab.fill()
     lab.carry_out()
     assert lab.states([job]) == [Job.State.RUNNING]
-    # It added nothing to its team's entitlement.
+    # The job added nothing to its team's entitlement.
     assert not ShareInterval.objects.filter(tenant=lab.people.astro, entitled__gt=0).exists()
 
 
@@ -73,7 +73,7 @@ def test_preemptible_time_is_not_taken_from_a_users_share(lab: World) -> None:
     own = lab.submit(lab.people.bob, lab.people.astro, gpus=2)
     lab.fill()
     lab.carry_out()
-    lab.quantum()  # tells both what they have: one a share, the other idle GPUs
+    lab.quantum()  # this round records which of the two jobs runs on idle GPUs
     for job in (idle_one, own):
         lab.age(lab.lease(job), 60)
     PreemptibleTime.objects.update(
@@ -81,10 +81,10 @@ def test_preemptible_time_is_not_taken_from_a_users_share(lab: World) -> None:
     )
     lab.pass_time(60)
     lab.quantum()
-    # without the two idle GPUs that it had for a minute
+    # The preemptible job's two GPUs do not count against Bob's share.
     assert owed(lab.people.bob) == pytest.approx(0, abs=5)
     received = sum(ShareInterval.objects.values_list("received", flat=True))
-    assert received == pytest.approx(2 * 60, abs=10)  # reports on shares do not count it either
+    assert received == pytest.approx(2 * 60, abs=10)  # reports on shares do not count them either
 
 
 def test_time_counted_beyond_an_end_is_not_returned_as_share(lab: World) -> None:
@@ -120,7 +120,9 @@ def test_a_user_who_may_cancel_a_job_makes_it_preemptible_and_back(lab: World) -
         with pytest.raises(NotAllowed):
             set_preemptible(actor=stranger, job=job, preemptible=True)
     assert set_preemptible(actor=people.alice, job=job, preemptible=True).preemptible
-    set_preemptible(actor=people.alice, job=job, preemptible=True)  # a repetition changes nothing
+    set_preemptible(
+        actor=people.alice, job=job, preemptible=True
+    )  # setting the same value again changes nothing
     event = AuditEvent.objects.get(verb="job.preemptible")
     assert (event.actor_name, event.before, event.after) == (
         "alice",

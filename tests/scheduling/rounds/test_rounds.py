@@ -1,4 +1,4 @@
-"""Rounds on the real PostgreSQL give and take GPUs, and each decision takes effect once."""
+"""Rounds on a real PostgreSQL give and take GPUs, and each decision takes effect once."""
 
 import re
 import threading
@@ -60,7 +60,7 @@ def test_a_gang_gets_all_its_gpus_or_none() -> None:
     assert gang.reason == Reason.NEVER_TOO_LARGE
     places = [(gpu.rank, gpu.node.name) for gpu in lab.lease(fits).held_gpus.all()]
     assert len(places) == 6
-    assert len({(rank, node) for rank, node in places}) == 3  # each worker on one node
+    assert len({(rank, node) for rank, node in places}) == 3  # each worker has all its GPUs on one node
 
 
 def test_gpus_change_hands_only_when_the_former_holder_is_seen_gone() -> None:
@@ -114,7 +114,7 @@ def test_a_reservation_that_a_later_round_does_not_renew_is_withdrawn() -> None:
 
 
 def test_tickets_decide_how_time_is_shared() -> None:
-    """With tickets 1 : 3 over 40 quanta of one node, by the time that the ledger counts."""
+    """Two teams with tickets 1 : 3 share one node for 40 quanta; their GPU time has the same ratio."""
     lab = world(v100=4)
     lab.people.bio.tickets = 300
     lab.people.bio.save()
@@ -145,7 +145,7 @@ def test_intervals_say_what_each_team_was_entitled_to_and_received() -> None:
     interval = ShareInterval.objects.get(tenant=lab.people.astro, generation=lab.people.v100)
     seconds = (interval.ends - interval.begins).total_seconds()
     assert seconds == pytest.approx(60, abs=5)
-    # Alone, a team is entitled to everything.
+    # A team is entitled to the whole cluster while no other team has jobs.
     assert interval.entitled == pytest.approx(4 * seconds)
     assert interval.received == pytest.approx(4 * seconds, rel=0.05)
     assert (interval.lent, interval.borrowed, interval.bought, interval.sold) == (0, 0, 0, 0)
@@ -163,9 +163,9 @@ def test_as_much_is_lent_as_is_borrowed_of_each_generation() -> None:
     vision = make.tenant("Vision", parent=lab.people.uni)
     dana = make.user("dana")
     make.membership(dana, vision)
-    lab.submit(lab.people.bob, lab.people.astro)  # entitled to 8/3, needs 1
+    lab.submit(lab.people.bob, lab.people.astro)  # Astro is entitled to 8/3 GPUs and needs 1
     lab.submit(dana, vision)
-    for _ in range(4):  # needs 4
+    for _ in range(4):  # Bio needs 4 GPUs
         lab.submit(lab.people.charlie, lab.people.bio)
     rates = {rate["tenant"]: rate for rate in lab.quantum().shares}
     assert sum(rate["lent"] for rate in rates.values()) == pytest.approx(4 / 3)
@@ -242,7 +242,7 @@ def test_a_spent_quota_of_gpu_hours_stops_and_holds_the_team() -> None:
     Quota.objects.create(
         tenant=lab.people.uni, kind=Quota.Kind.GPU_HOURS, period="month", limit=Decimal("0.1")
     )
-    lab.age(lab.lease(job), 120)  # 4 GPUs for 120 s are 0.13 hours, not yet in the ledger
+    lab.age(lab.lease(job), 120)  # 4 GPUs for 120 s are 0.13 GPU-hours, which the ledger does not contain yet
     lab.quantum()
     lab.carry_out()
     lab.quantum()
@@ -371,7 +371,7 @@ def test_absence_earns_no_credit() -> None:
     lab.pass_time(60)
     lab.quantum()
     owed = ShareBalance.objects.get(tenant=loser, generation=lab.people.v100).owed
-    assert owed == pytest.approx(120, rel=0.1)  # half of four GPUs for a minute
+    assert owed == pytest.approx(120, rel=0.1)  # GPU-seconds: half of four GPUs for a minute
     waiting = Job.objects.get(tenant=loser)
     cancel_job(actor=waiting.owner, job=waiting)
     lab.carry_out()
@@ -386,7 +386,7 @@ def _without_one_gang(round_: Round) -> bytes:
 
 
 def test_time_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
-    """The gang ended ten seconds before a round that did not know it yet."""
+    """The gang ended ten seconds before a round that still counted it as running."""
     lab = world(v100=2)
     mine = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(2)]
     lab.submit(lab.people.charlie, lab.people.bio)
@@ -398,7 +398,7 @@ def test_time_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
     lab.quantum()
     owed = ShareBalance.objects.get(user=lab.people.bob, cluster=lab.cluster)
     interval = ShareInterval.objects.filter(tenant=lab.people.astro).latest("round__number")
-    # Backdates that round by ten seconds, and the gang's end by ten more.
+    # Backdates that round by ten seconds; the gang ends another ten seconds earlier.
     with connection.cursor() as cursor:
         for table, columns in (("cluster", ("last_round_at",)), ("shareinterval", ("begins", "ends"))):
             sets = ", ".join(f"{column} = {column} - interval '10 s'" for column in columns)
@@ -411,7 +411,8 @@ def test_time_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
 
 
 def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle() -> None:
-    """The database's query plan for corrections depends on how full its tables are."""
+    """The overlap with such an interval would end before it begins. Depending on its query plan, PostgreSQL computes
+    that range before it filters the interval out, which must not raise an error."""
     lab = world(v100=2)
     job = lab.submit(lab.people.bob, lab.people.astro)
     lab.quantum()
@@ -435,7 +436,7 @@ def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle()
     ],
 )
 def test_columns_that_every_round_changes_are_not_indexed(table: str, columns: list[str]) -> None:
-    """So PostgreSQL can update rows in place (HOT), without writing to every index of their table."""
+    """Without an index on these columns PostgreSQL can do HOT updates, which write to none of the table's indexes."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [table])
         indexes = [definition for (definition,) in cursor.fetchall()]

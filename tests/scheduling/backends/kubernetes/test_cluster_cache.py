@@ -1,4 +1,4 @@
-"""A watcher handles events on Jobs and pods in any order. These tests need no cluster."""
+"""The watcher handles events on Jobs and pods in any order. These tests need no cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOWHERE = {
 
 
 def job(**status: Any) -> dict[str, Any]:
-    """Returns a Job of one worker that may run."""
+    """Returns a Job of one worker that is not suspended; `status` is the Job's status."""
     begin = objects.Attempt(1, str(TOKEN), "A100", ["node-1"])
     made = objects.new_job(JOB_ID, POD, workers=1, owner="ours", begin=begin)
     made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
@@ -54,7 +54,7 @@ def test_a_complete_cache_knows_its_staleness() -> None:
     class Filled(threading.Event):
         def set(self) -> None:
             super().set()
-            ages.append(view.staleness())  # as a thread does that was just woken
+            ages.append(view.staleness())  # stands for a waiting thread that wakes up at this moment
 
     view.jobs.replace([], 3.0)
     view.pods.filled = Filled()
@@ -91,7 +91,7 @@ def test_a_job_that_is_deleted_before_its_end_was_ended_by_that() -> None:
 
 
 def pod(made: dict[str, Any], rank: int, uid: str, *, gated: bool = False, phase: str = "") -> dict[str, Any]:
-    """Returns the pod that the Job controller makes from the Job's template."""
+    """Returns the pod that the Job controller would create from the Job's template for this rank."""
     template = made["spec"]["template"]
     metadata = {
         "name": f"{made['metadata']['name']}-{rank}-{uid}",
@@ -109,7 +109,8 @@ def pod(made: dict[str, Any], rank: int, uid: str, *, gated: bool = False, phase
 
 
 def test_pods_of_a_deleted_job_say_nothing_about_the_job_that_replaced_it() -> None:
-    """Orphaned pods of the deleted Job have ended. The order is repeated, and the new pods are gated."""
+    """The deleted Job's orphaned pods have succeeded. The new Job belongs to the same attempt, and its pods are
+    gated."""
     attempt = objects.Attempt(1, str(TOKEN), "A100", ["node-1", "node-1"])
     made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=attempt)
     made["metadata"] |= {"uid": "first", "namespace": "fairlot-1"}
@@ -128,7 +129,7 @@ def test_pods_of_a_deleted_job_say_nothing_about_the_job_that_replaced_it() -> N
 
 
 def test_an_ended_attempt_stays_ended_when_pods_of_the_next_arrive_before_its_job() -> None:
-    """Jobs and pods arrive by two streams, and either may be ahead."""
+    """Jobs and pods arrive on two streams, either of which may be ahead of the other."""
     suspended = job(conditions=[{"type": "Suspended", "status": "True"}])
     suspended["spec"]["suspend"] = True
     view = view_of(job())
@@ -147,7 +148,7 @@ UNSEEN = ["lost: a worker was removed while nothing watched"]
 
 
 class Noting:
-    """Records orders to a cluster that does not exist."""
+    """Orders to a cluster that does not exist; records the reasons of stop orders."""
 
     def __init__(self) -> None:
         self.stopped: list[str] = []
@@ -179,7 +180,8 @@ def gang_that_runs() -> tuple[ClusterCache, dict[str, Any], list[dict[str, Any]]
 
 
 def tended(view: ClusterCache) -> list[str]:
-    """Returns why gangs were taken back. Without an API server no gang may be let through its gate."""
+    """Runs the ungater once and returns the reasons for which it stopped gangs. There is no API server, so it must
+    remove no scheduling gate."""
     orders, nowhere = Noting(), Api(NOWHERE)
     GangUngater().advance(nowhere, view, lambda job_id: orders)
     nowhere.close()
@@ -208,7 +210,7 @@ def test_a_gang_is_lost_with_a_worker_that_was_replaced_unwatched() -> None:
 
 
 def test_a_gang_is_lost_with_a_worker_that_saved_and_ended_well_when_it_was_evicted_unseen() -> None:
-    """Its index counts as completed, so the Job controller does not replace it."""
+    """The evicted worker exited with 0, so its index counts as completed and the Job controller does not replace it."""
     _, made, pods = gang_that_runs()
     view = ClusterCache()
     view.jobs.replace([made | {"status": {"active": 1, "succeeded": 1, "completedIndexes": "0"}}])
@@ -247,7 +249,8 @@ def test_workers_that_are_deleted_because_their_job_was_stopped_are_not_lost() -
 
 
 def bare(*, told: str = "", deleted: str = "", because: str = "", **ended: Any) -> dict[str, Any]:
-    """Returns an ended pod without a Job; `told` is when its deadline was set, `deleted` when it was deleted."""
+    """Returns an ended pod without a Job. `told` is the time at which its deadline was set, `deleted` that of its
+    deletion."""
     made = objects.new_pod(
         JOB_ID, POD, owner="ours", attempt=objects.Attempt(1, str(TOKEN), "A100", ["node-1"])
     )
@@ -277,13 +280,13 @@ BEFORE, SAME, AFTER = (f"2026-01-01T00:0{moment}Z" for moment in ("0:59", "1:00"
     [
         (bare(), End.SUCCEEDED, 0),
         (bare(exitCode=3), End.FAILED, 3),
-        # The deadline was set after it had ended, which its kubelet had not reported yet.
+        # The deadline was set after the pod had ended; the kubelet had not reported the end yet.
         (bare(told=AFTER), End.SUCCEEDED, 0),
         (bare(told=AFTER, exitCode=3), End.FAILED, 3),
         (bare(deleted=AFTER), End.SUCCEEDED, 0),
         (bare(deleted=AFTER, exitCode=3), End.FAILED, 3),
         (bare(told=AFTER, because="lost: for a reason"), End.SUCCEEDED, 0),
-        # It ended because of its deadline, whatever its exit code is.
+        # The pod ended because of its deadline, so its exit code does not count.
         (bare(told=BEFORE), End.STOPPED, None),
         (bare(told=SAME), End.STOPPED, None),
         (bare(told=BEFORE, exitCode=143), End.STOPPED, None),

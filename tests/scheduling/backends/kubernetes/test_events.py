@@ -1,4 +1,4 @@
-"""Events of Kubernetes are shown in plain words. The samples are from real clusters of version 1.36."""
+"""Events of Kubernetes are shown in plain words. The sample events are from real clusters of version 1.36."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_repeated_event_is_reported_once() -> None:
 
 
 def test_a_denial_reaches_the_cache_together_with_its_text() -> None:
-    """Otherwise the attempt may be over before its timeline shows the reason."""
+    """If the cache got the denial earlier, the attempt could be over before its timeline shows the reason."""
     known: list[int] = []
 
     class Nothing:
@@ -199,7 +199,7 @@ def test_a_denial_reaches_the_cache_together_with_its_text() -> None:
             known.append(job_id)
 
         def notify(self) -> None:
-            """Does nothing, as no thread waits."""
+            """Does nothing, because no thread waits for changes."""
 
         def gang(self, job_id: int) -> None:
             return None
@@ -213,7 +213,7 @@ def test_a_denial_reaches_the_cache_together_with_its_text() -> None:
 
 
 def test_an_event_that_precedes_its_attempt_waits_for_it() -> None:
-    """A gang's Job exists before its attempt is recorded, and events arrive by another stream."""
+    """A gang's Job exists before its attempt is recorded in it, and events arrive on another stream."""
     pod = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1)
     made = objects.new_job(7, pod, workers=2, owner="ours")
     made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}

@@ -1,4 +1,4 @@
-"""Log streams are followed, queued and closed, against an API server that the test controls."""
+"""Log streams are followed, queued and closed. The test controls the API server's answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STAMP = "2026-11-21T19:03:{:02d}.{:09d}Z "
 
 @dataclass
 class Speech:
-    """The log that the kubelet has of one pod; a stream of it stays open until it is ended."""
+    """The log of one pod, as the kubelet has it. A stream that follows the log stays open until `end` is called."""
 
     lines: list[bytes] = field(default_factory=list)
     open: list[Text] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Speech:
 
 
 class Text:
-    """A log stream in the form that `Api.text` returns."""
+    """One stream of a pod's log, with the methods of what `Api.text` yields."""
 
     def __init__(self) -> None:
         self.pieces_to_come: queue.Queue[bytes | Exception | None] = queue.Queue()
@@ -58,7 +58,7 @@ class Text:
 
 
 class Server:
-    """Answers requests for pod logs; `asked` records all requests."""
+    """An API server that only answers requests for pod logs; `asked` records the requests."""
 
     def __init__(self) -> None:
         self.speeches: dict[str, Speech] = {}
@@ -93,7 +93,7 @@ class Server:
 
 @dataclass
 class Stage:
-    """Workers of one-rank jobs, and a follower that is notified of them."""
+    """A log follower, and the pods with which the test notifies it."""
 
     server: Server
     follower: Follower

@@ -1,4 +1,4 @@
-"""Valid kubeconfigs are accepted, and others are refused with a clear message."""
+"""Valid kubeconfigs are accepted; invalid ones are refused with a clear message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def base64_of(data: bytes) -> str:
 
 
 def config(**changes: Any) -> dict[str, Any]:
-    """Returns a valid kubeconfig; `cluster` and `user` replace fields in these sections."""
+    """Returns a valid kubeconfig with `changes`. `cluster` and `user` replace the only cluster's and the only user's
+    section."""
     reached = {"server": "https://k.example:6443", "certificate-authority-data": base64_of(CERTIFICATE)}
     found: dict[str, Any] = {
         "apiVersion": "v1",

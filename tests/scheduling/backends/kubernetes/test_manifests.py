@@ -1,4 +1,4 @@
-"""Checks the manifests in deploy/kubernetes as far as possible without a cluster."""
+"""The manifests in deploy/kubernetes are correct, as far as this can be checked without a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ DOCUMENTS = [made for path in FILES for made in yaml.safe_load_all(path.read_tex
 ACCOUNT = f"system:serviceaccount:{namespaces.HOME}:{namespaces.ACCOUNT}"
 POLICIES = [made for made in DOCUMENTS if made["kind"] == "ValidatingAdmissionPolicy"]
 
-Grant = tuple[str, str, str, str]  # verb, group, resource, name of the one object ("" for all)
+# verb, API group, resource, and the name of the only object that may be used ("" for all objects)
+Grant = tuple[str, str, str, str]
 
 
 def named(kind: str, name: str) -> Any:
@@ -75,7 +76,7 @@ def test_a_policy_is_in_force_holds_when_it_cannot_be_judged_and_says_why(policy
     for validation in spec["validations"]:
         assert len(validation["message"]) > 30
         assert validation["reason"] == "Forbidden"
-    # Policies see only tenant namespaces, so that a mistake in one cannot stop the rest of the cluster.
+    # Policies match only the namespaces of tenants, so that a mistake in a policy cannot stop the rest of the cluster.
     only_tenants = {"matchExpressions": [{"key": namespaces.TENANT, "operator": "Exists"}]}
     if name == "fairlot-namespaces":
         assert spec["matchConstraints"]["objectSelector"] == only_tenants
@@ -84,7 +85,7 @@ def test_a_policy_is_in_force_holds_when_it_cannot_be_judged_and_says_why(policy
         "fairlot-services",
         "fairlot-work",
         "fairlot-deletes",
-    ):  # these check Fairlot itself, in every namespace
+    ):  # these policies match requests of Fairlot's own account, in every namespace
         [condition] = spec["matchConditions"]
         assert condition["expression"] == f'request.userInfo.username == "{ACCOUNT}"'
     else:
@@ -92,7 +93,7 @@ def test_a_policy_is_in_force_holds_when_it_cannot_be_judged_and_says_why(policy
 
 
 def test_deleting_is_refused_to_fairlot_alone() -> None:
-    """So a namespace can be deleted with all its contents, and people may delete what RBAC allows."""
+    """A namespace can therefore be deleted with all its contents, and people may delete whatever RBAC allows them."""
     for policy in POLICIES:
         for rule in policy["spec"]["matchConstraints"]["resourceRules"]:
             if policy["metadata"]["name"] == "fairlot-deletes":
@@ -102,16 +103,16 @@ def test_deleting_is_refused_to_fairlot_alone() -> None:
 
 
 def test_no_right_lets_it_read_a_secret() -> None:
-    """A right to patch is a right to read: the answer to a patch has the whole object, or what it copied."""
+    """The right to patch a Secret would include reading it, because the answer to a patch contains the whole object."""
     for role in ("fairlot", namespaces.ROLE):
         verbs = {verb for verb, _, resource, _ in granted(role) if resource.startswith("secrets")}
         assert verbs <= {"create", "update"}
 
 
 def test_policies_bear_the_version_that_a_check_asks_for_and_it_grows_with_every_change() -> None:
-    """A change of a policy increases rights.POLICIES_VERSION and the labels, and updates the digest here.
+    """A change of a policy must increase rights.POLICIES_VERSION and the labels, and update the digest in this test.
 
-    A new wording of a refusal is no such change, because the policies in force decide the same.
+    Rewording a message is not such a change, because the policies in force still decide the same.
     """
     assert {policy["metadata"]["name"] for policy in POLICIES} == rights.POLICIES
     versions = {policy["metadata"]["labels"]["app.kubernetes.io/version"] for policy in POLICIES}
@@ -128,5 +129,5 @@ def test_kustomize_takes_all_files_and_kubectl_apply_f_all_but_its_own() -> None
     listed = yaml.safe_load((FOLDER / "Kustomization").read_text())["resources"]
     assert listed == [path.name for path in FILES]
     assert {path.name for path in FOLDER.iterdir()} == {*listed, "Kustomization"}
-    # The order matters: the namespace before its contents, and policies before rights.
+    # kubectl applies the files in this order: the namespace must come before its contents, and policies before rights.
     assert (listed[0], listed[-1]) == ("account.yaml", "rbac.yaml")

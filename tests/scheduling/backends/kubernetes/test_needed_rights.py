@@ -1,4 +1,4 @@
-"""The check of rights asks for exactly the rights that the manifests grant."""
+"""The rights that Fairlot checks in a cluster are exactly those that the manifests grant."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import yaml
 from scheduling.backends.kubernetes.rights import EVERYWHERE, IN_TEAMS, OPTIONAL, TENANT_ROLE, Need, needed
 
 RBAC = Path(__file__).resolve().parents[4] / "deploy" / "kubernetes" / "rbac.yaml"
-# Verb, group, resource, and the one name that the right is limited to.
+# Verb, API group, resource, and the name of the only object that may be used ("" for all objects).
 Granted = tuple[str, str, str, str]
 
 
 def granted(role: str) -> list[Granted]:
-    """Returns all rights that a ClusterRole of the manifests grants."""
+    """Returns each right that the manifests' ClusterRole of this name grants."""
     documents = yaml.safe_load_all(RBAC.read_text())
     (rules,) = [
         found["rules"]

@@ -1,4 +1,5 @@
-"""Settings say where the portal's web servers are, and admins say what jobs may reach."""
+"""Settings name the addresses or pods of the portal's web servers; admins name the address ranges that jobs may
+reach."""
 
 from __future__ import annotations
 

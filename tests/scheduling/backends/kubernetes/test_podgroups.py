@@ -1,4 +1,4 @@
-"""Fairlot detects the PodGroups of an API server and handles their states, with made-up answers."""
+"""Fairlot detects whether an API server offers PodGroups, and uses them. The server's answers are made up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOB = {
 
 
 class Server:
-    """An API server with an answer for some paths, and 404 for all others."""
+    """An API server with an answer for each of some paths; it answers 404 to all others."""
 
     def __init__(self, **resources: list[str]) -> None:
         self.answers: dict[str, Object | Refused] = {
@@ -59,10 +59,11 @@ class Server:
         ({"v1": ["priorityclasses"]}, ""),
         ({"v1": ["priorityclasses"], "v1alpha2": ["podgroups", "podgroups/status", "workloads"]}, "v1alpha2"),
         ({"v1alpha2": ["podgroups"], "v1beta1": ["podgroups"], "v1alpha3": ["podgroups"]}, "v1beta1"),
-        # Kubernetes 1.21, and a server whose feature gate is off.
+        # The first has v1beta1 as in Kubernetes 1.21, without PodGroups; on the second the feature gate for PodGroups
+        # is off.
         ({"v1": ["priorityclasses"], "v1beta1": ["priorityclasses"], "v1alpha2": ["podgroups"]}, "v1alpha2"),
         ({"v1alpha2": ["workloads"]}, ""),
-        # Kubernetes 1.35, and a future version whose format is not known here.
+        # The version of Kubernetes 1.35 and a future version; Fairlot knows the format of neither.
         ({"v1alpha1": ["workloads", "podgroups"], "v1": ["priorityclasses", "podgroups"]}, ""),
     ],
 )
@@ -115,7 +116,7 @@ def test_an_api_server_that_refuses_groups_is_left_alone_with_them_for_a_while(c
     assert not groups.ensure(server.api, "fairlot-1", JOB)
     assert groups.version(server.api) == ""
     assert PodGroups().version(server.api) == "v1alpha2"
-    # An existing PodGroup of another gang stays unchanged.
+    # A gang whose PodGroup exists already may still use it.
     one = f"{ROOT}/v1alpha2/namespaces/fairlot-2/podgroups/fairlot-aaaaaaab-0"
     server.answers[one] = {"metadata": {"ownerReferences": [{"kind": "Job", "uid": "uid-1"}]}}
     assert groups.ensure(server.api, "fairlot-2", JOB)
@@ -156,7 +157,7 @@ def test_nothing_is_asked_for_pods_that_name_no_group() -> None:
 
 
 def test_a_pod_that_waits_for_others_is_distinguished_from_one_that_delays_them() -> None:
-    """Uses the messages of Kubernetes 1.36."""
+    """The messages are those of the scheduler of Kubernetes 1.36."""
     assert only_waits(
         "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "
         "one or more plugins asked to wait and no plugin rejected pod"

@@ -1,4 +1,4 @@
-"""Some jobs run as pods without Jobs, and a pod that disappears unasked costs its job an attempt."""
+"""Some jobs run as a pod without a Job. If that pod vanishes and Fairlot did not stop it, the job loses an attempt."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def lab() -> World:
-    """Returns an attached cluster whose API server is not used."""
+    """Returns a world with an attached cluster that allows pods without a Job. No test calls its API server."""
     made = world(v100=4, backend=Cluster.Backend.KUBERNETES)
     ClusterAccess.objects.create(
         cluster=made.cluster, sealed_kubeconfig=seal(b"{}"), server="https://east:6443", bare_pods=True
@@ -70,7 +70,7 @@ def test_the_database_takes_no_gang_for_a_bare_pod(lab: World) -> None:
 
 
 def test_deleting_a_running_pod_costs_its_job_an_attempt_and_does_not_end_it(lab: World) -> None:
-    """A deleted pod does not say who deleted it; Fairlot knows whether it did."""
+    """A deleted pod does not show who deleted it, but Fairlot knows whether it ordered the stop itself."""
     job = start(lab, environment="example/train")
     lease = lab.lease(job)
     lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as ordered")

@@ -1,4 +1,4 @@
-"""Logs of workers are complete and without duplicates, wherever a kubelet's stream breaks off."""
+"""The stored logs of workers are complete and without duplicates, wherever a kubelet's log stream breaks off."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scheduling.backends.kubernetes.transcript import (
 from scheduling.backends.logfiles import LogFiles
 
 START = 1_790_000_000
-Line = tuple[int, bytes]  # nanoseconds since START, text with its line end
+Line = tuple[int, bytes]  # nanoseconds since START, and the line with its line end
 
 
 def stamp(moment: int) -> bytes:
@@ -29,7 +29,7 @@ def stamp(moment: int) -> bytes:
 
 
 class Kubelet:
-    """Returns log lines since a second, as far as it still has them."""
+    """A kubelet that has the given log lines, and returns those from a given time on."""
 
     def __init__(self, lines: list[Line]) -> None:
         self.lines = lines
@@ -48,7 +48,8 @@ def text(folder: Path) -> bytes:
 
 
 def listen(folder: Path, kubelet: Kubelet, *, until: int | None = None, pieces: int = 1 << 16) -> None:
-    """Reads one answer, of which `until` bytes arrive before the connection breaks."""
+    """Feeds one answer of the kubelet to a transcript. The connection breaks after `until` bytes (None: it does not
+    break)."""
     transcript = open_one(folder)
     transcript.begin()
     data = kubelet.tell(transcript.since)[:until]
@@ -106,7 +107,7 @@ def test_whatever_breaks_off_each_line_is_there_once(
 
 @given(seed=st.integers(0, 10**6))
 def test_marks_of_any_age_lead_to_the_same_log(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """Marks are written at intervals, so a crash leaves old ones behind."""
+    """A transcript saves its position only at intervals, so an old position is found after a crash."""
     folder, chance = tmp_path_factory.mktemp("logs"), Random(seed)
     told = sorted(
         (chance.randrange(5 * 10**9), chance.choice([b"x\n", b"xx\n", b"x y\n"])) for _ in range(40)

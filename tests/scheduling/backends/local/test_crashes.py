@@ -1,4 +1,4 @@
-"""The local backend survives kill -9, reboots, and programs that fork away."""
+"""The local backend handles kill -9, reboots, and programs that detach from their parent."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ for detach in (False, True):
         time.sleep(600)
         os._exit(0)
 """
-CLEAN = "exec env -i /bin/sh -c 'sleep 600 & exec sleep 600'"  # clears its environment
+# clears the environment, by which processes are usually found
+CLEAN = "exec env -i /bin/sh -c 'sleep 600 & exec sleep 600'"
 
 
 def start_and_die(root: Path, gang: Gang) -> None:
-    """Starts a gang in a portal process that is killed at once."""
+    """Starts a gang, then kills its own process with SIGKILL, as if the portal were killed."""
     Rig(root).backend.start(gang)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -50,7 +51,7 @@ def test_a_gang_outlives_the_killed_starter_and_is_adopted(rig: Rig) -> None:
     rig.wait(gang, Phase.RUNNING)
     rig.wait_for_log("step 1")
     successor = rig.another_backend()
-    successor.start(gang)  # the order is repeated after the crash
+    successor.start(gang)  # the outbox repeats the start order after the crash
     fifo = rig.files().folder / "work" / "rank-0" / "go"
     until(fifo.exists, "the program")
     fifo.write_text("on\n")
@@ -68,7 +69,7 @@ def test_killing_a_starter_at_any_moment_leaves_at_most_one_gang(rig: Rig) -> No
         starter.kill()
         starter.join()
         starter.close()
-        rig.backend.start(gang)  # as the outbox does
+        rig.backend.start(gang)  # the outbox repeats the start order
         rig.wait(gang, Phase.RUNNING)
         rig.wait_for_log("begun", job=job)
         rig.stop(gang)
@@ -120,7 +121,7 @@ def test_a_killed_supervisor_means_lost_at_its_last_heartbeat_and_nothing_stays(
     assert least <= seen.ended_age <= processes.age(tuple(last["at"]))
     assert not rig.processes_of(gang)
     rig.backend.start(gang)
-    assert rig.wait(gang).end is End.LOST  # and never a second time
+    assert rig.wait(gang).end is End.LOST  # a lost attempt is not started a second time
     again = rig.start(rig.gang("echo again", epoch=2))
     assert rig.wait(again).end is End.SUCCEEDED
 
@@ -155,7 +156,7 @@ def test_after_a_reboot_gangs_are_lost_at_their_last_heartbeat(rig: Rig) -> None
     rig.wait(gang, Phase.RUNNING)
     kill_supervisor(rig, gang)
     until(lambda: not rig.processes_of(gang), "the end by the parent's death")
-    # The files look as after a reboot: the supervisor's pid belongs to another program.
+    # Makes the files look as after a reboot: another boot id, and the supervisor's PID belongs to another program.
     status, beat = read_json(rig.files().status(1)), read_json(rig.files().beat)
     assert status is not None
     assert beat is not None
@@ -167,7 +168,7 @@ def test_after_a_reboot_gangs_are_lost_at_their_last_heartbeat(rig: Rig) -> None
     seen = rig.wait(gang)
     assert (seen.end, seen.message) == (End.LOST, "the machine was restarted")
     assert seen.ended_age is not None
-    assert seen.ended_age > 1e7  # long ago by the wall clock
+    assert seen.ended_age > 1e7  # more than 115 days ago, by the wall clock
 
 
 def test_a_start_that_was_killed_before_its_supervisor_came_up_is_started_by_the_next(rig: Rig) -> None:
@@ -190,7 +191,7 @@ def test_processes_that_a_program_leaves_behind_end_with_it(rig: Rig) -> None:
 
 
 def test_a_program_that_hops_from_process_to_process_is_caught(rig: Rig) -> None:
-    # Each process forks the next one and ends, so every list of processes is out of date.
+    # Each process forks the next one and exits, so every list of processes is out of date.
     hop = "import os\nprint('hopping', flush=True)\nwhile True:\n    if os.fork() > 0: os._exit(0)"
     gang = rig.start(rig.gang(f'python -c "{hop}" & sleep 600'))
     rig.wait_for_log("hopping")
@@ -235,7 +236,7 @@ def test_the_supervisor_is_small(rig: Rig) -> None:
 
 
 def memory_of(pid: int) -> int:
-    """Returns the peak resident memory in bytes."""
+    """Returns the peak resident memory of the process in bytes (VmHWM)."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

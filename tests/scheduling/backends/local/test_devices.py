@@ -1,4 +1,4 @@
-"""A job can open the device files of its own GPUs only, and people are warned when that cannot be ensured."""
+"""A job can open only the device files of its own GPUs, and people are warned when this cannot be ensured."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ NAMES = (
 
 @pytest.fixture
 def dev(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yields files in place of devices. GPU "a" has nvidia1 and renderD129, "b" has nvidia0; nvidia10 is unknown."""
+    """Yields a folder with files in place of devices. GPU "a" has nvidia1 and renderD129, GPU "b" has nvidia0; nvidia10
+    belongs to no known GPU."""
     (ROOT / "artifacts").mkdir(exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="dev-", dir=ROOT / "artifacts"))  # jobs do not see the machine's /tmp
+    # not in /tmp, because each job has its own /tmp
+    made = Path(tempfile.mkdtemp(prefix="dev-", dir=ROOT / "artifacts"))
     made.chmod(0o755)
     (made / "dri").mkdir()
     for name in NAMES:
         (made / name).write_text("opened\n")
         (made / name).chmod(0o666)
-    if os.geteuid() == 0:  # a real device file, which acts like /dev/null
+    if os.geteuid() == 0:  # root can make a real device file; this one acts like /dev/null
         (made / "nvidia10").unlink()
         with suppress(PermissionError):
             os.mknod(made / "nvidia10", stat.S_IFCHR, os.makedev(1, 3))
@@ -95,7 +97,9 @@ def test_a_job_whose_gpu_cannot_be_distinguished_from_others_does_not_start(
         raise gpus.NvmlError("the NVIDIA driver does not answer")
 
     monkeypatch.setattr(gpus, "devices", broken)
-    with pytest.raises(BackendError, match="driver does not answer"):  # and is tried again
+    with pytest.raises(
+        BackendError, match="driver does not answer"
+    ):  # no failed start: the order will be repeated
         rig.start(rig.gang("true", epoch=2, gpus=[Worker(0, "node", (), ("a",), None)]))
     assert devices.of_others((), dev) == [str(dev / name) for name in ("nvidia0", "nvidia1", "nvidia10")]
 

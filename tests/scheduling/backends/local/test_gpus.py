@@ -1,4 +1,4 @@
-"""Finds GPUs through the real NVML bindings and a stand-in for the driver's library."""
+"""GPUs are found through the real NVML bindings, with a library that stands in for the driver's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[4]
-# The C functions that nvml.h declares, for a machine with two GPUs, the second without utilisation.
+# C source of functions from nvml.h, for a machine with two GPUs, of which the second reports no utilisation.
 STAND_IN = r"""
 #include <stdio.h>
 #include <string.h>
@@ -115,7 +115,8 @@ NONE: dict[str, Any] = {"gpus": [], "busy": [], "devices": {}}
 
 
 def ask(library_path: Path, since: dict[str, int] | None = None, script: str = ASK) -> Any:
-    """Returns what a new Python process reads from the GPUs of the library in this folder."""
+    """Runs `script` in a new Python process that loads the library from this folder; returns the JSON that it
+    prints."""
     environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(library_path), "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", script, json.dumps(since or {})],
@@ -168,7 +169,8 @@ def test_utilisation_leaves_out_gpus_that_do_not_tell(tmp_path: Path) -> None:
 def test_utilisation_is_of_all_the_time_since_the_look_before(tmp_path: Path) -> None:
     library = stand_in(tmp_path, samples="100, 0, 9, 0, 0")
     assert ask(library, {FIRST: 200_000})["busy"] == [[FIRST, 9 / 4, 3 << 30, 1, 1_000_000]]
-    # The driver's clock was set back, or nothing was measured since: the next look starts from zero.
+    # Without samples since then (for example because the driver's clock was set back), the present utilisation is
+    # reported, and the next call starts from zero.
     assert ask(library, {FIRST: 1_000_000})["busy"] == [[FIRST, 87, 3 << 30, 1, 0]]
 
 
@@ -199,7 +201,7 @@ def test_a_broken_driver_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_hanging_driver_is_not_waited_for_for_ever(tmp_path: Path) -> None:
-    """After one wait in vain there is no second one, and the process still ends."""
+    """After one call that timed out, later calls fail at once, and the process can still exit."""
     said = ask(stand_in(tmp_path, init=-1), script=ASK_FOR_A_MOMENT)
     assert said == [
         "the NVIDIA driver does not answer within 0.2 s",

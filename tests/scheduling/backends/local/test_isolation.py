@@ -1,7 +1,7 @@
-"""Local jobs can do to other teams and the portal only what the table in the docs says.
+"""What a local job can do to other teams and to the portal is exactly what the table in docs/local-jobs.md says.
 
-A job of another team, the thief (thief.py), tries every row; what worked is compared with the table. The rig runs as
-root with and without namespaces, and, in its own process, as an ordinary user.
+A job of another team, the thief (thief.py), tries every row of the table, and the result is compared with the table.
+The jobs run under root with and without namespaces and, in a separate process, under an ordinary user.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ROOT = Path(__file__).resolve().parents[4]
 THIEF = Path(__file__).parents[2].joinpath("thief.py")
 TABLE = ROOT / "docs" / "local-jobs.md"
 MODES = ("root, with namespaces", "root, without", "ordinary user, with namespaces", "ordinary user, without")
-VICTIM, OTHER_TEAM, ORDINARY = 2_011_000_001, 2_011_000_002, 2_011_000_003  # user ids
+VICTIM, OTHER_TEAM, ORDINARY = 2_011_000_001, 2_011_000_002, 2_011_000_003  # UIDs
 MARK = "isolation-test-environment"
-# Leaves things where a careless job would, and waits.
+# The victim's program: leaves files where a careless job would leave them, and waits.
 VICTIMS = """
 echo secret >"$HOME/note"; echo secret >note; echo secret >"$FAIRLOT_CHECKPOINT_DIR/state"
 umask 000; echo open >/tmp/$OPEN; echo open >/dev/shm/$OPEN
@@ -38,7 +38,7 @@ echo in place; exec sleep 600
 
 
 def table() -> dict[str, dict[str, bool]]:
-    """Returns the table of the docs by row and mode."""
+    """Returns the table of docs/local-jobs.md: by row and mode, whether a job can do what the row says."""
     rows = [line.strip("| ").split(" | ") for line in TABLE.read_text().splitlines() if line.startswith("| ")]
     head = next(row for row in rows if row[0] == "can a job …")
     assert tuple(head[1:]) == MODES
@@ -50,7 +50,7 @@ def table() -> dict[str, dict[str, bool]]:
 
 
 class Scene:
-    """A portal's folders, a victim's job and a thief's job, on one rig."""
+    """A rig with folders of a portal, in which a victim's job and a thief's job run."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.open = folder, name
@@ -78,7 +78,8 @@ class Scene:
         self.rig.backend = self.rig.another_backend()
 
     def steal(self) -> dict[str, Any]:
-        """Returns what worked for a thief's job: by row of the table, and each attempt."""
+        """Runs both jobs; returns what the thief found: whether each row of the table worked, and the attempts that
+        worked."""
         rig = self.rig
         with ExitStack() as stack:
             portal = subprocess.Popen(["sleep", "600"], env={"PASSWORD": f"{MARK}-{self.open}-portal"})
@@ -101,7 +102,8 @@ class Scene:
             portals = [os.getpid(), portal.pid, rig.supervisor(victim)]
             targets = self._targets(sleepers, portals, listener.getsockname()[1])
             environment = {"THIEF": THIEF.read_text(), "TARGETS": json.dumps(targets, default=str)}
-            # Waits until its own supervisor has written all its files.
+            # The thief waits for the file `go`, so that its own supervisor has written all files that it tries to
+            # change.
             script = 'while ! test -e go; do sleep 0.05; done; exec python -c "$THIEF"'
             thief = rig.start(rig.gang(script, job=2, uid=OTHER_TEAM, environment=environment))
             rig.wait(thief, Phase.RUNNING)
@@ -160,7 +162,7 @@ class Scene:
 
 
 def row_named(begin: str) -> str:
-    """Returns the row of the table that begins with `begin`."""
+    """Returns the name of the only row of the table that begins with `begin`."""
     [row] = [row for row in table() if row.startswith(begin)]
     return row
 
@@ -174,7 +176,7 @@ FORCED = {
 
 
 def main(mode: str, folder: str, name: str) -> None:
-    """Prints what a thief could do in this mode; the process already runs as its user."""
+    """Prints, as JSON, what a thief could do in this mode. The process must already run as the mode's user."""
     scene = Scene(Path(folder), name)
     if mode in FORCED:
         isolation.force(scene.rig.places, FORCED[mode])
@@ -212,8 +214,8 @@ def test_a_thief_can_do_exactly_what_the_table_says(mode: str, open_folder: Path
 
 
 def opening(*needed: object) -> list[str]:
-    """Returns a command that opens closed folders above `needed` to all users, for its children only; [] if none is
-    closed."""
+    """Returns a command prefix that opens closed folders above `needed` to all users, in the mount namespace of the
+    command that follows. Returns [] if no folder is closed or the user is not root."""
     closed = {
         path: above
         for path in map(Path, map(str, needed))

@@ -1,4 +1,4 @@
-"""Gangs run on the local backend from start to end: stops, checkpoints, epochs, freezing."""
+"""Gangs run on the local backend from start to end, with stops, checkpoints, epochs and freezing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COUNTING = "import time\nn = 0\nwhile True:\n    n += 1\n    print('step', n)\n 
 
 
 def beginnings(rig: Rig, count: int) -> list[int]:
-    """Returns the steps at which CHECKPOINTING began, once it began `count` times and each line is complete."""
+    """Waits until CHECKPOINTING has begun `count` times; returns the steps at which it began."""
 
     def found() -> list[int]:
         return [int(step) for step in re.findall(r"^began at (\d+)\n", rig.log(), re.MULTILINE)]
@@ -189,7 +189,7 @@ def test_the_same_start_twice_at_once_runs_one_gang(rig: Rig) -> None:
     rig.wait_for_log("begun")
     rig.stop(gang, grace=1)
     rig.wait(gang)
-    rig.backend.start(gang)  # late again
+    rig.backend.start(gang)  # the start order arrives again after the end
     assert rig.wait(gang).end is End.STOPPED
     assert rig.log(rank=0) == rig.log(rank=1) == "begun\n"
 
@@ -289,14 +289,14 @@ def test_freezing_stops_every_process_and_thawing_continues_without_a_restart(ri
     assert rig.wait(first).message == "was suspended and continued as epoch 2"
     steps = rig.log().count("step")
     until(lambda: rig.log().count("step") > steps, "more steps")
-    rig.stop(first)  # a late order for the older lease
+    rig.stop(first)  # a late order for the older lease is ignored
     rig.freeze(second)
     rig.wait(second, Phase.FROZEN)
     rig.stop(second, grace=5)
     assert rig.wait(second).end is End.STOPPED
-    whole, _, _ = rig.log().rpartition("\n")  # the stop may cut a line
+    whole, _, _ = rig.log().rpartition("\n")  # the stop may cut the last line
     lines = [int(line.split()[1]) for line in whole.splitlines()]
-    assert lines == list(range(1, len(lines) + 1))  # it did not restart
+    assert lines == list(range(1, len(lines) + 1))  # the program went on and did not restart
 
 
 def test_a_frozen_program_may_use_its_grace_to_save(rig: Rig) -> None:

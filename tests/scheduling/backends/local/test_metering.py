@@ -1,4 +1,4 @@
-"""A meter turns samples of use into intervals without use."""
+"""A meter turns samples of a gang's use into reports of time without use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ STEPS = st.lists(
 
 
 def told(samples: list[tuple[float, float]], negligible: float = 0.0) -> list[tuple[float, float]]:
-    """Returns (moment, seconds without use) for everything that a meter reports."""
+    """Feeds (time, amount of use) samples to a meter; returns (time, seconds without use) for each report of the
+    meter."""
     meter: Meter[str] = Meter(negligible=negligible)
     found = [(at, meter.sample("job", at, amount)) for at, amount in samples]
     return [(at, unused) for at, unused in found if unused is not None]
@@ -66,7 +67,7 @@ def test_no_reported_idle_period_contains_a_use_or_a_gap(steps: list[tuple[float
 
 @given(steps=STEPS)
 def test_a_use_is_reported_before_any_later_idle_period(steps: list[tuple[float, float]]) -> None:
-    """So that a user warned of idle GPUs sees at once that they are busy again."""
+    """A user who was warned of idle GPUs therefore sees at once that they are busy again."""
     meter: Meter[str] = Meter()
     at, idle = 0.0, False
     for step, amount in steps:
@@ -88,6 +89,6 @@ def test_leases_are_measured_apart_and_forgotten() -> None:
     assert other is None
     assert meter.sample("one", 32.0, 0.0) is None
     meter.keep({"other"})
-    assert meter.sample("one", 33.0, 0.0) is None  # a first sample again
+    assert meter.sample("one", 33.0, 0.0) is None  # counts as a first sample again
     assert [meter.sample("one", 33.0 + at, 0.0) for at in (4, 8, 12, 16, 20, 24, 28)] == [None] * 7
     assert meter.sample("one", 63.0, 0.0) == 30

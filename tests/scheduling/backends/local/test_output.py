@@ -1,4 +1,5 @@
-"""Logs and progress of local jobs: floods, binary output, caps, patterns, and what a program gets."""
+"""Logs and progress of local jobs: large and binary output, limits, patterns; also what a program finds when it
+starts."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def test_progress_comes_from_the_programs_progress_file(rig: Rig) -> None:
     rig.stop(gang)
     rig.wait(gang)
     again = rig.start(rig.gang("true", epoch=2))
-    assert rig.wait(again).steps is None  # an older run's file says nothing about this one
+    assert rig.wait(again).steps is None  # the progress file of the earlier attempt does not count
 
 
 def test_only_rank_0_tells_the_progress(rig: Rig) -> None:
@@ -135,7 +136,7 @@ def test_nothing_of_the_portal_reaches_a_job(rig: Rig, monkeypatch: pytest.Monke
     port = environment.pop("MASTER_PORT")
     assert 20_000 <= int(port) < 30_000
     environment.pop("FAIRLOT_RUN")
-    environment.pop("LC_CTYPE", None)  # set by Python itself
+    environment.pop("LC_CTYPE", None)  # Python itself sets this
     assert environment == {
         "CUDA_VISIBLE_DEVICES": "1,9",
         "FAIRLOT_CHECKPOINT_DIR": str(folder / "checkpoint"),
@@ -163,13 +164,13 @@ def test_nothing_of_the_portal_reaches_a_job(rig: Rig, monkeypatch: pytest.Monke
 
 
 def test_a_program_finds_a_name_for_the_user_that_it_runs_as(rig: Rig) -> None:
-    """PyTorch needs it, and the machine has no account for that user."""
+    """PyTorch asks for the user's name, but the machine has no account for the job's UID."""
     seen = rig.wait(rig.start(rig.python("import getpass; print(getpass.getuser())")))
     assert (seen.end, rig.log()) == (End.SUCCEEDED, f"uid{USER if rig.has_users else os.geteuid()}\n")
 
 
 def test_a_program_may_open_its_output_again(rig: Rig) -> None:
-    """The supervisor owns the pipe, and the job may run as another user."""
+    """A program may open /dev/stdout, although the supervisor owns the pipe and the job may run as another user."""
     gang = rig.start(rig.gang("echo one >/dev/stdout; echo two >/dev/stderr; echo three >/proc/self/fd/1"))
     assert rig.wait(gang).end is End.SUCCEEDED, rig.log()
     assert rig.log() == "one\ntwo\nthree\n"

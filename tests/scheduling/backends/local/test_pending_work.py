@@ -1,4 +1,4 @@
-"""A gang is frozen once its GPUs have finished their pending work, but not later than a limit."""
+"""A gang is frozen once its GPUs have finished their pending work, or when a limit of time has passed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def at_once(ask: Callable[[], Any]) -> Future[Any]:
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """Returns the utilisation in percent that the driver reports for each GPU, at once."""
+    """Returns the utilisation in percent of each GPU, which tests change; the driver reports it without delay."""
     monkeypatch.setattr(gpus, "in_background", at_once)
     percents = {"GPU-a": 0.0, "GPU-b": 0.0, "GPU-of-others": 100.0}
     monkeypatch.setattr(

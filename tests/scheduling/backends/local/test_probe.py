@@ -1,4 +1,5 @@
-"""The probe finds what isolates jobs: no answer is no reason to isolate less, and a refusal says why."""
+"""The probe finds out how jobs can be isolated. If the probe fails, jobs are not isolated less; if the machine refuses,
+the reason is shown."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from scheduling.backends.local.isolation import HostPaths, Isolation
 from tests.scheduling.local_rig import Rig
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no users for jobs")
-# Reports success except when asked for mounts.
+# A probe that succeeds without mounts, and has the given trouble when it is asked for mounts.
 PROBE = """
 import json, os, signal, sys
 if json.load(sys.stdin)["confinement"]["view"] is not None:
@@ -63,7 +64,7 @@ def test_only_what_the_machine_does_not_allow_is_a_refusal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, code: int
 ) -> None:
     def fail(_: object) -> None:
-        # as a process of the probe reports it
+        # A child process of the probe reports errors in this encoding.
         raise sandbox._decoded(sandbox._encoded(OSError(number, "a reason")))
 
     monkeypatch.setattr(sandbox, "probe", fail)
@@ -81,7 +82,7 @@ def test_a_process_of_the_probe_that_was_killed_says_nothing_of_the_machine() ->
     ("said", "is_refusal"),
     [
         ("unshare failed: Operation not permitted", True),
-        ("unshare failed: No space left on device", True),  # user.max_user_namespaces is 0
+        ("unshare failed: No space left on device", True),  # the error if user.max_user_namespaces is 0
         ("write failed /proc/self/uid_map: Operation not permitted", True),
         ("unshare failed: Cannot allocate memory", False),
         ("unshare failed: Resource temporarily unavailable", False),
@@ -114,7 +115,7 @@ def test_a_closed_folder_above_the_jobs_is_named(tmp_path: Path, monkeypatch: py
     closed.mkdir(0o700)
     found = isolation.known(HostPaths(jobs=closed / "jobs"))
     assert not found.keeps_apart
-    # Of several closed folders the outermost, which may be the machine's own.
+    # If several folders are closed, the outermost is named; this may be one above the test's folder.
     above = isolation.closed_ancestor(closed / "jobs")
     assert f"other users may not enter {above}, " in found.why_no_users
 

@@ -1,8 +1,8 @@
-"""The local backend works on the first real GPU of this machine, which nothing else may use meanwhile.
+"""The local backend works on the first real GPU of this machine. Nothing else may use the GPU meanwhile.
 
     .venv/bin/python -m pytest tests/scheduling/backends/local/test_real_gpu.py
 
-Root tests what root's jobs get, an ordinary user what its own jobs get.
+Run as root, the tests cover the jobs of a portal that runs as root; run as an ordinary user, those of such a portal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def gpu() -> Gpu:
 
 @pytest.fixture
 def rig(open_folder: Path) -> Iterator[Rig]:
-    """Yields a rig whose jobs may use this machine's GPUs."""
+    """Yields a rig whose jobs get the device files of this machine's GPUs."""
     it = Rig(open_folder / "jobs")
     it.places = replace(it.places, dev=devices.DEV)
     it.backend = it.another_backend()
@@ -56,7 +56,7 @@ def rig(open_folder: Path) -> Iterator[Rig]:
 
 @pytest.fixture(params=WAYS, ids=WAYS.get)
 def each_way(rig: Rig, request: pytest.FixtureRequest) -> Rig:
-    """Returns the rig, once with and once without namespaces."""
+    """Returns the rig with forced isolation: in one run of the test with namespaces, in the other without."""
     found = rig.backend.isolation
     if request.param and not found.namespaces:
         pytest.skip(f"no namespaces on this machine: {found.why_no_namespaces}")
@@ -67,7 +67,7 @@ def each_way(rig: Rig, request: pytest.FixtureRequest) -> Rig:
 
 
 def job(rig: Rig, gpu: Gpu, *asked: object, **changes: Any) -> Gang:
-    """Returns a gang that runs gpu_program.py on the GPU."""
+    """Returns a gang of one worker that runs gpu_program.py with the arguments `asked` on the GPU."""
     workers = [Worker(0, "here", (0,), (gpu.uuid,), None)]
     return rig.gang("", command=["python", "-c", PROGRAM, *map(str, asked)], gpus=workers, **changes)
 
@@ -77,7 +77,7 @@ def used(gpu: Gpu) -> gpus.Utilization:
 
 
 def finish(files: JobFiles) -> None:
-    """Tells a counting job to print its result."""
+    """Creates the file that makes gpu_program.py stop counting and print its result."""
     (files.folder / "work" / "rank-0" / "enough").touch()
 
 
@@ -236,7 +236,7 @@ def test_two_teams_take_turns_on_one_gpu_from_declaring_it_to_the_bill(
     node = next(
         one for one in declare_local_gpus(actor=None, cluster=lab.cluster) if gpu.uuid in one.gpu_uuids
     )
-    Node.objects.exclude(pk=node.pk).delete()  # so that they have to take turns
+    Node.objects.exclude(pk=node.pk).delete()  # leaves one node, so that the two jobs have to take turns
     assert node.generation.name == model_of(gpu.product)
     backend_for(lab.cluster).prepare()
     command = f"exec python3 - count <<'END'\n{PROGRAM}\nEND"

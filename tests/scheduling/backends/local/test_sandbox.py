@@ -1,4 +1,4 @@
-"""A process of a job is protected from its birth until it executes the job's program."""
+"""A process of a job is protected from its fork until it executes the job's program."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from scheduling.backends.local import isolation, sandbox
 from scheduling.backends.local.isolation import HostPaths, Isolation
 from tests.scheduling.backends.local.test_isolation import ORDINARY, ROOT, opening
 
-GET_DUMPABLE = 3  # PR_GET_DUMPABLE
+GET_DUMPABLE = 3  # from sys/prctl.h
 KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING = 0, ctypes.c_int(-3)
 
 
 def main(folder: str) -> None:
-    """Prints the state of a process at its birth and within its mounts; this process stands in for a supervisor."""
+    """Acts as a supervisor: forks a process into namespaces, and prints its state after the fork and inside its
+    mounts."""
     shared = Path(folder) / "shared"
     (shared / "left").write_text("of others")
     sandbox.SHARED = (*sandbox.SHARED, str(shared))
@@ -30,7 +31,7 @@ def main(folder: str) -> None:
     sandbox.prepare_folders(job, None)
     view = places.confinement(Isolation(users=False, namespaces=True), job, None)["view"]
     assert view is not None
-    view["temporary"] = []  # so that the folder is visible unless something else hides it
+    view["temporary"] = []  # the test's folder stays visible, unless SHARED hides it
     sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
     namespaces = sandbox.Namespaces(view)
     told, tell = os.pipe()
@@ -47,13 +48,13 @@ def main(folder: str) -> None:
 
 
 def dumpable() -> int:
-    """Returns whether processes of the same user may inspect this one (PR_GET_DUMPABLE)."""
+    """Returns 1 if processes of the same user may inspect this process, else 0 (PR_GET_DUMPABLE)."""
     return int(ctypes.CDLL(None).prctl(GET_DUMPABLE, 0, 0, 0, 0))
 
 
 @pytest.mark.parametrize("user", ["root", "an ordinary user"])
 def test_no_process_of_the_same_user_can_inspect_a_starting_one(user: str, tmp_path: Path) -> None:
-    """At its birth it has the supervisor's open files and sees the whole machine."""
+    """Right after the fork the process still has the supervisor's open files and sees the whole machine."""
     (tmp_path / "shared").mkdir()
     command = [sys.executable, "-m", __name__, str(tmp_path)]
     if user != "root":
@@ -79,7 +80,8 @@ def test_no_process_of_the_same_user_can_inspect_a_starting_one(user: str, tmp_p
 
 
 def test_a_process_that_is_to_go_earlier_than_jobs_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In containers ordinary users may not lower the OOM score that they were given."""
+    """In a container an ordinary user may not lower the OOM score that its processes started with, so a higher one
+    stays."""
     written: list[str] = []
     monkeypatch.setattr(Path, "write_text", lambda path, text: written.append(text))
     for score, expected in (("0", ["500"]), ("900", [])):
@@ -90,7 +92,7 @@ def test_a_process_that_is_to_go_earlier_than_jobs_stays_so(monkeypatch: pytest.
 
 
 def test_a_job_has_its_own_session_keyring(tmp_path: Path) -> None:
-    """The keyring of the user who started Fairlot may hold keys."""
+    """The session keyring of the user who started Fairlot may hold keys, so a job must not inherit it."""
     libc = ctypes.CDLL(None, use_errno=True)
     number = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
     told, tell = os.pipe()

@@ -1,4 +1,4 @@
-"""Secrets of local jobs exist in their processes and in files that only their user reads, and then nowhere."""
+"""Secrets of a local job are only in its processes and in files that only its user can read; its end removes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ mkfifo go; echo ready; read line < go
 
 
 def telling(rig: Rig) -> list[str]:
-    """Returns the files below the backend's folder that contain the text."""
+    """Returns the paths, relative to the backend's folder, of all files in it that contain the secret TEXT."""
     kept = (path for path in rig.root.rglob("*") if path.is_file() and not path.is_symlink())
     return sorted(str(path.relative_to(rig.root)) for path in kept if TEXT.encode() in path.read_bytes())
 
@@ -85,7 +85,7 @@ def test_the_end_of_an_older_attempt_keeps_the_secrets_of_the_next(rig: Rig) -> 
 
 
 def test_links_in_their_place_are_never_followed(rig: Rig) -> None:
-    """A job may put anything into its folder."""
+    """A job could put a symbolic link in place of its folder of secrets."""
     other = rig.root / "others"
     (other / "1").mkdir(parents=True)
     (other / "1" / "kept").write_text("kept")

@@ -1,4 +1,4 @@
-"""Whatever a job puts in place of a file, it can be stopped, reads no other data, and blocks nothing."""
+"""A job may replace any of its files by anything. It can still be stopped, gets no other data, and blocks nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def directory(path: Path, outside: Path) -> None:
 
 def listening(path: Path, outside: Path) -> None:
     with socket.socket(socket.AF_UNIX) as made:
-        os.chdir(path.parent)  # the path of a socket must be short
+        os.chdir(path.parent)  # the path of a socket is limited to 108 bytes, so the relative name is used
         made.bind(path.name)
 
 
@@ -60,7 +60,7 @@ def _stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """Returns a file of another user; its last word would be a number of steps."""
+    """Returns a file outside the job's folder. If the portal read the file as progress, it would find 42 steps."""
     path = tmp_path / "outside"
     path.write_text("secret 42\n")
     return path
@@ -71,7 +71,7 @@ def is_untouched(outside: Path) -> bool:
 
 
 def replace(path: Path, spoil: Spoil, outside: Path) -> None:
-    """Replaces a file by something else at once, as a job can do at any moment."""
+    """Replaces the file atomically by what `spoil` makes, as a job can do at any moment."""
     made = path.with_name("made")
     spoil(made, outside)
     if path.exists() and path.is_dir() != made.is_dir():
@@ -87,13 +87,13 @@ def running(rig: Rig, **changes: object) -> Gang:
 
 
 def wait_for_beats(rig: Rig, count: int = 2) -> None:
-    """Waits until the supervisor has looked at all files again."""
+    """Waits for `count` heartbeats, after which the supervisor has read all files again."""
     for _ in range(count):
         before = read_json(rig.files().beat)
         until(lambda before=before: read_json(rig.files().beat) != before, "a heartbeat")
 
 
-# --- one file ----------------------------------------------------------------------------------------
+# --- single files ------------------------------------------------------------------------------------
 
 
 @spoils
@@ -162,7 +162,7 @@ def test_a_damaged_report_is_a_value_error(tmp_path: Path, text: str) -> None:
         read_json(tmp_path / "a.json")
 
 
-# --- of a job that runs ------------------------------------------------------------------------------
+# --- files of a running job --------------------------------------------------------------------------
 
 
 @spoils
@@ -282,8 +282,9 @@ def test_a_folder_in_place_of_the_progress_file_is_gone_with_a_killed_supervisor
 def test_folders_outside_are_created_by_the_program_and_not_by_its_supervisor(
     rig: Rig, tmp_path: Path
 ) -> None:
-    """The supervisor may have more rights than the program, so it creates nothing at a path that a user names."""
-    outside = f"/tmp/{os.getpid()}-{tmp_path.name}"  # where every user may create files
+    """The supervisor may have more rights than the program, so it must not create a folder at a path that a user
+    names."""
+    outside = f"/tmp/{os.getpid()}-{tmp_path.name}"  # in /tmp, where every user may create files
     made = {"HOME": f"{outside}/home", "TMPDIR": f"{outside}/tmp"}
     rig.wait(rig.start(rig.gang('cd "$HOME" && cd "$TMPDIR" && echo there', environment=made)))
     shutil.rmtree(outside, ignore_errors=True)
@@ -308,7 +309,7 @@ def test_a_log_counts_only_as_far_as_a_log_may_reach_or_has_data(tmp_path: Path)
     size = logs.size(0)
     assert 1000 <= size <= 1000 + 3 * NOTE_ROOM
     assert logs.read(0, size - 5, 1 << 30, is_over=lambda: True).complete
-    logs.log(1).write_bytes(b"x" * 200_000)  # written when the limit was higher
+    logs.log(1).write_bytes(b"x" * 200_000)  # longer than the limit, as if written when the limit was higher
     os.sync()
     assert logs.size(1) == 200_000
 

@@ -1,4 +1,5 @@
-"""The local backend measures the use of real processes, and of GPUs through a stand-in for the driver's library."""
+"""The local backend measures the CPU use of real processes, and the use of GPUs through a stand-in for the driver's
+library."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ SHORT = 3.0
 
 @pytest.fixture(autouse=True)
 def _short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uses windows of a few seconds; the meter's own tests cover the real length."""
+    """Shortens the meter's window to a few seconds; test_metering.py covers the real length."""
     monkeypatch.setattr("scheduling.backends.metering.WINDOW", SHORT)
     monkeypatch.setattr(use, "EVERY", 0.2)
-    # Other tests on a busy machine may delay supervisors.
+    # On a busy machine other tests may delay a supervisor, so longer gaps between samples are allowed.
     monkeypatch.setattr("scheduling.backends.metering.LONGEST_GAP", 60.0)
 
 
@@ -56,7 +57,7 @@ def test_a_computing_program_is_not_idle_and_its_children_count(rig: Rig) -> Non
 
 
 def test_a_program_that_reports_progress_is_not_idle(rig: Rig) -> None:
-    """Programs on declared GPUs wait for as long as a GPU of that speed would take."""
+    """A program on a virtual GPU sleeps for the time that a GPU of this speed would take, so it uses little CPU."""
     gang = rig.start(rig.gang("i=0; while sleep 0.5; do i=$((i+1)); echo step $i; done"))
     rig.wait(gang, Phase.RUNNING)
     rig.wait_for_log("step 1")
@@ -98,7 +99,7 @@ def real(*uuids: str) -> list[Worker]:
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch, processes: dict[str, int | None]) -> dict[str, int]:
-    """Returns the utilisation that the driver reports for each GPU."""
+    """Returns the utilisation in percent of each GPU, which tests change; the driver reports these values."""
     percents = {"GPU-a": 0, "GPU-b": 0}
 
     def told(since: object) -> list[gpus.Utilization]:
@@ -110,7 +111,8 @@ def busy(monkeypatch: pytest.MonkeyPatch, processes: dict[str, int | None]) -> d
 
 @pytest.fixture
 def processes() -> dict[str, int | None]:
-    """Returns the processes on each GPU that the driver reports; other GPUs have no report."""
+    """Returns the number of processes on each GPU, which tests change; for GPUs that are missing the driver reports
+    none."""
     return {}
 
 
@@ -154,7 +156,7 @@ def test_gpus_are_asked_for_all_the_time_since_the_look_before(
 
 
 def test_gpus_without_utilisation_are_measured_by_their_processes(rig: Rig, busy: dict[str, int]) -> None:
-    del busy["GPU-b"]  # a MIG slice reports no utilisation
+    del busy["GPU-b"]  # as a MIG slice, which reports no utilisation
     gang = rig.start(rig.gang("sleep 1000", gpus=real("GPU-a", "GPU-b")))
     rig.wait(gang, Phase.RUNNING)
     assert not first_of(rig.backend, idle=True).by_gpus

@@ -1,4 +1,5 @@
-"""Supervisors that hang are ended and free their GPUs; slow ones and those without disk space are not."""
+"""The watchdog kills supervisors that hang, which frees their GPUs. It spares those that are slow or lack disk
+space."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def last_beat(rig: Rig) -> processes.Stamp:
 
 
 class Clock:
-    """The watchdog's monotonic clock, controlled by the test."""
+    """The watchdog's monotonic clock; the test sets `now`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -72,7 +73,8 @@ def phase_of(rig: Rig, gang: Gang) -> Phase:
 
 
 def phase_after(rig: Rig, gang: Gang, clock: Clock, patiences: float) -> Phase:
-    """Returns the gang's phase after a multiple of the watchdog's patience, with one look each second."""
+    """Moves the clock on by `patiences` times PATIENCE, with one look at the gang each second; returns its phase
+    then."""
     for _ in range(int(patiences * watchdog.PATIENCE)):
         clock.now += 1.0
         rig.look(gang)
@@ -105,7 +107,7 @@ def test_processes_without_their_environment_are_found_by_descent(rig: Rig) -> N
     fifo.write_text("on\n")
 
     def below() -> list[processes.Process]:
-        """Returns the processes below, without the first one of the job's own process table."""
+        """Returns the supervisor's descendants, without the init process of the job's PID namespace."""
         found = processes.descendants(supervisor.pid)
         return [each for each in found if not processes.is_namespace_init(each.pid)]
 
@@ -124,7 +126,7 @@ def test_a_stop_of_a_job_whose_supervisor_hangs_ends_it(rig: Rig) -> None:
 
 
 def test_a_supervisor_that_only_pretends_to_run_is_ended(rig: Rig) -> None:
-    """A process that may write its heartbeat keeps it fresh while the supervisor itself is stopped."""
+    """Another process that may write the heartbeat file keeps it fresh while the supervisor itself is stopped."""
     gang = running(rig)
     stop_supervisor(rig, gang)
     beat = read_json(rig.files().beat)
@@ -150,7 +152,7 @@ def test_a_supervisor_that_continues_in_time_lives(rig: Rig, clock: Clock) -> No
 
 
 def test_a_machine_that_slept_for_an_hour_loses_no_job(rig: Rig, clock: Clock) -> None:
-    """The time between two looks counts for little, whatever the clocks say, and however often."""
+    """The time between two looks counts only up to LONGEST_GAP, however far the clock jumps and however often."""
     gang = running(rig)
     rig.look(gang)
     supervisor = stop_supervisor(rig, gang)
@@ -169,7 +171,7 @@ def test_while_the_disk_takes_nothing_silence_counts_for_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(watchdog, "_takes_writes", lambda root: False)
         assert phase_after(rig, gang, clock, 2) is Phase.RUNNING
-    # There is disk space again, and the supervisor still has time.
+    # Once the disk takes writes again, the supervisor still has its whole patience.
     assert phase_after(rig, gang, clock, 0.9) is Phase.RUNNING
     assert phase_after(rig, gang, clock, 0.2) is Phase.ENDED
     assert not processes.is_alive(supervisor.pid, supervisor.start)
@@ -189,7 +191,7 @@ def test_a_full_disk_is_distinguished_from_a_damaged_folder(
     with monkeypatch.context() as patched:
         patched.setattr(opening, "replace_file", refuse)
         assert not watchdog._takes_writes(tmp_path)
-    # A job of the portal's own user could do this; it must not keep a silent supervisor alive.
+    # A job that runs as the portal's own user could damage the folder; this must not keep a silent supervisor alive.
     (tmp_path / ".beats").rmdir()
     (tmp_path / ".beats").symlink_to(tmp_path)
     assert watchdog._takes_writes(tmp_path)
@@ -267,10 +269,10 @@ def test_giving_a_large_tree_to_its_team_is_no_silence(rig: Rig, monkeypatch: py
     beats = []
 
     def beat() -> None:
-        beats.append(1)  # and the next one is due at once
+        beats.append(1)  # sets no time for the next heartbeat, which is therefore due at once
 
     monkeypatch.setattr(supervisor, "_beat", beat)
-    monkeypatch.setattr(os, "chown", lambda *args, **named: None)  # for ordinary users
+    monkeypatch.setattr(os, "chown", lambda *args, **named: None)  # an ordinary user may not call chown
     sandbox.prepare_folders(files.folder, os.getuid() + 1, go_on=supervisor._beat_if_due)
     assert len(beats) >= 100
     given: list[object] = []
@@ -294,7 +296,7 @@ def test_a_folder_tree_too_deep_to_change_owner_is_an_error(tmp_path: Path) -> N
     try:
         with pytest.raises(OSError, match=r"nested too deeply|Too many open files"):
             sandbox.prepare_folders(tmp_path, os.getuid() + 1)
-    finally:  # pytest could not delete it
+    finally:  # too deep for pytest to delete
         with opening.folder(tmp_path) as folder:
             removal.clear("work", folder, seconds=600)
 
@@ -323,7 +325,7 @@ def test_processes_are_found_by_program_and_arguments() -> None:
 
 
 def test_gangs_end_when_the_folder_of_all_jobs_was_removed(rig: Rig) -> None:
-    """No orders arrive there any more."""
+    """No order could reach the gangs any more, because orders are files in this folder."""
     gang = running(rig, "trap '' TERM; sleep 600 & wait; sleep 600", grace_seconds=1.0)
     supervisor = processes.look(rig.supervisor(gang))
     assert supervisor is not None
