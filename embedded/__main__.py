@@ -1,4 +1,4 @@
-"""python -m embedded up | run -- COMMAND … | env"""
+"""The command line `python -m embedded up | run -- COMMAND …`, and the internal command `guard SUPERVISOR_PID`."""
 
 import argparse
 import signal
@@ -34,7 +34,11 @@ def main() -> int:
 
 
 def run_command(command: list[str]) -> int:
-    """Runs the command and returns its exit status. The terminal sends Ctrl-C to it; other signals are passed on."""
+    """Runs `command` with the servers and settings of var/ and returns its exit status; 128 + N after signal N.
+
+    Ignores Ctrl-C, which the terminal also sends to the command. Passes SIGTERM and SIGHUP on to the command. Prints
+    an error and returns 1 if the servers cannot be started.
+    """
     try:
         with servers_running(Home.from_environment()) as environment:
             process = subprocess.Popen(command, env=environment)

@@ -20,7 +20,7 @@ class Line:
 
 
 class Display:
-    """Shows messages that stay, above one line of status per service."""
+    """The output of `make up`: messages that stay, and below them one status line per service."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
@@ -33,7 +33,8 @@ class Display:
         self._write(self._erasure() + message + "\n" + self._block())
 
     def show(self, lines: Sequence[Line]) -> None:
-        """Shows the present status of the services. Writes nothing when nothing changed."""
+        """Redraws the block of status lines on a terminal, otherwise prints the lines that changed. Writes nothing if
+        no line changed."""
         changed = [line for line in lines if self._shown.get(line.name) != line]
         if not changed:
             return
@@ -51,7 +52,8 @@ class Display:
     def _block(self) -> str:
         if not self._redraws:
             return ""
-        width = shutil.get_terminal_size().columns - 1  # a wrapped line would break the counting
+        # a line that wraps would take two rows, and the cursor would go up too few rows
+        width = shutil.get_terminal_size().columns - 1
         self._drawn = len(self._shown)
         return "".join(f"{str(line)[:width]}\n" for line in self._shown.values())
 
@@ -62,4 +64,4 @@ class Display:
             self._stream.write(text)
             self._stream.flush()
         except OSError:
-            self._gone = True  # the terminal was closed; only an orderly stop remains
+            self._gone = True  # the terminal was closed; the supervisor can still stop its services in order

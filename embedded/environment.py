@@ -1,4 +1,4 @@
-"""The folder that `make up` works in, and the environment of the portal's programs there."""
+"""The folder that `make up` works in, and the environment variables that it passes to the portal's programs."""
 
 import fcntl
 import hashlib
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class AlreadyRunningError(RuntimeError):
-    """Another process works in the same folder. `about` is what it wrote about itself."""
+    """Another process holds the folder's lock. `about` is the description that the process stored with `Home.tell`."""
 
     def __init__(self, about: dict[str, Any]) -> None:
         super().__init__("another process works here")
@@ -28,7 +28,7 @@ class AlreadyRunningError(RuntimeError):
 
 @dataclass(frozen=True)
 class Home:
-    """The folder with all data of one embedded Fairlot: `var/`, or the value of FAIRLOT_VAR."""
+    """The folder with all data of one embedded Fairlot: the value of FAIRLOT_VAR, by default `var/`."""
 
     var: Path
 
@@ -50,7 +50,7 @@ class Home:
         (self.var / "secrets").mkdir(mode=0o700, exist_ok=True)
 
     def servers(self) -> list[Server]:
-        """Returns the servers that must be started here because the environment names no others."""
+        """Returns PostgreSQL unless DATABASE_URL is set, and Valkey unless REDIS_URL is set."""
         wanted: list[Server] = []
         if not given("DATABASE_URL"):
             wanted.append(Postgres(self.var))
@@ -59,7 +59,10 @@ class Home:
         return wanted
 
     def environment(self, servers: list[Server], public_url: str | None = None) -> dict[str, str]:
-        """Returns this process's environment with the missing settings added. `servers` must have been started."""
+        """Returns this process's environment variables, with defaults for the settings that they lack.
+
+        `servers` must have been started at least once, because their URLs contain their ports.
+        """
         urls = {"postgres": "DATABASE_URL", "valkey": "REDIS_URL"}
         completed = {urls[server.name]: server.url for server in servers}
         completed["FAIRLOT_JOBS_DIR"] = str(self.var / "jobs")
@@ -71,7 +74,7 @@ class Home:
             completed["FAIRLOT_SEALING_KEYS"] = secret(self.var / "secrets" / "sealing-key")
         if not given("FAIRLOT_SIGNING_KEYS"):
             completed["FAIRLOT_SIGNING_KEYS"] = secret(self.var / "secrets" / "signing-key")
-        if "DATABASE_URL" in completed:  # the file contains the heads of this database only
+        if "DATABASE_URL" in completed:  # the file contains the ledger heads of the embedded database only
             completed["FAIRLOT_HEADS_FILE"] = str(self.var / "secrets" / "ledger-heads")
         return (
             os.environ
@@ -81,7 +84,8 @@ class Home:
 
     @contextmanager
     def locked(self, what: str) -> Iterator[None]:
-        """Locks this folder for `what`. Raises AlreadyRunningError. The kernel unlocks it however this process ends."""
+        """Holds the folder's lock and stores that it is held for `what`. Raises AlreadyRunningError if another process
+        holds the lock. The kernel releases the lock however this process ends."""
         self.make()
         with (self.var / "lock").open("a+") as lock:
             try:
@@ -92,7 +96,7 @@ class Home:
             yield
 
     def tell(self, about: dict[str, Any]) -> None:
-        """Stores a description of this process for other commands."""
+        """Stores `about`, a description of this process, where other processes read it with `about()`."""
         (self.var / "running.json").write_text(json.dumps(about))
 
     def about(self) -> dict[str, Any]:
@@ -104,15 +108,17 @@ class Home:
 
 
 def given(name: str) -> bool:
-    """Returns whether the environment sets `name`, directly or as a file (`NAME_FILE`), as the settings read it."""
+    """Returns whether the environment sets the setting `name`: by a variable `NAME`, or by `NAME_FILE`, which names a
+    file."""
     return bool(os.environ.get(name) or os.environ.get(f"{name}_FILE"))
 
 
 @contextmanager
 def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, str]]:
-    """Yields the environment for one command: that of a running `make up`, otherwise one with servers started here.
+    """Yields the environment variables for one command, with the servers running.
 
-    Waits for a `make up` that is still starting, and for another command to end.
+    Uses the servers of a running `make up`; otherwise starts the servers and stops them at the end. Waits up to
+    `patience` seconds for a `make up` that is still starting or for another command to end, then raises StartError.
     """
     with ExitStack() as stack:
         servers = home.servers()
@@ -137,24 +143,25 @@ def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, s
 
 
 def manage(*arguments: str) -> list[str]:
-    """Returns the command line of `manage.py` with these arguments."""
+    """Returns the command line that runs `manage.py` with these arguments."""
     return [sys.executable, str(ROOT / "manage.py"), *arguments]
 
 
 def code_fingerprint() -> str:
-    """Returns a value that changes when migrations, static files, settings or dependencies need preparation."""
+    """Returns a digest of the migrations, static files, settings and uv.lock. If it has changed, the database and
+    static files must be prepared again."""
     sources = [ROOT / "uv.lock", ROOT / "portal" / "settings.py", *ROOT.glob("*/migrations/*.py")]
     collected = (ROOT / "staticfiles" / "staticfiles.json").exists()
     return fingerprint([*sources, *static_files()], collected)
 
 
 def static_files() -> list[Path]:
-    """Returns the portal's static files before they are collected."""
+    """Returns the source files below `static/`, from which `collectstatic` copies."""
     return [path for path in (ROOT / "static").rglob("*") if path.is_file()]
 
 
 def fingerprint(files: Iterable[Path], *facts: object) -> str:
-    """Returns a value that changes when one of the files or facts does."""
+    """Returns a SHA-256 digest, in hex, of the files' paths, sizes and modification times and of `facts`."""
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}\n".encode())

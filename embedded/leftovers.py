@@ -1,7 +1,7 @@
-"""Finds and ends the processes of a supervisor that could not end them itself.
+"""Finds and ends the processes that a killed supervisor has left running.
 
-Every service has a mark in its environment, which its children inherit. Jobs have none, because nothing of the
-portal's environment reaches a job.
+Each service has variables in its environment that mark it, and its children inherit these variables. Jobs are not
+marked, because they get no variables of the portal's environment.
 """
 
 import os
@@ -15,17 +15,20 @@ from pathlib import Path
 
 from embedded.environment import ROOT, Home
 
-# The kernel signals services when their supervisor dies, but one that is just starting may not react.
+# The kernel sends services a signal when their supervisor dies, but a service that is just starting may not handle it
+# yet.
 GUARD_PATIENCE = 5.0
 
 
 def service_mark(name: str) -> dict[str, str]:
-    """Returns variables that mark a service's processes and name their supervisor."""
+    """Returns environment variables that mark the processes of the service `name` and contain the pid of this
+    supervisor."""
     return {"FAIRLOT_SERVICE": name, "FAIRLOT_SUPERVISOR": str(os.getpid())}
 
 
 def marked_processes(home: Home, supervisor: int | None = None) -> Iterator[int]:
-    """Yields the pids of this folder's services and their children; with `supervisor`, only of that one's."""
+    """Yields the pids of this folder's services and of their children, of all supervisors or of the one with the pid
+    `supervisor`."""
     wanted = {f"FAIRLOT_VAR={home.var}".encode()}
     if supervisor is not None:
         wanted.add(f"FAIRLOT_SUPERVISOR={supervisor}".encode())
@@ -35,13 +38,13 @@ def marked_processes(home: Home, supervisor: int | None = None) -> Iterator[int]
         try:
             environment = (entry / "environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # it ended meanwhile, or belongs to another user
+            continue  # the process ended meanwhile, or belongs to another user
         if wanted <= set(environment) and any(item.startswith(b"FAIRLOT_SERVICE=") for item in environment):
             yield int(entry.name)
 
 
 def end_leftovers(home: Home, patience: float, supervisor: int | None = None) -> None:
-    """Waits `patience` seconds until the marked processes have ended, then kills them."""
+    """Waits until the marked processes have ended; kills those that still run after `patience` seconds."""
     deadline = time.monotonic() + patience
     while pids := list(marked_processes(home, supervisor)):
         if time.monotonic() >= deadline:
@@ -55,7 +58,11 @@ def end_leftovers(home: Home, patience: float, supervisor: int | None = None) ->
 
 @contextmanager
 def guarded(home: Home) -> Iterator[None]:
-    """Starts a process that ends the services if this one is killed. It reads a pipe that closes with this process."""
+    """Runs a guard process beside the block, which ends the services if this process is killed.
+
+    The guard reads a pipe that the kernel closes when this process ends. At the end of the block, closes the pipe
+    and waits for the guard.
+    """
     guard = subprocess.Popen(
         [sys.executable, "-m", "embedded", "guard", str(os.getpid())],
         stdin=subprocess.PIPE,
@@ -70,6 +77,7 @@ def guarded(home: Home) -> Iterator[None]:
 
 
 def guard(home: Home, supervisor: int) -> None:
-    """Waits for the end of standard input, then ends what this supervisor has left."""
+    """Reads standard input until the supervisor closes it, then ends the services that the supervisor has left
+    running."""
     sys.stdin.buffer.read()
     end_leftovers(home, GUARD_PATIENCE, supervisor)

@@ -1,4 +1,5 @@
-"""Brings the database and static files up to date, in one process because Django takes a second to start.
+"""Migrates the database, collects static files and loads the demo, in one process because Django takes a second to
+start.
 
 python -m embedded.prepare [--demo PASSWORDS_FILE]
 """
@@ -20,7 +21,7 @@ def main() -> None:
     from django.core.management import call_command  # noqa: PLC0415
 
     django.setup()
-    # Migrations make thousands of classes, among which the collector would find nothing again and again.
+    # Migrations create thousands of classes that stay alive, so frequent garbage collection would only cost time.
     gc.set_threshold(100_000, 20, 20)
     call_command("migrate", interactive=False, verbosity=1)
     collect_static_files()
@@ -30,7 +31,8 @@ def main() -> None:
 
 
 def collect_static_files() -> None:
-    """Collects static files once per state of the code, since several portals of one checkout may start at once."""
+    """Collects static files unless they are already up to date. Holds a lock, because several portals of one checkout
+    may start at once."""
     from django.conf import settings  # noqa: PLC0415 - as in main
     from django.core.management import call_command  # noqa: PLC0415
 

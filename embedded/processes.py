@@ -1,4 +1,4 @@
-"""Starts and stops processes so that none outlives this one, however it ends."""
+"""Starts and stops processes so that no child process outlives this process, however this process ends."""
 
 import functools
 import os
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-# PostgreSQL refuses to run as root. Every Unix has this account, so none has to be created.
+# PostgreSQL refuses to run as root. Every Unix has this account, so Fairlot need not create an account.
 UNPRIVILEGED = "nobody"
 
 
@@ -30,12 +30,14 @@ def spawn(
     wrapper: Sequence[str] = (),
     stdin: int | IO[bytes] = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Starts `argv` in its own session, so that a terminal's Ctrl-C does not reach it. Writes its output to `log`.
+    """Starts `argv` in a session apart from the terminal's, so that Ctrl-C does not reach it. Appends its output to
+    `log`.
 
-    The kernel sends it `at_our_death` when the calling *thread* ends, even by SIGKILL; so call this from the main
-    thread. Every wrapper uses exec, so the pid is the program's.
+    The kernel sends the process the signal `at_our_death` when the calling *thread* ends, even by SIGKILL; so call
+    this function from the main thread. Every wrapper uses exec, so the returned pid is that of the program.
     """
-    # This process may have died before the kernel was asked. The child then has another parent and must not start.
+    # This process may die before setpriv has asked the kernel for the signal. The child then has another parent, and
+    # must not start the program.
     unless_orphaned = ["sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
     setpriv = [_program("setpriv"), *wrapper, "--pdeathsig", at_our_death, *unless_orphaned]
     with log.open("ab") as sink:
@@ -57,7 +59,7 @@ def run(
     wrapper: Sequence[str] = (),
     stdin: str = "",
 ) -> None:
-    """Runs `argv` until it ends. Raises StartError with its output when it fails."""
+    """Runs `argv` until it ends. Raises StartError with the output of `argv` if its exit status is not 0."""
     done = subprocess.run(
         [_program("setpriv"), *wrapper, "--pdeathsig", "KILL", *map(str, argv)],
         input=stdin,
@@ -73,7 +75,10 @@ def run(
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals, patience: float) -> bool:
-    """Sends `how`, waits `patience` seconds, then kills the whole group. Returns whether the signal was enough."""
+    """Sends the signal `how`, waits up to `patience` seconds for the process to end, then kills its process group.
+
+    Returns whether the process ended before it was killed.
+    """
     if process.poll() is None:
         process.send_signal(how)
         try:
@@ -82,12 +87,12 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals, patience: float)
             kill_group(process.pid)
             process.wait()
             return False
-    kill_group(process.pid)  # ends processes that it left behind
+    kill_group(process.pid)  # kills children that the process left behind
     return True
 
 
 def kill_group(pgid: int) -> None:
-    """Sends SIGKILL to every process of the group, if there is one."""
+    """Sends SIGKILL to every process of the process group. Does nothing if no such group exists."""
     try:
         os.killpg(pgid, signal.SIGKILL)
     except ProcessLookupError:
@@ -96,17 +101,17 @@ def kill_group(pgid: int) -> None:
 
 @functools.cache
 def shedding_root(*must_reach: Path) -> tuple[str, ...]:
-    """Returns the `setpriv` options with which a child of root runs as nobody and can still reach the folders.
+    """Returns the `setpriv` options with which root starts a child as nobody that can read the folders `must_reach`.
 
-    Empty when this process is not root. Below a folder that only root may enter (a checkout in /root) the
-    child keeps the capability to bypass permissions; the portal itself runs as root there anyway.
-    Raises StartError when the host permits neither.
+    Returns () when this process is not root. If only root may enter a folder (a checkout in /root), the options let
+    the child keep the capability to bypass permissions; the portal itself runs as root there anyway. Raises
+    StartError if the child cannot read the folders even with this capability.
     """
     if os.geteuid() != 0:
         return ()
     account = pwd.getpwnam(UNPRIVILEGED)
     plain = (f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups")
-    # initdb checks its own programs with access(2), which heeds the capability only with this secure bit.
+    # initdb checks the files of PostgreSQL with access(2), which heeds the capability only with this secure bit.
     capable = (
         *plain, "--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup"
     )  # fmt: skip
@@ -138,14 +143,12 @@ def working_in(folder: Path) -> Iterator[int]:
             if state not in "ZX" and Path(os.readlink(entry / "cwd")) == folder:
                 yield int(entry.name)
         except OSError:
-            continue  # it ended meanwhile, or belongs to another user
+            continue  # the process ended meanwhile, or belongs to another user
 
 
 def wait_until_left(folder: Path, patience: float) -> None:
-    """Waits until no process works in `folder`, because servers of a killed supervisor take a moment to end.
-
-    Kills what is still there after `patience` seconds.
-    """
+    """Waits until no process has `folder` as its working folder, because servers of a killed supervisor take a moment
+    to end. Kills the processes that remain after `patience` seconds."""
     deadline = time.monotonic() + patience
     while pids := list(working_in(folder)):
         if time.monotonic() > deadline:

@@ -27,17 +27,17 @@ from embedded.processes import (
     wait_until_left,
 )
 
-START_PATIENCE = 60  # seconds; includes recovery after a crash
+START_PATIENCE = 60  # seconds; includes the recovery of PostgreSQL after a crash
 STOP_PATIENCE = 15
 PORT_ATTEMPTS = 5
-# Servers get nothing of the portal's environment.
+# The complete environment of the servers: they inherit no variable of the portal.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-# Gives up durability, which a test database does not need, for speed.
+# Faster settings that give up durability, which a test database does not need.
 CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 class Server:
-    """One server process. `start` blocks until it answers, `stop` until it has ended."""
+    """One server process. `start` returns when the server answers, `stop` when the process has ended."""
 
     name: str
     stop_signal: signal.Signals
@@ -45,7 +45,8 @@ class Server:
 
     def __init__(self, var: Path) -> None:
         var = var.resolve()
-        self.interrupted: Callable[[], bool] = lambda: False  # asked while `start` waits
+        # `start` calls this while it waits, and gives up once it returns True
+        self.interrupted: Callable[[], bool] = lambda: False
         self.folder = var / self.name
         self.data = self.folder / "data"
         self.log = var / "log" / f"{self.name}.log"
@@ -55,18 +56,20 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Returns the URL for clients, including the password. Raises FileNotFoundError before the first start."""
+        """Returns the URL for clients, with password and port. Raises FileNotFoundError before the first start."""
         return self._url(self.password_file.read_text(), int((self.folder / "port").read_text()))
 
     def _url(self, password: str, port: int) -> str:
         raise NotImplementedError
 
     def start(self) -> None:
-        """Starts the server on its last port, or on another if that is taken.
+        """Starts the server on the port of its last run, or on another port if that port is taken.
 
-        Raises StartError with the end of the log when the server does not answer.
+        Raises StartError, with the end of the log, if the server ends or does not answer within `START_PATIENCE`
+        seconds.
         """
-        # Independent of the umask: the unprivileged user must enter the folder, and no one else may read logs.
+        # chmod ignores the umask: the unprivileged user must be able to enter the folder, and only the owner may read
+        # logs.
         for folder, mode in ((self.folder, 0o755), (self.log.parent, 0o700)):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(mode)
@@ -107,7 +110,8 @@ class Server:
         return True
 
     def _choose_port(self, *, fresh: bool) -> int:
-        """Returns the last port, which people may have noted, unless it is taken."""
+        """Returns the port of the last run if it is free, because people may have noted it; otherwise, or if `fresh`, a
+        free port, which it stores for the next run."""
         remembered = self.folder / "port"
         if not fresh and remembered.exists():
             port = int(remembered.read_text())
@@ -119,17 +123,20 @@ class Server:
         return port
 
 
-# Reports sort and group some ten thousand rows, and a solid-state disk reads any page about equally fast.
+# Reports sort and group some ten thousand rows, and a solid-state disk reads random pages about as fast as adjacent
+# ones.
 TUNING = {"work_mem": "16MB", "random_page_cost": "1.1"}
-# Web processes leave 40 connections to workers, watch and commands: docs/operate.md.
+# Web processes use so few connections that 40 are left for workers, watch and commands: see docs/operate.md.
 CONNECTIONS = {"max_connections": "100"}
 
 
 class Postgres(Server):
-    """PostgreSQL with one superuser, `fairlot`, who owns one database, `fairlot`."""
+    """A PostgreSQL server with one superuser, `fairlot`, who owns the database `fairlot`."""
 
     name = "postgres"
-    stop_signal = signal.SIGINT  # "fast"; SIGTERM would wait for every client to leave
+    stop_signal = (
+        signal.SIGINT
+    )  # "fast shutdown"; on SIGTERM PostgreSQL would wait until every client disconnects
     at_our_death = "INT"
 
     def __init__(self, var: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -150,7 +157,8 @@ class Postgres(Server):
                     f"{self.data} exists, but its password {self.password_file} is gone; restore that file"
                 )
             return
-        # initdb writes PG_VERSION first, so only the rename at the end proves that it finished.
+        # initdb writes PG_VERSION first, so that file does not show whether initdb finished. The folder gets its final
+        # name only at the end.
         unfinished, initial_password = self.folder / "unfinished", self.folder / "initial-password"
         wait_until_left(unfinished, STOP_PATIENCE)
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -162,7 +170,8 @@ class Postgres(Server):
         give_to_unprivileged(initial_password)
         files = [f"--pgdata={unfinished}", f"--pwfile={initial_password}"]
         options = ["--username=fairlot", "--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"]
-        options += ["--locale-provider=builtin", "--locale=C.UTF-8"]  # otherwise those of the environment
+        # otherwise initdb takes the locale of the environment
+        options += ["--locale-provider=builtin", "--locale=C.UTF-8"]
         if self.settings.get("fsync") == "off":
             options.append("--no-sync")
         run([str(self.programs / "initdb"), *files, *options], env=ENVIRONMENT, wrapper=self.wrapper)
@@ -172,13 +181,14 @@ class Postgres(Server):
         unfinished.rename(self.data)
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        # wait_until_left has made sure that no process of this cluster lives, so a lock file is stale. Its pid may
-        # belong to a zombie or another process, and PostgreSQL would then refuse to start.
+        # wait_until_left has made sure that no process of this database cluster lives, so an existing lock file is
+        # stale. The pid in it may now belong to a zombie or to an unrelated process, and PostgreSQL would then refuse
+        # to start.
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
-            "unix_socket_directories": "",  # the path of a socket is limited to 107 bytes
+            "unix_socket_directories": "",  # the path of a Unix socket is limited to 107 bytes
             **TUNING,
             **CONNECTIONS,
             **self.settings,
@@ -192,7 +202,7 @@ class Postgres(Server):
         )
 
     def ready(self, process: subprocess.Popen[bytes]) -> bool:
-        """Returns whether postmaster.pid belongs to this process and says "ready"."""
+        """Returns whether postmaster.pid contains the pid of `process` and the status "ready"."""
         try:
             lines = (self.data / "postmaster.pid").read_text().split()
         except FileNotFoundError:
@@ -201,7 +211,7 @@ class Postgres(Server):
 
 
 class Valkey(Server):
-    """Valkey, which only carries messages that may be lost."""
+    """A Valkey server, which carries only messages that may be lost."""
 
     name = "valkey"
     stop_signal = signal.SIGTERM
@@ -220,21 +230,23 @@ class Valkey(Server):
         give_to_unprivileged(self.data)
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        # Settings go through standard input, so that the process list does not show the password.
+        # Valkey reads its settings from standard input, so that the process list does not show the password.
         settings = [
             "bind 127.0.0.1",
             f"port {self.port}",
             f'dir "{self.data}"',
             f"requirepass {secret(self.password_file)}",
             "databases 64",
-            # It only carries messages. They survive a stop, and a full disk is no reason to refuse new ones.
+            # Valkey carries only messages. It saves them when it stops, and accepts new ones even if it cannot save
+            # them because the disk is full.
             "appendonly no",
             "save 300 1",
             "stop-writes-on-bgsave-error no",
             "shutdown-on-sigterm save force",
         ]
         read_end, write_end = os.pipe()
-        os.write(write_end, "\n".join(settings).encode())  # far less than the 64 KiB of a pipe
+        # does not block: the settings are far smaller than the pipe's buffer of 64 KiB
+        os.write(write_end, "\n".join(settings).encode())
         os.close(write_end)
         try:
             return spawn(
@@ -263,7 +275,8 @@ class Valkey(Server):
 
 @contextmanager
 def both(var: Path, *, careless: bool = False) -> Iterator[tuple[Postgres, Valkey]]:
-    """Starts PostgreSQL and Valkey and stops them at the end. `careless` gives up durability for speed."""
+    """Starts PostgreSQL and Valkey, yields them, and stops them at the end of the block. `careless` gives up
+    PostgreSQL's durability for speed."""
     postgres, valkey = Postgres(var, CARELESS if careless else None), Valkey(var)
     try:
         postgres.start()
@@ -275,7 +288,8 @@ def both(var: Path, *, careless: bool = False) -> Iterator[tuple[Postgres, Valke
 
 
 def secret(path: Path) -> str:
-    """Returns the secret in this file, which only this user may read. Creates it at the first call."""
+    """Returns the secret in the file `path`. If there is no such file, creates it with a random secret, readable by
+    this user only."""
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_text(path, secrets.token_urlsafe(48), mode=0o600)
@@ -283,7 +297,8 @@ def secret(path: Path) -> str:
 
 
 def replace_text(path: Path, text: str, mode: int = 0o644) -> None:
-    """Replaces the file atomically, so that a killed process leaves the old or the new text."""
+    """Replaces the file atomically, so that it contains either the old or the new text even if this process is
+    killed."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

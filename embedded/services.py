@@ -1,4 +1,4 @@
-"""The long-running programs of one embedded Fairlot, each of which is restarted when it dies."""
+"""The long-running programs of one embedded Fairlot. The supervisor restarts each program that ends."""
 
 import http.client
 import signal
@@ -15,14 +15,16 @@ from embedded.leftovers import service_mark
 from embedded.processes import kill_group, spawn
 from embedded.servers import Server
 
-FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds until a service that keeps dying is restarted
-STEADY_AFTER = 20.0  # seconds of life after which the next death counts as the first
-# Workers and beat print a banner once they have loaded the code, whatever LOG_LEVEL is.
+# shortest and longest delay before a restart, in seconds, for a service that ends repeatedly
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
+STEADY_AFTER = 20.0  # seconds after which a service counts as stable: its next restart is immediate again
+# Celery's workers and beat print a banner once they have loaded the code, at every LOG_LEVEL; `ready_message` matches
+# that banner.
 CELERY = ("-m", "celery", "-A", "portal")
 
 
 class Service:
-    """A program that should always run. States: waiting, starting, running, restarting, stopped."""
+    """A program that should always run. Its state is waiting, starting, running, restarting, stopping or stopped."""
 
     stop_signal = signal.SIGTERM
 
@@ -38,7 +40,8 @@ class Service:
         self._since = ""
 
     def start(self) -> None:
-        """Starts the service; `check` says later whether it is ready. Raises StartError."""
+        """Starts the service, which `check` later finds to be ready. Raises StartError if the service cannot be
+        started."""
         self._restarts += self._started_at > 0
         self.restart_at = None
         self._started_at = time.monotonic()
@@ -46,7 +49,8 @@ class Service:
         self.state = "starting"
 
     def check(self) -> bool:
-        """Updates the state of a starting service. Returns whether it has become ready just now."""
+        """Changes the state from starting to running if the service is ready. Returns whether this call changed the
+        state."""
         if self.state != "starting" or not self._is_ready():
             return False
         self.state = "running"
@@ -54,15 +58,18 @@ class Service:
         return True
 
     def notices(self) -> list[str]:
-        """Returns what users should know once the service runs."""
+        """Returns messages of the service for users, to show once the service is running."""
         return []
 
     def note_death(self) -> str:
-        """Handles the end of the process and plans its restart. Returns a message for users."""
+        """Records that the process has ended, kills the children that it left, and schedules a restart.
+
+        Returns a message for users; "" if the service has no process.
+        """
         if self.process is None:
             return ""
         code = self.process.wait()
-        kill_group(self.process.pid)  # ends children that a killed parent left behind
+        kill_group(self.process.pid)  # kills children that the process left behind
         self.process = None
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         delay = self.plan_restart()
@@ -70,7 +77,8 @@ class Service:
         return f"{self.name} {how}; {when}. {self._last_line()}".rstrip()
 
     def plan_restart(self) -> float:
-        """Schedules a restart, later each time the service dies young. Returns the seconds until then."""
+        """Schedules a restart and returns the seconds until then: 0 at first, then twice as long after each early
+        end."""
         if time.monotonic() - self._started_at > STEADY_AFTER:
             self._deaths_in_a_row = 0
         doubled = FIRST_DELAY * 2.0 ** (self._deaths_in_a_row - 1)
@@ -104,7 +112,7 @@ class Service:
 
 
 class ServerService(Service):
-    """The service of PostgreSQL or Valkey."""
+    """PostgreSQL or Valkey as a service of the supervisor."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server.name, patience=15)
@@ -122,7 +130,8 @@ class ServerService(Service):
 
 
 class Program(Service):
-    """A program of the portal: a Python command line run in the root of the repository."""
+    """A Python program of the portal, run in the root of the repository. It is ready once its log contains
+    `ready_message`."""
 
     def __init__(
         self,
@@ -165,7 +174,8 @@ class Program(Service):
             return log.read(1_000_000)
 
     def notices(self) -> list[str]:
-        """Returns the lines of output that begin with the service's name, except "ready"."""
+        """Returns the lines of output that begin with "NAME: ", without that prefix and without the line "NAME:
+        ready"."""
         prefix = f"{self.name}: "
         lines = [
             line for line in self._output().decode(errors="replace").splitlines() if line.startswith(prefix)
@@ -178,19 +188,20 @@ class Program(Service):
 
 
 class Web(Program):
-    """The web server, which is ready when its health page says so."""
+    """The web server. It is ready when its page /healthz answers with HTTP status 200."""
 
     def __init__(self, host: str, port: int, *, log: Path, environment: Mapping[str, str]) -> None:
         arguments = ["-m", "granian", "--interface", "asginl", "--host", host, "--port", str(port)]
-        # Only HTTP/1 has a timeout for headers and for idle connections.
+        # The web server has timeouts for headers and for idle connections only with HTTP/1.
         arguments += ["--http", "1", "--http1-header-read-timeout", "15000"]
-        # The number of connections that may be open at once, including streams.
+        # Limits the connections, including event streams, that may be open at once.
         arguments += ["--backlog", "2048", "--backpressure", "2048"]
-        # Without this timeout, open event streams would delay the stop for ever.
+        # Without this timeout, open event streams would keep the web server from ever stopping.
         arguments += ["--workers", "2", "--workers-kill-timeout", "3", "portal.asgi:application"]
         super().__init__("web", arguments, log=log, environment=environment, patience=10)
         self.host, self.port = host, port
-        self.public_host = urlsplit(environment["PUBLIC_URL"]).netloc  # a host name that the portal serves
+        # the portal answers only requests with a host name that it knows
+        self.public_host = urlsplit(environment["PUBLIC_URL"]).netloc
 
     def _is_ready(self) -> bool:
         link = http.client.HTTPConnection(self.host, self.port, timeout=0.5)
@@ -207,7 +218,8 @@ class Web(Program):
 
 
 def worker(name: str, queues: str, logs: Path, environment: Mapping[str, str]) -> Program:
-    """Returns a Celery worker with two processes that serves these queues."""
+    """Returns a Celery worker called `name`, with two processes, that executes the tasks of `queues` (names joined by
+    commas)."""
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     options = ["--queues", queues, "--concurrency", "2", "--hostname", f"{name}@%h", "--loglevel", "INFO"]
     return Program(
@@ -217,12 +229,12 @@ def worker(name: str, queues: str, logs: Path, environment: Mapping[str, str]) -
         environment=environment,
         patience=15,
         ready_message=b"[tasks]",
-        at_our_death="QUIT",  # TERM would wait for its tasks, and nothing could hurry it then
+        at_our_death="QUIT",  # after SIGTERM it would wait for its tasks, and no supervisor would be left to kill it
     )
 
 
 def portal_programs(host: str, port: int, logs: Path, environment: Mapping[str, str]) -> list[Program]:
-    """Returns web, workers, beat and watch, in the order in which they are started."""
+    """Returns the web server, two workers, beat and watch, in the order in which they are started."""
     return [
         Web(host, port, log=logs / "web.log", environment=environment),
         worker("worker", "rounds,operations", logs, environment),

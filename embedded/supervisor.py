@@ -1,7 +1,7 @@
-"""Runs `make up`: starts everything in order, keeps it running, and stops it in order.
+"""Runs `make up`: starts all services in order, restarts those that end, and stops all in order.
 
-It uses one thread and one selector. The pidfd of a process reports its death, and a socket reports signals, so
-nothing is polled once every service is ready.
+The supervisor uses one thread and one selector. The pidfd of a process reports its end, and a socket reports
+signals, so the supervisor polls nothing once every service is ready.
 """
 
 import os
@@ -23,16 +23,16 @@ from embedded.services import Program, ServerService, Service, portal_programs
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PREPARE_PATIENCE = 300.0
-PARK_PATIENCE = 90.0  # jobs get their grace period to write a checkpoint
+PARK_PATIENCE = 90.0  # seconds; jobs get their grace period to write a checkpoint
 READY_INTERVAL, READY_PATIENCE = 0.1, 60.0
-LEFTOVER_PATIENCE = 8.0  # the guard of a killed supervisor is at work too
-ONE_REQUEST = 0.3  # seconds within which several signals count as one
+LEFTOVER_PATIENCE = 8.0  # seconds; the guard of a killed supervisor ends the same processes meanwhile
+ONE_REQUEST = 0.3  # seconds within which several signals count as one request to stop
 FIRST_PORT, LAST_PORT = 8000, 8099
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class StopRequestedError(Exception):
-    """A stop was requested during the start."""
+    """A user requested a stop before all services were started."""
 
 
 class Supervisor:
@@ -45,12 +45,13 @@ class Supervisor:
         self.programs: list[Program] = []
         self.environment: dict[str, str] = {}
         self.selector = selectors.DefaultSelector()
-        self.requests = 0  # number of requests to stop
+        self.requests = 0  # how often a stop has been requested
         self.asked_at = float("-inf")
         self.prepared = False
 
     def run(self) -> int:
-        """Serves until a stop is requested. Returns 0 then, or 1 when something could not be started."""
+        """Starts all services and supervises them until a stop is requested, then stops them. Returns the exit status:
+        0 after a requested stop, 1 if a service could not be started."""
         with self._signals(), guarded(self.home):
             try:
                 self._start()
@@ -81,14 +82,15 @@ class Supervisor:
         self.programs = portal_programs(self.host, self.port, self.home.logs, self.environment)
         web, *others = self.programs
         self._start_service(web)
-        self._await_readiness(web)  # before the others start, so that users wait least
+        self._await_readiness(web)  # before the other programs start, so that users can log in sooner
         self._announce(first_time=first_time)
         for program in others:
             self._give_in_to_requests()
             self._start_service(program)
 
     def _await_readiness(self, service: Service) -> None:
-        """Waits until the service is ready or has died, in which case `_supervise` restarts it."""
+        """Waits until the service is ready, has died, or READY_PATIENCE has passed. Raises StopRequestedError if a stop
+        is requested meanwhile."""
         deadline = time.monotonic() + READY_PATIENCE
         while service.state == "starting" and time.monotonic() < deadline:
             self._wait(READY_INTERVAL)
@@ -97,12 +99,13 @@ class Supervisor:
             self._give_in_to_requests()
 
     def _prepare(self) -> bool:
-        """Migrates, collects static files, and loads the demo at the first start of an embedded database.
+        """Migrates the database, collects static files, and loads the demo at the first start of an embedded database.
 
-        Returns whether this was that first start.
+        Does nothing if the code has not changed since an embedded database was prepared. Returns whether this was
+        the first start of an embedded database.
         """
         loaded, stamp = self.home.var / "demo-loaded", self.home.var / "prepared"
-        own = not given("DATABASE_URL")  # a database from outside must not be filled with the demo
+        own = not given("DATABASE_URL")  # the demo must not be loaded into a database that DATABASE_URL names
         first_time = own and not loaded.exists()
         wanted = code_fingerprint()
         if own and not first_time and stamp.exists() and stamp.read_text() == wanted:
@@ -147,7 +150,7 @@ class Supervisor:
         self._show()
 
     def _check(self, service: Service) -> None:
-        """Notes when the service becomes ready and shows its notices."""
+        """Updates the service's state, and shows its notices when it becomes ready."""
         if service.check():
             for notice in service.notices():
                 self.display.say(notice)
@@ -171,7 +174,7 @@ class Supervisor:
             self.display.say(f"{error}\n{service.name}: next attempt in {delay:g} s")
 
     def _timeout(self) -> float | None:
-        """Returns the seconds until something must be done without an event; None for never."""
+        """Returns the seconds until the next restart or check of readiness; None if neither is due."""
         now = time.monotonic()
         moments = [s.restart_at - now for s in self._services() if s.restart_at is not None]
         if any(s.state == "starting" for s in self._services()):
@@ -179,7 +182,8 @@ class Supervisor:
         return max(0.0, min(moments)) if moments else None
 
     def _wait(self, timeout: float | None) -> None:
-        """Waits for signals and ended processes, and handles them."""
+        """Waits up to `timeout` seconds (None: without limit) for signals and for processes that end, and handles
+        them."""
         for key, _ in self.selector.select(timeout):
             if key.data is None:
                 self._take_signals()
@@ -196,7 +200,8 @@ class Supervisor:
     # --- stop ----------------------------------------------------------------------------------
 
     def _stop(self) -> None:
-        """Stops beat first, so that no new tasks are sent, and the servers last, because all others need them."""
+        """Stops beat first, so that it sends no new tasks, and the servers last, because all other programs need
+        them."""
         if any(service.process for service in self._services()):
             self.display.say("stopping; press Ctrl-C again to hurry")
         by_name = {program.name: program for program in self.programs}
@@ -222,7 +227,8 @@ class Supervisor:
         self._show()
 
     def _park(self) -> None:
-        """Stops the jobs on this machine after their grace period and books their use."""
+        """Lets the jobs on this machine save a checkpoint within their grace period, stops them, and books their GPU
+        time."""
         self.display.say("stopping the jobs on this machine")
         try:
             self._run_to_its_end("park", manage("park"), PARK_PATIENCE)
@@ -232,7 +238,11 @@ class Supervisor:
     # --- processes -----------------------------------------------------------------------------
 
     def _run_to_its_end(self, name: str, argv: list[str], patience: float) -> None:
-        """Runs a command. Raises StartError when it fails, takes too long, or a stop is requested meanwhile."""
+        """Runs a command until it ends, with its output in the log of `name`.
+
+        Raises StartError if the command fails, takes longer than `patience` seconds, or is interrupted by a request
+        to stop.
+        """
         log = self.home.logs / f"{name}.log"
         offset = log.stat().st_size if log.exists() else 0
         marked = {**self.environment, **service_mark(name)}
@@ -251,7 +261,8 @@ class Supervisor:
         self._kill(process)
 
     def _await_end(self, process: subprocess.Popen[bytes], patience: float) -> bool:
-        """Returns whether the process ends within `patience` seconds and before another stop is requested."""
+        """Waits for the process to end. Returns False if `patience` seconds pass or another stop is requested before
+        that."""
         asked_before = self.requests
         deadline = time.monotonic() + patience
         pidfd = os.pidfd_open(process.pid)
@@ -279,7 +290,10 @@ class Supervisor:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Turns signals into bytes on a socket. Sets SIGINT too, because a shell's `&` leaves it ignored."""
+        """Makes STOP_SIGNALS write bytes to the socket `self.signals` during the block, instead of ending the process.
+
+        Sets SIGINT explicitly, because a shell that starts a program with `&` makes it ignore SIGINT.
+        """
         self.signals, written = socket.socketpair()
         self.signals.setblocking(False)
         written.setblocking(False)
@@ -297,7 +311,8 @@ class Supervisor:
             written.close()
 
     def _take_signals(self) -> None:
-        """Counts requests to stop. make, the shell and the terminal may each pass on the same one."""
+        """Reads signals and counts them as requests to stop. Signals within ONE_REQUEST seconds count once, because
+        make, the shell and the terminal may each pass on the same Ctrl-C."""
         self.signals.recv(64)
         now = time.monotonic()
         if now - self.asked_at > ONE_REQUEST:
@@ -320,7 +335,7 @@ class Supervisor:
 
 
 def up() -> int:
-    """Runs `make up` in this process and returns the exit status."""
+    """Runs `make up` in this process and returns its exit status; 1 if Fairlot already runs in this folder."""
     home, display = Home.from_environment(), Display()
     try:
         with home.locked("Fairlot"):
@@ -336,7 +351,11 @@ def up() -> int:
 
 
 def _address() -> tuple[str, int]:
-    """Returns the address of the web server. Raises StartError when it is impossible or not permitted."""
+    """Returns (host, port) for the web server, from HOST and PORT or by default the first free port of 127.0.0.1.
+
+    Raises StartError if no such port is free, or if the host is not a loopback address and
+    FAIRLOT_LOCAL_BEYOND_LOOPBACK is not set.
+    """
     host = os.environ.get("HOST") or "127.0.0.1"
     permitted = os.environ.get("FAIRLOT_LOCAL_BEYOND_LOOPBACK", "").lower() in ("1", "true", "yes", "on")
     if host not in LOOPBACK and not permitted:

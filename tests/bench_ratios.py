@@ -1,6 +1,6 @@
-"""How costs grow, as ratios that hold on any machine: `python -m tests.bench_ratios` fails where one leaves its range.
+"""Ratios of costs that hold on any machine; `python -m tests.bench_ratios` fails if a ratio leaves its range.
 
-`make bench` runs it. Times are a processor's own, so that other programs matter little.
+`make bench` runs this module. It measures CPU time, so that other programs matter little.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def size(gpus: int, jobs_per_gpu: float = 10, teams: int = 20, kinds: int = 3) -
 
 
 USUAL = size(1000)
-# What is compared with what, and the least and the most that the ratio of their times may be.
+# By name: the two functions to time, and the least and greatest accepted ratio of the first time to the second.
 RATIOS: dict[str, tuple[Callable[[], object], Callable[[], object], float, float]] = {
     "deciding: 10 times the GPUs, jobs and teams": (
         deciding(size(10_000, teams=200)), deciding(USUAL), 2.0, 20.0,
@@ -40,7 +40,7 @@ RATIOS: dict[str, tuple[Callable[[], object], Callable[[], object], float, float
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Returns the least processor seconds of some runs."""
+    """Runs `work` REPEATS times and returns the CPU seconds of the fastest run."""
     times = []
     for _ in range(REPEATS):
         begins = process_time()
@@ -50,7 +50,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> int:
-    """Prints each ratio with its range; returns 1 where one is outside of it."""
+    """Prints each ratio with its range; returns the exit status: 1 if a ratio is outside its range, otherwise 0."""
     wrong = 0
     for name, (one, other, least, most) in RATIOS.items():
         ratio = seconds(one) / seconds(other)

@@ -1,7 +1,7 @@
-"""Branch coverage of each room by the tests, which may only rise.
+"""Measures the tests' branch coverage of each room, and fails the run if the coverage falls below its floor.
 
-`MEASURE=1 make test` measures it, as `.ci/run` does. It counts code that runs in the processes of pytest, not in the
-portals and workers that tests start. Migrations are left out.
+`MEASURE=1 make test` measures coverage, as `.ci/run` does. Only code that runs in pytest's processes is counted, not
+code in the portals and workers that tests start. Migrations are left out.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import coverage
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-# Per cent of lines and branches, rounded down. A run says when one can be raised.
+# Percent of lines and branches, rounded down. The summary of a run says which floor can be raised.
 FLOORS = {"fairshare": 53, "accounting": 56, "scheduling": 36, "portal": 50}
 MEASURE, FOLDER = "MEASURE", "FAIRLOT_COVERAGE_FOLDER"
 
 
 def measure(config: pytest.Config) -> None:
-    """Measures this process until it ends; before it imports any room."""
+    """Measures coverage in this process until pytest ends. Must be called before any room is imported."""
     measured = _coverage(data_suffix=f"{os.getpid()}")
     measured.start()
 
@@ -33,7 +33,7 @@ def measure(config: pytest.Config) -> None:
 
 
 class Floors:
-    """Compares what all processes have measured with the floors, once they have ended."""
+    """A pytest plugin that, at the end of a run, compares the combined coverage of all processes with FLOORS."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -59,7 +59,8 @@ class Floors:
 
 
 def verdicts(covered: dict[str, float]) -> list[str]:
-    """Says for each room how much is covered; begins with "error" where that is below the floor."""
+    """Returns one line for each room with its coverage and floor; the line begins with "error" if the coverage is below
+    the floor."""
     said = []
     for room, percent in covered.items():
         least = FLOORS[room]

@@ -1,4 +1,4 @@
-"""Sets the time of the whole program, in one place."""
+"""Sets the time that Fairlot's code reads, in one place."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ real_now = clock.read_database
 
 
 def set_clock(patch: pytest.MonkeyPatch, now: datetime | Callable[[], datetime]) -> None:
-    """Has `now_from_database()` return `now`, or what that returns, wherever it is called.
+    """Makes `now_from_database()` return `now`, or the result of calling `now`, for all callers.
 
-    `Now()` in SQL is the database's own and goes on.
+    SQL's `Now()` still returns the real time of the database.
     """
     patch.setattr(clock, "provider", now if callable(now) else lambda: now)

@@ -1,8 +1,8 @@
-"""Real servers for every test run, and Django's settings for them.
+"""Starts the servers that all tests use, and sets up Django for them.
 
-The main pytest process starts PostgreSQL and Valkey in a temporary folder; with pytest-xdist the workers share them,
-each with a test database (pytest-django) and a Redis database. FAIRLOT_TEST_DATABASE_URL and FAIRLOT_TEST_REDIS_URL
-select other servers.
+The main pytest process starts PostgreSQL and Valkey in a temporary folder. With pytest-xdist, the workers share
+these servers, and each worker has a test database (from pytest-django) and a Redis database.
+FAIRLOT_TEST_DATABASE_URL and FAIRLOT_TEST_REDIS_URL select other servers.
 
 Django is set up only once the servers run (`pytest_configure`), so no conftest.py may import models at its top; test
 modules may.
@@ -31,7 +31,7 @@ from tests.hangs import pytest_runtest_protocol  # noqa: F401 - a hook
 from tests.ledger_guard import flush_passes_the_guards  # noqa: F401 - a fixture for all tests
 
 ROOT = Path(__file__).resolve().parents[1]
-# A developer's settings must not change what a test sees.
+# These variables are removed, because a developer's settings must not change the result of a test.
 SETTINGS_OF_THE_SHELL = (
     "ALLOWED_HOSTS", "BEHIND_PROXY", "DEBUG", "FAIRLOT_CURRENCY", "FAIRLOT_ENVIRONMENTS",
     "FAIRLOT_HEADS_FILE", "FAIRLOT_HEADS_URL", "FAIRLOT_HEARTBEAT_FILE", "FAIRLOT_ISSUER",
@@ -43,7 +43,7 @@ SETTINGS_OF_THE_SHELL = (
 )  # fmt: skip
 
 
-# No test fails by the clock.
+# Without deadlines, hypothesis fails no test for being slow.
 hypothesis.register_profile(
     "any time", parent=hypothesis(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if os.environ.get(branch_coverage.MEASURE):
             os.environ[branch_coverage.FOLDER] = str(temporary_folder(config))
             config.pluginmanager.register(branch_coverage.Floors())
-        return  # its workers set Django up, from the environment that they inherit
+        return  # xdist's workers set up Django, from the environment variables that they inherit
     scratch = temporary_folder(config)
     os.environ |= {
         "DJANGO_SETTINGS_MODULE": "portal.settings",
@@ -71,7 +71,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "FAIRLOT_SIGNING_KEYS": secrets.token_urlsafe(48),
         "FAIRLOT_JOBS_DIR": str(scratch / "jobs"),
         "LOG_LEVEL": "WARNING",
-        # Whatever keeps jobs apart where the tests run; tests of that say otherwise.
+        # Allows local jobs even if this machine cannot isolate them from each other; tests of the isolation change this
+        # setting.
         "FAIRLOT_LOCAL_TRUSTS_ALL": "true",
     }
     for name in SETTINGS_OF_THE_SHELL:
@@ -81,13 +82,15 @@ def pytest_configure(config: pytest.Config) -> None:
     django.setup()
 
 
-# In which tests book; they need not be made anew, and rolled back, by each of them.
+# The months in which tests book. Their partitions are created once, so that no test must create them and roll them
+# back.
 MONTHS = [date(2026, 1, 1), date(2026, 4, 1), date(2026, 5, 1)]
 
 
 @pytest.fixture
 def jobs_folder(settings: Any, tmp_path: Path) -> Iterator[Path]:
-    """A folder of the test's own where local jobs have theirs, and backends that know of no other."""
+    """Makes `tmp_path` the folder of local jobs, yields it, and clears the cache of backends before and after the
+    test."""
     from scheduling.clusters import backend_factory  # noqa: PLC0415 - it imports models
 
     settings.FAIRLOT_JOBS_DIR = tmp_path
@@ -100,7 +103,7 @@ def jobs_folder(settings: Any, tmp_path: Path) -> Iterator[Path]:
 def django_db_modify_db_settings(
     django_db_modify_db_settings_parallel_suffix: None, django_db_blocker: Any
 ) -> Iterator[None]:
-    """Has the test databases of all xdist workers copied from one, which the first worker migrates."""
+    """Makes xdist's workers copy their test databases from one template, which the first worker migrates."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     if run is None:
         yield
@@ -115,13 +118,14 @@ def django_db_modify_db_settings(
 
 
 def make_template(name: str) -> None:
-    """Migrates the database `name` unless another worker has, and has test databases made from it."""
+    """Creates and migrates the database `name` unless another worker has, and makes it the template of this worker's
+    test database."""
     from django.db import connection  # noqa: PLC0415 - settings come later
 
     own, creation = connection.settings_dict["NAME"], connection.creation
     how = connection.settings_dict["TEST"]
     with connection._nodb_cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(1)")  # until this connection ends
+        cursor.execute("SELECT pg_advisory_lock(1)")  # the lock is held until this connection is closed
         if not creation._database_exists(cursor, name):
             its_own = how["NAME"]
             how["NAME"] = name
@@ -134,7 +138,7 @@ def make_template(name: str) -> None:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
-    """The test database, with the months in which tests book."""
+    """Adds the partitions of MONTHS to the test database."""
     from accounting.ledger.partitions import add_months  # noqa: PLC0415
 
     with django_db_blocker.unblock():
@@ -143,25 +147,27 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
 
 @pytest.fixture
 def archives(transactional_db: None, django_db_blocker: Any) -> Iterator[None]:
-    """For who drops the vouchers of a month: the tests after it have them again."""
+    """Restores the partitions of MONTHS after a test that archives a month and so drops its partitions."""
     from accounting.ledger.partitions import add_months  # noqa: PLC0415
     from accounting.models import ClosedBook  # noqa: PLC0415
 
     yield
     with django_db_blocker.unblock():
-        ClosedBook.objects.update(details_since=None)  # else archived months are not made anew
+        # otherwise `add_months` would not create the partitions of archived months again
+        ClosedBook.objects.update(details_since=None)
         add_months(MONTHS)
 
 
-# Tests that share a whole portal or a control plane are one xdist group each, which one process runs. These groups wait
-# more than they work, so the first ones begin at once and the others while processes are busy with single tests.
+# Tests that share a whole portal or a control plane form one xdist group each, and one process runs each group. These
+# groups wait more than they compute. So the first AT_ONCE groups begin at once, and each later group begins after a
+# tenth of the single tests.
 GROUPS = ("cluster", "figures", "attacks", "node", "crashes", "browser")
 AT_ONCE = 3
 
 
-@pytest.hookimpl(trylast=True)  # after pytest-django's own order
+@pytest.hookimpl(trylast=True)  # runs after pytest-django has sorted the tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts long tests first, so that no process is left alone with one at the end."""
+    """Puts long tests first, so that at the end of a run no process runs a long test while the others are idle."""
     groups: dict[str, list[pytest.Item]] = {name: [] for name in GROUPS}
     single: list[pytest.Item] = []
     for item in items:
@@ -179,7 +185,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def serve_static_files_as_they_are(scratch: Path) -> None:
-    """Spare the tests a `collectstatic`: one test of its own looks at what that makes."""
+    """Makes the portal serve static files from their sources, so that tests need no `collectstatic`.
+
+    tests/ground/test_static_files.py tests the output of `collectstatic`.
+    """
     settings.STATIC_ROOT = scratch / "static"
     settings.STATIC_ROOT.mkdir()
     settings.STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticFilesStorage"
@@ -187,7 +196,7 @@ def serve_static_files_as_they_are(scratch: Path) -> None:
 
 
 def start_servers(config: pytest.Config) -> None:
-    """Start what is not named by the environment, until the run ends or is killed."""
+    """Starts the servers that the environment variables do not name; they stop when the run ends or is killed."""
     os.environ.pop("DJANGO_SETTINGS_MODULE", None)
     names = ("FAIRLOT_TEST_DATABASE_URL", "FAIRLOT_TEST_REDIS_URL")
     if all(os.environ.get(name) for name in names):
@@ -206,7 +215,7 @@ def is_xdist_controller(config: pytest.Config) -> bool:
 
 
 def temporary_folder(config: pytest.Config) -> Path:
-    """A folder that PostgreSQL's unprivileged user may enter, removed at the end."""
+    """Returns a new folder that PostgreSQL's unprivileged user may enter; it is removed at the end of the run."""
     folder = Path(tempfile.mkdtemp(prefix="fairlot-test-"))
     folder.chmod(0o711)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
@@ -214,6 +223,7 @@ def temporary_folder(config: pytest.Config) -> Path:
 
 
 def redis_database(url: str, worker: str | None) -> str:
-    """`url` with the database number of this xdist worker: gw0 has 1, gw1 has 2; 0 without xdist."""
+    """Returns `url` with the number of the worker's Redis database: 1 for xdist's worker gw0, 2 for gw1; 0 without
+    xdist."""
     number = int(worker.removeprefix("gw")) + 1 if worker else 0
     return urlunsplit(urlsplit(url)._replace(path=f"/{number}"))

@@ -1,4 +1,4 @@
-"""Ends a test that hangs: it fails with the stacks of all threads, a minute after the last sign of work."""
+"""Ends a test that hangs: the test fails, with the stacks of all threads, about a minute after it last did any work."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ import pytest
 from tests import waiting
 
 TICKS = os.sysconf("SC_CLK_TCK")
-# Seconds of a processor that a working test spends at least between two looks, even where it gets a tenth of one.
+# The least CPU seconds that a working test spends between two checks, even if it gets only a tenth of a core.
 LITTLE = 0.5
-# Seconds of a processor after which a test is taken for an endless loop; slow tests have five times as many.
+# CPU seconds after which a test counts as an endless loop. Tests marked as slow may spend five times as many.
 MUCH = 300.0
 
 
 @contextmanager
 def watched(*, seconds: float | None = None, little: float = LITTLE, much: float = MUCH) -> Iterator[None]:
-    """Fails the test inside once it does nothing, or once it has spent `much` seconds of a processor.
+    """Fails the test that runs inside the block if it does nothing, or if it has spent more than `much` CPU seconds.
 
-    It is looked at twice in `seconds` (`waiting.stall()` by default). It does something if it and the processes that it
-    started spend `little` seconds of a processor between two looks. Polls of `wait_for` count, too, as that has its
-    own limit. Only the main thread may call this.
+    Checks twice in `seconds` (by default `waiting.stall()`). The test does nothing if, between two checks, it and
+    the processes that it started spend at most `little` CPU seconds and `wait_for` does not poll; `wait_for` has a
+    time limit already. Only the main thread may call this function.
     """
     began = _own_seconds()
     before: float | None = None
@@ -59,13 +59,13 @@ def watched(*, seconds: float | None = None, little: float = LITTLE, much: float
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Watches each test with its fixtures."""
+    """Watches each test together with its fixtures."""
     with watched(much=MUCH if item.get_closest_marker("slow") is None else 5 * MUCH):
         return (yield)
 
 
 def stacks() -> str:
-    """Where all threads of this process are."""
+    """Returns the tracebacks of all threads of this process, as text."""
     with tempfile.TemporaryFile("w+") as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
@@ -73,13 +73,13 @@ def stacks() -> str:
 
 
 def _own_seconds() -> float:
-    """Processor seconds of this process and of its children that have ended."""
+    """Returns the CPU seconds of this process and of its children that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
 def _descendants_seconds() -> float:
-    """Processor seconds of the processes below this one that are alive."""
+    """Returns the CPU seconds of all living descendants of this process."""
     children: dict[int, list[tuple[int, int]]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -87,7 +87,7 @@ def _descendants_seconds() -> float:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            # user, system, and both of children that were waited for
+            # fields 11 to 14: user and system time of the process, and of its children that have ended
             children.setdefault(int(fields[1]), []).append((int(entry.name), sum(map(int, fields[11:15]))))
     spent, left = 0, [os.getpid()]
     while left:

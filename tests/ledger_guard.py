@@ -1,8 +1,8 @@
-"""Bypasses the guards of the append-only tables, for tests only.
+"""Bypasses the triggers that guard the append-only tables, for tests only.
 
-The triggers of accounting/migrations apply to everyone and obey no setting. After tests with real transactions
-Django empties the database by TRUNCATE, which they refuse; so tests disable them around it, by DDL, in the same
-database transaction.
+The triggers of accounting/migrations apply to all database users, and no setting disables them. After tests with
+real transactions Django empties the database by TRUNCATE, which the triggers refuse. So tests disable the triggers
+by DDL and enable them again in the same database transaction.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ APPEND_ONLY = (
 )
 
 
-# Tables whose rows another trigger guards.
+# Tables that a trigger of another name guards, with the name of that trigger.
 OTHERWISE = {"scheduling_idlestretch": "keep_billed"}
 CHANGES = (
     "scheduling_nodechange",
@@ -45,7 +45,7 @@ WITHOUT_REFERENCES = "SET LOCAL session_replication_role = replica"
 
 
 def with_partitions(tables: Sequence[str]) -> list[str]:
-    """Returns these tables and their monthly partitions, each of which has its own guards."""
+    """Returns these tables and their monthly partitions. Each partition has triggers apart from those of its table."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT inhrelid::regclass::text FROM pg_inherits"
@@ -56,12 +56,12 @@ def with_partitions(tables: Sequence[str]) -> list[str]:
 
 
 def root_of(table: str) -> str:
-    """Returns the parent of a partition, or the table itself."""
+    """Returns the table of which `table` is a partition, or `table` if it is no partition."""
     return next((kept for kept in KEPT if table.startswith(f"{kept}_")), table)
 
 
 def not_empty(tables: Sequence[str]) -> list[str]:
-    """Returns the tables that contain rows."""
+    """Returns the names of the tables that contain rows."""
     looks = " UNION ALL ".join(
         f"SELECT '{table}' WHERE EXISTS (SELECT FROM ONLY {table})"  # noqa: S608 - own names
         for table in tables
@@ -85,7 +85,8 @@ def switch_on(tables: Sequence[str]) -> list[str]:
 
 @pytest.fixture(autouse=True, scope="session")
 def flush_passes_the_guards() -> Iterator[None]:
-    """Lets Django empty the test database; only tables with rows are emptied, because most have none."""
+    """Lets Django empty the test database in spite of the triggers. Empties only tables that contain rows, because most
+    tables are empty."""
     from django.db.backends.postgresql.operations import DatabaseOperations  # noqa: PLC0415
 
     original = DatabaseOperations.sql_flush
@@ -97,7 +98,7 @@ def flush_passes_the_guards() -> Iterator[None]:
         full = not_empty(with_partitions(tables))
         guarded = [table for table in full if root_of(table) in KEPT]
         deletes = [f"DELETE FROM {table}" for table in full]  # noqa: S608 - own names
-        # Referring rows are deleted too, in any order, so references need no check.
+        # The referring rows are deleted in the same transaction, in any order, so foreign keys need no check.
         return [WITHOUT_REFERENCES, *switch_off(guarded), *deletes, *switch_on(guarded)] if full else []
 
     with pytest.MonkeyPatch.context() as patch:
@@ -107,19 +108,21 @@ def flush_passes_the_guards() -> Iterator[None]:
 
 @contextmanager
 def without_guards() -> Iterator[None]:
-    """Disables all user triggers and commit checks, to forge what `verify_ledger` must find."""
+    """Disables the triggers and deferred constraints of the append-only tables, so that a test can forge rows that
+    `verify_ledger` must find."""
     with without_triggers(*with_partitions(APPEND_ONLY)):
         yield
 
 
 @contextmanager
 def without_triggers(*tables: str) -> Iterator[None]:
-    """Disables the triggers of these tables, to create a past that tests need."""
+    """Disables the triggers of these tables, so that a test can create rows of the past."""
     with transaction.atomic(), connection.cursor() as cursor:
         for table in tables:
             cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
         yield
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a table cannot be altered while checks are pending
+        # PostgreSQL cannot alter a table while deferred constraints are pending
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         for table in tables:
             cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
             for (name,) in _own_triggers(table):

@@ -1,4 +1,4 @@
-"""Makes what tests need, with plain functions; `cast()` makes the people whom all tests know."""
+"""Functions that create users, teams and other rows for tests; `cast()` creates the people whom all tests know."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def user(name: str, *, portal_role: str = User.PortalRole.USER, password: str | None = None) -> User:
-    """Creates a user; without `password` one who cannot log in by password, because hashing is slow on purpose."""
+    """Creates a user. By default the user has no password and cannot log in with one, because hashing is slow on
+    purpose."""
     return User.objects.create_user(
         username=name.lower(), first_name=name.capitalize(), portal_role=portal_role, password=password
     )
@@ -54,8 +55,8 @@ class Cast:
     alice: User
     bob: User
     charlie: User
-    olga: User  # an operator
-    ada: User  # an admin
+    olga: User  # has the portal role operator
+    ada: User  # has the portal role admin
     v100: Generation
     a100: Generation
 

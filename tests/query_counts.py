@@ -1,4 +1,7 @@
-"""How many queries reads and writes take. A change here is a change of what they cost: its commit says why."""
+"""The expected number of database queries of reads, writes and pages.
+
+A change of a number here is a change of cost: the commit says why.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 
 def up_to(most: int) -> range:
-    """Returns the counts that are accepted where fewer queries are as good."""
+    """Returns the accepted counts 0 to `most`, for code where fewer queries are as good."""
     return range(most + 1)
 
 
@@ -25,7 +28,8 @@ QUERIES: dict[str, int | range] = {
     "books 100 usages again": up_to(5),
     "books 120 trades": up_to(14),
     "what no quotas leave": 0,
-    # How far books are closed, and the tree of teams; then segments, too; then hours, and what was around them.
+    # The first count is for how far books are closed and for the tree of teams. Open hours add the read of usage
+    # segments; closed hours add the reads of rollups by hour, and of the segments around these hours.
     "what two quotas leave, without usage": 2,
     "what two quotas leave, with open hours": 3,
     "what two quotas leave, with closed hours": 5,
@@ -34,7 +38,7 @@ QUERIES: dict[str, int | range] = {
     "a usage report by day and user": 4,
     "a usage report by generation": 3,
     "a usage report by hour": 4,
-    # Teams, books, rows of jobs, names of jobs, and one for each of two reports.
+    # One query each for teams, books, rows of jobs and names of jobs, and one for each of two reports.
     "all figures of a team's jobs": 6,
     # scheduling
     "submits jobs, one or many": up_to(15),
@@ -49,7 +53,7 @@ QUERIES: dict[str, int | range] = {
     "a statement with its labels": range(30, 36),
     "the fairness report": up_to(16),
     "the list of secrets": 5,
-    # Session, user, side bar and clock are six of them, what one has sent by mail one.
+    # Six of these queries read session, user, side bar and clock; one reads the reports that the user receives by mail.
     "the operations report use": up_to(12),
     "the operations report nodes": up_to(13),
     "the operations report waits": up_to(9),
@@ -58,7 +62,7 @@ QUERIES: dict[str, int | range] = {
     "the operations report chargeback": up_to(16),
 }
 
-# Of each page when an admin reads it a second time, by the name of its address.
+# The queries of each page, by its URL name, when an admin opens the page for the second time.
 PAGES: dict[str, range] = {
     "home": up_to(12),
     "preferences": up_to(5),
@@ -91,18 +95,18 @@ PAGES: dict[str, range] = {
 
 @contextmanager
 def queries_of(what: str) -> Iterator[None]:
-    """Fails unless what happens inside takes as many queries as QUERIES says of `what`."""
+    """Fails unless the block makes as many database queries as QUERIES lists for `what`."""
     with CaptureQueriesContext(connection) as asked:
         yield
     check(what, asked)
 
 
 def check(what: str, asked: CaptureQueriesContext) -> None:
-    """Fails unless these are as many queries as QUERIES says of `what`."""
+    """Fails unless `asked` contains as many queries as QUERIES lists for `what`; the failure shows their SQL."""
     statements = "\n".join(query["sql"] for query in asked)
     assert fits(len(asked), QUERIES[what]), f"{what}: {len(asked)} queries, not {QUERIES[what]}\n{statements}"
 
 
 def fits(count: int, expected: int | range) -> bool:
-    """Whether a baseline allows that count."""
+    """Returns whether `count` equals the expected number or lies in the expected range."""
     return count in expected if isinstance(expected, range) else count == expected

@@ -1,4 +1,4 @@
-"""Work in threads of a pool, without leaving database connections behind."""
+"""Runs functions in the threads of a pool without leaving database connections open."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import connections
 
 
 def let_go(work: Callable[[], Any]) -> Any:
-    """Does `work` and closes the connections that it opened in this thread."""
+    """Calls `work`, closes all database connections of this thread, and returns the result of `work`."""
     try:
         return work()
     finally:

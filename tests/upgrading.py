@@ -1,4 +1,7 @@
-"""A separate database in the state of an earlier version, because the tests' database must not be migrated back."""
+"""A separate database with the schema of an earlier version, for tests of migrations.
+
+The database is separate because the tests' database must not be migrated back.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,18 @@ ALIAS = "upgraded"
 
 @contextmanager
 def database_as_of(targets: Sequence[tuple[str, str]]) -> Iterator[MigrationExecutor]:
-    """Yields an executor for a database with these migrations and their dependencies, under the alias ALIAS."""
+    """Creates a database, migrates it to `targets`, yields the migration executor, and drops the database at the end.
+
+    `targets` are pairs (app, migration). Django knows the database by the alias ALIAS.
+    """
     name = f"{connections.settings['default']['NAME']}_upgraded"
     with connection.cursor() as cursor:
         cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
         cursor.execute(f'CREATE DATABASE "{name}"')
     connections.settings[ALIAS] = connections.settings["default"] | {"NAME": name}
     try:
-        connections[ALIAS].connect()  # by name: tests may access no other database than theirs
+        # connects explicitly, because pytest-django forbids queries to any database but the test database
+        connections[ALIAS].connect()
         executor = MigrationExecutor(connections[ALIAS])
         executor.migrate(list(targets))
         yield executor
@@ -37,7 +44,8 @@ def database_as_of(targets: Sequence[tuple[str, str]]) -> Iterator[MigrationExec
 
 
 def rows_of(executor: MigrationExecutor, state: tuple[str, str]) -> Callable[..., Any]:
-    """Returns a function that creates rows in the form of `state`: of a room's model, with these fields."""
+    """Returns a function `make(room, model, **fields)` that creates a row of a model as it was at the migration
+    `state`."""
     apps = executor.loader.project_state([state]).apps
 
     def make(room: str, model: str, **fields: object) -> Any:
@@ -47,7 +55,8 @@ def rows_of(executor: MigrationExecutor, state: tuple[str, str]) -> Callable[...
 
 
 def small_cluster(make: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the rows that a job of any version refers to."""
+    """Creates a cluster, a team and a user, to which a job of any version refers, and returns them by the names of the
+    job's fields."""
     return {
         "cluster": make("scheduling", "Cluster", name="lab"),
         "tenant": make("accounting", "Tenant", name="Astro", slug="astro", path="1/"),
@@ -56,7 +65,10 @@ def small_cluster(make: Callable[..., Any]) -> dict[str, Any]:
 
 
 def manage(*command: str, returncode: int = 0) -> str:
-    """Returns the output of `manage.py` in that database; the command must exit with this code."""
+    """Runs `manage.py` on that separate database and returns its output; fails unless it exits with `returncode`.
+
+    The output includes standard error if `returncode` is not 0.
+    """
     url = urlsplit(os.environ["DATABASE_URL"])
     name = f"/{connections.settings[ALIAS]['NAME']}"
     env = os.environ | {"DATABASE_URL": urlunsplit(url._replace(path=name))}

@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline and a word about what was missed."""
+"""Waits until a condition is true, with a time limit and a message that says which condition was not met."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-# Seconds. It only tells what hangs from what is slow: machines that run tests may be ten times slower than
-# ours, and how fast something is belongs in `make bench`. Who works on a test may set PATIENCE=20.
+# Seconds. This limit only distinguishes tests that hang from tests that are slow: other machines may be ten times
+# slower than ours, and `make bench` measures speed. While you work on a test, you may set PATIENCE=20.
 PATIENCE = float(os.environ.get("PATIENCE", "600"))
-STALL = min(60.0, PATIENCE)  # seconds without a change on a machine that does nothing else
+STALL = min(
+    60.0, PATIENCE
+)  # seconds without a change after which something hangs, on a machine that runs nothing else
 
-polled_at = float("-inf")  # when `wait_for` asked last, by the monotonic clock
+polled_at = float("-inf")  # when `wait_for` last called its probe, by the monotonic clock
 
 
 def stall() -> float:
-    """Returns the seconds without progress after which something hangs: more where programs compete for processors."""
+    """Returns the seconds without progress after which something hangs: STALL, or more on a machine with a high
+    load."""
     return STALL * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
@@ -28,9 +31,10 @@ def wait_for(
     what: str | Callable[[], str] = "it",
     every: float = 0.05,
 ) -> T:
-    """Asks `probe` until it answers with something true, and returns that.
+    """Calls `probe` every `every` seconds until its result is true, and returns that result.
 
-    Raises AssertionError after `seconds`, and earlier once `what` has been the same for `stall()` seconds.
+    Raises AssertionError with the text `what` after `seconds`, or earlier if the text has not changed for `stall()`
+    seconds.
     """
     global polled_at  # noqa: PLW0603 - one number, which tests/hangs.py reads
     begins = changed = time.monotonic()

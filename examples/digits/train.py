@@ -1,9 +1,10 @@
-"""Learns to read handwritten digits: a small neural network, on real data, as a job of Fairlot.
+"""Trains a small neural network to read handwritten digits, as an example of a job of Fairlot.
 
-The data are 1797 digits of 8×8 pixels (UCI's handwritten digits, as scikit-learn ships them), of which every fifth
-is kept for testing. Training is mini-batch gradient descent with momentum. The program shows everything that a job
-should do: it prints its progress, saves its state regularly and on SIGTERM, and continues exactly from there. With
-several workers, each takes a part of every batch; rank 0 adds up the gradients and alone keeps the state.
+The data are 1797 digits of 8×8 pixels (UCI's handwritten digits, as scikit-learn ships them); every fifth digit is
+kept for testing. Training is mini-batch gradient descent with momentum. The program shows everything that a job
+should do: it prints its progress, saves a checkpoint regularly and on SIGTERM, and resumes exactly where the
+checkpoint ends. With several workers, each worker computes the gradient of a part of every batch; rank 0 adds up the
+gradients and alone saves the checkpoint.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices this small gain nothing from more
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads do not speed up matrices this small
 
 import numpy as np
 
@@ -28,35 +29,35 @@ PIXELS, HIDDEN, DIGITS = 64, 64, 10
 SHAPES = [(PIXELS, HIDDEN), (HIDDEN,), (HIDDEN, DIGITS), (DIGITS,)]
 SIZE = sum(int(np.prod(shape)) for shape in SHAPES)
 SEED = 20
-# The learning rate is halved after HALF_LIFE steps, then falls ever more slowly.
+# The learning rate at step s is LEARNING_RATE / (1 + s / HALF_LIFE).
 LEARNING_RATE, HALF_LIFE, MOMENTUM = 0.5, 50, 0.9
-HELLO = struct.Struct("<6sq")  # a worker's first message: this word and its rank
-STEP = struct.Struct("<q")  # rank 0's message before each step: its number, or GOODBYE
+HELLO = struct.Struct("<6sq")  # a worker's first message: the word "digits" and the worker's rank
+STEP = struct.Struct("<q")  # rank 0's message before each step: the number of the step, or GOODBYE
 GOODBYE = -1
 CONNECT_SECONDS = 60.0
 Array = np.ndarray
 
 
 class PeerLost(Exception):
-    """The connection to another worker of the gang broke."""
+    """The connection to another worker of the gang broke or could not be made."""
 
 
-# --- stopping ----------------------------------------------------------------------------------
-# SIGTERM interrupts nothing. It leaves a byte in a pipe, which is read where stopping is safe. (sigtimedwait does not
-# work: Python takes any wake-up after a suspension for the signal.)
+# --- stopping ---------------------------------------------------------------------------------- SIGTERM interrupts
+# nothing. Its handler leaves a byte in a pipe, and the program reads the pipe where it can stop safely. (sigtimedwait
+# does not work: Python takes any wake-up after a suspension for the signal.)
 
 _asked, _ask = os.pipe()
 
 
 def handle_sigterm() -> None:
-    """Makes SIGTERM only set a flag."""
+    """Makes SIGTERM write a byte to the pipe that `stop_requested` reads, instead of ending the process."""
     os.set_blocking(_ask, False)
     signal.set_wakeup_fd(_ask, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
 
 
 def stop_requested(within: float = 0.0) -> bool:
-    """Waits up to `within` seconds for SIGTERM. Returns True from its arrival on."""
+    """Waits up to `within` seconds for SIGTERM. Returns whether SIGTERM has arrived, now or earlier."""
     return bool(select.select([_asked], [], [], max(0.0, within))[0])
 
 
@@ -64,7 +65,10 @@ def stop_requested(within: float = 0.0) -> bool:
 
 
 def read_digits() -> tuple[Array, Array, Array, Array]:
-    """Returns pixels and labels for training and for testing. Reads the file without importing its package."""
+    """Returns (training pixels, training labels, test pixels, test labels).
+
+    Reads the data file of scikit-learn without importing scikit-learn. Exits if scikit-learn is not installed.
+    """
     spec = importlib.util.find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
         sys.exit("the digits come with scikit-learn, which this environment lacks")
@@ -77,7 +81,7 @@ def read_digits() -> tuple[Array, Array, Array, Array]:
 
 
 def unpack(parameters: Array) -> list[Array]:
-    """Returns the network's weights and biases as views of one flat array."""
+    """Returns the weights and biases of both layers, as views of the flat array `parameters`."""
     ends = np.cumsum([int(np.prod(shape)) for shape in SHAPES])
     return [part.reshape(shape) for part, shape in zip(np.split(parameters, ends[:-1]), SHAPES, strict=True)]
 
@@ -89,7 +93,8 @@ def first_parameters() -> Array:
 
 
 def scores(parameters: Array, pixels: Array) -> tuple[Array, Array]:
-    """Returns the hidden layer and the logarithms of the digits' probabilities."""
+    """Returns the activations of the hidden layer and the logarithms of the digits' probabilities, a row for each
+    image."""
     into, into_bias, out, out_bias = unpack(parameters)
     hidden = np.maximum(pixels @ into + into_bias, 0)
     raw = hidden @ out + out_bias
@@ -98,7 +103,7 @@ def scores(parameters: Array, pixels: Array) -> tuple[Array, Array]:
 
 
 def gradient(parameters: Array, pixels: Array, labels: Array) -> Array:
-    """Returns the summed gradient of these examples' losses, followed by their summed loss: SIZE + 1 numbers."""
+    """Returns an array of SIZE + 1 numbers: the gradient of the examples' summed loss, then the summed loss."""
     hidden, logarithms = scores(parameters, pixels)
     rows = np.arange(len(labels))
     loss = -logarithms[rows, labels].sum()
@@ -115,7 +120,7 @@ def accuracy(parameters: Array, pixels: Array, labels: Array) -> float:
 
 @dataclass
 class Share:
-    """This worker's share of the work."""
+    """The part of each batch that this worker computes, and the data to compute it from."""
 
     rank: int
     workers: int
@@ -125,9 +130,12 @@ class Share:
     labels: Array
 
     def work(self, parameters: Array, step: int) -> Array:
-        """Returns the gradient of this worker's part of a step's batch, after the time that its GPU takes for it."""
+        """Returns what `gradient` returns for this worker's part of the batch of `step`.
+
+        Returns after `step_seconds`, the simulated time of the step on the worker's GPU, or on SIGTERM.
+        """
         begun = time.monotonic()
-        # The batch depends on the step alone, so a resumed run sees the same batches as an unbroken one.
+        # The batch depends on the step alone, so a resumed run trains on the same batches as an uninterrupted run.
         chosen = np.random.default_rng([SEED, 2, step]).choice(len(self.labels), self.batch, replace=False)
         mine = np.array_split(chosen, self.workers)[self.rank]
         result = gradient(parameters, self.pixels[mine], self.labels[mine])
@@ -159,7 +167,10 @@ def send(peer: socket.socket, data: bytes) -> None:
 
 
 def accept_workers(address: tuple[str, int], workers: int) -> list[socket.socket]:
-    """Waits on rank 0 for all others and returns their connections by rank. Exits on SIGTERM."""
+    """Waits on rank 0 until all other workers have connected; returns their connections in order of rank.
+
+    Exits on SIGTERM. Raises PeerLost after CONNECT_SECONDS.
+    """
     peers: dict[int, socket.socket] = {}
     deadline = time.monotonic() + CONNECT_SECONDS
     with socket.create_server(address) as server:
@@ -189,7 +200,7 @@ def connect_to_rank_0(address: tuple[str, int], rank: int) -> socket.socket:
     while not stop_requested(within=0.05):
         try:
             peer = socket.create_connection(address)
-        # it does not listen yet, or its name does not resolve yet
+        # rank 0 does not listen yet, or its DNS name does not resolve yet
         except (ConnectionRefusedError, socket.gaierror):
             if time.monotonic() > deadline:
                 raise PeerLost from None
@@ -201,7 +212,8 @@ def connect_to_rank_0(address: tuple[str, int], rank: int) -> socket.socket:
 
 
 def assist_rank_0(share: Share, address: tuple[str, int]) -> None:
-    """Does the work of every other rank: gradients for the parameters that rank 0 sends, until it ends."""
+    """Does the work of a worker that is not rank 0: receives parameters from rank 0 and sends back gradients, until
+    rank 0 sends GOODBYE. Raises PeerLost when the connection breaks."""
     with connect_to_rank_0(address, share.rank) as peer:
         while True:
             (step,) = STEP.unpack(receive(peer, STEP.size))
@@ -217,7 +229,7 @@ def assist_rank_0(share: Share, address: tuple[str, int]) -> None:
 
 @dataclass
 class State:
-    """Everything that a run needs to continue as if it had never been interrupted."""
+    """The contents of a checkpoint: everything that a run needs to continue as if it had never been interrupted."""
 
     parameters: Array
     velocity: Array
@@ -232,7 +244,7 @@ class State:
             return cls(saved["parameters"], saved["velocity"], int(saved["step"]))
 
     def save(self, file: Path) -> None:
-        """Replaces the checkpoint atomically, so that a crash leaves either the old or the new one."""
+        """Replaces the checkpoint atomically, so that a crash leaves either the old or the new checkpoint."""
         file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_suffix(".new")
         with fresh.open("wb") as out:
@@ -251,7 +263,7 @@ class State:
 def train(
     options: argparse.Namespace, share: Share, test: tuple[Array, Array], peers: list[socket.socket]
 ) -> int:
-    """Does the work of rank 0 and returns the exit code."""
+    """Does the work of rank 0: trains, prints the progress and saves checkpoints. Returns the exit status."""
     file = Path(os.environ.get("FAIRLOT_CHECKPOINT_DIR", "checkpoint"), "digits.npz")
     state = State.load(file)
     try:

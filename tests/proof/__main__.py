@@ -1,4 +1,4 @@
-"""Runs one scenario in a separate process, with the running portal's settings; see scenarios.py."""
+"""Runs one scenario in a separate process, with the settings of a running portal; see scenarios.py."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The demo's people, each with a browser."""
+"""The users of the demo, each with a browser session."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ def chromium() -> str:
 
 @dataclass
 class Person:
-    """A signed-in person: a page, and the REST API with the same session."""
+    """A signed-in user: a browser page, and the REST API with the session of that page."""
 
     name: str
     context: BrowserContext
     page: Page
 
     def get(self, path: str) -> Any:
-        """Returns the answer of the REST API."""
+        """Returns the JSON that the REST API answers to GET /api/v1/`path`; fails unless the HTTP status is a
+        success."""
         answer = self.context.request.get(f"/api/v1/{path}")
         assert answer.ok, answer.text()
         return answer.json()
@@ -47,11 +48,11 @@ class Person:
         return answer.json()
 
     def submit(self, **spec: Any) -> int:
-        """Submits through the REST API; returns the job's id."""
+        """Submits a job through the REST API; returns the job's id."""
         return self.post("jobs", {"spec": spec})["id"]
 
     def cancel_all(self) -> None:
-        """Cancels this person's unfinished jobs."""
+        """Cancels all unfinished jobs of this user."""
         for job in self.get(f"jobs?owner={self.name}&limit=200")["items"]:
             if not job["ended_at"]:
                 self.post(f"jobs/{job['id']}/cancel")
@@ -59,7 +60,7 @@ class Person:
 
 @dataclass
 class People:
-    """Opens browsers; `complaints` collects warnings and errors of all pages' consoles."""
+    """Opens browser sessions. `complaints` collects the warnings and errors in the consoles of all pages."""
 
     portal: RunningPortal
     chrome: Browser
@@ -67,7 +68,7 @@ class People:
     contexts: list[BrowserContext] = field(default_factory=list)
 
     def stranger(self, **options: Any) -> Page:
-        """Opens a browser that is not signed in."""
+        """Opens a page in a new browser session in which nobody is signed in."""
         context = self.chrome.new_context(
             base_url=self.portal.url, **{"viewport": {"width": 1280, "height": 800}} | options
         )
@@ -78,7 +79,7 @@ class People:
         return context.new_page()
 
     def sign_in(self, name: str, **options: Any) -> Person:
-        """Signs in through the login page."""
+        """Signs a demo user in through the login page, in a new browser session."""
         page = self.stranger(**options)
         page.goto("/")
         page.get_by_label("Username").fill(name)
@@ -98,7 +99,7 @@ class People:
             context.close()
 
     def _listen(self, message: ConsoleMessage) -> None:
-        # The browser itself logs a lost connection and a missing page.
+        # The browser logs this message when a connection is lost or an answer is an HTTP error, which some tests cause.
         if (
             not superseded(message)
             and message.type in ("error", "warning")
@@ -108,5 +109,5 @@ class People:
 
 
 def superseded(message: ConsoleMessage) -> bool:
-    """Returns whether the message is about a request that a newer edit replaced, which htmx reports as an error."""
+    """Returns whether the message is htmx's error about a request that it aborted because a newer one replaced it."""
     return "htmx:error" in message.text and "AbortError" in message.text

@@ -1,4 +1,5 @@
-"""Whole portals for the proofs, shared by module because they start slowly; and browsers to use them."""
+"""Fixtures with a whole running portal, which starts slowly and is therefore shared by the tests of a module, and with
+browsers."""
 
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ FAILED = pytest.StashKey[bool]()
 @pytest.fixture(scope="module")
 def portal() -> Iterator[RunningPortal]:
     folder = Path(tempfile.mkdtemp(prefix="fairlot-proof-", dir="/var/tmp"))
-    folder.chmod(0o755)  # PostgreSQL's unprivileged user must enter it
+    folder.chmod(0o755)  # PostgreSQL's unprivileged user must be able to enter the folder
     portal = RunningPortal(folder)
     try:
         yield portal.start()
@@ -36,7 +37,11 @@ def chrome() -> Iterator[Browser]:
 
 @pytest.fixture
 def people(portal: RunningPortal, chrome: Browser, request: pytest.FixtureRequest) -> Iterator[People]:
-    """Yields the demo's people with their browsers; keeps screenshots if the test fails."""
+    """Yields the demo's users with their browsers.
+
+    Stores screenshots of all open pages if the test fails; otherwise fails if a page's console shows warnings or
+    errors.
+    """
     people = People(portal, chrome)
     try:
         yield people

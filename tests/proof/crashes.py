@@ -1,4 +1,4 @@
-"""Scenarios of test_crashes.py that run inside a portal; see scenarios.py for how."""
+"""The scenarios of test_crashes.py, which run with the settings of a running portal; see scenarios.py."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from scheduling.models import Cluster, HeldGpu, Job, Lease, Round, SharingAnalys
 from tests.proof.marks import job_processes
 from tests.waiting import PATIENCE, wait_for
 
-TRANSIT = 15.0  # seconds that a gang may be between two states
+TRANSIT = 15.0  # seconds that a gang may take to start or to stop
 
 
 def quicken(*, quantum: float) -> dict[str, Any]:
-    """Shortens the demo's quanta so that gangs change all the time; waits until some progress is known."""
+    """Shortens the demo's quanta so that gangs are preempted often; waits until a job reports progress."""
     cluster = update_cluster(
         actor=None, cluster=Cluster.objects.get(), quantum_seconds=quantum, overhead_limit=1.0
     )
@@ -34,7 +34,8 @@ def quicken(*, quantum: float) -> dict[str, Any]:
 
 
 def recovered(*, jobs_dir: str, steps: float) -> dict[str, Any]:
-    """Waits until the database and the running processes agree, and more than `steps` steps are done."""
+    """Waits until leases and running processes agree, and until jobs have done more than `steps` steps in total; then
+    checks leases, bills and the ledger."""
     since = now_from_database()
     doubts = ["nothing was looked at"]
 
@@ -57,7 +58,8 @@ def recovered(*, jobs_dir: str, steps: float) -> dict[str, Any]:
 
 
 def many_hands(*, quanta: int, workers: int) -> dict[str, Any]:
-    """Waits for quanta while several workers and beats run; returns the rounds that ran meanwhile."""
+    """Waits until `workers` workers answer and more than `quanta` quanta have passed; returns facts about the rounds
+    that ran meanwhile."""
     answers: list[Any] = []
 
     def all_answer() -> bool:
@@ -87,9 +89,9 @@ def many_hands(*, quanta: int, workers: int) -> dict[str, Any]:
 
 
 def stuck_analyses(*, sent: int, stuck: int) -> dict[str, Any]:
-    """Sends analyses that wait for a lock until `stuck` of them do, then waits for two rounds.
+    """Locks a table, sends analyses that need the lock until `stuck` of them wait for it, then waits for two rounds.
 
-    Returns how many analyses waited at the end and how many rounds ran beside them.
+    Returns how many analyses still wait, and how many rounds have run meanwhile.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         table = connection.ops.quote_name(SharingAnalysis._meta.db_table)
@@ -117,7 +119,7 @@ def _steps() -> float:
 
 
 def _doubts(jobs_dir: str) -> list[str]:
-    """Returns, in words, what disagrees at this moment."""
+    """Returns a sentence for each disagreement between leases and running processes; [] if they agree."""
     now = now_from_database()
     before = {lease.pk: lease.state for lease in Lease.objects.filter(state__in=Lease.HOLDING)}
     alive = {(process.job, process.epoch, process.rank) for process in job_processes(jobs_dir)}
@@ -130,7 +132,8 @@ def _doubts(jobs_dir: str) -> list[str]:
         since = lease.stop_asked_at if lease.state == Lease.State.STOPPING else lease.held_from
         if lease.state != Lease.State.RUNNING and since and now - since > timedelta(seconds=TRANSIT):
             doubts.append(f"lease {lease.pk} is {lease.state} since {since}")
-    # Read after the processes: what ran then without a lease now may have ended meanwhile.
+    # Leases are read after processes, and processes once more after that: a process that had no lease at the first look
+    # may have ended since.
     held = set(Lease.objects.filter(state__in=Lease.HOLDING).values_list("job_id", "epoch"))
     still = {(process.job, process.epoch) for process in job_processes(jobs_dir)}
     doubts += [f"job {job}, epoch {epoch}, runs without a lease" for job, epoch in still - held]
@@ -139,7 +142,8 @@ def _doubts(jobs_dir: str) -> list[str]:
 
 @transaction.atomic
 def _check_books() -> None:
-    """Checks what holds at every moment because one transaction does it; hence all reads are of one snapshot."""
+    """Checks the invariants of leases, held GPUs and bills that one transaction each maintains. Reads one snapshot, in
+    which they must all hold."""
     with connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     billed = dict(UsageSegment.objects.values_list("lease_id").annotate(total=Sum("gpu_seconds")))

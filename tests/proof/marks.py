@@ -1,4 +1,4 @@
-"""Finds the processes of one portal's jobs by environment variables that only workers have."""
+"""Finds the processes of one portal's jobs by environment variables that only workers of jobs have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class JobProcess:
-    """A living process of a worker; `group` is its process group, `start` guards against reused pids."""
+    """A living process of a job's worker. `group` is the id of its process group; `start`, its start time, shows
+    whether another process has got the same pid."""
 
     pid: int
     start: int
@@ -20,7 +21,7 @@ class JobProcess:
 
 
 def job_processes(jobs_dir: str | Path) -> list[JobProcess]:
-    """Returns all living processes whose checkpoints are below `jobs_dir`."""
+    """Returns all living processes whose FAIRLOT_CHECKPOINT_DIR is below `jobs_dir`."""
     return list(_found(f"FAIRLOT_CHECKPOINT_DIR={jobs_dir}/".encode()))
 
 
@@ -36,7 +37,7 @@ def _found(mark: bytes) -> Iterator[JobProcess]:
         try:
             environ = (entry / "environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # it ended meanwhile, or belongs to another user and so to none of our jobs
+            continue  # the process ended meanwhile, or belongs to another user and so to no job of this portal
         stat = _stat(entry)
         if stat is None or not any(item.startswith(mark) for item in environ):
             continue
@@ -52,7 +53,8 @@ def _found(mark: bytes) -> Iterator[JobProcess]:
 
 
 def _stat(entry: Path) -> tuple[int, int] | None:
-    """Returns (process group, start time); None for a process that is gone or a zombie."""
+    """Returns (process group, start time) of a process from its folder in /proc; None if it has ended or is a
+    zombie."""
     try:
         fields = (entry / "stat").read_bytes().rsplit(b")", 1)[1].split()
     except OSError:

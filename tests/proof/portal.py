@@ -1,4 +1,4 @@
-"""A whole Fairlot as a user has it: `python -m embedded up` in a temporary folder, and ways to control it."""
+"""A whole Fairlot, started as users start it, by `python -m embedded up`, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from tests.waiting import PATIENCE, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-# Settings of the tests' own Django must not reach the portal under test.
+# Variables that the tests set for their own Django, and that must not reach the portal under test.
 OWN = (
     "DATABASE_URL",
     "REDIS_URL",
@@ -33,10 +33,10 @@ OWN = (
 
 @dataclass
 class RunningPortal:
-    """A portal; `start` returns when every service serves, `stop` when no process is left."""
+    """A running portal. `start` returns when every service is running, `stop` when the supervisor has ended."""
 
     var: Path
-    port: int = 0  # 0: a free one
+    port: int = 0  # 0: `start` chooses a free port
     environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[str] | None = None
     lines: list[str] = field(default_factory=list)
@@ -45,7 +45,8 @@ class RunningPortal:
         self.lines.clear()
         self.port = self.port or free_port()
         self.process = subprocess.Popen(
-            # If the tests are killed, it stops in order.
+            # If the tests are killed, the kernel sends SIGTERM to the supervisor, which then stops its services in
+            # order.
             ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "embedded", "up"],
             cwd=ROOT,
             env=self._env(),
@@ -64,7 +65,7 @@ class RunningPortal:
             self.process.wait(PATIENCE)
 
     def kill(self, name: str) -> list[int]:
-        """Sends SIGKILL to every process of a service, like a crash; returns their pids."""
+        """Sends SIGKILL to every process of a service, which acts like a crash; returns the pids."""
         pids = self.service_pids(name)
         assert pids, f"{name} does not run"
         for pid in pids:
@@ -77,14 +78,18 @@ class RunningPortal:
 
     @property
     def passwords(self) -> dict[str, str]:
-        """Returns the demo's one-time passwords by user name."""
+        """Returns the first passwords of the demo's users, by user name."""
         text = (self.var / "secrets" / "demo-passwords").read_text()
         return dict(
             line.split()[:2] for line in text.splitlines() if line.strip() and not line.startswith("#")
         )
 
     def scenario(self, name: str, **arguments: Any) -> Any:
-        """Runs a function of tests/proof/scenarios.py with the portal's settings; returns its JSON answer."""
+        """Runs a scenario of tests/proof/scenarios.py in a separate process, with the portal's settings; returns its
+        result.
+
+        Raises AssertionError with the scenario's output if the scenario fails.
+        """
         done = subprocess.run(
             [*RUN, sys.executable, "-m", "tests.proof", name, json.dumps(arguments)],
             cwd=ROOT,
@@ -99,7 +104,7 @@ class RunningPortal:
         return json.loads(done.stdout.strip().splitlines()[-1])
 
     def service_pids(self, name: str) -> list[int]:
-        """Returns the processes of one service, by the mark that the supervisor gives them."""
+        """Returns the pids of one service's processes, which the supervisor marks by environment variables."""
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -136,7 +141,8 @@ SERVICES = ("web", "worker", "background", "beat", "watch")
 
 
 def free_port() -> int:
-    """Returns a port outside the kernel's range, so that no outgoing connection takes it during a restart."""
+    """Returns a free port from 20 000 to 29 999. The kernel gives outgoing connections other ports, so none takes this
+    port while the portal restarts."""
     while True:
         port = random.randrange(20_000, 30_000)
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""What the proofs do inside a running portal, through the same actions as its pages.
+"""Scenarios of the proofs. They act on a running portal through the same actions as its pages.
 
 Usage: python -m tests.proof NAME JSON-ARGUMENTS, with the portal's settings in the environment.
 """
@@ -30,21 +30,24 @@ from scheduling.spec.job_spec import JobSpec
 from tests.proof import crashes
 from tests.waiting import wait_for
 
-# The time of a step of the training program on a GPU of speed 1.
+# The duration of one step of the training program on a GPU of speed 1.
 SECONDS_PER_STEP = 0.1
-# Quanta after which all gangs have started.
+# Quanta within which all gangs start.
 WARM_UP = 10
 
 
 def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, Any]:
-    """Lets teams with these tickets keep all GPUs busy for `quanta` quanta; returns what each got by the ledger."""
+    """Lets a team for each number of `tickets` keep all GPUs busy for `quanta` quanta.
+
+    Returns the GPU-seconds of each team by its entitlement and by the ledger, and their ratio.
+    """
     cluster = _prepare(quantum=quantum, trading=False)
     gpus = sum(node.gpus for node in cluster.nodes.all())
     teams = [_team(f"Tickets {count}", count) for count in tickets]
     jobs = [job for tenant, user in teams for job in _submit(cluster, tenant, user, gpus, "1.0")]
     _wait_for_quanta(cluster, WARM_UP)
-    # The first team had all GPUs until the others' gangs started, for a time that depends on the machine. It repays
-    # that during the next quanta, which are not counted.
+    # The first team held all GPUs until the other teams' gangs had started, which takes a time that depends on the
+    # machine. The first team repays this time during the next quanta, and these are not counted.
     wait_for(lambda: _is_even(cluster), what=lambda: f"nobody is owed much: {_owed(cluster)}", every=0.2)
     first, owed_before = _last_round(cluster), _owed(cluster)
     _wait_for_quanta(cluster, quanta)
@@ -83,8 +86,11 @@ def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, An
 
 
 def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[str, Any]:
-    """Runs two teams with equal tickets and different speed-ups; returns steps without trading, then with it."""
-    # Gangs are profiled where speeds may be traded on; the comparison begins when they are known.
+    """Runs two teams with equal tickets and different speed-ups for `quanta` quanta without trading, then with trading.
+
+    Returns the steps per second of each team in both cases, and their ratio.
+    """
+    # Fairlot measures the speeds of gangs only where trading is on. The comparison begins when these speeds are known.
     cluster = _prepare(quantum=quantum, trading=True)
     gpus = sum(node.gpus for node in cluster.nodes.all())
     teams = [_team(f"Sensitivity {value}", 100) for value in sensitivities]
@@ -95,7 +101,7 @@ def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[st
     _wait_all_busy(cluster, gpus)
 
     def measured() -> bool:
-        """Returns whether each team has jobs whose speed on both generations is known."""
+        """Returns whether each team has a job whose speed on both generations is known."""
         return all(
             any(JobSpeed.objects.filter(job=job, seconds__gt=0).count() == 2 for job in team)
             for team in jobs.values()
@@ -103,7 +109,7 @@ def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[st
 
     wait_for(measured, what="speeds on both generations", every=0.5)
     update_cluster(actor=None, cluster=cluster, trading=False)
-    _wait_for_quanta(cluster, 3)  # the last trades have ended
+    _wait_for_quanta(cluster, 3)  # lets the last trades end
     without = _steps_in(cluster, jobs, quanta)
     update_cluster(actor=None, cluster=cluster, trading=True)
     first = _last_round(cluster)
@@ -140,7 +146,11 @@ def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[st
 
 
 def _prepare(*, quantum: float, trading: bool) -> Cluster:
-    """Returns the demo's cluster, empty, with short quanta; freezing keeps the two cores out of the measurement."""
+    """Cancels all jobs and returns the demo's cluster with short quanta.
+
+    The cluster freezes preempted gangs instead of restarting them, because restarts would use CPU time and distort
+    the measurement.
+    """
     cluster = Cluster.objects.get()
     _cancel(Job.objects.unfinished())
     return update_cluster(
@@ -173,7 +183,7 @@ def _submit(cluster: Cluster, tenant: Tenant, user: User, count: int, sensitivit
 
 
 def _cancel(jobs: Iterable[Job]) -> None:
-    """Cancels jobs and waits until they are gone and all their usage is in the ledger."""
+    """Cancels the jobs and waits until they have ended, and so until all their usage is in the ledger."""
     jobs = list(jobs)
     for job in jobs:
         cancel_job(actor=job.owner, job=job)
@@ -199,7 +209,7 @@ def _quanta_since(cluster: Cluster, first: int, last: int | None = None) -> int:
 
 
 def _owed(cluster: Cluster) -> dict[str, list[float]]:
-    """Returns GPU-seconds of each generation that each team with jobs is owed, as of the last round."""
+    """Returns, for each team with a share, the GPU-seconds that it is owed on each generation, as of the last round."""
     balances = ShareBalance.objects.filter(cluster=cluster, share__gt=0).order_by("tenant", "generation")
     owed: dict[str, list[float]] = {}
     for team, seconds in balances.values_list("tenant__name", "owed"):
@@ -208,9 +218,10 @@ def _owed(cluster: Cluster) -> dict[str, list[float]]:
 
 
 def _is_even(cluster: Cluster) -> bool:
-    """Returns whether every team is within two quanta of a GPU of what it is owed, as in the steady state.
+    """Returns whether every team is owed, or is ahead by, at most the time of one GPU in two quanta, as in the steady
+    state.
 
-    Only the sum over generations counts, because the gangs are equally fast on each.
+    Adds up all generations, because the gangs are equally fast on each generation.
     """
     quanta = Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM).order_by("-number")
     last, before = quanta.values_list("at", flat=True)[:2]
@@ -232,7 +243,8 @@ def _wait_for_quanta(cluster: Cluster, quanta: int) -> None:
 
 
 def _steps_in(cluster: Cluster, jobs: dict[str, list[Job]], quanta: int) -> dict[str, float]:
-    """Returns the steps that each team's jobs report during `quanta` quanta, and the seconds of these."""
+    """Waits for `quanta` quanta. Returns the steps that the jobs of each team report meanwhile, by team name, and the
+    elapsed time under the key "seconds"."""
     begun, before = time.monotonic(), _steps(jobs)
     _wait_for_quanta(cluster, quanta)
     ended, after = time.monotonic(), _steps(jobs)
@@ -248,7 +260,7 @@ def _steps(jobs: dict[str, list[Job]]) -> dict[str, float]:
 
 
 def hurry(*, cluster: str, quantum: float) -> dict[str, Any]:
-    """Sets short quanta, whatever they cost."""
+    """Sets short quanta and turns off trading, without a limit on the overhead of preemption."""
     found = Cluster.objects.get(name=cluster)
     update_cluster(actor=None, cluster=found, quantum_seconds=quantum, overhead_limit=1.0, trading=False)
     return {}

@@ -1,4 +1,4 @@
-"""Users of a whole running Fairlot, in a real browser."""
+"""Tests of a whole running Fairlot in a real browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("br
 
 STEPS = 200
 DIGITS = 'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps {steps} --seconds-per-step 0.1'
-SOON = 600_000  # milliseconds, for what waits for a round and for processes on a busy machine
+SOON = 600_000  # milliseconds to wait for a round and for processes on a busy machine
 FINALLY = 600_000
 
 

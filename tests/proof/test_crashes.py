@@ -1,4 +1,5 @@
-"""kill -9 of every service, and of all at once, while gangs change every few seconds: nothing runs twice or is lost."""
+"""Kills every service, and all at once, by SIGKILL while gangs change every few seconds: no job runs twice, and no work
+or bill is lost."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from tests.waiting import PATIENCE, wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("crashes")]
 
 QUANTUM = 4.0
-OWN_WORKERS = ("worker", "background")  # of `make up`, each with two processes
+OWN_WORKERS = ("worker", "background")  # the workers of `make up`, each with two processes
 SEED = random.randrange(10_000)
 
 
 class Lookout(threading.Thread):
-    """Watches the process table for two living process groups of one worker."""
+    """A thread that looks for workers that run twice: two living process groups of one worker."""
 
     def __init__(self, jobs_dir: Path) -> None:
         super().__init__(daemon=True)
@@ -46,7 +47,7 @@ class Lookout(threading.Thread):
                 self.epochs.add((process.job, process.epoch))
             for several in workers.values():
                 for one, other in combinations(several, 2):
-                    # Both are found one after the other; only pairs that live at the same moment count.
+                    # The two processes were found one after the other; they count only if both live at the same moment.
                     if one.group != other.group and is_alive(one) and is_alive(other) and is_alive(one):
                         self.twice.append(f"{one} and {other}")
             self.looks += 1
@@ -83,7 +84,7 @@ def test_after_any_crash_everything_goes_on_once(portal: RunningPortal) -> None:
             steps = told["steps"]
     assert looking.twice == []
     assert looking.looks > 50
-    # Without changes of gangs the test would prove little.
+    # If no gang had been restarted, the test would prove little.
     assert len(looking.epochs) > len({job for job, _ in looking.epochs})
 
 
@@ -107,7 +108,8 @@ def test_two_workers_and_two_beats_never_run_a_round_twice(portal: RunningPortal
 
 def test_no_round_waits_for_analyses_that_are_stuck(portal: RunningPortal) -> None:
     portal.scenario("quicken", quantum=QUANTUM)
-    # As many as all workers have processes: were rounds in the same queue, none would be left for them.
+    # As many analyses as all workers have processes: if rounds were in the same queue, no process would be left for
+    # rounds.
     told = portal.scenario("stuck_analyses", sent=2 * len(OWN_WORKERS), stuck=2)
     sys.stdout.write(f"{told}\n")
     assert told["rounds"] >= 2
@@ -115,13 +117,13 @@ def test_no_round_waits_for_analyses_that_are_stuck(portal: RunningPortal) -> No
 
 
 def kill(portal: RunningPortal, service: str) -> None:
-    """Sends SIGKILL to all processes of a service; returns when another process has replaced them."""
+    """Sends SIGKILL to all processes of a service; returns when the service runs as another process."""
     pids = portal.kill(service)
     wait_for(lambda: set(portal.service_pids(service)) - set(pids), what=f"another {service}")
 
 
 def kill_all(portal: RunningPortal) -> None:
-    """Sends SIGKILL to the supervisor; returns when the kernel and the guard have ended its services."""
+    """Sends SIGKILL to the supervisor; returns when no process of its services is left."""
     assert portal.process is not None
     portal.process.kill()
     portal.process.wait()
@@ -131,7 +133,7 @@ def kill_all(portal: RunningPortal) -> None:
 
 @contextmanager
 def running(portal: RunningPortal, celery: list[list[str]]) -> Iterator[None]:
-    """Runs more Celery programs of the same portal, each in its own process group."""
+    """Runs further Celery programs of the portal during the block, each in a separate process group."""
     log = portal.var / "more.log"
     with log.open("ab") as sink:
         processes = [

@@ -1,4 +1,5 @@
-"""The central claim, on real processes and real services. Figures go to artifacts/fairness.json."""
+"""The central claim, GPU time in proportion to tickets, on real processes and services. Figures go to
+artifacts/fairness.json and artifacts/trading.json."""
 
 import json
 import sys
@@ -9,11 +10,12 @@ from tests.proof.portal import ROOT, RunningPortal
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("figures")]
 
-# A little less than a multiple of the tick that starts rounds, so that quanta last exactly so long.
+# Slightly less than a whole number of seconds, because rounds start on a tick of one second: quanta then last exactly
+# that many seconds.
 QUANTUM, SHORT_QUANTUM = 2.9, 1.9
-# The smallest team has a little more than one of eight GPUs, and may begin a quantum or two ahead on each generation
-# and end a quantum or two behind: four to eight GPU-quanta, little against 5 % of 180. (With 90 it was 5.6 % once, on a
-# machine where rounds came late.)
+# The smallest team gets a little more than one of eight GPUs. On each of two generations it may begin one or two quanta
+# ahead and end one or two quanta behind: in total four to eight GPU-quanta, less than 5 % of its 180. (With 90
+# GPU-quanta the deviation was 5.6 % once, on a machine where rounds came late.)
 QUANTA = 160
 
 
@@ -35,7 +37,7 @@ def test_with_trading_both_teams_make_more_steps(portal: RunningPortal) -> None:
 
 
 def keep(name: str, figures: dict) -> None:
-    """Prints the figures and stores them."""
+    """Prints the figures and stores them as artifacts/NAME.json."""
     text = json.dumps(figures, indent=2)
     sys.stdout.write(text)
     folder = ROOT / "artifacts"
