@@ -126,7 +126,7 @@ def test_pages_fit_small_and_large_screens_and_can_be_read(people: People, name:
             page.set_viewport_size({"width": width, "height": 800})
             # A page learns its new size before it is next painted.
             page.evaluate(
-                "() => new Reservation((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+                "() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
             )
             for look in ("light", "dark"):
                 page.emulate_media(color_scheme=look)
