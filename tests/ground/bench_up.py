@@ -1,4 +1,4 @@
-"""The time from `make up` until the portal serves: `python -m tests.ground.bench_up`."""
+"""Measures the time from `make up` until the web server answers: `python -m tests.ground.bench_up`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ REPEATS = 3
 
 
 def seconds_until_web_serves(folder: Path) -> float:
-    """Returns the seconds of one start in `folder`, which is stopped once all its services run."""
+    """Starts Fairlot in `folder` and returns the seconds until its web server runs. Stops Fairlot once all services
+    run."""
     began = time.monotonic()
     run = Up(folder)
     try:

@@ -1,4 +1,4 @@
-"""Which environment variables a file reads, from its syntax tree."""
+"""Finds, in the syntax tree of a file, the environment variables that the file reads."""
 
 import ast
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ SETTINGS = ROOT / "portal" / "settings.py"
 
 
 def calls_on(path: Path, *objects: str) -> Iterator[ast.Call]:
-    """Yields calls of methods of these expressions, such as `env` or `os.environ`."""
+    """Yields the method calls in the file `path` on one of the expressions `objects`, such as `env` or `os.environ`."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Call(func=ast.Attribute(value=value)) if ast.unparse(value) in objects:
@@ -22,12 +22,12 @@ def names_in(calls: Iterator[ast.Call]) -> set[str]:
 
 
 def settings_names() -> set[str]:
-    """Returns every variable that portal/settings.py reads."""
+    """Returns the names of all environment variables that portal/settings.py reads."""
     return names_in(calls_on(SETTINGS, "env"))
 
 
 def required_settings() -> set[str]:
-    """Returns the variables without a default there."""
+    """Returns the names of the environment variables that portal/settings.py reads without a default."""
     return names_in(
         call
         for call in calls_on(SETTINGS, "env")

@@ -1,4 +1,4 @@
-"""bin/bootstrap first installs what uv.lock pins."""
+"""bin/bootstrap installs the versions that uv.lock lists, and creates the environment of local jobs."""
 
 import importlib.util
 import json
@@ -71,7 +71,7 @@ def test_jobs_have_an_environment_of_their_own_that_others_cannot_write():
 
 
 def test_pip_in_a_job_installs_into_its_home(tmp_path):
-    """The environment itself does not change, even if it is writable."""
+    """The environment of jobs does not change, even if the job may write to it."""
     before = sorted(settings.FAIRLOT_JOB_PYTHON.glob("lib/*/site-packages/*"))
     environment = {"HOME": str(tmp_path), "PATH": f"{JOB_PYTHON.parent}:/usr/bin:/bin"}
     done = run("sh", "-c", PACKAGE, cwd=tmp_path, env=environment)
@@ -91,7 +91,7 @@ def test_pip_in_a_job_installs_into_its_home(tmp_path):
     ],
 )
 def test_only_pip_itself_is_told_where_to_install(tmp_path, argv, is_pip):
-    """A program whose name begins like pip's keeps its environment unchanged."""
+    """A program whose name only begins with "pip" gets no PIP_TARGET."""
     site = tmp_path / "lib" / "python3.11" / "site-packages"
     site.mkdir(parents=True)
     done = run(ROOT / "bin" / "job-environment", tmp_path)
@@ -103,7 +103,7 @@ def test_only_pip_itself_is_told_where_to_install(tmp_path, argv, is_pip):
 
 
 def test_the_environment_of_jobs_is_made_new_when_what_it_was_made_from_changes(checkout):
-    """Uses stand-ins for uv and for a Python that creates environments of one line."""
+    """Stand-ins replace uv and Python; the latter creates an environment with a single program."""
     environment, old = checkout / ".environments/python", checkout / ".environments/python/lib/removed"
     python = checkout / "python"
     python.write_text(
@@ -139,7 +139,8 @@ def test_the_environment_of_jobs_is_made_new_when_what_it_was_made_from_changes(
     assert made("numpy==2")
     assert (environment / ".made-from").exists()
     assert not old.exists()
-    # Without JupyterLab jobs have everything else, and each start tries again to add it.
+    # If only JupyterLab cannot be installed, jobs have all other packages, and each later start tries to add
+    # JupyterLab.
     (checkout / "offline").touch()
     assert made("numpy==3")
     assert (environment / ".made-from").exists()
@@ -147,7 +148,7 @@ def test_the_environment_of_jobs_is_made_new_when_what_it_was_made_from_changes(
     old.touch()
     assert not made("numpy==3")
     assert not (checkout / ".venv/.made-from").exists()
-    # If nothing can be installed, the existing environment stays.
+    # If no package can be installed, the existing environment is kept.
     (checkout / "cut-off").touch()
     assert made("numpy==4", fails=True)
     assert old.exists()
@@ -162,7 +163,7 @@ def test_the_environment_of_jobs_is_made_new_when_what_it_was_made_from_changes(
 
 @pytest.fixture
 def checkout(tmp_path):
-    """Returns a folder with everything that bin/bootstrap reads."""
+    """Returns a folder with copies of all files that bin/bootstrap reads."""
     folder = tmp_path / "checkout"
     (folder / "bin").mkdir(parents=True)
     for name in (

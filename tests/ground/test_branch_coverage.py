@@ -1,4 +1,4 @@
-"""Coverage below a floor fails; coverage above it says so."""
+"""Branch coverage below the floor fails the run; coverage above the floor gives a hint to raise the floor."""
 
 from __future__ import annotations
 

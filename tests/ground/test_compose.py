@@ -1,4 +1,5 @@
-"""docker-compose.yml and the Dockerfile name only what exists, and everything that is needed."""
+"""docker-compose.yml and the Dockerfile name only programs, files and settings that exist, and all that are
+required."""
 
 import importlib
 import json
@@ -28,7 +29,7 @@ def instructions(name: str) -> list[str]:
 
 
 def check_command(argv: list[str]) -> None:
-    """Fails unless the program that this command line starts exists."""
+    """Fails unless the program that the command line `argv` starts exists."""
     match argv:
         case ["granian", *options]:
             module, _, attribute = options[-1].partition(":")
@@ -106,11 +107,11 @@ def test_the_settings_read_the_secrets_that_the_command_makes(tmp_path):
     assert made.keys() == yaml.safe_load(COMPOSE_TEXT)["secrets"].keys()
     assert len(set(made.values())) == len(made)
     assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in made.values())
-    # Readable on the host by its owner alone, and in the containers by users who own nothing there.
+    # On the host only the folder's owner can read the files; in containers, users who own neither folder nor files can.
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o444}
     (folder / "redis_password").chmod(0o644)
-    (folder / "redis_password").write_text("p@ss/word\n")  # as an editor leaves it
+    (folder / "redis_password").write_text("p@ss/word\n")  # with the trailing newline that an editor adds
     subprocess.run([tmp_path / "bin" / "make-secrets"], check=True)
     assert (folder / "postgres_password").read_text() == made["postgres_password"]
 

@@ -1,4 +1,4 @@
-"""A test that hangs fails with the stacks of all threads; one that works or waits for news does not."""
+"""A test that hangs fails with the stacks of all threads; a test that computes or polls does not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Patterns mean ASCII: in Python's `re`, \\d, \\w and \\s otherwise match the digits, letters and blanks of all
-scripts."""
+"""Regular expressions match ASCII characters only: without re.ASCII, \\d, \\w and \\s of Python's `re` match the
+digits, letters and blanks of all scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ CLASS = re.compile(r"\\[dDwWsSbB]")
 
 
 def too_wide(tree: ast.AST) -> Iterator[int]:
-    """Yields the lines of `re` calls with a character class in their pattern but without re.ASCII."""
+    """Yields the line numbers of calls of `re` whose pattern contains a character class and whose flags lack
+    re.ASCII."""
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re.")):
             continue

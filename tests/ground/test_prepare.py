@@ -1,4 +1,4 @@
-"""The preparation of each start, when several portals of one checkout start at the same time."""
+"""Each start prepares the database and static files; several portals of one checkout may do so at the same time."""
 
 import subprocess
 import sys

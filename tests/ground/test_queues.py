@@ -1,4 +1,4 @@
-"""Each Celery task has one queue, and each way to start Fairlot has workers for all queues."""
+"""Each Celery task belongs to one queue, and each way to start Fairlot has workers for all queues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.ground.test_compose import PORTAL_SERVICES
 
 
 def queues_of(arguments: list[str]) -> list[str]:
-    """Returns the queues in a Celery worker's command line."""
+    """Returns the queues that the command line of a Celery worker names."""
     return arguments[arguments.index("--queues") + 1].split(",")
 
 

@@ -1,4 +1,4 @@
-"""The embedded servers: what survives which kill."""
+"""The embedded servers start, stop and recover after kills without losing committed data."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ from tests.waiting import wait_for
 
 @pytest.fixture
 def var():
-    """Yields a folder that an unprivileged user may enter; pytest's tmp_path is closed to others."""
+    """Yields a folder that PostgreSQL's unprivileged user may enter, unlike pytest's tmp_path."""
     folder = Path(tempfile.mkdtemp(prefix="fairlot-servers-"))
     folder.chmod(0o711)
     yield folder
@@ -117,7 +117,7 @@ def test_root_hands_them_to_an_unprivileged_user_even_below_a_closed_folder(var)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user to become")
 def test_root_may_have_all_of_it_in_a_folder_of_its_own(var, monkeypatch):
-    """In a checkout in /root, the servers' programs are in a folder that nobody else may enter, too."""
+    """In a checkout in /root, only root may enter the folder with the servers' programs and data."""
     closed = var / "closed"
     closed.mkdir(mode=0o700)
     package = Postgres(var).programs.parents[1]
@@ -139,7 +139,9 @@ def test_a_kill_during_initdb_heals_at_the_next_start(var, milliseconds):
     )  # fmt: skip
     wait_for((var / "postgres" / "unfinished").exists)
     try:
-        starting.wait(milliseconds / 1000)  # not a wait for an event: the moment of the kill
+        starting.wait(
+            milliseconds / 1000
+        )  # waits until the moment at which the test kills it, not for an event
     except subprocess.TimeoutExpired:
         starting.kill()
     starting.wait()
@@ -153,7 +155,7 @@ def test_a_kill_during_initdb_heals_at_the_next_start(var, milliseconds):
 
 @pytest.mark.parametrize("victims", ["postmaster", "all"])
 def test_committed_data_survive_a_kill(var, victims):
-    server = Postgres(var)  # durable, as `make up` runs it
+    server = Postgres(var)  # with the durable settings of `make up`
     try:
         server.start()
         query(server, "CREATE TABLE kept AS SELECT generate_series(1, 1000) AS n")

@@ -1,4 +1,4 @@
-"""A service that dies is restarted, with delays that grow with consecutive deaths."""
+"""A service that ends is restarted, after a delay that grows with each early end."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from tests.waiting import wait_for
 
 @pytest.fixture
 def program(tmp_path):
-    """Returns a function that makes a service of a line of Python; kills it at the end."""
+    """Yields a function that creates a service from a line of Python; kills the services after the test."""
     started = []
 
     def make(line, **options):
@@ -96,7 +96,7 @@ def test_children_of_a_killed_service_do_not_stay_behind(program, tmp_path):
 
 def test_a_service_runs_only_once_it_says_so_in_this_life(program):
     service = program("import time; print('ready.', flush=True); time.sleep(600)", ready_message=b"ready.")
-    service.log.write_text("ready.\n")  # written by an earlier process
+    service.log.write_text("ready.\n")  # written before this process started
     service.start()
     assert service.state == "starting"
     wait_until_running(service)

@@ -1,4 +1,4 @@
-"""docs/settings.md and the code name the same variables."""
+"""docs/settings.md and the code name the same environment variables."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ PORTAL_PART, EMBEDDED_PART = DOC.split("## `make up`")
 
 
 def rows(text: str) -> dict[str, str]:
-    """Returns variable and default of each row of the tables in `text`."""
+    """Returns the default of each variable in the tables of the Markdown document `text`, by the variable's name."""
     return dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", text, re.MULTILINE))
 
 

@@ -1,4 +1,4 @@
-"""Code decides by columns and codes: the audit trail and all sentences are for people."""
+"""Code decides by columns and codes, never by the audit trail or by sentences, which are written for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("accounting", "scheduling", "portal")
 TRAIL = re.compile(r"\bAuditEvent\b|accounting_auditevent")
-# These write the trail, show it, or guard it; none of them takes a fact from it.
+# These modules write, show or guard the audit trail, and do not decide by its contents.
 OF_THE_TRAIL = {
     "accounting/access/audit.py",
     "accounting/ledger/heads.py",
@@ -32,7 +32,7 @@ def test_only_pages_of_the_audit_trail_read_it() -> None:
     assert found == OF_THE_TRAIL
 
 
-# Columns and attributes that are written for people, by Fairlot, its users or others.
+# Columns and attributes that contain text for people, written by Fairlot, its users or other programs.
 PROSE = {
     "text", "sentence", "message", "end_message", "trouble", "failure", "answer", "reason_text", "state_reason",
     "paused_reason", "snooze_reason", "why_not_ready", "why_failed", "why_unknown",
@@ -47,7 +47,7 @@ LOOKUPS = {
 }  # fmt: skip
 
 
-# What has such a name and is no prose, or is said in no other way.
+# Modules that may read such an attribute, each with the reason: its text is no prose there, or no code says the same.
 EXCEPTIONS = {
     "accounting/ledger/heads.py": "the line of a head has a fixed form, which is signed",
     "portal/docs/terms.py": "a tooltip shows the first sentence of a page",
@@ -62,7 +62,8 @@ def is_prose(node: ast.AST) -> bool:
 
 
 def is_said(node: ast.AST) -> bool:
-    """Returns whether a node is a text that the code itself brings, or a constant that names one."""
+    """Returns whether the node is a non-empty string literal, the name of a constant, or a collection that contains
+    either."""
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
         return any(map(is_said, node.elts))
     if isinstance(node, ast.Constant):
@@ -72,7 +73,7 @@ def is_said(node: ast.AST) -> bool:
 
 
 def readings(tree: ast.AST) -> Iterator[int]:
-    """Yields the lines that compare, search or take apart a text that was written for people."""
+    """Yields the numbers of lines that compare, search or split an attribute in PROSE."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]

@@ -1,4 +1,4 @@
-"""The output of `collectstatic`, with the storage that production uses."""
+"""The output of `collectstatic` with the storage backend that production uses."""
 
 import json
 
@@ -13,7 +13,8 @@ def test_every_static_file_is_found_and_every_reference_between_them_holds(tmp_p
         "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
     }
     sources = {path for finder in get_finders() for path, _ in finder.list([])}
-    call_command("collectstatic", interactive=False, verbosity=0)  # fails on a url() of a missing file
+    # fails if a stylesheet refers by url() to a missing file
+    call_command("collectstatic", interactive=False, verbosity=0)
     manifest = json.loads((tmp_path / "staticfiles.json").read_text())["paths"]
     assert sources
     assert manifest.keys() == sources

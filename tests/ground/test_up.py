@@ -1,4 +1,4 @@
-"""`make up` as a user runs it: the real command and services, in a temporary folder."""
+"""`make up` as a user runs it: the real command and the real services, in a temporary folder."""
 
 import http.client
 import os
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("crashes")]
 
 
 class Up:
-    """A running `python -m embedded up` with its output line by line."""
+    """A running `python -m embedded up`, whose output goes to a file."""
 
     def __init__(self, var):
         self.var = var
@@ -43,7 +43,10 @@ class Up:
         return self.output.read_bytes()[self.offset :].decode()
 
     def wait_for(self, pattern):
-        """Returns the first match of `pattern` in the output."""
+        """Waits until the regular expression `pattern` matches the output; returns the first match.
+
+        Fails if the process ends without a match.
+        """
 
         def found():
             said = self.said()
@@ -58,7 +61,7 @@ class Up:
             self.wait_for(rf"^{name} +running")
 
     def pid(self, name):
-        """Returns the pid in the last line about this service."""
+        """Returns the pid of the service `name` from its last status line."""
         return int(re.findall(rf"^{name} +\w+ +pid (\d+)", self.said(), re.MULTILINE)[-1])
 
     def get(self, path):
@@ -71,18 +74,19 @@ class Up:
             link.close()
 
     def left(self):
-        """Returns pid and command line of what still runs in this folder, except jobs."""
+        """Returns the command lines of the services and servers that still run in this folder, by pid; jobs are left
+        out."""
         data = [self.home.var / name / "data" for name in ("postgres", "valkey")]
         pids = [*marked_processes(self.home), *(pid for folder in data for pid in working_in(folder))]
         return {pid: command for pid in pids if (command := command_line(pid))}
 
     def jobs(self):
-        """Returns pid and command line of processes that run or supervise a job of this folder."""
+        """Returns the command lines of the processes that run or supervise a job of this folder, by pid."""
         found = ((int(entry.name), command_line(entry.name)) for entry in Path("/proc").glob("[0-9]*"))
         return {pid: command for pid, command in found if f"{self.home.var}/jobs/" in command}
 
     def kill(self, *names):
-        """Sends SIGKILL to services, and waits until each runs again as another process."""
+        """Sends SIGKILL to the services `names`, and waits until each of them runs again as another process."""
         pids = {name: self.pid(name) for name in names}
         for pid in pids.values():
             os.kill(pid, signal.SIGKILL)
@@ -97,7 +101,7 @@ class Up:
 
 
 def command_line(pid):
-    """Returns the command line; empty if the process has ended."""
+    """Returns the command line of the process, with spaces between the arguments; "" if the process has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
     except OSError:
@@ -105,7 +109,7 @@ def command_line(pid):
 
 
 def environment(var):
-    """Returns our environment without the variables that tests/conftest.py has set."""
+    """Returns the environment variables for `make up` in `var`, without those that Fairlot's settings read."""
     ours = {name: value for name, value in os.environ.items() if name not in settings_names()}
     return {**ours, "FAIRLOT_VAR": str(var)}
 
@@ -132,7 +136,7 @@ def up(var):
             run.process.kill()
             run.process.wait()
     if runs:
-        for pid in runs[0].jobs():  # they outlive their supervisor by design
+        for pid in runs[0].jobs():  # jobs outlive their supervisor by design
             os.kill(pid, signal.SIGKILL)
         wait_until_gone(lambda: runs[0].left() | runs[0].jobs())
 
@@ -142,7 +146,7 @@ def wait_until_gone(left):
 
 
 def accounts(var):
-    """Returns name and password hash of every account."""
+    """Returns (user name, password hash) of every account."""
     connection = psycopg2.connect(Postgres(var).url)
     try:
         with connection.cursor() as cursor:
@@ -193,12 +197,12 @@ def test_up_serves_heals_stops_and_comes_back_with_its_data(up, var):
     again.process.kill()
     again.process.wait()
     wait_until_gone(again.left)
-    # tests/proof/test_crashes.py shows that the next start finds them again.
+    # That the next start takes over these jobs is tested in tests/proof/test_crashes.py.
     assert again.jobs(), "jobs go on when their supervisor is killed"
 
 
 def wait_for_jobs(run):
-    """Waits until one of the demo's jobs runs as a process."""
+    """Waits until one of the demo's jobs runs as a process of this machine."""
     wait_for(run.jobs, what="a job of the demo runs", every=0.1)
 
 

@@ -1,4 +1,4 @@
-"""bin/words finds old words in prose and leaves code and good sentences alone."""
+"""bin/words finds discouraged words in prose, and reports neither code nor good sentences."""
 
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader

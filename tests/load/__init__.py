@@ -1,1 +1,1 @@
-"""Load on a running portal: `make bench-web`, see bench_web.py."""
+"""The load benchmark of a running portal, `make bench-web`: see bench_web.py."""

@@ -1,7 +1,9 @@
-"""`make bench-web`: a whole portal with a working scheduler, many users on its pages, open streams, bulk submits.
+"""`make bench-web`: measures a whole portal with a working scheduler under load: many users on its pages, open event
+streams and bulk submits.
 
-It starts a portal in a temporary folder, on this machine's loopback alone. Each user requests one page after the
-other, with pauses for thinking. The portal, PostgreSQL, Valkey, the jobs and this program share the same cores.
+The benchmark starts a portal in a temporary folder, on a loopback address only. Each user requests one page after
+the other, with pauses for thinking. The portal, PostgreSQL, Valkey, the jobs and the benchmark share the cores of
+this machine.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ from tests.load.http import Answer, Closed, Connection, request
 from tests.load.processes import cpu_seconds, machine_seconds
 from tests.proof.portal import ROOT, RUN, RunningPortal
 
-PATIENCE = 60.0  # seconds after which an answer counts as an error
+PATIENCE = 60.0  # seconds after which a request without an answer counts as an error
 PAGE = {"Accept": "text/html"}
 JSON = {"Accept": "application/json"}
 
 
 @dataclass(frozen=True)
 class Page:
-    """A kind of request; `weight` is its frequency in per cent."""
+    """A page or API call that users request; `weight` is its share of all requests, in percent."""
 
     name: str
     weight: int
@@ -71,7 +73,7 @@ MIX = (
 
 @dataclass
 class Laps:
-    """The measurements by page."""
+    """The measured seconds and bytes of each page, and the count of each HTTP status."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -100,7 +102,7 @@ class Bench:
         until = time.monotonic() + seconds
         async with asyncio.TaskGroup() as group:
             for number, user in enumerate(self.scene["users"][:users]):
-                begins = think * number / users  # spread over the pause, like people
+                begins = think * number / users  # users start at different moments within the first pause
                 group.create_task(
                     self._use(user, random.Random(number), begins=begins, think=think, until=until, laps=laps)
                 )
@@ -144,7 +146,8 @@ class Bench:
     # --- streams -------------------------------------------------------------------------------------------
 
     async def streams(self, count: int) -> tuple[list[Connection], Counter[str]]:
-        """Opens `count` event streams at the same time."""
+        """Opens `count` event streams at the same time. Returns their connections, and the count of each HTTP status or
+        error."""
         users = self.scene["users"]
         statuses: Counter[str] = Counter()
         opened: list[Connection] = []
@@ -166,7 +169,10 @@ class Bench:
     # --- submits -------------------------------------------------------------------------------------------
 
     async def submit_in_bulk(self, jobs: int, a_call: int) -> tuple[float, Counter[str]]:
-        """Returns jobs accepted per second, by consecutive calls of `a_call` specs."""
+        """Submits `jobs` jobs by consecutive bulk calls of at most `a_call` specs, until a call fails.
+
+        Returns the accepted jobs per second, and the count of each HTTP status.
+        """
         statuses: Counter[str] = Counter()
         connection = await Connection.open(self.portal.port)
         user, done, begun = self.scene["users"][0], 0, time.perf_counter()
@@ -181,7 +187,10 @@ class Bench:
         return done / (time.perf_counter() - begun), statuses
 
     async def submit_singly(self, jobs: int, clients: int) -> tuple[float, Counter[str]]:
-        """Returns jobs accepted per second, by `clients` clients that each submit one job after the other."""
+        """Submits `jobs` jobs by `clients` concurrent clients, each of which submits one job after the other.
+
+        Returns the accepted jobs per second, and the count of each HTTP status.
+        """
         statuses: Counter[str] = Counter()
 
         async def client(number: int) -> None:
@@ -210,7 +219,7 @@ class Bench:
 
 @dataclass
 class Watch:
-    """Watches the database's connections in the background."""
+    """Counts the database's client connections once a second, in a background task."""
 
     url: str
     most: int = 0
@@ -233,7 +242,10 @@ class Watch:
 
 
 def in_portal(portal: RunningPortal, name: str, **arguments: Any) -> dict[str, Any]:
-    """Runs a function of scene.py with the portal's settings; returns its JSON answer."""
+    """Runs a function of scene.py in a separate process, with the portal's settings; returns its result.
+
+    Raises RuntimeError with the output of the process if the function fails.
+    """
     done = subprocess.run(
         [*RUN, sys.executable, "-m", "tests.load.scene", name, json.dumps(arguments)],
         cwd=ROOT, env=portal._env(), capture_output=True, text=True, timeout=600, check=False,
@@ -374,7 +386,7 @@ def main() -> None:
     parser.add_argument("--wait", action="store_true", help="Measure nothing; serve until Ctrl-C.")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fairlot-load-", dir="/var/tmp"))
-    folder.chmod(0o755)  # PostgreSQL's unprivileged user must enter it
+    folder.chmod(0o755)  # PostgreSQL's unprivileged user must be able to enter the folder
     portal = RunningPortal(folder)
     try:
         portal.start()

@@ -1,6 +1,6 @@
-"""A cheap HTTP client: HTTP/1.1 with kept connections, on asyncio alone.
+"""A cheap HTTP/1.1 client with persistent connections, built on asyncio alone.
 
-It shares the cores with the portal that it measures, so it does only what the bench needs.
+The client runs on the same cores as the portal that it measures, so it does only what the benchmark needs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class Answer:
 
 
 class Closed(Exception):
-    """The server closed the connection before the answer was complete."""
+    """Raised when the server closes the connection before the response is complete."""
 
 
 class Connection(asyncio.Protocol):
-    """One connection; one request at a time."""
+    """A connection to the portal, which carries one request at a time."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -29,7 +29,7 @@ class Connection(asyncio.Protocol):
         self._head_end = 0
         self._length = -1
         self._status = 0
-        self.streamed = 0  # bytes of an answer that does not end
+        self.streamed = 0  # bytes received of a response that does not end
         self._streams = False
         self.must_close = False
 
@@ -43,7 +43,7 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing() and not self.must_close
 
     async def ask(self, request: bytes, *, within: float) -> Answer:
-        """Returns the answer to `request`; raises Closed or TimeoutError."""
+        """Sends `request` and returns the response. Raises Closed, or TimeoutError after `within` seconds."""
         assert self._transport is not None
         self._buffer.clear()
         self._head_end, self._length = 0, -1
@@ -57,7 +57,8 @@ class Connection(asyncio.Protocol):
             raise
 
     async def stream(self, request: bytes, *, within: float) -> int:
-        """Returns the status of an answer that continues; its bytes are counted in `streamed`."""
+        """Sends `request` and returns the HTTP status of a response that does not end. Counts the bytes of its body in
+        `streamed`."""
         self._streams = True
         return (await self.ask(request, within=within)).status
 
@@ -91,7 +92,8 @@ class Connection(asyncio.Protocol):
         elif self._length >= 0:
             if len(body) >= self._length:
                 self._answer.set_result(Answer(self._status, bytes(body)))
-        elif self._buffer.endswith(b"0\r\n\r\n"):  # chunks; their sizes within the body do not matter here
+        # the last chunk; the body keeps the chunk sizes, which the benchmark does not use
+        elif self._buffer.endswith(b"0\r\n\r\n"):
             self._answer.set_result(Answer(self._status, bytes(body)))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -110,7 +112,7 @@ class Connection(asyncio.Protocol):
 
 
 def request(method: str, path: str, headers: dict[str, str], body: bytes = b"", *, host: str) -> bytes:
-    """Returns the bytes of a request."""
+    """Returns the bytes of an HTTP/1.1 request."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if body or method == "POST":

@@ -1,4 +1,4 @@
-"""CPU seconds of a running portal's processes by group, from /proc."""
+"""Reads from /proc how many CPU seconds the processes of a running portal have used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ SERVICES = ("web", "worker", "background", "beat", "watch")
 
 
 def cpu_seconds(var: Path) -> dict[str, float]:
-    """Returns seconds by service, PostgreSQL, Valkey, jobs ("others") and this process, including ended children."""
+    """Returns CPU seconds by name of a group of processes, including those of their ended children.
+
+    The groups are the services, "PostgreSQL", "Valkey", "bench" (this process), and "others" (jobs).
+    """
     spent: dict[str, float] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -22,13 +25,13 @@ def cpu_seconds(var: Path) -> dict[str, float]:
             continue
         if group:
             fields = stat.rpartition(")")[2].split()
-            # user, system, and both of children that were waited for
+            # fields 11 to 14: user and system time of the process, and of its ended children
             spent[group] = spent.get(group, 0.0) + sum(map(int, fields[11:15])) / TICKS
     return spent
 
 
 def machine_seconds() -> float:
-    """Returns the CPU seconds of the whole machine."""
+    """Returns the CPU seconds that all processes of the machine have used since it started."""
     user, nice, system, _, _, irq, soft, *_ = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     )

@@ -1,6 +1,7 @@
-"""Fills a running portal for the bench: teams, signed-in people, and past jobs.
+"""Fills a running portal for the benchmark: teams, signed-in users, and ended and waiting jobs.
 
-Usage: python -m tests.load.scene JSON-ARGUMENTS, with the portal's settings in the environment; prints JSON.
+Usage: python -m tests.load.scene NAME JSON-ARGUMENTS, with the portal's settings in the environment. NAME is `fill`
+or `rounds`; the result is printed as JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ SIGNED_IN_WITH = "django.contrib.auth.backends.ModelBackend"
 
 
 def fill(*, users: int, jobs: int, waiting: int) -> dict[str, Any]:
-    """Creates users in teams of ten, with ended and waiting jobs; returns how to sign in as each."""
+    """Creates users in teams of ten, and ended and waiting jobs. Returns each user's session key, API token, live
+    topics and job ids."""
     dice = random.Random(26)
     cluster = Cluster.objects.get()
     people = _people(users)
@@ -68,7 +70,11 @@ def fill(*, users: int, jobs: int, waiting: int) -> dict[str, Any]:
 
 
 def rounds(*, cluster: int, seconds: float) -> dict[str, Any]:
-    """Watches for `seconds`; returns the number of quantum rounds, and the greatest delay of one in seconds."""
+    """Observes the cluster's quantum rounds for `seconds`.
+
+    Returns the number of rounds, the longest time in seconds by which a round was overdue, and the least and
+    greatest effective quantum.
+    """
     until, overdue, quanta, numbers = time.monotonic() + seconds, 0.0, set(), set()
     while time.monotonic() < until:
         held = Cluster.objects.get(pk=cluster)
@@ -105,7 +111,7 @@ def _people(users: int) -> list[tuple[User, Tenant]]:
 
 
 def _sign_in(users: list[User]) -> dict[int, str]:
-    """Returns a session of each user, as the login page makes one."""
+    """Creates a session for each user, as the login page does. Returns the session keys by user id."""
     store = SessionStore()
     keys = {user.pk: get_random_string(32, "abcdefghijklmnopqrstuvwxyz0123456789") for user in users}
     Session.objects.bulk_create(
@@ -128,7 +134,7 @@ def _sign_in(users: list[User]) -> dict[int, str]:
 def _ended_jobs(
     cluster: Cluster, people: list[tuple[User, Tenant]], count: int, dice: random.Random
 ) -> list[Job]:
-    """Creates jobs of the last 20 days, each with a lease, its events and its usage in the ledger."""
+    """Creates `count` ended jobs of the last 20 days, each with a lease, events, and usage in the ledger."""
     now = now_from_database()
     generations = [
         node.generation for node in Node.objects.filter(cluster=cluster).select_related("generation")
@@ -185,7 +191,7 @@ def _ended_jobs(
 def _waiting_jobs(
     cluster: Cluster, people: list[tuple[User, Tenant]], count: int, dice: random.Random
 ) -> None:
-    """Creates short jobs, which leave the machine's cores to what is measured."""
+    """Creates `count` waiting jobs that only sleep, so that they take no CPU time from the portal."""
     jobs = []
     for number in range(count):
         user, team = dice.choice(people)

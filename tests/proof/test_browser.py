@@ -41,7 +41,7 @@ def test_a_user_submits_a_program_watches_it_and_reads_the_bill(people: People) 
     expect(bob.page.locator("[data-log-state]")).to_have_text("Live")
     expect(lines.filter(has_text=re.compile(r"^step 5 loss"))).to_have_count(1, timeout=SOON)
 
-    # Bob is guaranteed little more than one GPU, which goes to his job with the highest priority.
+    # Bob is entitled to little more than one GPU, which goes to his job with the highest priority.
     first = bob.submit(
         name="digits: goes first", command=DIGITS.format(steps=5000), priority=100, generations=["V100"]
     )
@@ -91,7 +91,7 @@ def test_the_log_survives_a_cut_connection(people: People, portal: RunningPortal
     expect(state).to_have_text("Complete", timeout=FINALLY)
     assert lines.all_text_contents() == raw_log(bob.page)
     check_the_training(lines.all_text_contents(), preempted=False)
-    # A refresh of a page's part may have been under way when the web server was killed.
+    # The page may have been refreshing one of its parts when the web server was killed.
     people.complaints[:] = [said for said in people.complaints if "Failed to fetch" not in said]
 
 
@@ -124,7 +124,7 @@ def test_pages_fit_small_and_large_screens_and_can_be_read(people: People, name:
         expect(page.get_by_role("heading").first).to_be_visible()
         for width in (380, 1280):
             page.set_viewport_size({"width": width, "height": 800})
-            # A page learns its new size before it is next painted.
+            # A page applies its new size before the next paint, so wait until a frame has been painted.
             page.evaluate(
                 "() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
             )
@@ -149,7 +149,7 @@ def test_what_a_form_is_told_stands_beside_its_button_and_has_the_focus(people: 
     expect(wrong).to_have_attribute("aria-describedby", "budget-month-amount_error")
     expect(page.locator("#budget-month-amount_error")).to_be_visible()
 
-    # Two forms of this page have the same target.
+    # Two forms on this page replace the same element of the page.
     page.goto("/admin/tenants/astro/")
     page.locator("#budget-quarter-amount").fill("1000000")
     page.get_by_role("button", name="budget of a quarter").click()
@@ -188,7 +188,7 @@ def test_the_keyboard_is_enough(people: People) -> None:
     page.keyboard.press("/")
     search = page.get_by_role("searchbox", name="Search jobs")
     expect(search).to_be_focused()
-    page.keyboard.type("n?baseline")  # shortcuts are off in a field
+    page.keyboard.type("n?baseline")  # letters typed into a field are no shortcuts
     expect(search).to_have_value("n?baseline")
     search.fill("baseline")
     page.keyboard.press("Enter")
@@ -208,7 +208,7 @@ def test_the_keyboard_is_enough(people: People) -> None:
 
 
 def shorten_the_quantum(ada: Person) -> None:
-    """Shortens the quantum so that a preemption comes soon."""
+    """Sets a quantum of 5 s so that jobs are preempted soon, and turns off trading."""
     page = ada.page
     page.get_by_role("navigation", name="Main", exact=True).get_by_role("link", name="Admin").click()
     page.get_by_role("link", name="Scheduling").click()
@@ -216,7 +216,7 @@ def shorten_the_quantum(ada: Person) -> None:
     page.get_by_label("Switching overhead at most, %").fill("100")
     page.get_by_label(
         "Trade time between GPU types"
-    ).uncheck()  # otherwise Astro would buy all the time it wants
+    ).uncheck()  # otherwise the team Astro would buy so much GPU time that its job is not preempted
     page.get_by_role("button", name="Save").click()
     expect(page.locator("[data-answers]")).to_contain_text("demo")
     expect(page.get_by_label("Quantum, seconds")).to_have_value("5")
@@ -224,7 +224,8 @@ def shorten_the_quantum(ada: Person) -> None:
 
 
 def submit_the_digits(page: Page) -> int:
-    """Fills in the form and checks everything that the page says on the way; returns the job's id."""
+    """Submits the training program through the form, and checks the form's hints and errors on the way. Returns the
+    job's id."""
     page.get_by_role("link", name="New job").click()
     yaml, before = (
         page.get_by_role("textbox", name="YAML"),
@@ -261,14 +262,16 @@ def submit_the_digits(page: Page) -> int:
 
 
 def check_the_training(lines: list[str], *, steps: int = STEPS, preempted: bool = True) -> None:
-    """Checks that each step ran once and in order, however often it was interrupted, and that it learned."""
+    """Checks the log of the training: each step ran once and in order in spite of interruptions, and the accuracy is
+    high."""
     made = [int(found[1]) for line in lines if (found := re.match(r"step (\d+) loss", line))]
     assert made == list(range(1, steps + 1))
     saved = [
         int(found[1]) for line in lines if (found := re.match(r"stopping as ordered; saved step (\d+)", line))
     ]
     resumed = [int(found[1]) for line in lines if (found := re.match(r"resuming .* of step (\d+)", line))]
-    # If it is stopped after its last step it ends as usual, and its next attempt says so again.
+    # A program that is stopped after its last step ends without the line "saved step"; its next attempt resumes from
+    # the last step.
     assert saved == [step for step in resumed if step < steps]
     if preempted:
         assert saved
@@ -278,7 +281,7 @@ def check_the_training(lines: list[str], *, steps: int = STEPS, preempted: bool 
 
 
 def check_the_history(bob: Person, job: int) -> None:
-    """Checks that the job's pages show the interruption: a preempted attempt, and at least one more."""
+    """Checks that the job's pages and events show at least one preemption and two starts."""
     page = bob.page
     page.get_by_role("link", name="Overview").click()
     turns = page.get_by_role("region", name="GPUs it held").get_by_role("row")
@@ -292,15 +295,17 @@ def check_the_history(bob: Person, job: int) -> None:
 
 
 def check_the_bill(bob: Person, job: int) -> None:
-    """Checks that the usage report's figures are the ledger's, and match the job's time."""
+    """Checks that GPU-seconds and cost of the job are the same in the API, on the usage page and in the CSV file, and
+    fit the job's duration."""
     page = bob.page
     row = next(row for row in bob.get("usage?by=job")["rows"] if row["job_id"] == job)
     gpu_seconds, cost = Decimal(row["gpu_seconds"]), Decimal(row["cost"])
     shown = bob.get(f"jobs/{job}")
     began, ended = (datetime.fromisoformat(shown[at]) for at in ("first_started_at", "ended_at"))
-    assert STEPS * 0.1 <= gpu_seconds < (ended - began).total_seconds() + 5  # it was started a little earlier
+    # the job held its GPU shortly before its first start was recorded
+    assert STEPS * 0.1 <= gpu_seconds < (ended - began).total_seconds() + 5
     turns = [event for event in bob.get(f"jobs/{job}/events")["items"] if event["kind"] == "picked"]
-    rounding = Decimal("0.00005") * len(turns)  # each attempt is one transaction
+    rounding = Decimal("0.00005") * len(turns)  # each attempt is booked, and rounded, as one transaction
     assert abs(cost - gpu_seconds * Decimal("1.20") / 3600) <= rounding
 
     page.get_by_role("link", name="Usage").click()
@@ -325,14 +330,15 @@ def check_that_others_see_nothing(charlie: Person, job: int) -> None:
 
 
 def take_the_picture(people: People) -> None:
-    """Photographs an operator's job list while teams contend; FAIRLOT_SCREENSHOT=1 stores it for the README."""
+    """Takes a screenshot of an operator's job list while teams compete. FAIRLOT_SCREENSHOT=1 stores it in docs/ for the
+    README."""
     page = people.sign_in("olga").page
     page.get_by_role("link", name="Jobs", exact=True).click()
     page.get_by_label("State").select_option("Not ended")
     expect(page).to_have_url(re.compile(r"/jobs/\?state=active$"))
     expect(page.get_by_role("region", name="Jobs")).to_contain_text("Running")
     expect(page.locator("[data-live-state]")).to_have_text("Live")
-    page.locator("h1").click()  # removes the focus from the field
+    page.locator("h1").click()  # removes the focus from the search form
     folder = ROOT / ("docs" if os.environ.get("FAIRLOT_SCREENSHOT") == "1" else "artifacts")
     folder.mkdir(exist_ok=True)
     page.screenshot(path=folder / "screenshot.png", animations="disabled")
@@ -350,20 +356,20 @@ def log_lines(page: Page) -> Locator:
 
 
 def raw_log(page: Page) -> list[str]:
-    """Returns the lines of the file behind the page's download link."""
+    """Downloads the raw log through the page's link and returns its lines."""
     with page.expect_download() as download:
         page.get_by_role("link", name="Raw").click()
     return Path(download.value.path()).read_text().splitlines()
 
 
 def says(locator: Locator, value: Decimal) -> bool:
-    """Returns whether a figure on the page is `value` rounded to the digits shown, and greater than 0."""
+    """Returns whether the figure on the page is greater than 0 and equals `value` rounded to as many digits."""
     figure = Decimal(locator.inner_text().split()[0])
     return figure == value.quantize(figure) > 0
 
 
 def what_is_too_wide(page: Page) -> list[str]:
-    """Returns the elements that make the page scroll sideways, except inside scrolling boxes."""
+    """Returns the elements that make the page scroll sideways; [] if the page fits."""
     return page.evaluate(
         """() => {
             const width = document.documentElement.scrollWidth;
@@ -376,7 +382,10 @@ def what_is_too_wide(page: Page) -> list[str]:
 
 
 def tables_that_are_cut(page: Page) -> list[str]:
-    """Returns tables wider than their box, unless that scrolls, shows that it does, and is reachable by keyboard."""
+    """Returns the captions of tables that are wider than their box and cut off.
+
+    A box that scrolls, shows a shadow as a hint, and can be reached by keyboard does not count.
+    """
     return page.evaluate(
         """() => [...document.querySelectorAll("table")].filter((table) => {
             const box = table.closest(".table-wrap") ?? table.parentElement;
@@ -389,7 +398,8 @@ def tables_that_are_cut(page: Page) -> list[str]:
 
 
 def what_axe_says(page: Page, *rules: str) -> list[str]:
-    """Returns violations of these axe-core rules, by default all and the one for labels that differ from names."""
+    """Returns the violations of axe-core's rules `rules`. By default checks all rules, and also the rule that a label
+    must be part of the accessible name."""
     options: dict[str, Any] = {"resultTypes": ["violations"]}
     if rules:
         options["runOnly"] = {"type": "rule", "values": rules}

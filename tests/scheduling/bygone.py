@@ -1,4 +1,4 @@
-"""Creates jobs and leases of a past time, stored as if they had been observed."""
+"""Creates jobs and leases of the past, with the rows that observations would have left."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tests.scheduling.world import World
 
 
 def there_since(moment: datetime) -> None:
-    """Backdates everything known about nodes and tickets to a moment."""
+    """Backdates all changes of nodes and tickets to `moment`."""
     backdated(TicketChange.objects.all(), moment)
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=moment)
 
 
 def backdated(changes: QuerySet[Any], at: datetime) -> None:
-    """Backdates these changes of limits or tickets to a moment."""
+    """Backdates these changes of limits or tickets to the moment `at`."""
     with without_triggers(changes.model._meta.db_table):
         changes.update(at=at)
 
 
 def newest(changes: type[models.Model]) -> QuerySet[Any]:
-    """Returns the last change."""
+    """Returns a queryset with only the row of `changes` that was written last."""
     return changes._default_manager.filter(pk=changes._default_manager.latest("pk").pk)
 
 
@@ -45,7 +45,7 @@ def changed(node: Node, at: datetime, **values: object) -> None:
 def waited(
     lab: World, owner: User, tenant: Tenant, at: datetime, *, gpus: int = 4, workers: int = 1, **fields: Any
 ) -> Job:
-    """Creates a job submitted at a past moment, without attempts."""
+    """Creates a job that was submitted at the moment `at` and has had no attempt."""
     given = {"name": f"{owner.username}-{gpus}x{workers}", "spec": {}} | fields
     return Job.objects.create(
         cluster=lab.cluster,
@@ -61,8 +61,11 @@ def waited(
 def ran(
     job: Job, begins: datetime, ends: datetime, *on: Node, why: str = "succeeded", **fields: Any
 ) -> Lease:
-    """Creates the job's next attempt, each worker on a node of `on`; it ended with `why`, and so did the job if it
-    succeeded."""
+    """Creates the job's next attempt, which ended for the reason `why`, with the worker of rank r on the r-th node of
+    `on`.
+
+    If `why` is "succeeded", the job has succeeded too.
+    """
     job.epoch += 1
     had(job, begins, ends, on[0].generation)
     lease = Lease.objects.create(
@@ -85,14 +88,14 @@ def ran(
 
 
 def had(job: Job, begins: datetime, ends: datetime, generation: Generation) -> None:
-    """Updates what a job records of its attempts besides their leases."""
+    """Updates the job's columns about its attempts: first start, first generation and the time that it held GPUs."""
     job.first_started_at = job.first_started_at or begins
     job.first_generation = job.first_generation or generation
     job.held_for += ends - begins
 
 
 def _free(node: Node, begins: datetime, ends: datetime) -> int:
-    """Returns the first GPU of the node that is not held then."""
+    """Returns the index after the highest GPU of the node that is held at any time from `begins` to `ends`."""
     held = HeldGpu.objects.filter(node=node, during__overlap=DateTimeTZRange(begins, ends, "[)"))
     return max((index + 1 for index in held.values_list("gpu_index", flat=True)), default=0)
 

@@ -14,7 +14,7 @@ __all__ = ["clock", "open_folder", "rig"]
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
-    """Returns a function that sets the time for schedules; it starts a day before noon."""
+    """Returns a function that sets the time of Fairlot; at first it is 13:00 on the day before `NOON`."""
     from tests.scheduling.scheduled import DAY, HOUR, NOON  # noqa: PLC0415 - it imports models
 
     def set_to(moment: datetime) -> None:
@@ -26,5 +26,5 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
 
 @pytest.fixture
 def books_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
-    """Returns a function that sets the time, as for the closing of hours."""
+    """Returns a function that sets the time of Fairlot, for tests in which hours are closed."""
     return partial(set_clock, monkeypatch)

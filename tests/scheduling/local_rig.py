@@ -1,4 +1,4 @@
-"""Runs real gangs on a separate local backend, for the tests of that backend."""
+"""Runs real gangs on a local backend in a temporary folder, for the tests of that backend."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from scheduling.backends.local.files import JobFiles, read_json
 from scheduling.backends.local.isolation import HostPaths
 from tests.waiting import PATIENCE, wait_for
 
-USER = 2_011_000_000  # runs the rig's jobs, if it runs as root
+USER = 2_011_000_000  # the UID of the rig's jobs if the tests run as root
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 T = TypeVar("T")
 
 
 def until(look: Callable[[], T], what: str = "it") -> T:
-    """Polls until the answer is true, where no event exists that a test could wait for."""
+    """Calls `look` every 10 ms until its result is true, and returns that result; for conditions that no event
+    reports."""
     return wait_for(look, what=what, every=0.01)
 
 
 class Rig:
-    """A backend in its own folder, with short ways to order and to observe."""
+    """A local backend in its own folder, with short methods to start, stop and observe gangs."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -41,19 +42,19 @@ class Rig:
         self.places = HostPaths(
             jobs=root.resolve(),
             readable=[path.resolve() for path in needed],
-            dev=root / "no devices",  # tests do not use GPUs of this machine
+            dev=root / "no devices",  # a missing folder, because tests do not use the GPUs of this machine
         )
         self.backend = self.another_backend()
         self.backend.prepare()
 
     def another_backend(self) -> LocalBackend:
-        """Returns a backend as another process, or the next one after a crash, has it."""
+        """Returns a new backend on the same folder, as another process has, or the same process after a crash."""
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
         return LocalBackend(self.root, {"python": path}, EXAMPLES, 10**9, self.places)
 
     @property
     def has_users(self) -> bool:
-        """Returns whether jobs run as another user."""
+        """Returns whether the backend runs jobs as other users than its own."""
         return self.backend.isolation.users
 
     def files(self, job: int = 1) -> JobFiles:
@@ -69,7 +70,7 @@ class Rig:
         gpus: Sequence[Worker] = (),
         **changes: Any,
     ) -> Gang:
-        """Returns a gang that runs a shell script, in which `python` is the tests' own."""
+        """Returns a gang that runs the shell script `script`; `python` in it is the interpreter of the tests."""
         virtual = [Worker(rank, f"node-{rank}", (rank, rank + 8), (), 2.0) for rank in range(workers)]
         given: dict[str, Any] = {
             "job_id": job,
@@ -105,7 +106,7 @@ class Rig:
         return next((seen for seen in self.backend.observe() if seen.token == gang.token), None)
 
     def wait(self, gang: Gang, phase: Phase = Phase.ENDED) -> Observation:
-        """Follows the backend's changes until the gang is in `phase`; returns the last observation."""
+        """Waits until the gang is in `phase`, and returns that observation. Fails if the gang ends before."""
         deadline = time.monotonic() + PATIENCE
         with closing(self.backend.changes(timeout=0.5)) as changes:
             for _ in changes:
@@ -132,11 +133,11 @@ class Rig:
         return int(status["supervisor"][0]) if status["supervisor"] else 0
 
     def processes_of(self, gang: Gang) -> list[processes.Process]:
-        """Returns all processes with the gang's marker."""
+        """Returns all processes whose environment contains the gang's token."""
         return processes.marked(str(gang.token))
 
     def end_everything(self) -> None:
-        """Kills what a test left running, through the backend, and waits until it has ended."""
+        """Stops all gangs of the backend without grace, and waits until they have ended."""
         for seen in self.backend.observe():
             if seen.phase is not Phase.ENDED:
                 self.backend.stop(job_id=seen.job_id, epoch=seen.epoch, token=seen.token, grace_seconds=0.0)
@@ -152,7 +153,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """Yields a folder that every user may enter, outside of /tmp, which jobs do not see."""
+    """Yields a folder that every user may enter. It is not in /tmp, because jobs do not see /tmp."""
     (ROOT / "artifacts").mkdir(exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix="jobs-", dir=ROOT / "artifacts"))
     made.chmod(0o755)

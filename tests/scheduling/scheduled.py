@@ -1,4 +1,4 @@
-"""Schedules for tests: Bob's, in Astro, each noon unless a test says otherwise."""
+"""Helpers for tests of schedules; by default a schedule is Bob's, in Astro, and due each day at noon UTC."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def spec(**fields: object) -> JobSpec:
 
 
 def make(lab: World, terms: Terms = DAILY, **changes: Any) -> Schedule:
-    """Creates Bob's schedule in Astro."""
+    """Creates a schedule, by default Bob's in Astro; `changes` replace arguments of `create_schedule`."""
     asked = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": spec()}
     return create_schedule(**asked | {"terms": terms} | changes)
 
@@ -33,7 +33,7 @@ def tick() -> None:
 
 
 def told(schedule: Schedule) -> list[tuple[str, str, str]]:
-    """Returns runs as (first due time, last due time, outcome), oldest first."""
+    """Returns the schedule's runs as (first due time, last due time, outcome), the oldest first."""
     runs = schedule.runs.order_by("id")
     return [(f"{run.due_from:%d.%m. %H:%M}", f"{run.due_at:%d.%m. %H:%M}", run.outcome) for run in runs]
 

@@ -1,4 +1,4 @@
-"""Stands in for an API server, with its own TLS, where a real one would not answer as a test needs."""
+"""A stand-in for a Kubernetes API server, with a TLS certificate, for answers that a real server would not give."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ class Answer:
 
 @dataclass
 class StandIn:
-    """An API server: `allows` decides on each right that is asked for; `instead`, if set, answers everything."""
+    """The answers of the API server: `allows` decides whether a right is granted; `instead`, if set, is every
+    answer."""
 
     server: str
-    authority: str  # the certificate, PEM
+    authority: str  # the server's certificate, as PEM
     allows: Callable[[dict[str, str]], bool] = lambda right: right["verb"] != "*"
     instead: Answer | None = None
     identity: str = "the-uid-of-kube-system"
     version: str = "v1.36.3"
-    podgroups: str = ""  # the version that it offers
+    podgroups: str = ""  # the offered version of the PodGroup API; "" if the server has no such API
     asked: list[str] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
 
@@ -99,7 +100,7 @@ class StandIn:
 
 @contextmanager
 def stand_in(folder: Path) -> Iterator[StandIn]:
-    """Yields a server that listens on loopback until the block ends."""
+    """Runs the server on a loopback address during the block, and yields its answers, which the test may change."""
     certificate, key = self_signed()
     pem = folder / "stand-in.pem"
     pem.write_bytes(certificate + key)
@@ -125,13 +126,14 @@ def stand_in(folder: Path) -> Iterator[StandIn]:
             self.do_GET()
 
         def log_message(self, *args: object) -> None:
-            """Discards the log."""
+            """Discards the request log."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Ignores clients that distrust the certificate and disconnect, which is what is tested."""
+            """Ignores errors of clients that reject the certificate and disconnect, because tests cause such errors on
+            purpose."""
 
         def get_request(self) -> tuple[Any, Any]:
             connection, address = super().get_request()

@@ -1,4 +1,4 @@
-"""A small cluster with the cast, and functions that play the backend by choosing observations."""
+"""A small cluster with the people of `cast()`, and functions that act as the backend by reporting observations."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.make import Cast, cast
 
 
 class OneByOne:
-    """A base for backends whose orders a test lets fail."""
+    """A base class for stand-ins of backends; the worker gives them one order at a time."""
 
     orders_at_once = 1
 
     def preload(self, job_id: int) -> None:
-        """Does nothing, as orders to it need nothing."""
+        """Does nothing, because the stand-in needs no data before its orders."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class World:
         return apply_observations(cluster_id=self.cluster.pk, observations=[seen(lease, phase, **facts)])
 
     def carry_out(self) -> None:
-        """Carries out all orders: starting gangs run, stopped and frozen ones are gone."""
+        """Reports that all orders are carried out: starting gangs run, and stopping gangs have ended or are frozen."""
         for lease in self.holding(Lease.State.STARTING):
             self.tried(lease)
             self.see(lease, Phase.RUNNING, running_age=0.0)
@@ -76,21 +76,22 @@ class World:
             self.carry_out()
 
     def tried(self, lease: Lease) -> None:
-        """Marks that a worker has begun to start the lease."""
+        """Records that a worker has begun to start or resume the lease's gang."""
         lease.operations.filter(verb__in=[Operation.Verb.START, Operation.Verb.THAW]).update(attempts=1)
 
     def holding(self, *states: str) -> list[Lease]:
         return list(Lease.objects.filter(cluster=self.cluster, state__in=states))
 
     def contest(self, holder: Job, seconds: float = 60) -> None:
-        """Plays two quanta: in the first the others come to be owed time, in the second it counts."""
+        """Runs two quanta, `seconds` apart, while `holder` holds its GPUs: in the first quantum the other teams become
+        owed GPU time, and the second quantum acts on it."""
         self.quantum()
         self.age(self.lease(holder), seconds)
         self.pass_time(seconds)
         self.quantum()
 
     def pass_time(self, seconds: float) -> None:
-        """Backdates the last round by `seconds`."""
+        """Backdates the last round and the open trades by `seconds`, as if that time had passed."""
         with connection.cursor() as cursor:
             for statement in EARLIER:
                 cursor.execute(statement, {"seconds": seconds, "cluster": self.cluster.pk})
@@ -100,7 +101,7 @@ class World:
         return [Job.objects.get(pk=job.pk).state for job in jobs]
 
     def age(self, lease: Lease, seconds: float) -> Lease:
-        """Backdates the begin of the lease by `seconds`."""
+        """Backdates the times from which the lease holds GPUs and runs by `seconds`, and returns the lease."""
         earlier = timedelta(seconds=seconds)
         lease.refresh_from_db()
         lease.held_from = lease.held_from - earlier if lease.held_from else None
@@ -127,7 +128,8 @@ def seen(lease: Lease, phase: Phase, **facts: Any) -> Observation:
 
 
 def world(*, v100: int = 4, a100: int = 0, **settings: Any) -> World:
-    """Returns one node of each generation that has GPUs; the quantum is 60 s."""
+    """Returns a world with one node for each generation that has GPUs. `settings` are fields of the cluster; its
+    quantum is 60 s by default."""
     people = cast()
     made = World(people, Cluster.objects.create(name="lab", **settings))
     if v100:
@@ -138,7 +140,7 @@ def world(*, v100: int = 4, a100: int = 0, **settings: Any) -> World:
 
 
 def start(lab: World, **fields: Any) -> Job:
-    """Returns a running job of Bob's."""
+    """Submits a job of Bob's in Astro, starts it, and returns it running."""
     job = lab.submit(lab.people.bob, lab.people.astro, **fields)
     lab.fill()
     lab.carry_out()

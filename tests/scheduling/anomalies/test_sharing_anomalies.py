@@ -1,4 +1,5 @@
-"""Analyses of sharing anomalies read what was observed, run team by team, and are neither lost nor doubled."""
+"""Analyses of sharing anomalies read the recorded past, judge each team separately, and are neither lost nor
+repeated."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ C = SharingAnomaly.Cause
 
 @pytest.fixture
 def lab(transactional_db: None) -> World:
-    """Returns two nodes of four V100; Astro and Bio have equal tickets."""
+    """Returns a world with two nodes of four V100; Astro and Bio have equal tickets."""
     made = world(v100=4)
     made.node("v100-1", made.people.v100, 4)
     return made
@@ -57,14 +58,14 @@ def lab(transactional_db: None) -> World:
 
 @pytest.fixture
 def begins(lab: World) -> datetime:
-    """Returns the begin of a past day throughout which the nodes existed."""
+    """Returns the start of the day before yesterday, throughout which the nodes existed."""
     moment = start_of_day(now_from_database()) - timedelta(days=2)
     there_since(moment - hours(1))
     return moment
 
 
 def analyse(lab: World, begins: datetime) -> SharingAnalysis:
-    """Runs an analysis of the day to its end."""
+    """Analyses the day that starts at `begins`, and returns the finished analysis."""
     ends = begins + timedelta(days=1)
     analysis = request_analysis(actor=lab.people.olga, cluster=lab.cluster, begins=begins, ends=ends)
     while continue_analyses(seconds=60, at_once=1):
@@ -80,7 +81,7 @@ def found(analysis: SharingAnalysis) -> list[tuple[Job, str]]:
 
 
 def hog(lab: World, begins: datetime, until_hour: float = 5) -> Job:
-    """Returns a job of Bio that holds all GPUs."""
+    """Creates a job of Bio that held all GPUs from `begins` for `until_hour` hours."""
     job = waited(lab, lab.people.charlie, lab.people.bio, begins, workers=2)
     ran(job, begins, begins + hours(until_hour), *lab.cluster.nodes.order_by("name"))
     return job
@@ -123,7 +124,7 @@ def test_a_quota_in_the_way_is_found(lab: World, begins: datetime) -> None:
 
 
 def test_a_limit_that_left_a_job_to_idle_gpus_is_found(lab: World, begins: datetime) -> None:
-    """The limit is on GPUs at once, or on hours that are spent; the private cluster has neither."""
+    """Tries a limit on GPUs at once and a limit on GPU-hours that are used up; the private cluster has no limit."""
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     for kind, period, limit in ((Quota.Kind.GPUS, "", 2), (Quota.Kind.GPU_HOURS, "month", 0)):
         quota = accounting_actions.set_quota(
@@ -146,7 +147,7 @@ def test_a_limit_that_left_a_job_to_idle_gpus_is_found(lab: World, begins: datet
 
 
 def test_a_quota_counts_as_it_was_then(lab: World, begins: datetime) -> None:
-    """It was 2 for some hours, then higher, and was then removed."""
+    """The limit is 2 for some hours, is then raised, and is then removed."""
     cast, node = lab.people, lab.cluster.nodes.first()
     for limit, hour in ((2, 0), (8, 5)):
         quota = accounting_actions.set_quota(
@@ -285,7 +286,7 @@ def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: date
 
 
 def test_rolling_days_hours_are_spent_until_the_oldest_expire(lab: World, begins: datetime) -> None:
-    """Each user's hours count separately."""
+    """Each user has a separate count of GPU-hours."""
     cast, since = lab.people, begins - hours(20)
     for lease, (who, first) in enumerate([(cast.bob, 0), (cast.bob, 5), (cast.alice, 7)]):
         held = since + hours(first)
@@ -344,7 +345,8 @@ def test_work_that_was_lost_with_a_node_and_done_again_is_found(lab: World, begi
 
 
 def test_the_private_cluster_follows_the_hardware(lab: World, begins: datetime) -> None:
-    """A node comes after five hours and another is removed after seventeen: a wait for either is no anomaly."""
+    """A node is added after five hours and another node is removed after seventeen. A job that waits because a node is
+    missing is no anomaly."""
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.filter(node_id=other.pk).update(at=begins + hours(5))
@@ -428,7 +430,7 @@ def test_a_killed_worker_neither_loses_a_team_nor_does_it_twice(
     analysis = request_analysis(actor=None, cluster=lab.cluster, begins=begins, ends=begins + hours(24))
 
     class Killed(BaseException):
-        """Raised where a worker is killed between writing its findings and committing them."""
+        """Raised where a worker is killed: after it has written its findings, before it commits them."""
 
     saved = SharingPart.save
 
@@ -443,7 +445,7 @@ def test_a_killed_worker_neither_loses_a_team_nor_does_it_twice(
     assert not SharingAnomaly.objects.exists()
     assert analysis.parts.filter(done_at=None).count() == 2
     assert finish_analysis(analysis) is False
-    assert continue_analyses(seconds=0, at_once=1) is True  # one team, then its time is up
+    assert continue_analyses(seconds=0, at_once=1) is True  # the time limit of 0 s is over after one team
     assert SharingAnalysis.objects.with_progress().get().teams_done == 1
     while continue_analyses(seconds=60, at_once=1):
         pass
@@ -477,7 +479,7 @@ def test_a_team_that_cannot_be_analysed_says_so_and_the_others_are(
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Returns a set of failures; while it names one, reading or replaying the past fails so."""
+    """Returns a set. While it contains "reading" or "replaying", that step of the analysis raises an exception."""
     from scheduling.anomalies import actions as anomalies  # noqa: PLC0415 - what is replaced
 
     wrong = set()

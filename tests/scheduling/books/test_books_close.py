@@ -1,7 +1,7 @@
-"""Every second of every GPU is in one class, and the classes sum to capacity.
+"""Every second of every GPU belongs to one class, and the classes add up to the capacity.
 
-Random histories are observed, billed and closed, across a change of clocks and the end of a month, with a clock that
-jumps ahead and back over closed hours. The books must equal a count GPU by GPU.
+Random histories are observed, billed and closed. They contain a change of clocks, the end of a month, and a clock of
+the database that jumps forward and back over closed hours. The books must equal a count made GPU by GPU.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CLASSES = ("busy", "idle", "assembling", "free", "others", "drained", "down")
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some full hours in which clocks in Berlin change and a month ends, there and in UTC."""
+    """Consecutive full hours in which the clocks in Berlin change, a month ends in Berlin, and a month ends in UTC."""
 
     begins: datetime
     hours: int
@@ -70,14 +70,15 @@ class Stretch:
         return self.begins + timedelta(seconds=seconds)
 
 
-# In both years the last Sunday is the last day of its month; the hours cover that day and some around it.
+# In both years the clocks change on the last day of the month; the hours begin shortly before that day and end shortly
+# after it.
 SPRING = Stretch(datetime(2024, 3, 30, 22, tzinfo=UTC), 28)
 AUTUMN = Stretch(datetime(2021, 10, 30, 21, tzinfo=UTC), 29)
 LONGEST = 29 * 3600
 
-FAST, ALSO_FAST, SLOW, LATE = range(4)  # nodes; the last does not exist at first
-GPUS = 4  # of each node at first
-# The GPUs of nodes that a gang may hold; some places span two nodes.
+FAST, ALSO_FAST, SLOW, LATE = range(4)  # indices of the nodes; the node LATE is missing at first
+GPUS = 4  # GPUs of each node before any change
+# Sets of GPUs, as (node, index), that a gang may hold; some sets span two nodes.
 PLACES: Sequence[Sequence[tuple[int, int]]] = (
     [(FAST, 0), (FAST, 1)],
     [(FAST, 2)],
@@ -87,52 +88,56 @@ PLACES: Sequence[Sequence[tuple[int, int]]] = (
     [(SLOW, 3), (LATE, 0)],
 )
 SLOW_PLACES = (4, 5)
-JOBS = 4  # even numbers are Bob's, of Astro; odd ones Charlie's, of Bio
+JOBS = 4  # jobs with even numbers belong to Bob in Astro, jobs with odd numbers to Charlie in Bio
 
 
 @dataclass(frozen=True)
 class Change:
-    """The state of a node from a moment on, in seconds since the stretch began."""
+    """A change of a node: its state from `at` on, in seconds after the begin of the stretch."""
 
     at: float
     node: int
     state: str = "ready"
     gpus: int = GPUS
-    slow: bool = False  # whether it is of the slow generation then
+    slow: bool = False  # whether the node then has GPUs of the slow generation
     failed: int = 0
     others: int = 0
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A gang holds its GPUs for some time, if they and its job are free when it begins."""
+    """An attempt of a job, which holds the GPUs of a place for `lasts` seconds. It is left out if the GPUs or the job
+    are not free when it begins."""
 
     job: int
     place: int
     begins: float
     lasts: float
     assembles: float = 0
-    idle: tuple[float, float] | None = None  # since it began; a measurement may go beyond its end
-    told_late: float = 0  # seconds by which its end is seen late, at least
-    stopped: bool = False  # preempted; else it is lost
+    # (from, to) in seconds after the begin; may go beyond the end of the attempt
+    idle: tuple[float, float] | None = None
+    told_late: float = 0  # the least number of seconds after which the observer sees the end
+    stopped: bool = False  # the gang ends because it is preempted; otherwise it is lost
 
 
 @dataclass(frozen=True)
 class Look:
-    """A visit of the observer: what it does, and by how much the clock is wrong from then on."""
+    """A visit of the observer: what the observer does, and by how many seconds (`off`) the clock is wrong from
+    then on."""
 
     at: float
     off: float = 0
     bills_first: bool = False
-    sees: bool = True  # whether it sees running gangs
+    sees: bool = True  # whether the observer sees running gangs
     measures: bool = True
     twice: bool = False
-    tells_all: bool = False  # also ends that would be seen later
+    tells_all: bool = False  # the observer also sees ends that `told_late` would delay
 
 
 @dataclass(frozen=True)
 class Trade:
-    """An hour in which Astro gave fast GPU time for slow time, and in which one team borrowed some."""
+    """A trade of one hour, in which Astro sold fast GPU time for slow GPU time; in the same hour both teams borrowed
+    `borrowed` GPU-seconds."""
 
     hour: int
     fast: Decimal
@@ -147,7 +152,10 @@ class History:
     turns: Sequence[Turn] = ()
     looks: Sequence[Look] = ()
     trades: Sequence[Trade] = ()
-    prices: tuple[Decimal, Decimal] = (Decimal(3), Decimal(4))  # of fast GPUs, before and after
+    prices: tuple[Decimal, Decimal] = (
+        Decimal(3),
+        Decimal(4),
+    )  # price of fast GPUs before and after `price_changes`
     price_changes: float = 12.5 * 3600
     class_prices: dict[str, Decimal | None] = field(default_factory=dict)
     intervals: Sequence[tuple[float, float]] = ()
@@ -155,11 +163,14 @@ class History:
 
 @dataclass
 class Held:
-    """A turn as the observer may still report it; no report changes what was billed before."""
+    """The expected record of an attempt: what the observer has reported of it so far, and until when it is billed.
+
+    A report changes no time that is already billed.
+    """
 
     turn: Turn
     lease: Lease
-    really_begins: datetime  # by a correct clock
+    really_begins: datetime  # the begin by a correct clock
     begins: datetime
     last_seen: datetime
     running: datetime | None = None
@@ -197,7 +208,7 @@ class Held:
 
 
 class Clock:
-    """The database's clock: actions and triggers read the time that is set here."""
+    """Replaces the clock of the database: actions and triggers read the time that `set` sets."""
 
     FAKE = """
         CREATE SCHEMA clock;
@@ -225,7 +236,7 @@ def clock(db: None) -> Clock:
 
 @pytest.fixture
 def lab(clock: Clock) -> World:
-    """Returns a world whose nodes, except the last, existed before all histories."""
+    """Returns a world with four nodes. All nodes but the last existed before every history begins."""
     lab = world(v100=0)
     people = lab.people
     for name, generation in (
@@ -233,16 +244,17 @@ def lab(clock: Clock) -> World:
     ):  # fmt: skip
         lab.node(name, generation, GPUS)
     Node.objects.filter(name="late").update(gone_at=clock.now)
-    # As if the shares of all hours were known.
+    # Hours are priced only after the last round; here the shares of all hours count as known.
     Cluster.objects.update(last_round_at=AUTUMN.ends + timedelta(days=9999))
-    # Creates the months of all histories once.
+    # Creates the partitions for the months of all histories once.
     add_months(first_of_month(at) for one in (SPRING, AUTUMN) for at in (one.begins, one.ends))
     return lab
 
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Rolls back everything written inside; inner durable transactions can still begin."""
+    """Rolls back all writes of the block by a savepoint, which, unlike an atomic block, allows durable transactions
+    inside."""
     before = transaction.savepoint()
     try:
         yield
@@ -251,7 +263,8 @@ def undone() -> Iterator[None]:
 
 
 def in_order(*some: Sequence[Any]) -> list[Any]:
-    """Returns all events in order of time; of simultaneous ones, those of the first argument come first."""
+    """Returns the events of all sequences in order of time. Of events at the same time, those of an earlier sequence
+    come first."""
     return sorted((one for each in some for one in each), key=when)
 
 
@@ -260,7 +273,7 @@ def when(one: Change | Turn | Look) -> float:
 
 
 class Observer:
-    """Plays a history: records, bills and closes what becomes known, when it becomes known."""
+    """Plays a history: records, bills and closes each fact when the observer learns of it."""
 
     def __init__(self, lab: World, clock: Clock, history: History) -> None:
         self.lab, self.clock, self.history, self.stretch = lab, clock, history, history.stretch
@@ -268,12 +281,13 @@ class Observer:
         self.nodes = list(Node.objects.order_by("pk"))
         self.jobs = [self._job(number) for number in range(JOBS)]
         self.held: list[Held] = []
-        # The states of nodes, and since when, in hours that were still open.
+        # (since, change) for each node. `since` is never in a closed hour, because a change does not affect closed
+        # hours.
         self.noted = [
             (self.stretch.at(-1800), Change(-1800, node, slow=node == SLOW))
             for node in (FAST, ALSO_FAST, SLOW)
         ]
-        self.really = self.stretch.begins  # the time by a correct clock
+        self.really = self.stretch.begins  # the time of a correct clock
         self.off = timedelta(0)
 
     def _job(self, number: int) -> Job:
@@ -293,7 +307,7 @@ class Observer:
         self._note_prices()
         length = self.stretch.hours * 3600
         looks = [one for one in self.history.looks if one.at <= length]
-        # Looks once more after the end, when late ends are known too.
+        # One more look after the end of the stretch, at which all late ends are known.
         looks.append(Look(length + 7500, tells_all=True))
         for one in in_order(self.history.changes, self.history.turns, looks):
             if isinstance(one, Change):
@@ -324,7 +338,7 @@ class Observer:
         return ClosedBook.objects.get(book=self.book).until
 
     def _note(self, change: Change) -> None:
-        """Changes the node; that has no effect on closed hours."""
+        """Changes the node in the database, and notes since when the change counts: never within closed hours."""
         self._it_is(change.at)
         Node.objects.filter(pk=self.nodes[change.node].pk).update(
             generation=self.generation(change.slow), gpus=change.gpus or GPUS, state=change.state,
@@ -346,7 +360,7 @@ class Observer:
         close_hours(cluster_id=self.book)
 
     def _begin(self, turn: Turn) -> None:
-        """Starts a gang on its reserved GPUs, if they are free and its job holds nothing else."""
+        """Starts a gang on the GPUs of its place. Does nothing if these GPUs or the job are in use."""
         self._it_is(turn.begins)
         taken = [one.turn for one in self.held if one.ends is None]
         gpus = {gpu for one in taken for gpu in PLACES[one.place]}
@@ -379,7 +393,8 @@ class Observer:
         return lease
 
     def _free_from(self, turn: Turn) -> Iterator[datetime]:
-        """Yields the ends of what held its GPUs before, some of them in the future if a clock was ahead."""
+        """Yields the ends of the earlier attempts that held GPUs of the same place. Such an end may lie in the future
+        if the clock was ahead."""
         for one in self.held:
             if one.ends and one.begins < one.ends and set(PLACES[one.turn.place]) & set(PLACES[turn.place]):
                 yield one.ends
@@ -440,7 +455,7 @@ class Observer:
             held.idle.append((begins, until + self.off))
 
     def _bill(self) -> None:
-        """Bills late enough after the full hour that it no longer waits for measurements."""
+        """Bills the running gangs up to the full hour, once that hour no longer waits for measurements."""
         hour = self.clock.now.replace(minute=0, second=0, microsecond=0)
         if self.clock.now < hour + 100 * SECOND:
             return
@@ -452,7 +467,7 @@ class Observer:
     def _trade(self, trade: Trade) -> None:
         hour = self.stretch.begins + trade.hour * HOUR
         people = self.people
-        for _ in range(2):  # a repetition changes nothing
+        for _ in range(2):  # booking the same trade again changes nothing
             with transaction.atomic():
                 book_trades(
                     [TradedTime(
@@ -470,7 +485,7 @@ class Observer:
 
 
 class Count:
-    """The expected books, counted GPU by GPU for each interval without a change."""
+    """The expected books, counted GPU by GPU in each interval within which nothing changes."""
 
     def __init__(self, observer: Observer) -> None:
         self.observer, self.stretch = observer, observer.stretch
@@ -497,7 +512,7 @@ class Count:
         self.pieces.append((at, classes, capacity))
 
     def _gpus(self, node: int, at: datetime) -> Iterator[tuple[str, str]]:
-        """Yields the generation and class of each GPU of a node."""
+        """Yields (generation, class) for each GPU of the node at the moment `at`."""
         there = 0
         for held in self.held:
             if held.holds(at):
@@ -517,7 +532,7 @@ class Count:
             yield ("V100" if now.slow else "A100"), name
 
     def classes(self, begins: datetime, ends: datetime) -> dict[tuple[str, str], Decimal]:
-        """Returns the GPU-seconds by generation and class between two full hours."""
+        """Returns the GPU-seconds between two full hours, by (generation, class)."""
         found: Counter[tuple[str, str]] = Counter()
         for at, classes, _ in self.pieces:
             if begins <= at < ends:
@@ -532,7 +547,7 @@ class Count:
         return seconds(found)
 
     def usage(self, begins: datetime, ends: datetime) -> dict[tuple[int, str], Decimal]:
-        """Returns the GPU-seconds held by tenant and generation between any two moments."""
+        """Returns the GPU-seconds that teams held between any two moments, by (tenant, generation)."""
         found: Counter[tuple[int, str]] = Counter()
         for held in self.held:
             start = max(begins, held.begins)
@@ -550,7 +565,7 @@ def seconds(microseconds: Counter[Any]) -> dict[Any, Decimal]:
 
 def require_closed_books(observer: Observer) -> None:
     count, stretch, book = Count(observer), observer.stretch, observer.book
-    # The lease that began last may be billed beyond the stretch; only the time inside counts.
+    # The last lease may be billed beyond the stretch, but only time within the stretch is compared.
     assert ClosedBook.objects.get(book=book).until >= stretch.ends
     require_hours(observer, count)
     require_days_and_months(observer, count)
@@ -563,7 +578,8 @@ def require_closed_books(observer: Observer) -> None:
 
 
 def require_hours(observer: Observer, count: Count) -> None:
-    """Checks each hour's classes by generation, by node and by interval of one price, and their value."""
+    """Checks the classes of each hour by generation and node, and the value of each interval in which the price is
+    constant."""
     stretch, history = observer.stretch, observer.history
     change = stretch.at(history.price_changes)
     for number in range(stretch.hours):
@@ -590,7 +606,7 @@ def require_hours(observer: Observer, count: Count) -> None:
 
 
 def require_days_and_months(observer: Observer, count: Count) -> None:
-    """Checks days and months in both time zones, and their sums."""
+    """Checks the reports for each day, each month and the whole stretch, in UTC and in Berlin's time zone."""
     stretch = observer.stretch
     for zone in (UTC, BERLIN):
         days = sorted({midnight(stretch.begins, zone, day) for day in range(-1, 4)})
@@ -619,13 +635,14 @@ def require_days_and_months(observer: Observer, count: Count) -> None:
 
 
 def midnight(moment: datetime, zone: Any, days: int) -> datetime:
-    """Returns the midnight in a time zone that begins the day `days` after the day of `moment`."""
+    """Returns the midnight, in UTC, with which the day `days` after the day of `moment` begins in the time zone."""
     day = moment.astimezone(zone).date() + timedelta(days=days)
     return datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)
 
 
 def require_interval(observer: Observer, count: Count, begins: datetime, ends: datetime) -> None:
-    """Checks reports against the count: classes in full hours, usage to the microsecond, and that all cost is borne."""
+    """Compares reports with the count: classes in full hours, and usage to the microsecond. Checks that all shares of
+    the cost add up to the value of the capacity."""
     report = capacity_report(begins, ends, book=observer.book)
     assert report.classes_close
     found = {
@@ -641,10 +658,10 @@ def require_interval(observer: Observer, count: Count, begins: datetime, ends: d
 
 
 def require_sums_of_rows(observer: Observer) -> None:
-    """Checks that rollups of hours and days equal the sums of the bills."""
+    """Checks that the rollups by hour and by day equal the sums of the usage segments."""
     stretch = observer.stretch
     names = ("gpu_seconds", "assembling", "idle", "cost", "segments")
-    day = midnight(stretch.begins, UTC, 1)  # the only whole day
+    day = midnight(stretch.begins, UTC, 1)  # the only day in UTC that lies wholly within the stretch
     bills = list(UsageSegment.objects.uncorrected().with_charges().annotate(whole=F("full_cost")))
     for model, first, last, length in (
         (UsageHour, stretch.begins, stretch.ends, HOUR),
@@ -665,7 +682,7 @@ def require_sums_of_rows(observer: Observer) -> None:
 
 
 def require_ledger(observer: Observer) -> None:
-    """Checks all deferred constraints of the database, and everything that audits look for."""
+    """Checks the balances of trades, all deferred constraints of the database, and that verification finds nothing."""
     trades: Counter[tuple[str, int | None]] = Counter()
     for entry in LedgerEntry.objects.filter(account__kind="trade").select_related("account"):
         trades[entry.account.unit, entry.account.tenant_id] += entry.amount
@@ -737,7 +754,8 @@ histories = st.builds(
     intervals=st.lists(st.tuples(moments, moments), max_size=2),
 )
 
-# Clocks change at 3 h (spring) and 4 h (autumn); a month ends in Berlin at 24 and 26 h, in UTC at 26 and 27 h.
+# In hours since the begin: clocks change at 3 (spring) and 4 (autumn); a month ends in Berlin at 24 and 26, in UTC at
+# 26 and 27.
 HELD = Turn(job=0, place=0, begins=1800, lasts=26.5 * 3600, assembles=600.5, idle=(9000, 12000.25))
 HOURLY = tuple(Look(3600.0 * hour + 300) for hour in range(30))
 FAILURE = History(
@@ -784,7 +802,7 @@ COMES_AND_GOES = History(
     turns=[Turn(3, 5, 7200, 99 * 3600), HELD],
     looks=[Look(9 * 3600 + 200, sees=False), Look(15 * 3600 + 130, bills_first=True, twice=True)],
 )
-# The clock is five hours ahead for two hours, then two hours behind for two, then right again.
+# For two hours the clock is five hours ahead, for the next two hours it is two hours behind, then it is right again.
 WRONG_CLOCK = History(
     SPRING,
     changes=[
@@ -823,7 +841,7 @@ def test_every_second_of_every_gpu_is_in_one_class_and_the_classes_sum_to_capaci
 
 
 def what_happens(observer: Observer) -> Iterator[str]:
-    """Yields the kinds of events of a history; `--hypothesis-show-statistics` shows how often each occurs."""
+    """Yields the kinds of events in a history; `--hypothesis-show-statistics` shows how often each kind occurs."""
     history = observer.history
     yield "spring" if history.stretch is SPRING else "autumn"
     for name in sorted({one.state for one in history.changes}):

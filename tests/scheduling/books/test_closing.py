@@ -1,4 +1,4 @@
-"""The hours of a cluster are closed from what was observed, and the books sum up."""
+"""The hours of a cluster are closed from recorded observations, and the classes of each hour add up to its capacity."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lab(transactional_db: None) -> World:
 
 @pytest.fixture
 def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
-    """Returns the last full hour, throughout which the nodes existed."""
+    """Returns the begin of the last full hour, throughout which the nodes existed."""
     last = start_of_hour(now_from_database()) - HOUR
     books_at(last + HOUR + LATE)
     there_since(last - HOUR)
@@ -55,7 +55,7 @@ def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
 
 
 def there_since(moment: datetime) -> None:
-    """Backdates the nodes, as if they had existed since then."""
+    """Backdates all changes of nodes to `moment`, so that the nodes existed from then on."""
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=moment)
 
@@ -70,7 +70,7 @@ def changed(node: Node, at: datetime, **values: object) -> None:
 
 
 def hours(of: str) -> dict[str, Decimal]:
-    """Returns the GPU-hours of one node in each class."""
+    """Returns the GPU-hours of the node `of` in its only closed hour, by class, without classes of 0."""
     row = NodeHour.objects.get(node_name=of)
     names = "busy", "idle", "assembling", "free", "others", "drained", "down"
     return {name: getattr(row, name) / 3600 for name in names if getattr(row, name)}
@@ -98,7 +98,7 @@ def test_every_change_of_a_node_is_recorded(lab: World) -> None:
 
 
 def test_changes_of_a_node_stay_in_order_when_the_clock_is_set_back(lab: World) -> None:
-    """The change that was written last counts, whichever hour is closed later."""
+    """The change that was written last wins, even if its time is earlier by the clock that was set back."""
     node = Node.objects.get(name="a100-0")
     ahead = now_from_database() + 5 * HOUR
     changed(node, ahead, state="drained")
@@ -122,14 +122,14 @@ def test_an_hour_is_closed_with_the_state_of_its_nodes_at_that_time(lab: World, 
     assert close_hours(cluster_id=lab.cluster.pk) == 1
     assert hours("a100-0") == {"free": Decimal("5.75"), "down": Decimal("0.75"), "others": Decimal("1.5")}
     assert hours("v100-0") == {"free": 2, "drained": 1, "down": 1}
-    assert not close_next_hour(cluster_id=lab.cluster.pk)  # the current hour is not over
+    assert not close_next_hour(cluster_id=lab.cluster.pk)  # the current hour has not ended
     call_command("verify_ledger")
 
 
 def test_an_hour_stays_open_a_minute_for_late_reports(
     lab: World, hour: datetime, books_at: Callable[[datetime], None]
 ) -> None:
-    """A failure of a node in the last second of an hour is recorded after the hour's end."""
+    """A node's failure in the last second of an hour is recorded only after the hour has ended."""
     books_at(hour + HOUR + LATE - timedelta(microseconds=1))
     assert close_hours(cluster_id=lab.cluster.pk) == 0
     changed(Node.objects.get(name="a100-0"), hour + HOUR - timedelta(seconds=1), state="down")
@@ -139,7 +139,8 @@ def test_an_hour_stays_open_a_minute_for_late_reports(
 
 
 def closed_ahead(lab: World) -> datetime:
-    """Returns the end of hours that were closed by a clock that was ahead and is right again now."""
+    """Returns the end of the closed hours, 3 h ahead of this hour, as after a clock that was ahead and is right again
+    now."""
     until = start_of_hour(now_from_database()) + 3 * HOUR
     with transaction.atomic():
         open_book(book=lab.cluster.pk, since=until - 9 * HOUR)
@@ -148,7 +149,8 @@ def closed_ahead(lab: World) -> datetime:
 
 
 def test_a_gang_does_not_begin_within_a_closed_hour(lab: World) -> None:
-    """Time before that is billed to nobody; otherwise its end could never be booked, and it would never resume."""
+    """The time until the closed hours end is billed to nobody. Otherwise the gang's end could never be booked, and the
+    job could never resume."""
     until = closed_ahead(lab)
     job = start(lab)
     lease = lab.lease(job)
@@ -164,7 +166,9 @@ def test_a_gang_that_the_ledger_refuses_blocks_no_other(lab: World, hour: dateti
     for lease in leases:
         ran(lease, hour + HOUR / 2)
     refused = leases[1]
-    with transaction.atomic():  # the lease is billed for other time than it says
+    with (
+        transaction.atomic()
+    ):  # the ledger already has usage of this lease for another period than the lease states
         book_usage([usage_of(refused, hour + HOUR / 2, hour + HOUR * 3 / 4)])
     assert bill_running(cluster_id=lab.cluster.pk) == 2
     billed = Lease.objects.filter(billed_until__gte=hour + HOUR)
@@ -211,7 +215,7 @@ def test_held_time_is_assembling_until_all_workers_run(lab: World, hour: datetim
 def ran(
     lease: Lease, held_from: datetime, *, running_from: datetime | None = None, until: datetime | None = None
 ) -> None:
-    """Backdates the lease, which has ended, or was seen just now."""
+    """Backdates a running lease: held from `held_from` on, and last seen at `until`, by default now."""
     lease.refresh_from_db()
     lease.held_from, lease.running_from = held_from, running_from or held_from
     lease.last_seen_at = until or now_from_database()
@@ -226,7 +230,7 @@ def test_an_hour_stays_open_until_all_that_was_held_in_it_is_known(lab: World, h
     lease = lab.lease(job)
     died = hour + HOUR / 2
     ran(lease, hour, until=died)
-    bill_running(cluster_id=lab.cluster.pk)  # it was not seen since
+    bill_running(cluster_id=lab.cluster.pk)  # bills only until the gang was last seen
     assert not close_next_hour(cluster_id=lab.cluster.pk)
     assert list(keeping_open(lab.cluster.pk, hour + HOUR)) == [lease]
     silence = (now_from_database() - died).total_seconds()
@@ -279,7 +283,7 @@ def test_books_begin_with_the_day_of_the_first_node_which_counts_from_when_it_wa
 def test_days_without_gpus_are_closed_at_once_until_something_is_there_again(
     lab: World, hour: datetime
 ) -> None:
-    """The cluster is still attached, but all its nodes were gone for half a year."""
+    """All nodes of an attached cluster are missing for half a year, and then one node is back."""
     node = Node.objects.get(name="a100-0")
     gone, back = start_of_day(hour) - timedelta(days=180), start_of_day(hour) - timedelta(days=2)
     with without_triggers("scheduling_nodechange"):
@@ -297,7 +301,8 @@ def test_days_without_gpus_are_closed_at_once_until_something_is_there_again(
 
 
 def test_days_of_a_detached_cluster_are_closed_at_once(lab: World, hour: datetime) -> None:
-    """So a report on all clusters does not end where one of them was detached."""
+    """Reports on all clusters end where the first cluster's closed hours end, so a detached cluster must not hold them
+    up."""
     detached_at = hour - 60 * HOUR
     Cluster.objects.filter(pk=lab.cluster.pk).update(detached_at=detached_at)
     note_all_nodes(lab.cluster, gone=True)

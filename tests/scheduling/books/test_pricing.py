@@ -1,4 +1,5 @@
-"""Rounds and intervals say how time was held, and bills of closed hours follow once that is known."""
+"""Rounds record how each lease held its time (preemptible, borrowed), and the charges of closed hours follow once that
+is known."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class TestRounds:
         assert (noted.lease, noted.during.lower, noted.during.upper) == (lease, lease.decided_at, None)
         lab.quantum()
         lab.fill()
-        assert PreemptibleTime.objects.get() == noted  # it continues
+        assert PreemptibleTime.objects.get() == noted  # the same interval continues
         spent.delete()
         lab.fill()
         lab.cluster.refresh_from_db()
@@ -77,7 +78,7 @@ class TestRounds:
 
 @pytest.fixture
 def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
-    """Returns the last full hour, throughout which all nodes existed and classes had prices."""
+    """Returns the begin of the last full hour, throughout which all nodes existed and A100s had prices by class."""
     last = start_of_hour(now_from_database()) - HOUR
     books_at(last + HOUR + LATE)
     with without_triggers("scheduling_nodechange"):
@@ -96,7 +97,7 @@ def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
 
 
 def held(lab: World, hour: datetime, *, gpus: int = 4) -> Lease:
-    """Returns a lease that held GPUs through the hour and until now, and is billed for it."""
+    """Returns a lease that has held GPUs since `hour` and is billed until now; the hour is closed."""
     lease = lab.lease(start(lab, gpus=gpus, generations=["A100"]))
     lease.held_from = lease.running_from = hour
     lease.last_seen_at = now_from_database()
@@ -104,7 +105,7 @@ def held(lab: World, hour: datetime, *, gpus: int = 4) -> Lease:
     lease.held_gpus.update(during=DateTimeTZRange(hour, None))
     bill_running(cluster_id=lab.cluster.pk)
     assert close_hours(cluster_id=lab.cluster.pk) == 1
-    Cluster.objects.update(last_round_at=hour)  # as if there had been no round since
+    Cluster.objects.update(last_round_at=hour)  # as if no round had run since `hour`
     return lease
 
 

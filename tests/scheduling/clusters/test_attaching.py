@@ -1,4 +1,5 @@
-"""Admins attach clusters, odd answers of API servers give clear errors, and only some clusters may be detached."""
+"""Admins attach clusters, unusual answers of API servers give clear errors, and a cluster with unfinished jobs cannot
+be detached."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ def test_an_unknown_name_is_reported(api_server: StandIn, people: Cast) -> None:
 def test_only_admins_attach_and_detach_and_operators_check(api_server: StandIn, people: Cast) -> None:
     with pytest.raises(NotAllowed):
         attach(api_server, people, actor=people.olga)
-    assert api_server.asked == []  # no one else makes the portal request an address
+    assert api_server.asked == []  # only an admin's request makes the portal connect to an address
     cluster = attach(api_server, people)
     for refused in (detach_cluster, check_cluster):
         with pytest.raises(NotAllowed):
@@ -132,7 +133,9 @@ def test_nothing_is_asked_of_the_network_inside_a_transaction(
 ) -> None:
     inside: list[bool] = []
     answer = StandIn.answer
-    main = connections["default"]  # this thread's own, as the stand-in answers in another
+    main = connections[
+        "default"
+    ]  # the connection of this thread, because the stand-in answers in another thread
 
     def noted(self: StandIn, path: str, said: dict[str, Any]) -> Answer:
         inside.append(main.in_atomic_block)
@@ -167,7 +170,7 @@ def test_a_check_that_a_new_kubeconfig_overtook_says_nothing(
     def late(self: StandIn, path: str, said: dict[str, Any]) -> Answer:
         monkeypatch.undo()
         replace_kubeconfig(actor=people.ada, cluster=cluster, kubeconfig=api_server.kubeconfig())
-        connection.close()  # of the stand-in's thread
+        connection.close()  # closes the database connection of the stand-in's thread
         return Answer(401, b"{}")
 
     monkeypatch.setattr(StandIn, "answer", late)
@@ -183,7 +186,7 @@ def test_a_look_at_a_cluster_that_is_detached_meanwhile_is_no_trouble(
     def late(self: StandIn, path: str, said: dict[str, Any]) -> Answer:
         monkeypatch.undo()
         detach_cluster(actor=people.ada, cluster=cluster)
-        connection.close()  # of the stand-in's thread
+        connection.close()  # closes the database connection of the stand-in's thread
         return Answer(401, b"{}")
 
     monkeypatch.setattr(StandIn, "answer", late)
@@ -194,7 +197,7 @@ def test_a_look_at_a_cluster_that_is_detached_meanwhile_is_no_trouble(
 def test_the_one_that_was_looked_at_longest_ago_is_asked_first(
     api_server: StandIn, people: Cast, tmp_path: Path
 ) -> None:
-    """So clusters that time out cannot keep another one from ever being checked."""
+    """Otherwise clusters that time out could keep other clusters from ever being checked."""
     order: list[str] = []
     with stand_in(tmp_path) as other:
         other.identity = "another"
@@ -209,7 +212,7 @@ def test_the_one_that_was_looked_at_longest_ago_is_asked_first(
 
 
 class Told(list[str]):
-    """Records by name when a cluster is checked."""
+    """A list that, when a request is appended to it, appends its server's name to the shared list `order`."""
 
     def __init__(self, order: list[str], name: str) -> None:
         super().__init__()
@@ -224,7 +227,7 @@ class Told(list[str]):
 
 @pytest.fixture
 def lab(people: Cast) -> World:
-    """Returns an attached cluster with one node, whose API server is not used."""
+    """Returns a world with an attached cluster of one node, whose API server does not exist."""
     cluster = Cluster.objects.create(name="east", backend=Cluster.Backend.KUBERNETES)
     ClusterAccess.objects.create(cluster=cluster, sealed_kubeconfig=seal(b"{}"), server="https://east:6443")
     made = World(people, cluster)
@@ -250,7 +253,7 @@ def test_a_cluster_with_jobs_stays_and_says_how_many(lab: World) -> None:
 
 
 def test_trades_end_when_their_cluster_is_detached(lab: World) -> None:
-    """No later round would end and book the trades and the entitlements of teams."""
+    """Otherwise no round would end the trades, and their time and the teams' entitlements would not be booked."""
     people = lab.people
     job = lab.submit(people.bob, people.astro, gpus=4, environment="example/train")
     lab.fill()
@@ -288,7 +291,7 @@ def test_a_detached_cluster_takes_no_jobs_and_has_no_rounds(lab: World) -> None:
 def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
     lab: World, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one waits for the first to end and then sees its effect."""
+    """The second action waits until the first has committed, and is then refused."""
     people, outcome = lab.people, {}
     begun, go_on = threading.Event(), threading.Event()
 
@@ -331,7 +334,8 @@ def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
 
 
 def test_reattaching_holds_no_lock_while_it_waits_for_the_schedule(api_server: StandIn, people: Cast) -> None:
-    """A round takes the schedule's lock and then writes the cluster; otherwise there would be a deadlock."""
+    """A round locks the schedule first and then writes the cluster's row. Locks in the opposite order would be a
+    deadlock."""
     cluster = attach(api_server, people)
     detach_cluster(actor=people.ada, cluster=cluster)
 

@@ -1,4 +1,4 @@
-"""This machine's GPUs become nodes, by the real command and bindings and a stand-in for the driver."""
+"""The GPUs of this machine become nodes. The tests use the real command and bindings with a stand-in for the driver."""
 
 from __future__ import annotations
 

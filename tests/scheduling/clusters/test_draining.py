@@ -1,4 +1,4 @@
-"""On a drained node nothing new starts, and what runs finishes, or leaves at a deadline or at once."""
+"""No gang starts on a drained node. A gang that runs there finishes, or stops at the deadline or at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def running(lab: World, **spec: object) -> Job:
 
 
 def over(node: Node) -> None:
-    """Sets the node's deadline to a second ago."""
+    """Sets the node's drain deadline to a second ago."""
     Node.objects.filter(pk=node.pk).update(drain_deadline=now_from_database() - timedelta(seconds=1))
 
 
@@ -43,7 +43,7 @@ def test_gangs_on_a_drained_node_continue_and_nothing_starts_there() -> None:
     stays, node = running(lab, gpus=2), lab.cluster.nodes.get()
     drain_node(actor=lab.people.olga, node=node, reason="new fan")
     waits = [lab.submit(lab.people.charlie, lab.people.bio, gpus=2) for _ in range(2)]
-    for _ in range(3):  # whichever team is owed more
+    for _ in range(3):  # three quanta, so that the result does not depend on which team is owed more
         lab.pass_time(600)
         lab.quantum()
         lab.carry_out()
@@ -143,7 +143,8 @@ def test_a_drain_that_says_two_things_is_refused(mode: str, hours: int | None, f
 
 
 def test_where_gangs_are_frozen_one_on_a_drained_node_saves_and_stops_instead() -> None:
-    """A frozen gang could not be resumed there. It is stopped as for a limit, since others cannot have its GPUs."""
+    """A frozen gang could not be resumed on the drained node. Only a limit stops this gang, because no other job can
+    use its GPUs."""
     lab = world(v100=4)
     Cluster.objects.filter(pk=lab.cluster.pk).update(slicing=Cluster.Slicing.FREEZE)
     gang = running(lab, gpus=4)
@@ -157,7 +158,7 @@ def test_where_gangs_are_frozen_one_on_a_drained_node_saves_and_stops_instead() 
 
 
 def test_a_drained_nodes_gpus_are_busy_while_they_are_held_and_drained_when_they_are_free() -> None:
-    # this class counts time that no gang holds
+    # The class DRAINED counts only the time in which no gang holds the GPU.
     assert AVAILABILITY[Node.State.DRAINED] is Availability.DRAINED
 
 

@@ -1,4 +1,4 @@
-"""The upgrade turns facts into columns that only the audit trail or a sentence had."""
+"""The upgrade moves facts into columns that before were only in the audit trail or in sentences."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ SENTENCES = [
 ]
 
 
-# What is stored in place of these sentences; their wording may change from release to release.
+# The migration stores codes. For these old sentences Fairlot now builds other sentences from the codes, and the wording
+# may change from release to release.
 REWORDED = {
     "Made as replica 2 of api, revision 3": "Created as replica 2 of api, revision 3",
     "bob: only on GPUs that nobody else wants": "bob made it preemptible",

@@ -1,4 +1,4 @@
-"""Fairlot reads the use of held GPUs from a cluster's metrics, by Prometheus' HTTP API."""
+"""Fairlot reads the use of held GPUs from a cluster's metrics, through the HTTP API of Prometheus."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.scheduling.world import World, start, world
 
 @dataclass
 class Prometheus:
-    """A server with the part of the API that these tests use."""
+    """A stand-in for a Prometheus server, with the part of the HTTP API that Fairlot uses."""
 
     url: str = ""
     series: list[tuple[dict[str, str], str]] = field(default_factory=list)
@@ -57,7 +57,7 @@ def prometheus() -> Iterator[Prometheus]:
             self.wfile.write(body)
 
         def log_message(self, *args: object) -> None:
-            """Keeps the test's output quiet."""
+            """Discards the request log, which would clutter the test's output."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -70,13 +70,13 @@ def prometheus() -> Iterator[Prometheus]:
 
 @pytest.fixture
 def lab(db: None, settings) -> World:
-    """Returns a Kubernetes cluster that exists only in the database."""
+    """Returns a world with one V100 node; Fairlot may read metrics from private addresses."""
     settings.FAIRLOT_METRICS_TO_PRIVATE = True
     return world(v100=8)
 
 
 def attached(lab: World) -> Cluster:
-    """Attaches metrics now; running jobs were started before."""
+    """Makes the cluster an attached Kubernetes cluster, after its jobs have been started, and returns it."""
     Cluster.objects.filter(pk=lab.cluster.pk).update(backend=Cluster.Backend.KUBERNETES)
     ClusterAccess.objects.create(cluster=lab.cluster, sealed_kubeconfig=b"-", server="https://lab:6443")
     lab.cluster.refresh_from_db()
@@ -84,7 +84,7 @@ def attached(lab: World) -> Cluster:
 
 
 def running(lab: World, **fields: Any) -> Job:
-    """Returns a job that has run for two minutes."""
+    """Returns a job whose attempt began two minutes ago."""
     job = start(lab, **fields)
     lab.age(lab.lease(job), 120)
     return job
@@ -106,7 +106,10 @@ def test_a_gang_is_idle_if_no_worker_uses_its_gpus(lab: World, prometheus: Prome
     tasks.measure_use()
     assert prometheus.asked == [metrics.USUAL_QUERY.replace("$window", "60s")]
     uses = {use.job_id: use for use in GpuUse.objects.all()}
-    assert uses.keys() == {idle.pk, busy.pk}  # one worker has no measurement
+    assert uses.keys() == {
+        idle.pk,
+        busy.pk,
+    }  # `partly` is missing, because one of its workers has no measurement
     assert (uses[idle.pk].idle_since is None, uses[busy.pk].idle_since is None) == (False, True)
     assert (uses[busy.pk].percent, uses[busy.pk].measure) == (46.5, "gpu")
     stretch = IdleStretch.objects.get()
@@ -128,7 +131,7 @@ def test_looks_that_overlap_are_one_stretch(lab: World, prometheus: Prometheus) 
 
 
 def test_until_a_turn_is_older_than_the_window_it_is_not_idle(lab: World, prometheus: Prometheus) -> None:
-    """The answer may describe the pods of the previous attempt, which have the same names."""
+    """The metrics of the window may be from the pods of the previous attempt, which have the same names."""
     idle, busy = start(lab), start(lab)
     for job in (idle, busy):
         lab.age(lab.lease(job), 55)

@@ -1,4 +1,4 @@
-"""Nodes of a cluster are recorded one by one, so that a bad one does not affect others."""
+"""The nodes of a cluster are recorded one by one, so that an invalid node does not affect others."""
 
 from __future__ import annotations
 

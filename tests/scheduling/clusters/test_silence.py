@@ -1,4 +1,4 @@
-"""Nothing is decided for a cluster that does not answer, and no job is blamed for it."""
+"""No round decides for a cluster that does not answer, and its failures do not count as failures of jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 class Silent(OneByOne):
-    """An API server that cannot be reached."""
+    """A backend whose API server cannot be reached."""
 
     orders = 0
 

@@ -1,4 +1,4 @@
-"""Migrating a portal to books by month loses nothing."""
+"""The migration to monthly partitions of the books loses no row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def make(apps: Any, model: str, **fields: Any) -> Any:
 
 
 class OldBooks:
-    """A lease over the end of April, a trade, and a correction of an hour of each."""
+    """The rows of an earlier version: a lease that spans the end of April, a trade, and a correction of an hour of
+    each."""
 
     def __init__(self, apps: Any) -> None:
         self.apps = apps

@@ -1,4 +1,4 @@
-"""Secrets are encrypted in the database, keys can be rotated, and a missing key gives a clear error."""
+"""Fairlot encrypts secrets in the database, rotates keys, and reports a missing key with a clear error."""
 
 from __future__ import annotations
 

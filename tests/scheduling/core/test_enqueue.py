@@ -1,4 +1,4 @@
-"""A round soon considers what people change, whatever it is and wherever they change it."""
+"""A change that affects the next round makes that round come soon, wherever the change is made."""
 
 import ast
 import re
@@ -25,12 +25,12 @@ from tests.threads import let_go
 
 ROOT = Path(__file__).resolve().parents[3]
 VERB = re.compile(r"[a-z_]+\.[a-z_]+")
-# The audit verbs that are built from parts.
+# Each expression that builds audit verbs, with the verbs that it builds.
 PUT_TOGETHER = {
     "f'cluster.set_{field}'": {"cluster.set_bare_pods", "cluster.set_reachable"},
     "f'{kind}.{what}'": {"report.subscribe", "report.unsubscribe", "statement.subscribe", "statement.unsubscribe"},
 }  # fmt: skip
-# Each verb after which no round is requested, with the reason.
+# The verbs after which no round is requested, by reason.
 NO_ROUND = {
     "rounds do not read it": {
         "budget.remove", "budget.set", "cluster.check", "cluster.metrics", "cluster.set_bare_pods",
@@ -62,7 +62,7 @@ NO_ROUND = {
 
 
 def test_every_audit_event_either_requests_a_round_or_is_listed_as_not() -> None:
-    """A new action fails here until its verb is in one of the tables."""
+    """A new audit verb fails here until it is listed in enqueue.py or in NO_ROUND."""
     silent = [verb for verbs in NO_ROUND.values() for verb in verbs]
     placed = [*silent, *enqueue.CHANGES_EVERY_CLUSTER, *enqueue.CHANGES_ITS_CLUSTER]
     assert len(placed) == len(set(placed)), "a verb is in two places"
@@ -70,7 +70,8 @@ def test_every_audit_event_either_requests_a_round_or_is_listed_as_not() -> None
 
 
 def verbs_written() -> Iterator[str]:
-    """Yields the verbs that the sources write to the audit trail, by `verb=` or a function with such a parameter."""
+    """Yields the verbs that the source code passes to the audit trail, as `verb=` or to a function with a parameter
+    `verb`."""
     for room in ("accounting", "scheduling", "portal"):
         for path in (ROOT / room).rglob("*.py"):
             if "migrations" not in path.parts:
@@ -164,7 +165,7 @@ def test_a_round_keeps_requests_made_while_it_decided(
 
 
 def close_nodes_while_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closes all nodes while a round decides, without waiting for it."""
+    """Makes all nodes closed right after a round has decided and before it acts."""
     decide = Situation.decide
 
     def meanwhile(*args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Nothing waits for Redis, neither messages nor the positions of streams."""
+"""Nothing waits for Redis: neither transactions that send messages nor pages that read the position of a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE
 
 @pytest.fixture
 def silent_redis(settings: LazySettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Yields a server that accepts connections and never answers."""
+    """Runs a server that accepts connections and never answers, and makes Fairlot use it as Redis."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         settings.REDIS_URL = f"redis://127.0.0.1:{server.getsockname()[1]}/0"
         monkeypatch.setattr(pubsub, "_silent_until", float("-inf"))
@@ -42,7 +42,7 @@ def test_a_transaction_does_not_wait_for_redis(monkeypatch: pytest.MonkeyPatch) 
         for number in range(50):
             pubsub.publish(f"job:{number}")
             enqueue.wake_rounds(number)
-    # Everything is committed by now, and nothing is sent.
+    # Everything is committed at this point, although no message has been sent.
     assert sent == []
     blocked.set()
     assert own.flush(PATIENCE)
@@ -58,8 +58,8 @@ def test_a_page_waits_once_and_briefly_for_where_the_news_stand(monkeypatch: pyt
     )
     begun = time.monotonic()
     assert [pubsub.position() for _ in range(100)] == [""] * 100
-    assert len(asked) == 1  # then it is left alone for a while
-    assert sum(asked[0]) < 0.1  # to connect, and to answer
+    assert len(asked) == 1  # after one failure Fairlot does not ask Redis again for a while
+    assert sum(asked[0]) < 0.1  # the sum of the timeouts for connecting and for the answer, in seconds
     assert time.monotonic() - begun < 20
 
 

@@ -1,4 +1,4 @@
-"""A program does not end because the disk of its log is full."""
+"""A program continues when its log cannot be written because the disk is full."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Workers know every task that beat sends, and beat keeps nothing in a file that others could write."""
+"""Workers know every task that beat sends, and beat stores no state in a file that other users could write."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def test_every_task_of_beats_schedule_is_there() -> None:
 
 
 def test_beat_reads_and_writes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted schedule would be a pickle, which executes code when it is opened."""
+    """Celery's default scheduler reads a pickle from a file, and a pickle planted by another user would execute
+    code."""
     monkeypatch.chdir(tmp_path)
     service = Beat(app=app, pidfile="")
     scheduler = service.Service(app=app, scheduler_cls=service.scheduler_cls).get_scheduler()
@@ -34,7 +35,7 @@ def test_beat_reads_and_writes_no_file(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def due_at_start(now: datetime) -> set[str]:
-    """Returns what a beat that starts at that time sends at once."""
+    """Returns the names of the entries that beat sends at once if it starts at the time `now`."""
     with patch("celery.schedules.BaseSchedule.now", lambda _: now):
         scheduler = Scheduler(app)
         return {name for name, entry in scheduler.schedule.items() if entry.is_due().is_due}
@@ -58,7 +59,7 @@ def test_each_entry_says_when_its_message_expires_and_not_before_the_next_one() 
 def test_the_heartbeat_reports_sent_orders(tmp_path: Path, settings: LazySettings) -> None:
     settings.FAIRLOT_HEARTBEAT_FILE = str(tmp_path / "beat")
     scheduler = Scheduler(app)
-    scheduler.producer = Mock()  # a real one would wait for a broker
+    scheduler.producer = Mock()  # a real producer would wait for a broker
     with patch("celery.beat.Scheduler.apply_async", side_effect=OSError("the broker is away")):
         scheduler.tick()
     assert list(tmp_path.iterdir()) == []

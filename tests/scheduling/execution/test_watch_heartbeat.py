@@ -1,4 +1,4 @@
-"""The heartbeat of `manage.py watch` stops when a watcher hangs, and only then."""
+"""The heartbeat file of `manage.py watch` stops being updated when a watcher hangs, and only then."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def gets_on(cluster_id: int, stop: threading.Event, passes: dict[int, float]) ->
 
 
 def dies(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> None:
-    """Fails as if the database were away; the watcher is started again."""
+    """Ends at once, like a watcher that fails because the database is away; the command starts it again."""
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_it(
     def clusters(self: watch.Command) -> list[int]:
         nonlocal looks
         looks += 1
-        if looks == LOOPS - 1:  # from here on it hangs for longer than allowed
+        if looks == LOOPS - 1:  # by now a watcher that hangs has hung for longer than allowed
             os.utime(heartbeat, (0, 0))
         if looks == LOOPS:
             os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`manage.py watch` continues after any failure, reports it, and retries later the more often it fails."""
+"""`manage.py watch` continues after any failure, reports it, and retries after a delay that grows with each failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lab() -> World:
 
 
 class Turns:
-    """A backend on which a number of events happen."""
+    """A backend that reports a change `times` times."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -39,7 +39,7 @@ class Turns:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs the watcher in the test's own thread and connection."""
+    """Lets the watcher run in the test's thread, on the test's database connection and without its advisory lock."""
     monkeypatch.setattr(watch, "try_lock_watch", lambda cluster_id: True)
     monkeypatch.setattr(watch.connection, "close", lambda: None)
     monkeypatch.setattr(watch, "reconcile", lambda cluster: None)
