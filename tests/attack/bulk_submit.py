@@ -9,9 +9,12 @@ SPEC = {"name": "attack", "command": "sleep 600", "environment": "system"}
 
 @attack("a manager of another team submits in bulk for Astro")
 def for_another_team(target: Target) -> None:
-    answer = target.person("charlie").post("/api/v1/jobs/bulk", json={"specs": [SPEC] * 3, "team": "astro"})
-    assert answer.status_code == 422, f"answered {answer.status_code}: {answer.text[:300]}"
-    assert "astro" not in answer.text.lower(), f"names Astro to Charlie: {answer.text[:300]}"
+    charlie, told = target.person("charlie"), []
+    for team in ("astro", "orion"):  # Orion does not exist
+        answer = charlie.post("/api/v1/jobs/bulk", json={"specs": [SPEC] * 3, "team": team})
+        assert answer.status_code == 422, f"answered {answer.status_code}: {answer.text[:300]}"
+        told.append(answer.text.replace(team, "TEAM"))
+    assert told[0] == told[1], f"tells Charlie whether Astro exists: {told}"
 
 
 @attack("more jobs in one call than are accepted")
