@@ -1,4 +1,4 @@
-"""Celery tasks of the accounting room. Each message may come twice, late or never."""
+"""Celery tasks of accounting. A task must work even if its message comes twice, late or never."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from accounting.models import Letter, WebhookCall
 from accounting.notifications import mail, webhooks
 from accounting.notifications.outbox import due, forget
 
-# A server that does not answer must not delay other mail, or the books of the same worker. Beat asks again.
+# A mail server that does not answer must not delay other tasks of the same worker, such as closing books. The next run
+# continues.
 LASTS = 20.0  # seconds
 
 
 @shared_task
 def send_letters() -> None:
-    """Sends the mail in the outbox, in one worker at a time."""
+    """Sends the mails in the outbox; only one worker does so at a time."""
     with only_one(OutboxLock.LETTERS) as is_mine:
         if is_mine:
             run_each(due(Letter, most=200), lambda letter_id: mail.send(letter_id=letter_id), seconds=LASTS)
@@ -27,14 +28,14 @@ def send_letters() -> None:
 
 @shared_task
 def tell_of_ends() -> None:
-    """Notifies people of grants that end soon."""
+    """Mails people about grants that end soon."""
     ids = requests_soon_to_end().values_list("pk", flat=True)
     run_each(ids, lambda request_id: tell_of_end(request_id=request_id))
 
 
 @shared_task
 def call_webhooks() -> None:
-    """Makes the webhook calls in the outbox, in one worker at a time."""
+    """Makes the webhook calls in the outbox; only one worker does so at a time."""
     with only_one(OutboxLock.WEBHOOKS) as is_mine:
         if is_mine:
             run_each(
@@ -44,12 +45,12 @@ def call_webhooks() -> None:
 
 @shared_task
 def empty_outboxes() -> None:
-    """Deletes old mails and calls, sent or given up, because they contain people's addresses."""
+    """Deletes old mails and webhook calls, sent or not, because they contain personal data."""
     forget(Letter)
     forget(WebhookCall)
 
 
 @shared_task
 def prepare_months() -> None:
-    """Creates the ledger's partitions of the next months, long before they are needed."""
+    """Creates the ledger's partitions for the next months, long before rows need them."""
     add_months_ahead(now_from_database())

@@ -159,8 +159,8 @@ class UsageDay(UsageSum):
 class ArchiveRecord(models.Model):
     """Records that the vouchers of a month were archived in files, or restored from them. A month's last row is valid.
 
-    The table is append-only, and the hash chain covers it, because for an archived month nothing else shows what the
-    files must contain.
+    The table is append-only, and the hash chain covers it: if the vouchers of a month are missing, this table
+    decides whether they were archived.
     """
 
     month = models.DateField()

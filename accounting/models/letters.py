@@ -1,4 +1,4 @@
-"""The outbox of mail: a mail is written in the transaction that it reports, and sent after that."""
+"""The outbox of mail: a mail is stored in the transaction that it reports, and sent after the commit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 
 class Letter(models.Model):
-    """A mail to one address. Its id is the Message-ID, by which mail programs recognise a second copy."""
+    """A mail to one address. `identity` is part of the Message-ID, by which mail programs recognise a second copy."""
 
     identity = models.UUIDField(default=uuid.uuid4, unique=True)
     address = models.EmailField()
@@ -29,7 +29,7 @@ class Letter(models.Model):
 
 
 class LetterAttachment(models.Model):
-    """A file attached to a mail, deleted with it."""
+    """A file attached to a mail; deleted together with the mail."""
 
     letter = models.ForeignKey(Letter, on_delete=models.CASCADE, related_name="attachments")
     name = models.CharField(max_length=200)

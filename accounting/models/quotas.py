@@ -1,4 +1,4 @@
-"""Limits on what a tenant with its subtree, or a user, may use."""
+"""Limits on the usage of a tenant with its subtree, or of a user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from accounting.models.tenants import Tenant, User
 
 class QuotaQuerySet(models.QuerySet["Quota"]):
     def in_force_for(self, tenant: Tenant, user_id: int | None) -> Self:
-        """Returns the limits of `tenant` and of all above it; with `user_id` also those of this user there."""
+        """Returns the limits on `tenant` and on all tenants above it; with `user_id` also the limits on this user
+        there.
+
+        Sorted from the root down.
+        """
         lineage = tenant.lineage
         whose = models.Q(user=None, each_user=False)
         if user_id is not None:
@@ -25,10 +29,10 @@ class QuotaQuerySet(models.QuerySet["Quota"]):
 
 
 class Quota(models.Model):
-    """A limit of one tenant's subtree, or of users in it, overall or for one generation.
+    """A limit on a tenant's subtree, or on users in the subtree, for all generations together or for one generation.
 
-    If several apply, the tightest one counts. A limit of users applies in each team separately, the tenant's and
-    those below it: a user of two teams may use that much in each.
+    If several limits apply, the tightest one counts. A limit on users applies in each team separately, the tenant
+    and those below it: a user of two teams may use that much in each team.
     """
 
     class Kind(models.TextChoices):
@@ -52,8 +56,8 @@ class Quota(models.Model):
     OF_A_PERIOD = (Kind.GPU_HOURS, Kind.MONEY)
     COUNTED = (Kind.GPUS, Kind.QUEUED_JOBS)  # whole numbers
     WITHOUT_GENERATION = (Kind.QUEUED_JOBS, Kind.LONGEST_RUN)
-    # Kinds whose usage is known before a job runs, so that jobs beyond them can run as preemptible; the others block or
-    # warn.
+    # Kinds whose usage is known before a job runs, so that jobs beyond the limit can run as preemptible jobs. Limits of
+    # the other kinds only block or warn.
     MAY_RUN_IDLE = (Kind.GPUS, Kind.GPU_HOURS, Kind.MONEY)
     KEY = ("kind", "user_id", "each_user", "generation_id", "period", "days", "at_limit")
 
@@ -110,7 +114,7 @@ class Quota(models.Model):
 
     @property
     def is_of_users(self) -> bool:
-        """Returns whether it limits one user or each user in the subtree, rather than the whole subtree together."""
+        """Returns whether the limit applies to one user or to each user, instead of to the whole subtree together."""
         return self.each_user or self.user_id is not None
 
     def whose(self) -> str:
@@ -119,11 +123,11 @@ class Quota(models.Model):
         return f"{self.user.get_username()} in {self.tenant.name}" if self.user else self.tenant.name
 
     def what(self) -> str:
-        """Returns what it limits, in which time: "GPU-hours of A100, a calendar month (UTC)"."""
+        """Returns the limited unit and the period, such as "GPU-hours of A100, a calendar month (UTC)"."""
         return f"{self.unit()}{f', {self.when()}' if self.period else ''}"
 
     def unit(self) -> str:
-        """Returns what it limits: "GPU-hours of A100"."""
+        """Returns the limited unit, such as "GPU-hours of A100"."""
         name = settings.FAIRLOT_CURRENCY if self.kind == self.Kind.MONEY else self.get_kind_display()
         return f"{name} of {self.generation.name}" if self.generation else str(name)
 
@@ -133,5 +137,5 @@ class Quota(models.Model):
         return str(self.get_period_display()) if self.period else ""
 
     def key(self) -> dict[str, Any]:
-        """Returns the fields that distinguish it from other limits of its tenant."""
+        """Returns the fields that distinguish the limit from the other limits of its tenant."""
         return {name: getattr(self, name) for name in self.KEY}

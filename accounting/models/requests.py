@@ -1,4 +1,4 @@
-"""Requests of managers: tickets, limits, more time for a grant, and new teams."""
+"""Requests of managers for tickets, limits, new teams, and more time for a grant."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from django.db.models.functions import Now
 from accounting.models.quotas import Quota
 from accounting.models.tenants import Membership, Tenant, User
 
-# What a grant may set; each has one value at a time.
+# A target names the value that a grant sets. A tenant has one value for each target at a time.
 TICKETS = "tickets"
 
 
 def limit_target(quota: Quota) -> str:
-    """Returns the target for a limit of its tenant."""
+    """Returns the target of a grant that sets this limit."""
     key = quota.key()
     return "limit:" + ",".join(json.dumps(key[name]) for name in sorted(key))
 
 
 def team_target(team: Tenant) -> str:
-    """Returns the target for a team being in use."""
+    """Returns the target of a grant that created this team."""
     return f"team:{team.pk}"
 
 
 class RequestQuerySet(models.QuerySet["Request"]):
     def visible_to(self, user: User) -> Self:
-        """Returns all requests for operators, else those of tenants that the user manages."""
+        """Returns all requests for operators, otherwise the requests of tenants that the user manages."""
         if user.is_anonymous or not user.is_active:
             return self.none()
         if user.is_operator:
@@ -36,11 +36,12 @@ class RequestQuerySet(models.QuerySet["Request"]):
         return self.filter(tenant__in=Tenant.objects.visible_to(user, role=Membership.Role.MANAGER))
 
     def in_force(self) -> Self:
-        """Returns grants that have not ended."""
+        """Returns the approved requests whose grants have not ended."""
         return self.filter(state=Request.State.APPROVED, ended_at=None)
 
     def overtake(self, target: str, *, tenant: Tenant | None = None) -> None:
-        """Detaches grants from a value that somebody now sets by hand: their end no longer changes it.
+        """Marks the grants of a value that somebody now sets by hand: when these grants end, they no longer change the
+        value.
 
         Runs in the transaction of a caller that has locked the tenant's row.
         """
@@ -49,7 +50,7 @@ class RequestQuerySet(models.QuerySet["Request"]):
 
 
 class Request(models.Model):
-    """One request, its answer, and the former value, which is restored at the end of the grant if it has one."""
+    """A request and its answer. If the grant has an end, `former` is the value that is restored then."""
 
     class Kind(models.TextChoices):
         TICKETS = "tickets", "Tickets"
@@ -80,7 +81,7 @@ class Request(models.Model):
     decided_at = models.DateTimeField(null=True)
     answer = models.TextField(blank=True, default="", db_default="")
     granted = models.JSONField(null=True, help_text="As `wanted`, which the operator may have changed.")
-    # The value that was set, such as "tickets": a later grant of the same target is stacked on this one.
+    # What the grant set, such as "tickets". A later grant with the same target is stacked on this grant.
     target = models.CharField(max_length=200, blank=True, default="", db_default="")
     former = models.CharField(max_length=40, blank=True, default="", db_default="", help_text="Empty: none.")
     ends_at = models.DateTimeField(null=True)

@@ -1,4 +1,4 @@
-"""Who gets which report by mail, and the periods that were sent."""
+"""Subscriptions of users to reports by mail, and the periods whose reports were sent."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ class ReportSubscriptionQuerySet(models.QuerySet["ReportSubscription"]):
 
 
 class ReportSubscription(models.Model):
-    """A user gets a report after each period: of a team, of all teams that the user sees, or, for operators, of all.
+    """A user's subscription to a report that is mailed after each period.
 
-    It lasts as long as the user may see the team (or some team), or is an operator.
+    The report is about one team, about all teams that the user may see, or, for operators, about everything. The
+    subscription ends when the user may no longer see the team (without a team: any team), or is no operator any
+    more.
     """
 
     class Report(models.TextChoices):
@@ -47,7 +49,7 @@ class ReportSubscription(models.Model):
         LINK = "link", "as a link only"
 
     class By(models.TextChoices):
-        """How usage is grouped."""
+        """How a usage report is grouped."""
 
         USER = "user", "user"
         JOB = "job", "job"
@@ -56,7 +58,8 @@ class ReportSubscription(models.Model):
         LABEL = "label", "label"
         TENANT = "tenant", "team"
 
-    # Reports of a team, or of all that the reader may see. A statement is of one team; all others are for operators.
+    # Reports on one team or on all teams that the reader may see. A statement is always on one team; all other reports
+    # are for operators.
     OF_TEAMS = (Report.USAGE, Report.FAIRNESS, Report.IDLE, Report.TRADES, Report.ANOMALIES)
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="report_subscriptions")
@@ -101,7 +104,7 @@ class ReportSubscription(models.Model):
 
     @property
     def name(self) -> str:
-        """Returns the name of the report and its team."""
+        """Returns the name of the report, with its grouping and its team."""
         by = f" by {self.get_by_display()}" if self.by else ""
         key = f" “{self.label}”" if self.label else ""
         of = f" of {self.tenant.name}" if self.tenant else ""
@@ -109,7 +112,7 @@ class ReportSubscription(models.Model):
 
 
 class ReportDelivery(models.Model):
-    """A mail that was written for the period that began on this day in the reader's time zone."""
+    """A report that was mailed for the period whose first day, in the reader's time zone, is `first`."""
 
     subscription = models.ForeignKey(ReportSubscription, on_delete=models.CASCADE, related_name="deliveries")
     first = models.DateField()

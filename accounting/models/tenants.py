@@ -14,7 +14,7 @@ from accounting.core.statements import Statement
 
 
 class PortalUserManager(UserManager["User"]):
-    """`manage.py createsuperuser` creates an admin of the portal, the first of a new Fairlot."""
+    """Manager of users. `manage.py createsuperuser` creates an admin of the portal, the first user of a new Fairlot."""
 
     def create_superuser(
         self, username: str, email: str | None = None, password: str | None = None, **fields: Any
@@ -23,8 +23,9 @@ class PortalUserManager(UserManager["User"]):
         return super().create_superuser(username, email, password, **fields)
 
     def get(self, *args: Any, **kwargs: Any) -> User:
-        """Finds users by primary key without building a query each time, as every request does."""
-        # A related manager, whose class derives from this one, searches fewer users.
+        """Returns one user. For a plain primary key, as on every request, uses a prepared query instead of building a
+        query."""
+        # The class of a related manager derives from this class; a related manager only searches its related users.
         is_of_all = type(self) is PortalUserManager
         if is_of_all and not args and kwargs.keys() == {"pk"} and isinstance(kwargs["pk"], int):
             found: User | None = _user_by_key.first(kwargs["pk"])
@@ -34,7 +35,7 @@ class PortalUserManager(UserManager["User"]):
 
 
 class User(AbstractUser):
-    """A person. Users with a history are deactivated, never deleted."""
+    """A user account. Users with a history are deactivated, never deleted."""
 
     class PortalRole(models.TextChoices):
         USER = "user", "User"
@@ -53,7 +54,7 @@ class User(AbstractUser):
     portal_role = models.CharField(max_length=10, choices=PortalRole, default=PortalRole.USER)
     theme = models.CharField(max_length=6, choices=Theme, default=Theme.SYSTEM)
     time_zone = models.CharField(max_length=64, default="UTC")
-    # How the user's jobs in a team divide the user's share.
+    # How a user's share of a team is divided among the user's jobs.
     job_order = models.CharField(
         max_length=6, choices=JobOrder, default=JobOrder.STRICT, db_default=JobOrder.STRICT
     )
@@ -61,18 +62,19 @@ class User(AbstractUser):
     objects: ClassVar[PortalUserManager] = PortalUserManager()
 
     keeps_roles = False
-    # After `keep_roles`: by id of each tenant that the user sees, in the order of paths, the rank of the highest role.
+    # After `keep_roles`: the rank of the user's highest role, by id of each visible tenant, in the order of paths.
     _kept_roles: dict[int, int] | None = None
 
     def keep_roles(self) -> None:
-        """Has this object read the user's roles once, when they are first asked for: for requests that only read.
+        """Makes this object query the user's roles at most once, for requests that only read.
 
-        A later change of memberships shows only in another object of the same user.
+        A later change of memberships is visible only in another object of the same user.
         """
         self.keeps_roles = True
 
     def roles(self) -> dict[int, int]:
-        """Returns the rank of the user's highest role, by id of each tenant that memberships let the user see."""
+        """Returns the rank of the user's highest role, by id of each tenant in which a membership gives the user a
+        role."""
         if not self.keeps_roles:
             return _roles_of(self)
         if self._kept_roles is None:
@@ -81,12 +83,12 @@ class User(AbstractUser):
 
     @property
     def is_operator(self) -> bool:
-        """Returns whether this user runs the cluster: sees every tenant, drains nodes. Admins may, too."""
+        """Returns whether the user is an active operator or admin, who may see every tenant and drain nodes."""
         return self.is_active and self.portal_role in {self.PortalRole.OPERATOR, self.PortalRole.ADMIN}
 
     @property
     def is_admin(self) -> bool:
-        """Returns whether this user may change tenants, tickets, limits, prices and users."""
+        """Returns whether the user is an active admin, who may change tenants, tickets, limits, prices and users."""
         return self.is_active and self.portal_role == self.PortalRole.ADMIN
 
 
@@ -98,11 +100,11 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
         return self.filter(archived_at=None)
 
     def within(self, tenant: Tenant) -> Self:
-        """Returns the tenant and all below it."""
+        """Returns `tenant` and all tenants below it."""
         return self.filter(path__startswith=tenant.path)
 
     def subtree_of(self, tenant_ids: models.QuerySet[Any, Any] | list[int]) -> Self:
-        """Returns the given tenants and all below them, by the stored paths."""
+        """Returns the given tenants and all tenants below them, by their stored paths."""
         return self.filter(
             models.Exists(
                 Tenant.objects.filter(
@@ -119,9 +121,10 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
         )
 
     def visible_to(self, user: User, *, role: str | None = None) -> Self:
-        """Returns the tenants that `user` may see: all for operators, else own ones and those below.
+        """Returns the tenants that `user` may see: for operators all, for others those of their memberships and all
+        below.
 
-        With `role`, only those in which the user has at least that role (viewer < member < manager).
+        With `role`, only those in which the user has at least that role by membership (viewer < member < manager).
         """
         if user.is_anonymous or not user.is_active:
             return self.none()
@@ -142,7 +145,8 @@ class Tenant(models.Model):
     parent = models.ForeignKey(
         "self", on_delete=models.PROTECT, null=True, blank=True, related_name="children"
     )
-    # Ids of the ancestors and itself, each followed by a slash: "1/4/9/". A prefix is a subtree.
+    # The ids of the ancestors and of the tenant itself, each followed by a slash: "1/4/9/". The paths of a subtree
+    # begin with the path of its root.
     path = models.CharField(max_length=255, unique=True, editable=False)
     tickets = models.PositiveIntegerField(default=100, help_text="Weight among the siblings.")
     created_at = models.DateTimeField(db_default=Now())
@@ -164,7 +168,7 @@ class Tenant(models.Model):
 
     @property
     def lineage(self) -> list[int]:
-        """Returns the ids from the root down to its own."""
+        """Returns the ids of the ancestors, from the root down, and the tenant's own id."""
         return [int(step) for step in self.path.split("/") if step]
 
 
@@ -193,14 +197,14 @@ class Membership(models.Model):
 
 
 def sees_every_tenant(user: User) -> bool:
-    """Returns whether `visible_to` includes every tenant for `user`, so that a query needs no condition."""
+    """Returns whether `user` may see every tenant, so that a query needs no condition on tenants."""
     return not user.is_anonymous and user.is_operator
 
 
 def tenants_visible_to(user: User, role: str | None = None) -> TenantQuerySet | list[int]:
-    """Returns what `tenant__in` needs for rows of the tenants in `visible_to`.
+    """Returns the visible tenants as the value of a `tenant__in` filter: a query, or a list of ids if roles are kept.
 
-    Returns ids if they are known, so that the database need not look for them in every statement.
+    With a list, the database need not search the tenants in every query.
     """
     if user.is_anonymous or not user.keeps_roles or (role is None and sees_every_tenant(user)):
         return Tenant.objects.visible_to(user, role=role)
@@ -208,9 +212,10 @@ def tenants_visible_to(user: User, role: str | None = None) -> TenantQuerySet | 
 
 
 def ids_with_role(user: User, role: str | None = None) -> list[int]:
-    """Returns the ids of tenants in which `user` has at least that role (None: any), by membership, in order of path.
+    """Returns the ids of the tenants in which `user` has at least `role` (None: any role) by membership, in order of
+    paths.
 
-    Operators see all tenants without a role: check `sees_every_tenant` first.
+    Operators may see all tenants without a membership, so check `sees_every_tenant` first.
     """
     if user.is_anonymous or not user.is_active:
         return []
@@ -219,7 +224,7 @@ def ids_with_role(user: User, role: str | None = None) -> list[int]:
 
 
 def visible_tenants(user: User) -> list[Tenant]:
-    """Returns the result of `Tenant.objects.visible_to(user)` without building a query each time."""
+    """Returns the same tenants as `Tenant.objects.visible_to(user)`, with a prepared query."""
     return _every_tenant() if sees_every_tenant(user) else _tenants_by_key(ids_with_role(user))
 
 
@@ -228,7 +233,7 @@ _tenants_by_key = Prepared(lambda keys: Tenant.objects.filter(pk__in=keys))
 
 
 def has_role(user: User, role: str) -> bool:
-    """Returns whether there is a tenant in which `user` has at least that role."""
+    """Returns whether `user` has at least `role` in some tenant."""
     return bool(ids_with_role(user, role))
 
 
@@ -254,9 +259,10 @@ _members = Statement(
 
 
 def members_among(pairs: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Returns the (tenant id, user id) pairs in which the active user may submit, as a member there or above.
+    """Returns those (tenant id, user id) pairs whose user is active and a member or manager of the tenant or one above
+    it.
 
-    Equals Tenant.visible_to with that role, for many pairs at once.
+    These users may submit jobs. Equals `visible_to` with the role member, for many pairs in one query.
     """
     if not pairs:
         return set()
@@ -266,7 +272,7 @@ def members_among(pairs: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
 
 
 def _roles_of(user: User) -> dict[int, int]:
-    """Returns, by tenant, the rank of the user's highest role there."""
+    """Returns the rank of the user's highest role, by tenant id."""
     found: dict[int, int] = {}
     for tenant, role in _roles.ask([user.pk]):
         found[tenant] = max(found.get(tenant, 0), _rank(role))

@@ -1,4 +1,4 @@
-"""The vouchers of the ledger: which lease held how many GPUs, when, for whom and at what price."""
+"""The vouchers of the ledger: which lease held how many GPUs at which time, for which user and at what price."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
     def visible_to(self, user: User) -> Self:
         """Returns the segments of tenants that `user` may see."""
         if user.is_active and user.is_operator:
-            return self.all()  # of all tenants, without a check of each row's
+            return self.all()  # of all tenants, without a condition that is checked for each row
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def uncorrected(self) -> Self:
@@ -28,10 +28,11 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
         return self.filter(taken_back=None)
 
     def with_charges(self) -> Self:
-        """Adds the costs as columns.
+        """Adds two costs of each segment as aliases.
 
-        `full_cost` is at class prices, if they are settled; `booked_cost` is what the segment's own transaction
-        posted: with the charge that it brought along from the former payer, if there was one.
+        `full_cost` is the cost at class prices, if these are settled. `booked_cost` is the cost that the segment's
+        own transaction posted; for usage posted again after a correction, it includes the class charge copied from
+        the former payer.
         """
         same_month = models.Q(class_charge__month=models.F("month"))
         charged = self.alias(charge=models.FilteredRelation("class_charge", condition=same_month))
@@ -46,10 +47,10 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
         )
 
     def overlapping(self, begins: datetime | None, ends: datetime | None) -> Self:
-        """Returns the segments that overlap [begins, ends); None is no bound."""
+        """Returns the segments that overlap [begins, ends); None means no bound."""
         found = self
         if begins is not None:
-            # A segment lasts at most an hour: a bound on its start allows the index to be used.
+            # A segment lasts at most an hour, so a bound on its begin lets PostgreSQL use the index.
             found = found.filter(
                 month__gte=(begins - timedelta(hours=1)).astimezone(UTC).date().replace(day=1),
                 period__startswith__gt=begins - timedelta(hours=1),
@@ -61,11 +62,11 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
 
 
 class UsageSegment(models.Model):
-    """A voucher of a usage transaction.
+    """A voucher of a usage transaction: the GPUs that a lease held in one interval.
 
-    A segment never crosses a full UTC hour or a price change, so that hours and days sum exactly. Names are those of
-    the time of posting. `version` counts how often its time was posted again after a correction; of any moment of a
-    lease, only one version is not reversed.
+    A segment never crosses a full UTC hour or a price change, so that hours and days sum exactly. Names are those at
+    the time of posting. `version` counts how often the same time was posted again after a correction; at any moment,
+    all versions of a lease's segment but one are reversed.
     """
 
     transaction = models.ForeignKey(
@@ -85,7 +86,7 @@ class UsageSegment(models.Model):
     gpus = models.PositiveIntegerField()
     period = DateTimeRangeField()
     gpu_seconds = models.DecimalField(max_digits=24, decimal_places=6)
-    # Parts of the GPU-seconds: before all workers ran, and while no use was observed.
+    # Parts of `gpu_seconds`: before all workers ran, and without observed use.
     assembling = models.DecimalField(max_digits=24, decimal_places=6)
     idle = models.DecimalField(max_digits=24, decimal_places=6)
     price_per_gpu_hour = models.DecimalField(max_digits=12, decimal_places=6)
@@ -95,12 +96,12 @@ class UsageSegment(models.Model):
     objects = UsageSegmentQuerySet.as_manager()
 
     class Meta:
-        # Besides, the database refuses overlapping segments of a lease and version.
+        # A constraint in the migrations also rejects overlapping segments of the same lease and version.
         indexes = [
             models.Index("tenant", RangeStartsWith("period"), name="usage_of_tenant_by_start"),
             models.Index(RangeStartsWith("period"), name="usage_by_start"),
             models.Index(fields=["job_id"], name="usage_of_job"),
-            # Postings after corrections, which are few.
+            # For postings after corrections, which are few.
             models.Index(
                 RangeStartsWith("period"), condition=models.Q(version__gt=0), name="usage_booked_anew"
             ),
@@ -111,7 +112,7 @@ class UsageSegment(models.Model):
 
 
 class CorrectedSegment(models.Model):
-    """A voucher of a correction: the segment that it reverses."""
+    """A voucher of a correction: one segment that the correction reverses."""
 
     segment = models.OneToOneField(
         UsageSegment,
@@ -130,10 +131,10 @@ class CorrectedSegment(models.Model):
 
 
 class ClassCharge(models.Model):
-    """A voucher of class prices: what a usage segment costs more, or less, than at the plain price.
+    """A voucher of class prices: how much a usage segment costs more (or less, if negative) than at the plain price.
 
-    It has the segment's GPU-seconds in each class with a price, and those prices; all other time has the plain
-    price. Cost plus `amount` is what all of it costs together, rounded once.
+    It contains the segment's GPU-seconds in each class with a price, and the prices of these classes; all other time
+    costs the plain price. The segment's cost plus `amount` is the total cost, rounded once.
     """
 
     segment = models.OneToOneField(

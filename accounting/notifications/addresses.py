@@ -1,4 +1,4 @@
-"""Which addresses Fairlot calls on behalf of users: public ones, unless a setting allows more."""
+"""Which addresses Fairlot may call on behalf of users: only public ones, unless a setting allows private networks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import SplitResult, urlsplit
 
-# Metadata services, which give the machine's keys to any client. They are refused even if private networks are allowed.
-# AWS, Azure, GCP, OpenStack and others use 169.254.169.254; these are the rest.
+# Metadata services give the machine's credentials to any client, so they are refused even if private networks are
+# allowed. AWS, Azure, GCP, OpenStack and others use 169.254.169.254, which is link-local; these are the other
+# addresses.
 METADATA = {
     IPv4Address("168.63.129.16"),  # Azure; looks public
     IPv4Address("100.100.100.200"),  # Alibaba
@@ -15,7 +16,7 @@ METADATA = {
     IPv6Address("fd20:ce::254"),  # GCP
     IPv6Address("fd00:42::42"),  # Scaleway
 }
-# What Python's tables lack in some versions (IANA's special-purpose address registries).
+# Special-purpose networks (IANA registries) that some versions of Python's ipaddress module do not know.
 SPECIAL: list[IPv4Network | IPv6Network] = [
     *map(IPv4Network, ("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15")),
     *map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")),
@@ -23,11 +24,11 @@ SPECIAL: list[IPv4Network | IPv6Network] = [
 GLOBAL_UNICAST = IPv6Network("2000::/3")  # everything that IANA has allocated
 NAT64 = IPv6Network("64:ff9b::/96")
 LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
-METADATA_NETWORK = IPv6Network("fd00:ec2::/32")  # AWS: for instances and for pods
+METADATA_NETWORK = IPv6Network("fd00:ec2::/32")  # AWS's metadata services for instances and for pods
 ISATAP = {
     0x00005EFE,
     0x02005EFE,
-}  # the upper half of an interface identifier that ends with an IPv4 address
+}  # upper half of an interface identifier; its lower half is an IPv4 address
 
 ACCEPTED = "Accepted: an address such as https://hooks.example.org/fairlot."
 LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.IGNORECASE)
@@ -47,14 +48,15 @@ LOCAL_ENDINGS = {
 
 
 class WrongAddress(ValueError):
-    """An address that Fairlot does not call; `str(error)` says what is wrong and what is accepted."""
+    """An address that Fairlot does not call; `str(error)` says what is wrong and which addresses are accepted."""
 
 
 def read_url(url: str, *, to_private: bool) -> SplitResult:
-    """Returns the parts of an address that may be called, as far as that is known before the name is looked up.
+    """Returns the parts of a URL that Fairlot may call, before its host name is looked up.
 
-    Without `to_private` it must have TLS and a host that can be public. Raises WrongAddress, also for anything that
-    two programs could read differently: blanks, backslashes, users, and IPv4 in other forms than a.b.c.d.
+    Raises WrongAddress for other URLs. Without `to_private`, the URL needs https and a host that can be public. Also
+    rejects what two programs might read differently: spaces, backslashes, user names, and IPv4 addresses in other
+    forms than a.b.c.d.
     """
     if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
         raise WrongAddress(
@@ -78,7 +80,8 @@ def read_url(url: str, *, to_private: bool) -> SplitResult:
 
 
 def why_not_callable(address: str, *, to_private: bool) -> str:
-    """Returns why an address that a name resolves to may not be called; empty if it may."""
+    """Returns why an IP address to which a host name resolves may not be called; an empty string if it may be
+    called."""
     ip = ip_address(address.partition("%")[0])
     for one in (ip, *within(ip)):
         if one in METADATA or one in METADATA_NETWORK or one.is_link_local:
@@ -91,15 +94,15 @@ def why_not_callable(address: str, *, to_private: bool) -> str:
 
 
 def within(ip: IPv4Address | IPv6Address) -> list[IPv4Address]:
-    """Returns the IPv4 addresses to which an IPv6 address may lead by translation or tunnelling."""
+    """Returns the IPv4 addresses to which an IPv6 address may lead by translation or tunnelling; empty for IPv4."""
     if isinstance(ip, IPv4Address):
         return []
     last, found = int(ip) & 0xFFFF_FFFF, [ip.sixtofour, *(ip.teredo or ())]
     upper = int(ip) >> 32
-    # Mapped (::ffff:a.b.c.d), translated (::ffff:0:a.b.c.d), compatible (::a.b.c.d), and NAT64.
+    # IPv4-mapped (::ffff:a.b.c.d), IPv4-translated (::ffff:0:a.b.c.d), IPv4-compatible (::a.b.c.d), NAT64 and ISATAP.
     if upper in {0xFFFF, 0xFFFF_0000, 0} or ip in NAT64 or upper & 0xFFFF_FFFF in ISATAP:
         found.append(IPv4Address(last))
-    if ip in LOCAL_NAT64:  # only its network knows how long the prefix is
+    if ip in LOCAL_NAT64:  # only the local network knows the length of the prefix
         maybe = (_behind(ip, prefix) for prefix in (48, 56, 64, 96))
         found += [one for one in maybe if not (one.is_unspecified or one.is_multicast)]
     return [one for one in found if one is not None]
@@ -108,7 +111,7 @@ def within(ip: IPv4Address | IPv6Address) -> list[IPv4Address]:
 def _behind(ip: IPv6Address, prefix: int) -> IPv4Address:
     """Returns the IPv4 address that follows a NAT64 prefix of `prefix` bits (RFC 6052, section 2.2)."""
     content = ip.packed
-    if prefix < 96:  # octet 8 is not part of it
+    if prefix < 96:  # octet 8 is reserved and not part of the IPv4 address
         content = content[:8] + content[9:]
     return IPv4Address(content[prefix // 8 : prefix // 8 + 4])
 
@@ -116,10 +119,10 @@ def _behind(ip: IPv6Address, prefix: int) -> IPv4Address:
 def _is_public(ip: IPv4Address | IPv6Address) -> bool:
     if isinstance(ip, IPv6Address):
         if ip.ipv4_mapped or ip in NAT64:
-            return True  # for this check: the embedded address decides
+            return True  # within() yields the embedded IPv4 address, which is checked, too
         if ip not in GLOBAL_UNICAST or ip.is_site_local:
             return False
-    special = any(ip in network for network in SPECIAL)  # of the same version only
+    special = any(ip in network for network in SPECIAL)  # networks of the other IP version never contain it
     return ip.is_global and not (ip.is_private or ip.is_reserved or ip.is_loopback or special)
 
 
@@ -128,7 +131,9 @@ def _check_host(host: str, *, bracketed: bool, to_private: bool) -> None:
         _check_literal(_ipv6(host), to_private)
         return
     labels = host.split(".")
-    if NUMERIC.fullmatch(labels[-1] or "x"):  # browsers read any such form as an IPv4 address
+    if NUMERIC.fullmatch(
+        labels[-1] or "x"
+    ):  # browsers read a host that ends with a number as an IPv4 address
         _check_literal(_ipv4(host), to_private)
         return
     if len(host) > 253 or not all(LABEL.fullmatch(label) for label in labels):

@@ -1,4 +1,4 @@
-"""Mail to people: written to the outbox in a change's transaction, sent by beat."""
+"""Mail to users: stored in the outbox in the transaction of a change, and sent by a periodic task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Attachment:
-    """A file attached to a mail; keep it small, because each recipient's mail has a copy."""
+    """A file attached to a mail. Keep it small, because the mail to each recipient stores a copy."""
 
     name: str
     content_type: str
@@ -28,7 +28,7 @@ class Attachment:
 
 
 def why_none() -> str:
-    """Returns why nobody gets mail; empty if a mail server is set."""
+    """Returns the reason why Fairlot sends no mail; an empty string if a mail server is set."""
     return "" if settings.EMAIL_HOST else "This portal sends no mail: it knows of no mail server."
 
 
@@ -39,9 +39,10 @@ def write(
     text: str | Callable[[User], str],
     attachments: Sequence[Attachment] = (),
 ) -> None:
-    """Writes a mail to each active user with an address; none if no mail server is set.
+    """Stores a mail to each active user with a mail address; does nothing if no mail server is set.
 
-    `text` may differ by user. The subject, which may contain names of teams, is put on one line.
+    `text` is a string, or a function that returns the text for a user. The subject is put on one line, because names
+    of teams in it may contain line breaks.
     """
     if why_none():
         return
@@ -62,10 +63,10 @@ def write(
 
 
 def send(*, letter_id: int) -> bool:
-    """Sends a mail unless another worker does; returns whether it was sent. Failures are retried with back-off.
+    """Sends a mail of the outbox; returns whether it was sent. Returns False if another worker is sending it.
 
-    If a worker dies after the mail server accepted it, it is sent again with the same Message-ID. A mail from which
-    no valid message can be made is given up at once.
+    Failures are retried with back-off. If a worker dies after the mail server accepted the mail, it is sent again
+    with the same Message-ID. If no valid message can be made of the mail, it is not tried again.
     """
     letter = claim(Letter, letter_id)
     if letter is None:

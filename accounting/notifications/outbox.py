@@ -1,4 +1,5 @@
-"""The outbox of mails and webhook calls: written in the transaction that they report, sent after it."""
+"""The outbox of mails and webhook calls: each is stored in the transaction that it reports, and sent after the
+commit."""
 
 from __future__ import annotations
 
@@ -19,16 +20,19 @@ FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=6)
 
 
 def due(model: type[Sent], *, most: int) -> list[int]:
-    """Returns the ids of what to send, new ones first, so that they do not wait for those that always fail."""
+    """Returns the ids of at most `most` items to send; those with the fewest attempts first.
+
+    So new items do not wait for items that always fail.
+    """
     waiting = model.objects.filter(sent_at=None, not_before__lte=Now(), attempts__lt=MOST_ATTEMPTS)
     return list(waiting.order_by("attempts", "not_before", "pk").values_list("pk", flat=True)[:most])
 
 
 @transaction.atomic(durable=True)
 def claim(model: type[Sent], pk: int) -> Sent | None:
-    """Claims one for sending; returns None if another worker has it.
+    """Claims an item for sending and returns it; returns None if it is not due or another worker has claimed it.
 
-    It counts the attempt and postpones the next one before sending, so that a crash during sending is counted, too.
+    The attempt is counted and the next attempt postponed before sending, so that a crash while sending counts, too.
     """
     waiting = model.objects.select_for_update(skip_locked=True).filter(sent_at=None, not_before__lte=Now())
     one = waiting.filter(pk=pk, attempts__lt=MOST_ATTEMPTS).first()
@@ -41,5 +45,5 @@ def claim(model: type[Sent], pk: int) -> Sent | None:
 
 
 def forget(model: type[Sent]) -> None:
-    """Deletes those that are older than anybody needs."""
+    """Deletes the items that were stored more than KEPT ago."""
     model.objects.filter(written_at__lt=Now() - KEPT).delete()

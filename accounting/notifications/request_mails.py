@@ -1,4 +1,4 @@
-"""Mails about requests: who asked for what, who answered what, and until when, in the reader's time zone."""
+"""The text of mails about a request: who asked for what, who answered what, and times in the reader's time zone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Fact = tuple[str, str | datetime | None]
 
 
 def text_of(request: Request, said: str) -> Callable[[User], str]:
-    """Returns the text for each reader: `said` first, then the request's details, read from the database once."""
+    """Returns a function that returns the text of the mail for a reader: first `said`, then the request's details.
+
+    The details are read from the database once.
+    """
     facts = cache(partial(_facts, request))
 
     def text(reader: User) -> str:

@@ -1,4 +1,4 @@
-"""Requests and grants in words; names of generations and users are read once per page."""
+"""Requests and grants in words. The names of generations and users are read once for all requests of a page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Words:
         )
 
     def say(self, request: Request, values: Mapping[str, Any] | None) -> str:
-        """Returns one line; `values` are what is requested or granted."""
+        """Returns one line of text about `values`, the requested or the granted values of `request`."""
         told = values or {}
         match request.kind:
             case Request.Kind.TICKETS:

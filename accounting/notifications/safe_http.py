@@ -1,8 +1,8 @@
 """HTTP calls to addresses that users chose: never to this machine or a private network, unless a setting allows it.
 
-The name is looked up once and the connection is made to a checked address, so that a name that resolves differently
-a moment later leads nowhere else. Redirects are not followed. A call has one time limit in total: a slow server
-cannot hold up the caller by answering one byte at a time.
+The host name is looked up once, and the connection goes to a checked IP address, so that a name that resolves
+differently a moment later cannot redirect the call. HTTP redirects are not followed. Each call has one time limit in
+total, so that a slow server cannot block the caller by sending one byte at a time.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from accounting.notifications.addresses import WrongAddress, read_url, why_not_callable
 
-SECONDS = 10.0  # for a whole call, from the name look-up to the last byte
+SECONDS = 10.0  # for the whole call, from the DNS look-up to the last byte
 TO_CONNECT = 5.0
-MOST_TRIED = 4  # addresses of one name
+MOST_TRIED = 4  # IP addresses of one host name
 
 
 class NotReachable(Exception):
-    """The call was not sent or not accepted; `str(error)` gives the reason for people."""
+    """The call was not made or not accepted; `str(error)` is the reason in words for users."""
 
 
 def check_url(url: str, *, to_private: bool | None = None) -> SplitResult:
-    """Returns the parts of an address that may be called. Raises NotReachable, with what is accepted, if it never may.
+    """Returns the parts of a URL that Fairlot may call; raises NotReachable, with the accepted form, for any other URL.
 
-    With `to_private`, by default FAIRLOT_WEBHOOKS_TO_PRIVATE, it may be in a private network and without TLS. Names
-    are looked up and checked at each call.
+    `to_private` (default: FAIRLOT_WEBHOOKS_TO_PRIVATE) also allows private networks and http. The IP addresses of
+    the host are only checked when the URL is called.
     """
     try:
         return read_url(url, to_private=_may(to_private))
@@ -43,7 +43,8 @@ def check_url(url: str, *, to_private: bool | None = None) -> SplitResult:
 
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> None:
-    """Posts `body`. Raises NotReachable unless the answer is 2xx; the rest of the answer is not read."""
+    """Posts `body` to the URL; does not read the body of the answer. Raises NotReachable unless the HTTP status is
+    2xx."""
     parts, to_private = check_url(url), _may(None)
     _in_time(
         lambda line: _call("POST", parts, line, body=body, headers=headers, to_private=to_private, most=0)
@@ -51,7 +52,8 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> None:
 
 
 def get(url: str, *, to_private: bool, most: int) -> bytes:
-    """Returns the answer. Raises NotReachable unless it is 2xx with at most `most` bytes."""
+    """Returns the body of the answer. Raises NotReachable unless the HTTP status is 2xx and the body has at most `most`
+    bytes."""
     parts = check_url(url, to_private=to_private)
     answer = _in_time(
         lambda line: _call("GET", parts, line, headers={}, to_private=to_private, most=most + 1)
@@ -66,7 +68,7 @@ def _may(to_private: bool | None) -> bool:
 
 
 class _Line:
-    """The connection of a call, which the caller cuts when the time is over."""
+    """The connection of a call, which the calling thread shuts down when the time limit is over."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -83,13 +85,16 @@ class _Line:
         with self._lock:
             self._is_cut = True
             if self._connected is not None:
-                with suppress(OSError):  # it is closed already
-                    # Not TLS's shutdown, which would first exchange messages.
+                with suppress(OSError):  # it may be closed already
+                    # Not SSLSocket's shutdown, which would first exchange TLS messages.
                     socket.socket.shutdown(self._connected, socket.SHUT_RDWR)
 
 
 def _in_time(work: Callable[[_Line], bytes]) -> bytes:
-    """Returns the result of `work`, within SECONDS. Socket timeouts limit each read alone, and look-ups not at all."""
+    """Runs `work` in a thread and returns its result; raises NotReachable after SECONDS.
+
+    Socket timeouts would not suffice: they limit each read separately, and DNS look-ups not at all.
+    """
     line = _Line()
     found: Future[bytes] = Future()
 
@@ -140,7 +145,7 @@ def _call(
 
 
 def _read(answer: urllib3.BaseHTTPResponse, most: int) -> bytes:
-    """Returns the first `most` bytes of an answer, which may come in pieces."""
+    """Returns at most the first `most` bytes of an answer, which may arrive in pieces."""
     content = b""
     while len(content) < most:
         piece = answer.read(most - len(content))
@@ -151,7 +156,7 @@ def _read(answer: urllib3.BaseHTTPResponse, most: int) -> bytes:
 
 
 def _connected(scheme: str, host: str, addresses: Sequence[tuple[str, int]]) -> HTTPConnection:
-    """Connects to the first of these checked addresses that accepts; none is looked up again."""
+    """Connects to the first of these checked IP addresses that accepts the connection. Looks up no name again."""
     for place, (address, port) in enumerate(addresses):
         connection: HTTPConnection
         if scheme == "https":
@@ -172,14 +177,16 @@ def _connected(scheme: str, host: str, addresses: Sequence[tuple[str, int]]) -> 
 
 
 def _addresses(host: str, port: int, to_private: bool) -> list[tuple[str, int]]:
-    """Returns a host's addresses, each once, with one look-up per call. Raises NotReachable unless all may be
-    called."""
+    """Returns at most MOST_TRIED distinct (IP address, port) pairs of a host, from one DNS look-up.
+
+    Raises NotReachable unless all the host's IP addresses may be called.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise NotReachable(f"{host} has no address.") from error
     addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
-    # One private address would suffice for an attack, because any of them may be picked.
+    # All are checked, because the connection may go to any of them: one private address would be enough for an attack.
     for address in addresses:
         if why := why_not_callable(address, to_private=to_private):
             raise NotReachable(f"{host} {why} ({address}).")

@@ -1,4 +1,4 @@
-"""Which subscribed reports are due for sending by mail."""
+"""Finds the subscribed reports that are due."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from django.db.models import Max
 from accounting.core.clock import zone_named
 from accounting.models import ReportDelivery, ReportSubscription
 
-# After this time everything held at the end of a period is posted.
+# This long after the end of a period, all usage in it is posted.
 SETTLES = timedelta(hours=6)
 
 
 def last_period(rhythm: str, zone: ZoneInfo, now: datetime) -> tuple[date, date]:
-    """Returns the first and last day of the last whole, settled week or month in the time zone `zone`."""
+    """Returns the first and the last day, in the time zone `zone`, of the last week or month that ended at least
+    SETTLES ago."""
     today = (now - SETTLES).astimezone(zone).date()
     if rhythm == ReportSubscription.Rhythm.WEEKLY:
         monday = today - timedelta(days=today.weekday())
@@ -28,10 +29,10 @@ def last_period(rhythm: str, zone: ZoneInfo, now: datetime) -> tuple[date, date]
 def period_to_send(
     subscription: ReportSubscription, now: datetime, *, sent: date | None
 ) -> tuple[date, date] | None:
-    """Returns the period to send to the reader; None if it was sent or none is due.
+    """Returns the first and the last day of the period to report to the subscriber; None if no report is due.
 
-    `sent` is the beginning of the last period sent. If several were missed only the last one is sent, and none that
-    was over before the reader subscribed.
+    `sent` is the first day of the last reported period. If several periods were missed, only the last one is
+    reported. Periods that ended before the user subscribed are never reported.
     """
     zone = zone_named(subscription.user.time_zone)
     first, last = last_period(subscription.rhythm, zone, now)
@@ -42,7 +43,7 @@ def period_to_send(
 
 
 def due_subscriptions(now: datetime) -> list[int]:
-    """Returns the ids of subscriptions with a report to send; none without a mail server.
+    """Returns the ids of the subscriptions with a report to send; an empty list if no mail server is set.
 
     The order is random, so that subscriptions that always fail do not block the others.
     """

@@ -1,4 +1,4 @@
-"""Sends the webhook calls of the outbox, signed, so that receivers can verify that Fairlot calls."""
+"""Sends the webhook calls of the outbox, with a signature by which receivers can verify that Fairlot made the call."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ logger = logging.getLogger(__name__)
 
 
 def call(*, call_id: int) -> bool:
-    """Sends a call unless another worker does; returns whether it was accepted. Failures are retried with back-off.
+    """Makes a webhook call of the outbox; returns whether it was accepted. Returns False if another worker is making
+    it.
 
-    If a worker dies after the answer, the next attempt has the same X-Fairlot-Delivery.
+    Failures are retried with back-off. If a worker dies after the answer, the call is made again with the same
+    X-Fairlot-Delivery header.
     """
     one = claim(WebhookCall, call_id)
     if one is None:
@@ -30,7 +32,7 @@ def call(*, call_id: int) -> bool:
         one.error = str(error)[:300]
     else:
         one.sent_at, one.error = now, ""
-    # It may have been deleted meanwhile, with its team.
+    # `update`, because the call may have been deleted meanwhile together with its team.
     WebhookCall.objects.filter(pk=one.pk).update(sent_at=one.sent_at, error=one.error)
     return one.sent_at is not None
 
@@ -45,5 +47,5 @@ def headers_of(one: WebhookCall, timestamp: int) -> dict[str, str]:
 
 
 def signature(key: str, timestamp: int, body: str) -> str:
-    """Returns the HMAC-SHA-256 of the timestamp, a dot and the body, in hexadecimal digits."""
+    """Returns the HMAC-SHA-256 of "TIMESTAMP.BODY" with `key`, in hexadecimal digits."""
     return hmac.new(key.encode(), f"{timestamp}.{body}".encode(), hashlib.sha256).hexdigest()

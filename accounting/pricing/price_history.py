@@ -1,4 +1,4 @@
-"""Prices of GPU-hours over time, and who set them."""
+"""The history of prices, and who set them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from accounting.models import Price
 
 @dataclass(frozen=True, slots=True)
 class PriceLine:
-    """A price of one generation from `since` to `until`; None means that it is still valid.
+    """A price of one generation, valid from `since` to `until` (None: still valid).
 
-    A class price is None if the class costs the same. `before` is the price before it, None if that was in another
-    currency than `currency`. `set_by` is empty and `set_at` None if they were not stored.
+    A class price is None if the class costs the plain price. `before` is the previous plain price; None for the
+    first price and after a change of the currency. `set_by` is empty and `set_at` None for prices of releases that
+    did not store them.
     """
 
     generation: str
@@ -32,7 +33,7 @@ class PriceLine:
 
 
 def price_history(begins: datetime, ends: datetime) -> list[PriceLine]:
-    """Returns the prices that were valid at some moment of the period, by generation and time. One query."""
+    """Returns the prices that were valid at some moment in [begins, ends), by generation and time. One query."""
     prices = Price.objects.select_related("generation", "set_by").order_by(
         *by_name("generation__name"), "valid"
     )

@@ -1,4 +1,4 @@
-"""Prices over time: where usage must be cut, and what each piece costs."""
+"""Prices over time: where to cut usage, and the cost of each piece."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accounting.models import Price
 
 
 class Rate(NamedTuple):
-    """The price of a GPU-hour, in the currency in which it was set."""
+    """The price of a GPU-hour, with the currency in which it was set."""
 
     per_gpu_hour: Decimal
     currency: str
@@ -26,7 +26,7 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PricePeriod:
-    """A GPU-hour costs `rate` from `begins` (None: always) to `ends` (None: until further notice)."""
+    """The interval in which a GPU-hour costs `rate`. `begins` None: no begin; `ends` None: no end yet."""
 
     begins: datetime | None
     ends: datetime | None
@@ -47,7 +47,7 @@ class Tariff:
         return Rate(Decimal(0), settings.FAIRLOT_CURRENCY)
 
     def cut(self, begins: datetime, ends: datetime) -> list[tuple[datetime, datetime, Rate]]:
-        """Returns [begins, ends) in pieces, in UTC, each within one full hour and with one price."""
+        """Returns [begins, ends) in UTC as (begin, end, rate) pieces, each within one full hour and with one price."""
         begins, ends = begins.astimezone(UTC), ends.astimezone(UTC)
         cuts = {begins, ends}
         hour = begins.replace(minute=0, second=0, microsecond=0) + HOUR
@@ -60,18 +60,18 @@ class Tariff:
 
 
 def gpu_seconds(gpus: int, begins: datetime, ends: datetime) -> Decimal:
-    """Returns GPU-seconds, exact to the microsecond."""
+    """Returns the GPU-seconds of `gpus` GPUs from `begins` to `ends`, exact to the microsecond."""
     return Decimal(gpus * ((ends - begins) // MICROSECOND)).scaleb(-6)
 
 
 def cost_of(seconds: Decimal, per_gpu_hour: Decimal) -> Decimal:
-    """Returns the cost of GPU-seconds with six decimals, rounded half to even."""
-    with localcontext(prec=60):  # exact before the only rounding
+    """Returns the cost of GPU-seconds, rounded half to even to six decimals."""
+    with localcontext(prec=60):  # enough digits that only quantize() rounds
         return (seconds * per_gpu_hour / 3600).quantize(MICRO, ROUND_HALF_EVEN)
 
 
 def tariffs_of(generation_ids: Iterable[int], begins: datetime, ends: datetime) -> Mapping[int, Tariff]:
-    """Returns the prices valid at any time in [begins, ends), by generation id."""
+    """Returns, by generation id, the tariff with the prices valid at any time in [begins, ends)."""
     found: dict[int, list[PricePeriod]] = {pk: [] for pk in generation_ids}
     prices = Price.objects.filter(generation__in=list(found), valid__overlap=DateTimeTZRange(begins, ends))
     for price in prices:
@@ -82,7 +82,9 @@ def tariffs_of(generation_ids: Iterable[int], begins: datetime, ends: datetime) 
 
 
 def prices_at(moment: datetime) -> Mapping[int, Decimal]:
-    """Returns the price of a GPU-hour at `moment`, by generation id, without those that have no price in Fairlot's
-    currency."""
+    """Returns the price of a GPU-hour at `moment`, by generation id.
+
+    Leaves out generations without a price in Fairlot's present currency.
+    """
     prices = Price.objects.filter(valid__contains=moment, currency=settings.FAIRLOT_CURRENCY)
     return dict(prices.values_list("generation", "per_gpu_hour"))

@@ -1,11 +1,11 @@
-"""The use of all GPUs in closed hours, and who bears its cost.
+"""The use of all GPUs in closed hours, and who bears their cost.
 
-For any closed hours this identity must hold to the last digit:
+For any closed hours, this identity must hold to the last digit:
 
     tenants + taken back + classes + unallocated + drained + down = capacity x price
 
-*classes* is what class prices took from bills (negative: added to them). *unallocated* is what was free or used by
-others than Fairlot, and what the rounding of bills leaves.
+*classes* is the amount by which class prices reduced bills (negative: increased). *unallocated* is the value of GPU
+time that was free or used by others than Fairlot, plus the rounding of bills.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ WORTHS = ("free", "others", "drained", "down")
 
 @dataclass(frozen=True, slots=True)
 class CapacityRow:
-    """GPU-seconds of one generation in each class, and their value."""
+    """The GPU-seconds of one generation by class, and their value in one currency."""
 
     generation: str
     currency: str
     seconds: dict[str, Decimal]  # by class
     capacity: Decimal
     charged: Decimal
-    worths: dict[str, Decimal]  # by class that no gang held
+    worths: dict[str, Decimal]  # by class of GPU time that no gang held
     rounding: Decimal
     value: Decimal
 
@@ -57,7 +57,7 @@ class CapacityRow:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The cost that one tenant bears."""
+    """The cost that one tenant bears, without the tenants below it."""
 
     tenant_id: int
     tenant: str
@@ -66,7 +66,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Both sides of the identity, in one currency."""
+    """The terms on both sides of the identity, in one currency."""
 
     currency: str
     tenants: Sequence[Share]
@@ -98,7 +98,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class CapacityReport:
-    """Closed full UTC hours of the period, from `begins` to `ends`; all books are closed until `until`."""
+    """The capacity of the closed full UTC hours from `begins` to `ends`.
+
+    All books are closed until `until`; None if no book is open.
+    """
 
     begins: datetime
     ends: datetime
@@ -113,9 +116,9 @@ class CapacityReport:
 
 @consistent_read()
 def capacity_report(begins: datetime, ends: datetime, *, book: int | None = None) -> CapacityReport:
-    """Returns the report of the hours that begin in [begins, ends), for one cluster's book or for all together.
+    """Returns the report of the hours that begin in [begins, ends), for one cluster's book or for all books together.
 
-    It is for operators, because it has what each tenant pays. Eight queries.
+    For operators only, because it shows what each tenant pays. Eight queries.
     """
     first, last = hours_beginning_in(begins, ends)
     books = ClosedBook.objects.all() if book is None else ClosedBook.objects.filter(book=book)
@@ -163,7 +166,7 @@ def _rows(closed: models.QuerySet[CapacitySegment]) -> Iterator[CapacityRow]:
 
 
 def _tenants(book: int | None, first: datetime, last: datetime) -> dict[str, list[Share]]:
-    """Returns the tenants that bear a cost, by currency and in order of names."""
+    """Returns, by currency, the cost of each tenant that bears a cost, in order of names."""
     costs: dict[tuple[str, int, str], Decimal] = defaultdict(Decimal)
     for sums in closed_sums(first, last, book=book):
         for name, tenant, currency, cost in sums.values_list(
@@ -180,9 +183,10 @@ def _tenants(book: int | None, first: datetime, last: datetime) -> dict[str, lis
 def _written_off(
     book: int | None, books: Sequence[ClosedBook], first: datetime, last: datetime
 ) -> dict[str, Decimal]:
-    """Returns, by currency, what corrections took back without billing anybody else.
+    """Returns, by currency, the cost that corrections reversed without billing another payer.
 
-    For archived time it is what is missing of the charges; that it is so was verified before archiving.
+    In archived time, this is the difference between the charges of closings and the bills; verification before
+    archiving has checked that only write-offs explain it.
     """
     archived = max((one.details_since for one in books if one.details_since), default=first)
     found = _not_borne(book, first, min(last, archived)) if first < archived else {}
@@ -196,7 +200,7 @@ def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, D
     of_book = Q() if book is None else Q(book=book)
     closed = CapacitySegment.objects.filter(of_book, month__gte=first_of_month(first), month__lte=last.date())
     closed = closed.filter(period__startswith__gte=first, period__startswith__lt=last).order_by()
-    # An earlier release may have billed in a currency in which it closed no hour.
+    # An earlier release may have billed in another currency than that of the closing of the same hour.
     found = defaultdict(Decimal, closed.values_list("currency").annotate(Sum("charged")))
     for currency, shares in _tenants(book, first, last).items():
         found[currency] -= sum((one.cost for one in shares), Decimal(0))
@@ -206,7 +210,7 @@ def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, D
 
 
 def _classes(of_book: Q, first: datetime, last: datetime) -> dict[str, Decimal]:
-    """Returns, by currency, what class prices changed when hours were priced, as the ledger has it."""
+    """Returns, by currency, the ledger's entries for class prices in these hours, as of when the hours were priced."""
     booked = LedgerEntry.objects.filter(
         account__kind=LedgerAccount.Kind.CLASSES,
         month__gte=first.date().replace(day=1),

@@ -1,4 +1,4 @@
-"""What every tenant is charged, in one table. The figures equal those of the capacity report to the last digit."""
+"""The charges of all tenants in one table. The sums equal those of the capacity report to the last digit."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ NOTHING = (Decimal(0), Decimal(0), Decimal(0), Decimal(0))
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one tenant, without those below it, is charged for one generation. Busy + idle + assembling are all
-    GPU-seconds.
+    """The usage and the cost of one tenant, without the tenants below it, for one generation and currency.
 
-    `corrections` is the part of `cost` that corrections in the period's hours changed.
+    Busy, idle and assembling time sum to `gpu_seconds`. `corrections` is the part of `cost` that corrections of the
+    period's hours changed.
     """
 
     tenant_id: int
     tenant: str
     slug: str
     parent: str
-    path: str  # names from the root down
+    path: str  # names of the tenants from the root down
     generation: str
     currency: str
     gpu_seconds: Decimal
@@ -48,9 +48,9 @@ class Charge:
 
 @consistent_read()
 def chargeback(begins: datetime, ends: datetime, *, book: int | None = None) -> list[Charge]:
-    """Returns the charges of closed full UTC hours that begin in [begins, ends), by the tenants' paths.
+    """Returns the charges of closed full UTC hours that begin in [begins, ends), in order of the tenants' paths.
 
-    It is for operators. Eight queries at most.
+    For operators only. At most eight queries.
     """
     first, last = hours_beginning_in(begins, ends)
     of_book = Q() if book is None else Q(book=book)

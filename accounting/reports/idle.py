@@ -24,9 +24,10 @@ AMOUNTS = ("gpu_seconds", "idle", "cost")
 
 @dataclass(frozen=True, slots=True)
 class IdleRow:
-    """GPU-seconds of one team, without teams below it, in one currency.
+    """The GPU-seconds of one team, without the teams below it, in one currency.
 
-    `cost` is the cost of all that it held; `idle_cost` is the idle part of each hour's cost.
+    `cost` is the cost of all GPU time that the team held. `idle_cost` is the sum of the idle parts of its rows'
+    costs.
     """
 
     tenant_id: int
@@ -47,10 +48,9 @@ class IdleRow:
 def idle_report(
     viewer: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
 ) -> list[IdleRow]:
-    """Returns teams that `viewer` may see with idle time in the full UTC hours that begin in [begins, ends), most idle
-    first.
+    """Returns the teams with idle time in the full UTC hours that begin in [begins, ends), the most idle first.
 
-    `tenant` narrows it down to a tenant with all below it.
+    Leaves out teams that `viewer` may not see; with `tenant`, also teams outside its subtree.
     """
     sums: dict[tuple[int, str, str, str], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 4)
     scope = Scope(viewer, *hours_beginning_in(begins, ends), tenant=tenant)

@@ -1,8 +1,8 @@
-"""The lines of a bill: GPU time of each generation, class and price, and what corrections took back.
+"""The lines of a bill: GPU time by generation, class and price, and what corrections reversed.
 
-Each line is GPU time × price, rounded once, so that a reader can recompute it. The ledger rounds each segment
-instead: a line *rounding* has the difference, so that all lines, with corrections, sum to the ledger to the last
-digit. A generation whose price did not change is read from rollups, the others from segments.
+The cost of a line is GPU time × price, rounded once, so that a reader can recompute it. The ledger rounds the cost
+of each segment instead. A *rounding* line contains the difference, so that all lines, with corrections, sum to the
+ledger to the last digit. A generation whose price did not change is read from rollups, the others from segments.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Hours: TypeAlias = QuerySet[ArchivedHour] | None
 
 
 class LineKind(StrEnum):
-    """The class of the time that a line bills (accounting/closing/class_prices.py), or the meaning of one without a
+    """The class of the time in a line (accounting/closing/class_prices.py), or the meaning of a line without a
     price."""
 
     OWNED = "owned"
@@ -61,7 +61,7 @@ class LineKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """GPU time of one generation and class, from `begins` to `ends` at one price an hour.
+    """A line: GPU time of one generation and class from `begins` to `ends`, at one price per GPU-hour.
 
     With a price, `cost` is GPU time × price, rounded once.
     """
@@ -78,7 +78,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Time of one generation at one price (None: it was free), less corrections, and its cost in the ledger."""
+    """GPU time of one generation at one price (None: free), after corrections, and its cost in the ledger."""
 
     generation: str
     currency: str
@@ -86,12 +86,12 @@ class _Held:
     gpu_seconds: Decimal
     cost: Decimal
     kind: LineKind = LineKind.OWNED
-    rest: LineKind = LineKind.ROUNDING  # the kind of line for cost that is not time × price
+    rest: LineKind = LineKind.ROUNDING  # the kind of the line for cost beyond time × price
 
 
 @dataclass(slots=True)
 class _InClasses:
-    """GPU-seconds in classes that have a price; `unknown` is what they changed where nothing else is
+    """GPU-seconds in classes with a price. `unknown` is the effect of class prices on cost where no class times are
     archived."""
 
     seconds: dict[str, Decimal] = field(default_factory=lambda: dict.fromkeys(Price.CLASSES, FREE))
@@ -100,22 +100,23 @@ class _InClasses:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """What a correction took back of one job; negative if it is what it billed instead, which is also among the lines.
+    """Usage of one job that a correction reversed; negative for usage that it billed to this team instead.
 
-    For archived time the job, the counterpart and the corrected transactions are unknown.
+    Usage billed instead is also contained in the lines. For archived time, the job, the counterpart and the
+    corrected transactions are unknown.
     """
 
-    correction: int  # number of the correcting transaction
+    correction: int  # id of the correcting transaction
     at: datetime
     reason: str
     actor: str
     job_id: int | None
     job: str | None
     generation: str
-    # Numbers of the first and the last transaction that booked what was taken back.
+    # Ids of the first and the last transaction that posted the reversed usage.
     corrects: tuple[int, int] | None
     team: str
-    # The team that was billed instead, or before; None if there is none.
+    # The team that was billed instead (for negative amounts: before); None if there is no such team or it is unknown.
     counterpart: str | None
     gpu_seconds: Decimal
     cost: Decimal
@@ -125,8 +126,8 @@ class TakenBack:
 def lines_of(reader: UsageReader, *, by_generation: Sequence[UsageRow] | None = None) -> list[Line]:
     """Returns the lines of a team's bill, by currency, generation, time and kind.
 
-    `by_generation` are rows of the usage report, if they are known already. Six queries at most where nothing of it
-    is archived.
+    `by_generation` are the rows of the usage report by generation, if the caller has them. At most six queries if
+    nothing in the period is archived.
     """
     begins, ends = reader.begins, reader.ends
     prices = {one.pk: one for one in Price.objects.filter(valid__overlap=(begins, ends))}
@@ -168,7 +169,7 @@ def _by_generation(reader: UsageReader) -> Sequence[UsageRow]:
 
 
 def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -> Iterator[Line]:
-    """Yields one line for each class, and last what the ledger has besides."""
+    """Yields one line for each class, and then lines for the rest of the cost in the ledger."""
     price = held.price
     if price is not None:
         begins, ends = max(begins, price.valid.lower or begins), min(ends, price.valid.upper or ends)
@@ -191,7 +192,7 @@ def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -
 
 
 def _rounded_together(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yields the lines, with one line for rounding per generation and currency."""
+    """Yields the lines, with all rounding of a generation and currency in one line at the end."""
     rounding: dict[tuple[str, str], Line] = {}
     for line in lines:
         if line.kind != LineKind.ROUNDING:
@@ -210,7 +211,7 @@ def _rounded_together(lines: Iterable[Line]) -> Iterator[Line]:
 def _in_classes(
     reader: UsageReader, hours: Hours, *, without: Collection[int]
 ) -> dict[tuple[str, str, int | None], _InClasses]:
-    """Returns time in classes that have a price, by generation, currency and price."""
+    """Returns the time in classes with a price, by (generation, currency, id of the price)."""
     begins, ends = reader.begins, reader.ends
     charged = _segments(reader).uncorrected().filter(class_charge__isnull=False)
     segments = charged.exclude(generation__in=without)
@@ -221,7 +222,7 @@ def _in_classes(
     ]
     if hours is not None:
         of_hours = hours.filter(correction_id=None).exclude(charged=0).exclude(generation__in=without)
-        # An earlier release archived only what they changed.
+        # An earlier release archived only the amounts of class charges.
         told = of_hours.annotate(under=_price_of_hour()).values(*names)
         known = Q(idle__gt=0) | Q(preemptible__gt=0) | Q(borrowed__gt=0)
         sums = {f"{name}_sum": Sum(name) for name in Price.CLASSES}
@@ -265,9 +266,10 @@ def _at_each_price(
 
 
 def _of_each_piece(reader: UsageReader, rows: Sequence[UsageRow], *, prices: Sequence[Price]) -> list[_Held]:
-    """Returns the same where an earlier release archived only sums: piece by piece between changes of prices.
+    """Like `_at_each_price`, for time of which an earlier release archived only rollups: queries each piece between
+    prices.
 
-    An hour within which a price changed belongs to no piece; a line without a price has it.
+    An hour within which a price changed belongs to no piece; its usage gets a line without a price.
     """
     begins, ends = reader.begins, reader.ends
     generations = {row.generation_id for row in rows}
@@ -299,7 +301,7 @@ def _of_each_piece(reader: UsageReader, rows: Sequence[UsageRow], *, prices: Seq
 
 
 def _price_of_segment() -> Subquery:
-    """Returns the price that was valid at the segment's time."""
+    """Returns a subquery for the id of the price that was valid when the segment began."""
     return Subquery(
         Price.objects.filter(
             generation=OuterRef("generation"), valid__contains=OuterRef("period__startswith")
@@ -310,7 +312,8 @@ def _price_of_segment() -> Subquery:
 
 
 def _price_of_hour() -> Subquery:
-    """Returns the price at which an archived hour was billed: one that was valid in a part of it."""
+    """Returns a subquery for the id of the price of an archived hour: of equal amount, and valid in a part of the
+    hour."""
     valid = Price.objects.filter(
         generation=OuterRef("generation"), per_gpu_hour=OuterRef("price_per_gpu_hour")
     )
@@ -326,10 +329,10 @@ def _part_of(name: str, begins: datetime, ends: datetime) -> Any:
 
 
 def taken_back(reader: UsageReader) -> list[TakenBack]:
-    """Returns what corrections took back from a team or billed it instead, latest first.
+    """Returns the usage that corrections took from a team or billed to it instead, the latest correction first.
 
-    A reversal and the bill that replaces it match row by row, whatever was settled later. Four queries; one or two
-    more where something is archived.
+    A reversal and the bill that replaces it match row by row, whatever class prices were settled later. Four
+    queries; one or two more if part of the period is archived.
     """
     segments, hours = _segments(reader), _archived(reader)
     back = segments.exclude(taken_back=None).annotate(
@@ -415,7 +418,7 @@ def _corrected_hours(
 
 
 def _version(step: int, field: str) -> Subquery:
-    """Returns a field of the version of the segment that is `step` versions after it."""
+    """Returns a subquery for a field of another version of the segment, `step` versions after it."""
     found = UsageSegment.objects.filter(
         month=OuterRef("month"),
         lease_id=OuterRef("lease_id"),
@@ -431,7 +434,7 @@ def _archived(reader: UsageReader) -> Hours:
 
 
 def _segments(reader: UsageReader) -> UsageSegmentQuerySet:
-    """Returns all segments, corrected ones too, whose part between `part_start` and `part_end` is in the period."""
+    """Returns a query of all the team's segments in the period, including reversed ones, clipped to the period."""
     segments: Any = UsageSegment.objects.with_charges().filter(tenant__in=reader.tenants or [])
     return clipped(segments.overlapping(reader.begins, reader.ends).order_by(), LOWER, UPPER, reader.scope)
 

@@ -1,6 +1,6 @@
-"""The usage and cost of a team for its statement, made of rows that are read once by user and once by job.
+"""The usage and cost of a team for its statement, computed from rows that are read once by user and once by job.
 
-The sums equal those of `usage_report` for the same period, to the last digit.
+The sums equal those of `usage_report` for the same period to the last digit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GenerationTime:
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The largest groups; `count` counts all groups."""
+    """The largest groups, and the number `count` of all groups."""
 
     rows: Sequence[UsageRow]
     count: int
@@ -53,8 +53,7 @@ class Largest:
 
 @dataclass(frozen=True, slots=True)
 class LargestJobs(Largest):
-    """The largest jobs; if the period begins or ends within an archived UTC day, their parts of that day are
-    missing."""
+    """The largest jobs. If the period begins or ends within an archived UTC day, the usage of that day is missing."""
 
     lacks_before: datetime | None  # archived bills before this moment are missing; None if none is
 

@@ -1,4 +1,4 @@
-"""Sums in the database what several queries return of the same groups."""
+"""Sums the rows of several queries by group, in the database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUMS = ("gpu_seconds", "cost", "segments")
 
 
 class AnyValue(Aggregate):
-    """The value that all rows of a group have in common."""
+    """Aggregate for a value that all rows of a group have in common."""
 
     function = "ANY_VALUE"
     name = "AnyValue"
@@ -25,7 +25,11 @@ class AnyValue(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class GroupSums:
-    """Rows by name. `count` counts all groups, returned or not; `most` is the GPU-seconds of the largest."""
+    """The sums of groups, as dictionaries by column name.
+
+    `count` is the number of all groups, including those not in `rows`; `most` is the GPU-seconds of the largest
+    group.
+    """
 
     rows: Sequence[dict[str, Any]]
     count: int
@@ -40,12 +44,13 @@ def sum_statement(
     job_names: QuerySet[Any] | None = None,
     given: Sequence[str] = (),
 ) -> Sql | None:
-    """Returns the SQL that sums the groups of all `parts`, as by `grouped_rows`; None if there can be no rows.
+    """Returns the SQL that sums the rows of `parts` (see `grouped_rows`) by the columns `names`; None without possible
+    rows.
 
-    Groups of which corrections have left no segment are left out. `largest` chooses rows in order of GPU-seconds; if no
-    row is there, `count` and `most` stay unknown. `job_names` has a name for each of some jobs (job_id, name), which
-    becomes the group "label" of their rows; it is None for other jobs. `given` are names that have one value in each
-    group.
+    Leaves out groups of which corrections have reversed all segments. `largest` selects a slice of the groups,
+    ordered by GPU-seconds, the largest first; if the slice is empty, `count` and `most` are unknown. `job_names` is
+    a query of (job_id, name) for some jobs: the name becomes the column "label" of the job's rows, and is None for
+    other jobs. `given` are columns with one value in each group.
     """
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
@@ -56,7 +61,7 @@ def sum_statement(
     if largest is not None:
         page = f" ORDER BY gpu_seconds DESC, {keys} OFFSET %s LIMIT %s"
         bounds = [largest.start or 0, largest.stop - (largest.start or 0)]
-    if len(compiled) == 1 and job_names is None:  # its rows are sums already
+    if len(compiled) == 1 and job_names is None:  # the rows of a single query are already summed
         ((sql, some),) = compiled
         statement = (
             f"SELECT {shown}, gpu_seconds_sum AS gpu_seconds, cost_sum, segments_sum::bigint, count(*) OVER (),"  # noqa: S608
@@ -84,10 +89,11 @@ def sum_statement(
 
 
 def _labelled(every: str, names: str) -> tuple[str, str]:
-    """Returns what precedes a SELECT, and its source: the rows of `every` with by_label, the name of their job.
+    """Returns a WITH clause and the source of a FROM clause: the rows of `every` with the column by_label, their job's
+    name.
 
-    Jobs are numbered in order of submission, so that those of a period are near each other: names are looked up only
-    between the least and the greatest number.
+    Names are looked up only between the lowest and the highest job id, because the jobs of a period have ids close
+    together.
     """
     before = (
         f"WITH parts AS MATERIALIZED ({every}),"  # noqa: S608 - own names
@@ -102,7 +108,7 @@ def _labelled(every: str, names: str) -> tuple[str, str]:
 
 
 def fetch(statement: Sql | None) -> list[tuple[Any, ...]]:
-    """Returns the rows of a statement; no rows for None."""
+    """Runs a statement and returns its rows; for None returns no rows."""
     if statement is None:
         return []
     with connection.cursor() as cursor:
@@ -112,14 +118,14 @@ def fetch(statement: Sql | None) -> list[tuple[Any, ...]]:
 
 
 def group_sums(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> GroupSums:
-    """Returns the rows of a `sum_statement` by name."""
+    """Returns the GroupSums of the rows of a `sum_statement`."""
     count, most = rows[0][-2:] if rows else (0, Decimal(0))
     fields = (*names, *SUMS)
     return GroupSums([dict(zip(fields, row[:-2], strict=True)) for row in rows], count, most)
 
 
 def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> Sql | None:
-    """Returns the SQL for the rows of all `parts`, with its values; None if there can be no rows."""
+    """Returns the SQL of a UNION ALL of the queries `parts`, with its parameters; None if there can be no rows."""
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
         return None
@@ -129,7 +135,7 @@ def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> Sql | N
 
 
 def _compiled(part: QuerySet[Any]) -> Sql | None:
-    """Returns None if there can be no rows."""
+    """Returns the SQL of a query, with its parameters; None if the query cannot have rows."""
     try:
         sql, values = part.query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
     except EmptyResultSet:

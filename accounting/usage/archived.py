@@ -1,4 +1,4 @@
-"""What reports read of archived bills: their prices, and what class prices and corrections changed."""
+"""Reads archived bills for reports: their prices, class prices and corrections."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from accounting.core.calendar import first_hour, first_of_month, start_of_hour
 from accounting.models import ArchivedHour, ClosedBook
 from accounting.usage.books import Books
 
-# It looks at hours, because a period in another time zone may contain no full UTC day, and month by month, because
-# there are many hours.
+# Looks at hours, because a period in another time zone may contain no full UTC day, and month by month, because there
+# are many hours.
 WITHOUT_BILLS = """
     SELECT EXISTS (
         SELECT FROM generate_series(%s::timestamp, %s::timestamp, interval '1 month') AS told (month)
@@ -27,7 +27,8 @@ WITHOUT_BILLS = """
 
 
 def archived_hours(books: Books, begins: datetime, ends: datetime) -> QuerySet[ArchivedHour] | None:
-    """Returns the archived hours among the full UTC hours in [begins, ends); None if none is archived."""
+    """Returns a query of the archived hours among the full UTC hours in [begins, ends); None if no bill there is
+    archived."""
     until = books.bills_since
     if until is None or begins >= until:
         return None
@@ -37,7 +38,8 @@ def archived_hours(books: Books, begins: datetime, ends: datetime) -> QuerySet[A
 
 
 def has_all(books: Books, begins: datetime, ends: datetime) -> bool:
-    """Returns whether all archived time in [begins, ends) has archived hours: earlier releases kept only rollups."""
+    """Returns whether all archived time in [begins, ends) has ArchivedHour rows; earlier releases archived only
+    rollups."""
     until = books.bills_since
     if until is None or begins >= until:
         return True
@@ -51,7 +53,7 @@ def has_all(books: Books, begins: datetime, ends: datetime) -> bool:
 def written_off_of_archived(
     books: Iterable[ClosedBook], first: datetime, last: datetime, names: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Decimal]:
-    """Returns for archived time what `written_off` returns for the rest."""
+    """Returns the write-offs in archived time, in the form of `written_off`, which returns those in other time."""
     until = max((one.details_since for one in books if one.details_since), default=first)
     if until <= first:
         return {}

@@ -1,4 +1,4 @@
-"""The books of the ledger, and the time for which each is closed."""
+"""The books of the ledger, and the interval for which each book is closed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from accounting.core.statements import Statement
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """A book with closed hours in [`since`, `until`); its bills before `details_since` are archived."""
+    """A book with closed hours in [`since`, `until`). Its bills before `details_since` are archived; None: no bill
+    is."""
 
     book: int
     since: datetime
@@ -21,21 +22,21 @@ class Book:
 
 
 class Books:
-    """Reads all books when it is first asked, and keeps the answer: one object serves all queries of a report."""
+    """Queries all books at first use and keeps the result; one object serves all queries of a report."""
 
     @property
     def closed(self) -> Sequence[Book]:
-        """Returns the books that may have closed hours."""
+        """Returns the books that were opened for closing hours; a book may have no closed hour yet."""
         return [Book(*row) for row in self._rows if row[1] is not None]
 
     @property
     def unopened(self) -> Sequence[int]:
-        """Returns the numbers of all other books in which something was booked."""
+        """Returns the numbers of the other books with transactions."""
         return [row[0] for row in self._rows if row[1] is None]
 
     @property
     def bills_since(self) -> datetime | None:
-        """Returns the moment before which bills of some book are archived; None if no bill is."""
+        """Returns the moment before which bills of some book are archived; None if no bill is archived."""
         return max((one.details_since for one in self.closed if one.details_since), default=None)
 
     @cached_property
@@ -43,7 +44,7 @@ class Books:
         return _books.ask()
 
 
-# The recursion finds each next book by an index, as DISTINCT would read the whole ledger.
+# The recursive query finds each next book by an index, while DISTINCT would read the whole ledger.
 _books = Statement("""
     WITH RECURSIVE booked (book) AS (
         SELECT min(book) FROM accounting_ledgertransaction

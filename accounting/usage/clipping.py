@@ -1,7 +1,7 @@
 """Database expressions for the part of a usage segment between two moments.
 
-They are exact: the parts of a segment, however it is cut, sum to the whole. Money is rounded on its running total
-since the segment began, so that a later part gets what an earlier one left.
+The expressions are exact: the parts of a segment, however it is cut, sum to the whole segment. The cost of a part is
+the difference of two rounded running costs since the segment's begin, so that rounding loses nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _amount() -> DecimalField[Any, Any]:
 
 
 class Seconds(Func):
-    """The seconds from the second moment to the first, to the microsecond."""
+    """The seconds from the second argument to the first, to the microsecond."""
 
     template = "EXTRACT(EPOCH FROM (%(expressions)s))"
     arg_joiner = " - "
@@ -33,7 +33,7 @@ def moment(at: datetime) -> Value:
 
 
 def start_of(unit: str, at: Combinable, time_zone: str) -> Func:
-    """Returns when the "day" or "hour" of `at` began in `time_zone`."""
+    """Returns the expression for the begin of the "day" or "hour" of `at` in `time_zone`."""
     return Func(Value(unit), at, Value(time_zone), function="date_trunc", output_field=DateTimeField())
 
 
@@ -48,30 +48,32 @@ def earliest(*moments: Combinable | None) -> Any:
 
 
 def gpu_seconds_of_each(start: Combinable, end: Combinable) -> ExpressionWrapper[Any]:
-    """Returns the GPU-seconds of each segment from `start` to `end`, both of which must lie in it."""
+    """Returns the expression for each segment's GPU-seconds from `start` to `end`, both of which must lie in the
+    segment."""
     return ExpressionWrapper(F("gpus") * Seconds(end, start), _amount())
 
 
 def gpu_seconds_between(start: Combinable, end: Combinable) -> Coalesce:
-    """Returns the sum of `gpu_seconds_of_each`."""
+    """Returns the expression for the sum of `gpu_seconds_of_each`; 0 without rows."""
     return Coalesce(Sum(gpu_seconds_of_each(start, end)), Value(0), output_field=_amount())
 
 
 def cost_of_each(start: Combinable, end: Combinable, *, of: str = "full_cost") -> ExpressionWrapper[Any]:
-    """Returns the cost of each segment from `start` to `end`; `of` "full_cost" needs segments `with_charges`.
+    """Returns the expression for each segment's cost from `start` to `end`.
 
-    `of` "cost" is the cost without charges.
+    `of` is the cost column: "full_cost", which needs segments `with_charges`, or "cost", the cost without class
+    charges.
     """
     return ExpressionWrapper(_cost_until(end, of) - _cost_until(start, of), _amount())
 
 
 def cost_between(start: Combinable, end: Combinable, *, of: str = "full_cost") -> Coalesce:
-    """Returns the sum of `cost_of_each`."""
+    """Returns the expression for the sum of `cost_of_each`; 0 without rows."""
     return Coalesce(Sum(cost_of_each(start, end, of=of)), Value(0), output_field=_amount())
 
 
 def part_of_each(name: str, start: Combinable, end: Combinable) -> Round:
-    """Returns the part of an amount between `start` and `end`, as if it were evenly spread over the segment."""
+    """Returns the expression for the part of an amount from `start` to `end`, spread evenly over the segment."""
     share = F(name) * Seconds(end, start) / Seconds(UPPER, LOWER)
     return Round(ExpressionWrapper(share, _amount()), precision=6)
 

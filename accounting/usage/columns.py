@@ -1,7 +1,7 @@
-"""Usage rows by column, for reports that sum very many of them.
+"""Usage rows as numpy columns, for reports that sum very many rows.
 
-A month of a big cluster has a hundred thousand rows by job, which the database sends packed and this module sums.
-Amounts are 64-bit integers, so that sums are exact.
+A month of a large cluster has a hundred thousand rows by job. The database sends them packed
+(accounting/core/packed.py), and this module sums them. Amounts are 64-bit integers, so that sums are exact.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from accounting.usage.queries import EVERYTHING, Groups, each_row
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of one currency: the groups to which they belong (`keys`), and amounts in the units of packed.py."""
+    """Usage rows of one currency: columns of group keys, and columns of amounts in the units of
+    accounting/core/packed.py."""
 
     currency: str
     keys: Mapping[str, Ints]
     amounts: Mapping[str, Ints]
 
     def summed(self, *by: str) -> Rows:
-        """Returns one row for each value of these keys, in ascending order; without keys one row for all."""
+        """Returns the sums by these keys, one row per group in ascending order; without keys, one row with the sums of
+        all rows."""
         keys, sums = sum_groups([self.keys[name] for name in by], list(self.amounts.values()))
         return Rows(
             self.currency, dict(zip(by, keys, strict=True)), dict(zip(self.amounts, sums, strict=True))
@@ -36,10 +38,10 @@ class Rows:
 
 
 def read_rows(plan: UsagePlan, groups: Groups, amounts: Sequence[str], *, only: Q = EVERYTHING) -> list[Rows]:
-    """Returns all rows of each currency, nothing summed. Runs one query.
+    """Returns all usage rows by currency, without summing them. Runs one query.
 
-    `amounts` are names among gpu_seconds, assembling, idle, cost and segments; `only` may name fields that rollups and
-    segments have in common.
+    `amounts` are names among gpu_seconds, assembling, idle, cost and segments. `only` is a condition on fields that
+    both rollups and segments have.
     """
     parts = each_row(plan, groups, amounts, only=only)
     moments = ["begins"] if plan.buckets.unit else []
@@ -68,12 +70,13 @@ def _unpacked(currency: str, keys: Sequence[str], amounts: Sequence[str], packed
 
 
 def joined(columns: Iterable[Ints]) -> Ints:
-    """Returns one column of those of several currencies."""
+    """Returns the concatenation of a column of several currencies."""
     return np.concatenate([np.empty(0, np.int64), *columns])
 
 
 def sum_groups(keys: Sequence[Ints], amounts: Sequence[Ints]) -> tuple[list[Ints], list[Ints]]:
-    """Returns the distinct keys, ascending, and the sums of the rows with each of them; without keys, of all rows."""
+    """Returns the distinct keys in ascending order, and the sums of the amounts by key; without keys, the sums of all
+    rows."""
     if not keys:
         return [], [np.array([amount.sum()], np.int64) for amount in amounts]
     if not len(keys[0]):

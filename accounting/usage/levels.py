@@ -1,4 +1,4 @@
-"""Which part of a report's period a rollup covers."""
+"""Determines which part of a report's period a rollup covers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from accounting.usage.scope import Scope
 
 
 class Level:
-    """The rollup of one model by "day" or "hour" (UTC): `spans` is the time that it covers of each book."""
+    """The rollups of one model by UTC "day" or "hour". `spans` has, by book, the interval that they cover in a
+    scope."""
 
     def __init__(self, model: Any, unit: str, scope: Scope, closed: Sequence[Book]) -> None:
         self.model, self.unit = model, unit
@@ -30,16 +31,17 @@ class Level:
         }
 
     def covered(self, moment: str) -> Q:
-        """Returns the condition that a row begins in the spans; `moment` is the field that holds its beginning."""
+        """Returns the condition that a row begins in the spans; `moment` is the name of the field with the row's
+        begin."""
         covered = Q(pk__in=[])
         for book, (begins, ends) in self.spans.items():
             covered |= Q(book=book, **_within(moment, begins, ends))
         return covered
 
     def beyond(self, inner: Level, moment: str) -> list[Q]:
-        """Returns conditions as `covered` does, one for each part of the spans that `inner` does not cover.
+        """Returns a list of conditions, one for each part of the spans that the spans of `inner` do not cover.
 
-        The spans of `inner` must lie in those of this level.
+        The spans of `inner` must lie in the spans of this level. `moment` is as in `covered`.
         """
         beyond = []
         for book, (begins, ends) in self.spans.items():
@@ -49,14 +51,14 @@ class Level:
         return beyond
 
     def begins_at(self, moment: datetime) -> bool:
-        """Returns whether one of its days or hours begins at `moment`."""
+        """Returns whether a UTC day or hour of this level begins at `moment`."""
         return self._start(moment) == moment
 
     def _start(self, moment: datetime) -> datetime:
         return start_of_day(moment) if self.unit == "day" else start_of_hour(moment)
 
     def _next(self, moment: datetime) -> datetime:
-        """Returns the start of the first day or hour that does not begin before `moment`."""
+        """Returns the begin of the first day or hour that begins at or after `moment`."""
         return self._start(moment - MICROSECOND) + self.length
 
 

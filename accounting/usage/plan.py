@@ -1,8 +1,7 @@
-"""The plan of a usage report: rollups for closed time, and usage segments for the rest.
+"""The plan of a usage report: it reads rollups for closed time, and usage segments for all other time.
 
-Rollups are of whole UTC days, by user or by job, and of whole UTC hours, by user. A plan reads one where such a day or
-hour lies in the report's period, is closed, and lies in one of the days or hours for which the report has rows; it
-prefers days to hours.
+There are rollups by UTC day, for users and for jobs, and by UTC hour, for users. A plan reads the rollup of a day or
+hour that is closed, lies in the report's period, and lies in a single row of the report; it prefers days to hours.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ NO_TIME = timedelta(0)
 
 
 class UsagePlan:
-    """The queries for one report, which together read all usage of its scope, and none of it twice."""
+    """The queries of one report, which together read all usage in its scope exactly once."""
 
     def __init__(self, scope: Scope, buckets: Buckets = ALL_TIME, *, by_job: bool) -> None:
         self.scope, self.buckets = scope, buckets
@@ -38,23 +37,23 @@ class UsagePlan:
         levels: list[tuple[Any, str]] = (
             [(JobDay, "day")] if by_job else [(UsageDay, "day"), (UsageHour, "hour")]
         )
-        # No whole day lies in an hour.
+        # No whole day lies within an hour.
         units = ["hour"] if buckets.unit == "hour" else ["day", "hour"]
         self._levels = [Level(model, unit, scope, self._closed) for model, unit in levels if unit in units]
 
     @property
     def about(self) -> Hashable:
-        """Returns all on which the plan's SQL depends, except the ids of tenants and `narrow` of the scope."""
+        """Returns a key of everything that determines the plan's SQL, except the scope's tenant ids and `narrow`."""
         scope = self.scope
-        # In UTC, as moments of the same zone equal each other where clocks are put back, though they are two.
+        # In UTC, because two different moments in one time zone compare as equal where clocks are set back.
         bounds = [at and at.astimezone(UTC) for at in (scope.begins, scope.ends)]
         levels = [(one.model, one.unit) for one in self._levels]
         return (*bounds, self.buckets, *levels, *self._closed, *self._unopened)
 
     def of(self, tenants: list[int] | None, **narrow: Any) -> UsagePlan:
-        """Returns the plan for the usage of other tenants, by their ids; None means all tenants.
+        """Returns the same plan for the usage of other tenants, by their ids (None: all tenants).
 
-        `narrow` are further filters.
+        `narrow` are additional filters.
         """
         narrow = {**self.scope.narrow, **narrow}
         others = copy(self)
@@ -62,10 +61,10 @@ class UsagePlan:
         return others
 
     def lacks_before(self) -> datetime | None:
-        """Returns the moment before which the report lacks bills that are archived; None if it lacks none.
+        """Returns the moment before which the report lacks archived bills; None if it lacks none.
 
-        It lacks bills where rollups do not suffice: where it begins, ends or has rows that begin within an hour (by
-        job: within a UTC day).
+        A report lacks archived bills where rollups are too coarse: where it begins, ends or has rows that begin
+        within a UTC hour (by job: within a UTC day).
         """
         scope, until = self.scope, self.scope.books.bills_since
         finest = self._levels[-1] if self._levels else None
@@ -82,14 +81,15 @@ class UsagePlan:
         return None if all(finest.begins_at(start) for start in starts) else until
 
     def rollups(self) -> list[QuerySet[Any]]:
-        """Returns one query for days and one for hours, each of which begins at `hour`."""
+        """Returns at most one query of daily rollups and one of hourly rollups; `hour` is the begin of the day or
+        hour."""
         found = (self._rollup(level, self._levels[:place]) for place, level in enumerate(self._levels))
         return [some for some in found if some is not None]
 
     def segments(self) -> list[UsageSegmentQuerySet]:
-        """Returns queries for the usage segments of all other time, no segment in two of them.
+        """Returns queries of the usage segments in all time that rollups do not cover; no segment is in two queries.
 
-        Segments at the edges of the period may reach beyond it.
+        Segments at the edges of the period may reach beyond the period.
         """
         if not self._levels:
             return [self._all_segments()]
@@ -107,9 +107,9 @@ class UsagePlan:
         return found.overlapping(scope.begins, scope.ends).order_by()
 
     def _left_by(self, finest: Level) -> Iterator[Q]:
-        """Yields conditions on segments outside the spans of `finest`, which contain those of all other levels.
+        """Yields conditions on segments outside the spans of `finest`, which contain the spans of all other levels.
 
-        They are mostly the last hours, and written so that indexes find them.
+        These segments are mostly those of the last hours; the conditions are written so that indexes find them.
         """
         scope = self.scope
         before, after = {}, {}
@@ -118,7 +118,7 @@ class UsagePlan:
             if begins >= ends:
                 whole.append(book)
                 continue
-            # No segment crosses a full hour, so none reaches into a span that begins with the period.
+            # No segment crosses a full hour, so no segment reaches into a span that begins together with the period.
             if scope.begins is None or begins > scope.begins:
                 before[book] = begins
             if scope.ends is None or ends < scope.ends:
@@ -135,7 +135,7 @@ class UsagePlan:
             yield Q(book__in=whole)
 
     def _rollup(self, level: Level, taken: Sequence[Level]) -> QuerySet[Any] | None:
-        """Returns the rows of one level that the levels `taken` do not cover; None if there can be none."""
+        """Returns a query of the level's rollups that the levels `taken` do not cover; None if there can be no rows."""
         beyond = None
         if taken and not any(map(self._straddles, (level, *taken))):
             (inner,) = taken
@@ -153,7 +153,7 @@ class UsagePlan:
         return left
 
     def _without(self, found: Any, levels: Sequence[Level], moment: str, at: F) -> Any:
-        """Returns `found` without the time that these levels cover."""
+        """Returns the rows of `found` outside the time that these levels cover."""
         for level in levels:
             covered = level.covered(moment)
             if self._straddles(level):
@@ -163,14 +163,14 @@ class UsagePlan:
         return found
 
     def _straddles(self, level: Level) -> bool:
-        """Returns whether a day or hour of the level may lie in two rows of the report."""
+        """Returns whether a day or hour of the level may belong to two rows of the report."""
         if self.buckets.unit is None or self.buckets.time_zone == "UTC":
             return False
         return level.unit == "day" or not self._has_full_hours
 
     @cached_property
     def _has_full_hours(self) -> bool:
-        """Whether all hours of the report's time zone begin with hours of UTC."""
+        """Returns whether all hours in the report's time zone begin together with UTC hours."""
         moments = [one.since for one in self._closed] + [one.until for one in self._closed]
         first = self.scope.begins or min(moments, default=self.scope.ends)
         last = self.scope.ends or max(moments, default=first)
@@ -187,7 +187,8 @@ class UsagePlan:
         return rows if tenants is None else rows.filter(tenant__in=tenants)
 
     def _rows_of(self, level: Level, start: Combinable) -> dict[str, Combinable]:
-        """Returns the rows of the report in which the level's day or hour from `start` begins and ends."""
+        """Returns expressions for the report rows in which the level's day or hour that begins at `start` begins and
+        ends."""
         end = ExpressionWrapper(start + Value(level.length - MICROSECOND), output_field=DateTimeField())
         return {
             f"first_of_{level.unit}": self._bucket_of(start),
@@ -206,9 +207,7 @@ def _any_of(parts: Iterable[Q]) -> Q:
 
 
 def closed_sums(begins: datetime, ends: datetime, *, book: int | None = None) -> list[QuerySet[Any]]:
-    """Returns queries for the rollups of closed time between two full hours (UTC), of one book or of all.
-
-    No usage is in two of them.
-    """
+    """Returns queries of the rollups between two full UTC hours, of one book or of all books; no usage is in two of
+    them."""
     scope = Scope(None, begins, ends, {} if book is None else {"book": book})
     return UsagePlan(scope, by_job=False).rollups()

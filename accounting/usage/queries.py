@@ -1,4 +1,4 @@
-"""The rows that a report sums: of rollups, and of usage segments where there are none."""
+"""The queries of the rows that a report sums: rollups, and usage segments where there are no rollups."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ EVERYTHING = Q()
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The columns by which rows are grouped, besides their currency and the plan's buckets.
+    """The columns by which rows are grouped, in addition to the currency and the plan's buckets.
 
-    `given` are the names of columns that have one value in each group, such as the name of a group's job.
+    `given` names columns with one value in each group, such as the name of the job by which rows are grouped.
     """
 
     columns: Mapping[str, Any]
@@ -50,10 +50,10 @@ class Groups:
 def grouped_rows(
     plan: UsagePlan, groups: Groups, *, sum_rollups: bool = True, only: Q = EVERYTHING
 ) -> list[QuerySet[Any]]:
-    """Returns queries whose rows name a group as by_NAME and have gpu_seconds_sum, cost_sum and segments_sum.
+    """Returns queries with the group columns by_NAME and the sums gpu_seconds_sum, cost_sum and segments_sum.
 
-    Only rows that fulfil `only` count. Each query sums the rows of each group; without `sum_rollups` queries of
-    rollups return each row.
+    Reads only rows that fulfil `only`. Each query has one row per group; with `sum_rollups` False, the queries of
+    rollups have all their rows instead.
     """
     rollups = (
         _summed_rollups(plan, groups, only) if sum_rollups else _each_of_rollups(plan, groups, SUMS, only)
@@ -64,10 +64,11 @@ def grouped_rows(
 def each_row(
     plan: UsagePlan, groups: Groups, amounts: Sequence[str], *, only: Q = EVERYTHING
 ) -> list[QuerySet[Any]]:
-    """Returns queries whose rows name a group as by_NAME and have NAME_sum for each of `amounts`, nothing summed.
+    """Returns queries with the group columns by_NAME and the column NAME_sum for each of `amounts`, without summing
+    rows.
 
-    When in a segment it was idle is unknown: a part that the edge of the period or of a bucket cuts off gets idle and
-    assembling time in proportion to its length, to a microsecond.
+    Within a segment it is unknown when it was idle: if the edge of the period or of a bucket cuts a segment, each
+    part gets idle and assembling time in proportion to its length, to a microsecond.
     """
     start, end = F("part_start"), F("part_end")
     of_each = {
@@ -101,21 +102,21 @@ def _bucket_of_rollups(buckets: Buckets) -> dict[str, Any]:
 
 
 def _pieces(plan: UsagePlan, only: Q) -> Iterator[tuple[UsageSegmentQuerySet, dict[str, Any]]]:
-    """Yields queries of clipped segments, each with the bucket of its rows.
+    """Yields pairs: a query of clipped segments, and the bucket of its rows.
 
-    A segment in two buckets is in two queries, with one part in each.
+    A segment that lies in two buckets is in two queries, with its part in each bucket.
     """
     scope, unit, zone = plan.scope, plan.buckets.unit, plan.buckets.time_zone
     for found in (some.filter(only) for some in plan.segments()):
         if unit is None:
             yield clipped(found, LOWER, UPPER, scope), {}
             continue
-        # A segment lies within one UTC hour. Where local time differs from UTC by half hours it may reach into a second
-        # local hour or day, never a third: the last parts come first, then the parts before them.
+        # A segment lies within one UTC hour. In time zones with offsets of half hours it may reach into a second local
+        # hour or day, but never a third. The first query yields the last parts, the second query the parts before.
         last = start_of(unit, UPPER - timedelta(microseconds=1), zone)
         yield clipped(found, latest(LOWER, last), UPPER, scope), {"begins": last}
         crossing = found.annotate(last_part=last).filter(last_part__gt=LOWER)
-        # On a day with two midnights PostgreSQL takes the second as its start, after some of its time.
+        # On a day with two midnights, date_trunc returns the second midnight, which is after part of the day.
         yield clipped(crossing, LOWER, earliest(UPPER, last), scope), {"begins": start_of(unit, LOWER, zone)}
 
 
@@ -139,7 +140,7 @@ def _summed(found: UsageSegmentQuerySet, groups: Groups, begins: dict[str, Any])
 
 
 def _grouped(found: QuerySet[Any], groups: Groups, begins: dict[str, Any], **sums: Any) -> QuerySet[Any]:
-    """Returns one row for each group."""
+    """Returns a query with one row for each group."""
     named, given = groups.named(**begins), {f"by_{name}" for name in groups.given}
     keys = {name: source for name, source in named.items() if name not in given}
     rest = {name: AnyValue(source) for name, source in named.items() if name in given}

@@ -1,9 +1,8 @@
-"""Finds the jobs that held most.
+"""Finds the jobs that used the most GPU time.
 
-A period may have hundreds of thousands of jobs, of which a page shows a few. Summing all of them exactly in
-PostgreSQL, by decimals, takes several times as long as fetching two numbers of each row; so only the shown jobs are
-summed exactly. The ranking rounds nothing while a job's sum stays below 2^53 microseconds, which is 2.5 million
-GPU-hours.
+A period may have hundreds of thousands of jobs, of which a page shows a few. To sum all jobs exactly, as decimals in
+PostgreSQL, takes several times as long as to fetch two numbers of each row. Therefore only the shown jobs are summed
+exactly. The ranking is exact while a job's sum is below 2^53 microseconds, which is 2.5 million GPU-hours.
 """
 
 from __future__ import annotations
@@ -17,14 +16,16 @@ import numpy as np
 from accounting.core.packed import MICROSECONDS, Floats, Ints
 from accounting.usage.columns import Rows, joined
 
-# The most job numbers per row for which sums have one place for each number in the range.
+# If the range of job ids is smaller than this times the number of rows, sums use an array with a place for each id.
 DENSE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Some jobs, each with its currency, in order of size. `count` counts all jobs; `most` is GPU-seconds of the
-    largest."""
+    """Some jobs, as pairs of id and currency, the largest first.
+
+    `count` is the number of all jobs, and `most` the GPU-seconds of the largest job.
+    """
 
     jobs: Sequence[tuple[int, str]]
     count: int
@@ -32,9 +33,10 @@ class Ranked:
 
 
 def largest_jobs(rows: Sequence[Rows], wanted: slice) -> Ranked:
-    """Returns the `wanted` jobs of `rows`, which have gpu_seconds, the largest first; ties come by number.
+    """Returns the slice `wanted` of the jobs in `rows`, ordered by GPU-seconds, the largest first; ties are ordered by
+    id.
 
-    Jobs of which corrections have left nothing are left out.
+    Leaves out jobs whose usage corrections have completely reversed. `rows` must have gpu_seconds.
     """
     found = [(one.currency, *_by_job(one.keys["job_id"], one.amounts["gpu_seconds"])) for one in rows]
     jobs = joined(jobs for _, jobs, _ in found)
@@ -46,7 +48,7 @@ def largest_jobs(rows: Sequence[Rows], wanted: slice) -> Ranked:
     jobs, sizes, currencies = jobs[there], sizes[there], currencies[there]
     if not len(jobs):
         return Ranked((), 0, Decimal(0))
-    if wanted.stop < len(jobs):  # sorts only jobs that may be among the wanted ones
+    if wanted.stop < len(jobs):  # sorts only jobs that may be in the slice
         least = np.partition(sizes, -wanted.stop)[-wanted.stop]
         shown = np.flatnonzero(sizes >= least)
     else:
@@ -58,11 +60,9 @@ def largest_jobs(rows: Sequence[Rows], wanted: slice) -> Ranked:
 
 
 def _by_job(numbers: Ints, parts: Ints) -> tuple[Ints, Floats]:
-    """Returns the distinct job numbers, and the GPU-microseconds of each."""
+    """Returns the distinct job ids, and the GPU-microseconds of each job."""
     first, last = int(numbers.min()), int(numbers.max())
-    if last - first < DENSE * len(
-        numbers
-    ):  # usual for jobs of one period, which are numbered in order of submission
+    if last - first < DENSE * len(numbers):  # usual: the jobs of a period have ids close together
         sizes: Floats = np.bincount(numbers - first, weights=parts).astype(np.float64, copy=False)
         jobs = np.flatnonzero(sizes).astype(np.int64, copy=False)
         return jobs + first, sizes[jobs]

@@ -1,4 +1,4 @@
-"""Reads the usage of one period for a report of many figures."""
+"""Reads the usage of one period for a report with many figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ AMOUNTS = ("gpu_seconds", "idle")
 
 @dataclass(frozen=True, slots=True)
 class GroupedUsage:
-    """One row for each group, in the order of their keys: GPU-microseconds that it held, and `idle` ones among them."""
+    """One row for each group, in ascending order of the keys. `held` and `idle` are GPU-microseconds; `idle` is part of
+    `held`."""
 
     keys: Mapping[str, Ints]
     held: Ints
@@ -32,11 +33,11 @@ class GroupedUsage:
 
 
 class UsageReader:
-    """Usage that `viewer` may see in [begins, ends), of `tenant` with all below it.
+    """The usage in [begins, ends) that `viewer` (None: Fairlot, for all usage) may see, of `tenant` with its subtree.
 
-    Create one for each report, inside `consistent_read`, and pass it to all functions that need it: what several of
-    them ask (teams, books, the rows of jobs) is read once. A viewer None sees all usage. Who pays for a job is who a
-    correction names.
+    Create one reader for each report, inside `consistent_read`, and pass it to all functions of the report: data
+    that several of them need (teams, books, the rows of jobs) is then queried once. Usage that a correction moved to
+    another payer counts for the new payer.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class UsageReader:
 
     @property
     def tenants(self) -> list[int] | None:
-        """Returns the ids of the tenants whose usage it is; None means all tenants."""
+        """Returns the ids of the tenants whose usage the reader reads; None means all tenants."""
         return self.scope.tenants
 
     @property
@@ -55,7 +56,7 @@ class UsageReader:
         return self.scope.books
 
     def within(self, begins: datetime, ends: datetime) -> UsageReader:
-        """Returns the reader of another period, which reads neither the tenants nor the books again."""
+        """Returns a reader of another period, which shares the tenants and books that this reader has queried."""
         if (begins, ends) == (self.begins, self.ends):
             return self
         other = UsageReader(self.viewer, begins, ends, self.tenant)
@@ -63,7 +64,8 @@ class UsageReader:
         return other
 
     def of_everyone(self) -> UsageReader:
-        """Returns the reader of all usage of the period, which does not read the books again."""
+        """Returns a reader of all tenants' usage in the same period, which shares the books that this reader has
+        queried."""
         other = UsageReader(None, self.begins, self.ends)
         other.scope = replace(self.scope, viewer=None, tenant=None, only=None)
         return other
@@ -73,15 +75,16 @@ class UsageReader:
 
     @cached_property
     def job_rows(self) -> list[Rows]:
-        """Returns all rows by job, with their cost: the one query of which all figures about jobs are made."""
+        """Returns all rows by job, with their cost. One query serves all figures about jobs."""
         return read_rows(self.plan(by_job=True), _groups(JOB), [*AMOUNTS, "cost", "segments"])
 
     def by_user(self) -> GroupedUsage:
-        """Returns what was held by each of `USER`."""
+        """Returns the usage by generation, tenant and user."""
         return self._read(USER, EVERYTHING)
 
     def by_job(self, only: Q) -> GroupedUsage:
-        """Returns what was held by each of `JOB`, of rows that fulfil `only`: a condition on job_id and idle."""
+        """Returns the usage by job, generation, tenant and user, of rows that fulfil `only`, a condition on job_id and
+        idle."""
         return self._read(JOB, only) if only else _in_all_currencies(self.job_rows, JOB)
 
     def _read(self, names: Sequence[str], only: Q) -> GroupedUsage:
@@ -98,7 +101,7 @@ def _in_all_currencies(rows: Sequence[Rows], names: Sequence[str]) -> GroupedUsa
         [joined(one.keys[name] for one in rows) for name in names],
         [joined(one.amounts[name] for one in rows) for name in AMOUNTS],
     )
-    stands = held > 0  # corrections took back the rest
+    stands = held > 0  # corrections reversed all usage of the other groups
     return GroupedUsage(
         {name: key[stands] for name, key in zip(names, keys, strict=True)}, held[stands], idle[stands]
     )

@@ -1,4 +1,4 @@
-"""What a usage report is about: whose usage, of which period, divided into which days or hours."""
+"""The scope of a usage report: its tenants, its period, and the days or hours into which it is divided."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from accounting.usage.books import Books
 
 @dataclass(frozen=True)
 class Scope:
-    """Usage of the tenants that `viewer` sees in [begins, ends); None as a bound means no bound.
+    """The usage in [begins, ends) of the tenants that `viewer` may see; a bound of None means no bound.
 
-    `narrow` are further filters, which must fit rollups and usage segments alike. All queries of one scope share what
-    it has read of tenants and books.
+    `narrow` are additional filters on fields that both rollups and usage segments have. All queries with the same
+    scope share the tenants and books that it has queried.
     """
 
-    viewer: User | None  # None: all usage, for what Fairlot itself counts
+    viewer: User | None  # None: Fairlot, for all usage
     begins: datetime | None
     ends: datetime | None
     narrow: Mapping[str, Any] = field(default_factory=dict)
-    tenant: Tenant | None = None  # with all below it
-    only: list[int] | None = None  # ids of tenants to read instead of those that the viewer sees
+    tenant: Tenant | None = None  # reads only this tenant and its subtree
+    only: list[int] | None = None  # ids of tenants to read, instead of those that the viewer may see
     books: Books = field(default_factory=Books, compare=False)
 
     @cached_property
     def tenants(self) -> list[int] | None:
-        """Returns the ids of the tenants whose usage it is; None means all tenants."""
+        """Returns the ids of the tenants whose usage is read; None means all tenants."""
         return tenants_seen(self.viewer, self.tenant) if self.only is None else self.only
 
     def within(self, begins: datetime | None, ends: datetime | None) -> Scope:
-        """Returns the scope of another period, which reads neither the tenants nor the books again."""
+        """Returns the scope with another period, which shares the tenants and books that this scope has queried."""
         return replace(self, begins=begins, ends=ends, only=self.tenants)
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """Each "day" or "hour" of a time zone, for which a report has separate rows; with None one row for all time."""
+    """The division of a report into rows by "day" or "hour" of a time zone; with `unit` None, one row for all time."""
 
     unit: str | None
     time_zone: str
 
     def start_of(self, moment: datetime) -> datetime:
-        """Returns when the day or hour began in which `moment` lies."""
+        """Returns the begin, in local time, of the day or hour in which `moment` lies."""
         local = moment.astimezone(ZoneInfo(self.time_zone))
         start = local.replace(minute=0, second=0, microsecond=0)
         return start.replace(hour=0) if self.unit == "day" else start
