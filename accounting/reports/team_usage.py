@@ -55,27 +55,31 @@ class Largest:
 class LargestJobs(Largest):
     """The largest jobs. If the period begins or ends within an archived UTC day, the usage of that day is missing."""
 
-    lacks_before: datetime | None  # archived bills before this moment are missing; None if none is
+    lacks_before: datetime | None  # archived bills before this moment are missing; None if no bill is missing
 
 
 @dataclass(frozen=True, slots=True)
 class TeamUsage:
-    """A team's usage: users by size, all else by time or name; `totals` has one row per currency, and at least one.
+    """A team's usage by user (the largest first), by day (in order of time), and by generation (in order of names).
 
-    In time zones that differ from UTC by half hours, days lack parts of archived time, which all other figures have.
+    `totals` has one row per currency, and at least one row. In time zones with offsets of half hours, `days` lacks
+    parts of archived time; all other figures include them.
     """
 
     totals: Sequence[UsageRow]
     generations: Sequence[UsageRow]
-    days: Sequence[UsageRow]  # of the reader's time zone; none if they were not asked for
+    days: Sequence[UsageRow]  # in the reader's time zone; empty unless requested
     held: Sequence[GenerationTime]
     users: Largest
-    lacks_before: datetime | None  # archived bills before this moment are missing; None if none is
+    lacks_before: datetime | None  # before this moment, days lack archived bills; None if they lack none
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names of some jobs: `texts[which[i]]` is that of `jobs[i]`. Jobs are distinct and ascending, texts ascending."""
+    """The names of some jobs: `texts[which[i]]` is the name of the job `jobs[i]`.
+
+    `jobs` are distinct job ids in ascending order; `texts` are in ascending order.
+    """
 
     texts: Sequence[str]
     jobs: Ints
@@ -83,7 +87,7 @@ class Names:
 
 
 def usage_of_team(reader: UsageReader, *, zone: ZoneInfo, days: bool, most: int) -> TeamUsage:
-    """Returns a team's usage, with its `most` largest users. Four queries besides those of the reader."""
+    """Returns a team's usage, with its `most` largest users. Four queries in addition to the reader's."""
     groups = Groups({name: F(name) for name in ("generation_id", "user_id")})
 
     def read(unit: str | None) -> tuple[list[Rows], datetime | None]:
@@ -117,7 +121,7 @@ def usage_of_team(reader: UsageReader, *, zone: ZoneInfo, days: bool, most: int)
 
 
 def largest_jobs_of(reader: UsageReader, *, most: int) -> LargestJobs:
-    """Returns the `most` largest jobs. Two queries besides those of the reader."""
+    """Returns the `most` largest jobs. Two queries in addition to the reader's."""
     jobs, count = _largest(reader.job_rows, "job_id", most)
     plan = reader.plan(by_job=True)
     names = _names_of_jobs(plan, [key for key, _ in jobs])
@@ -126,7 +130,7 @@ def largest_jobs_of(reader: UsageReader, *, most: int) -> LargestJobs:
 
 
 def largest_names_of(reader: UsageReader, names: Names, *, most: int) -> Largest:
-    """Returns the usage of jobs by a name that some of them have, such as a label; None is the name of the others."""
+    """Returns the `most` largest groups of jobs by name, such as a label; jobs without a name form the group None."""
     named = [_by_name(one, names) for one in reader.job_rows]
     found, count = _largest(named, "name", most)
     texts = [*names.texts, None]
@@ -134,7 +138,7 @@ def largest_names_of(reader: UsageReader, names: Names, *, most: int) -> Largest
 
 
 def jobs_of(reader: UsageReader) -> Ints:
-    """Returns the ids of all jobs that used something, ascending."""
+    """Returns the ids of all jobs with usage in the period, in ascending order."""
     return np.unique(joined(one.keys["job_id"] for one in reader.job_rows))
 
 
@@ -148,7 +152,7 @@ def _by_name(rows: Rows, names: Names) -> Rows:
 
 
 def _names_of_jobs(plan: UsagePlan, jobs: Sequence[int]) -> dict[int, str]:
-    """Returns the names that were booked, by job."""
+    """Returns the names under which the jobs were booked, by job id."""
     parts = [
         some.filter(job_id__in=jobs).values(by_job_id=F("job_id"), by_job=F("job_name"))
         for some in (*plan.rollups(), *plan.segments())
@@ -162,7 +166,7 @@ def _names_of_jobs(plan: UsagePlan, jobs: Sequence[int]) -> dict[int, str]:
 
 
 def _held(rows: Sequence[Rows], generations: Mapping[int, str]) -> list[GenerationTime]:
-    """Returns the time of each generation, in all currencies together."""
+    """Returns the GPU time by generation, over all currencies."""
     (keys,), sums = sum_groups(
         [joined(one.keys["generation_id"] for one in rows)],
         [joined(one.amounts[name] for one in rows) for name in ("gpu_seconds", "idle", "assembling")],
@@ -176,9 +180,9 @@ def _held(rows: Sequence[Rows], generations: Mapping[int, str]) -> list[Generati
 
 
 def _rows_by(rows: Sequence[Rows], *by: str) -> list[tuple[int, UsageRow]]:
-    """Returns (key, row) for each value of one key and each currency, without `by` with key 0 for each currency.
+    """Returns (key, row) for each value of the key `by` and each currency; without `by`, (0, row) for each currency.
 
-    Those of which corrections have left no segment are left out.
+    Leaves out groups of which corrections have reversed all segments.
     """
     return [
         (int(one.keys[by[0]][i]) if by else 0, _row(one, i))
@@ -188,7 +192,10 @@ def _rows_by(rows: Sequence[Rows], *by: str) -> list[tuple[int, UsageRow]]:
 
 
 def _largest(rows: Sequence[Rows], by: str, most: int) -> tuple[list[tuple[int, UsageRow]], int]:
-    """Returns the `most` largest of `_rows_by`, and how many there are; ties come by key, then by currency."""
+    """Returns the `most` largest (key, row) pairs of `_rows_by`, and the number of all its pairs.
+
+    Equal sizes are ordered by key, then by currency.
+    """
     added = [one.summed(by) for one in rows]
     found = [
         (-one.amounts["gpu_seconds"][i], int(one.keys[by][i]), one.currency, one, i)
@@ -201,7 +208,7 @@ def _largest(rows: Sequence[Rows], by: str, most: int) -> tuple[list[tuple[int, 
 
 
 def _of_size(rows: Rows, most: int) -> list[int]:
-    """Returns the indices of the `most` largest rows and of all as large as the last of them, in no order."""
+    """Returns the indices of the `most` largest rows and of all rows as large as the smallest of these, in no order."""
     there = np.flatnonzero(rows.amounts["segments"])
     sizes = rows.amounts["gpu_seconds"][there]
     if len(there) > most:

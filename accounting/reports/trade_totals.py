@@ -1,4 +1,4 @@
-"""Booked trades: in each generation they sum to zero over all tenants, to the microsecond."""
+"""Totals of booked trades. For each generation, the totals of all tenants sum to zero, to the microsecond."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accounting.models import LedgerAccount, LedgerEntry
 
 @dataclass(frozen=True)
 class BookedTrades:
-    """GPU-seconds of one generation that tenants gave and got in trades."""
+    """The GPU-seconds of one generation that tenants gave and got in trades."""
 
     generation: str
     gave: Decimal
@@ -31,7 +31,10 @@ class BookedTrades:
 def booked_trades(
     begins: datetime, ends: datetime, tenants: Collection[int] | None = None
 ) -> list[BookedTrades]:
-    """Returns what is booked for trades that began in [begins, ends), less reversals; `tenants` None means all."""
+    """Returns, by generation, the entries of trades that began in [begins, ends), after reversals.
+
+    `tenants` are ids; None means all tenants.
+    """
     entries = LedgerEntry.objects.filter(
         account__kind=LedgerAccount.Kind.TRADE,
         month__gte=first_of_month(begins),

@@ -1,8 +1,8 @@
-"""The usage report: GPU time and its cost, by team, user, job, generation, day, hour or label.
+"""The usage report: GPU time and its cost by team, user, job, generation, day, hour or label.
 
-Corrected segments count as never booked. Periods are [begins, ends); the part of a segment outside is cut off
-exactly, so that adjoining periods add up. Closed time is read from rollups and the rest from usage segments
-(accounting/usage/plan.py); both give the same sums to the last digit.
+Segments that a correction reversed do not count. Periods are [begins, ends); a segment that reaches beyond the
+period is cut exactly, so that the figures of adjoining periods add up. Closed time is read from rollups and other
+time from usage segments (accounting/usage/plan.py); both give the same sums to the last digit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from accounting.usage.scope import Buckets, Scope
 
 
 class By(StrEnum):
-    """What a report may be grouped by."""
+    """The groupings of a report."""
 
     TENANT = "tenant"
     USER = "user"
@@ -41,32 +41,32 @@ class By(StrEnum):
     GENERATION = "generation"
     DAY = "day"
     HOUR = "hour"
-    LABEL = "label"  # of jobs, by a key that the caller chooses
+    LABEL = "label"  # the value of the jobs' label with a key that the caller chooses
 
 
 UNLABELLED = "(none)"  # no label can have this value
-# The columns of UsageRow for each grouping. Tenants and users have their present names.
+# The columns of UsageRow for each grouping. Tenants and users appear with their present names.
 COLUMNS = {
     By.TENANT: {"tenant_id": F("tenant__pk"), "tenant": F("tenant__name")},
     By.USER: {"user_id": F("user__pk"), "user": F("user__username")},
     By.JOB: {"job_id": F("job_id"), "job": F("job_name")},
     By.GENERATION: {"generation_id": F("generation__pk"), "generation": F("generation__name")},
-    By.LABEL: {"label": F("job_id")},  # `sum_statement` replaces it by the job's label
+    By.LABEL: {"label": F("job_id")},  # `sum_statement` replaces the job id by the job's label
 }
 
-# Columns with one value in each group, which PostgreSQL need not compare.
+# Columns that have one value in each group, so that PostgreSQL need not group by them.
 GIVEN = ("job",)
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """GPU time and cost of one group; fields that the report is not grouped by are None."""
+    """The GPU time and the cost of one group. Fields by which the report is not grouped are None."""
 
     gpu_seconds: Decimal
     cost: Decimal
     currency: str
     segments: int
-    begins: datetime | None = None  # when the day or hour began, in the report's time zone
+    begins: datetime | None = None  # begin of the day or hour, in the report's time zone
     tenant_id: int | None = None
     tenant: str | None = None
     user_id: int | None = None
@@ -84,7 +84,7 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Rows in order of time and names, or the largest ones by size; `totals` has one row per currency, and at least
+    """Rows in order of time and names, or, if `largest` was given, by size. `totals` has one row per currency, at least
     one."""
 
     begins: datetime | None
@@ -93,9 +93,9 @@ class UsageReport:
     time_zone: str
     rows: tuple[UsageRow, ...]
     totals: tuple[UsageRow, ...]
-    count: int  # counts all rows, also those that were not asked for
+    count: int  # the number of all rows, including those not in `rows`
     most: Decimal  # GPU-seconds of the largest row
-    lacks_before: datetime | None  # archived bills before this moment are missing; None if none is
+    lacks_before: datetime | None  # archived bills before this moment are missing; None if no bill is missing
 
 
 @consistent_read()
@@ -114,10 +114,12 @@ def usage_report(
     totals: bool = True,
     job_names: QuerySet[Any] | None = None,
 ) -> UsageReport:
-    """Returns usage that `viewer` may see in [begins, ends), as one consistent read; None means no bound.
+    """Returns the usage that `viewer` may see in [begins, ends), as one consistent read; a bound of None means no
+    bound.
 
-    `tenant` narrows it down to a tenant with all below it; the others to one user, job or generation. All else is as in
-    `report_of`. Three queries; one more for the totals where not all rows are there, and one for the largest jobs.
+    `tenant` restricts the report to a tenant with its subtree; `user`, `job_id` and `generation` to one user, job or
+    generation. The other arguments are those of `report_of`. Three queries; one more for the totals if `rows` lacks
+    some rows, and one more for the largest jobs.
     """
     narrow: dict[str, Any] = {"user": user, "job_id": job_id, "generation": generation}
     narrow = {name: value for name, value in narrow.items() if value is not None}
@@ -134,21 +136,22 @@ def report_of(
     totals: bool = True,
     job_names: QuerySet[Any] | None = None,
 ) -> UsageReport:
-    """Returns the usage of a scope, grouped by all of `by`; call it inside `consistent_read`.
+    """Returns the usage in a scope, grouped by all of `by`. Call this function inside `consistent_read`.
 
-    Days and hours are those of `time_zone`; one of the two at most. `largest` chooses rows in order of size; without it
-    all rows come, in order of time and names. Without `totals` there are none.
+    Days and hours are those of `time_zone`. `largest` is a slice of the rows in order of size; without it, the
+    report has all rows, in order of time and names. Without `totals`, the report has no totals. Accounting does not
+    know labels: `job_names` is a query of (job_id, name) for some jobs; all other jobs have the label None.
 
-    This room knows nothing of labels: `job_names` gives a name to some jobs (rows of job_id and name); the label None
-    stands for all other jobs.
+    Raises ValueError if `by` has both day and hour, or both label and job, or a label without `job_names` or vice
+    versa.
     """
     if By.DAY in by and By.HOUR in by:
         raise ValueError("a report is by day or by hour, not by both")
     if (By.LABEL in by) != (job_names is not None) or {By.LABEL, By.JOB} <= set(by):
         raise ValueError("a report by label needs the jobs' names, and is not by job, too")
-    ZoneInfo(time_zone)  # an unknown zone fails here, with its name
+    ZoneInfo(time_zone)  # raises an error with the name if the time zone is unknown
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
-    # Rollups by user do not tell one job's usage from another's.
+    # Rollups by user do not separate the usage of jobs.
     of_one_job = "job_id" in scope.narrow
     by_job = bool({By.JOB, By.LABEL} & set(by)) or of_one_job
     plan = UsagePlan(scope, Buckets(unit, time_zone), by_job=by_job)
@@ -160,8 +163,8 @@ def report_of(
         found = _sums(plan, tuple(by), largest=largest, job_names=job_names)
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone), unit) for row in found.rows]
     of_all, sums = plan, tuple[UsageRow, ...]()
-    # All usage is in one of the rows then. But a segment may be in two days, and where bills are archived rows by job
-    # lack what the totals have.
+    # Then the rows contain all usage. But a segment may lie in two days, and in archived time rows by job lack bills
+    # that the totals have.
     has_all = by and unit is None and len(rows) == found.count and not (largest and largest.start)
     if totals and has_all and plan.lacks_before() is None:
         sums = _totals_of(rows)
@@ -188,17 +191,17 @@ def _sums(
     largest: slice | None = None,
     job_names: QuerySet[Any] | None = None,
 ) -> GroupSums:
-    """Returns the sums of each group in one query; readers of the same period and time zone share its SQL."""
+    """Returns the sums of each group, with one query. Readers of the same period and time zone share its SQL."""
     names = [name for one in by for name in (["begins"] if one in (By.DAY, By.HOUR) else COLUMNS[one])]
     names.append("currency")
     scope = plan.scope
 
     def statement(plan: UsagePlan) -> Sql | None:
-        # Labels must be joined before anything is summed.
+        # Labels must be joined before rows are summed.
         parts = grouped_rows(plan, _groups(by), sum_rollups=By.LABEL not in by)
         return sum_statement(parts, names, largest, job_names=job_names, given=GIVEN)
 
-    # Hardly anybody asks again about the same job or user, or until this very moment, so their SQL is not kept.
+    # SQL about one job or user, or with a bound at this very moment, is not kept: hardly anybody uses it again.
     if scope.narrow or job_names is not None or not (_is_round(scope.begins) and _is_round(scope.ends)):
         return group_sums(fetch(statement(plan)), names)
     about = plan.about, by, largest and (largest.start, largest.stop)
@@ -211,7 +214,7 @@ def _is_round(moment: datetime | None) -> bool:
 
 
 def _largest_jobs(scope: Scope, wanted: slice) -> GroupSums:
-    """Like `_sums` by job, but sums only the jobs that are wanted."""
+    """Like `_sums` by job, but sums only the jobs in the slice `wanted`."""
     plan = UsagePlan(scope, by_job=True)
     ranked = largest_jobs(read_rows(plan, Groups({"job_id": F("job_id")}), ["gpu_seconds"]), wanted)
     if not ranked.jobs:
@@ -221,7 +224,7 @@ def _largest_jobs(scope: Scope, wanted: slice) -> GroupSums:
     parts = grouped_rows(plan, _groups((By.JOB,)), only=only)
     rows = group_sums(fetch(sum_statement(parts, names, given=GIVEN)), names).rows
     found = {(row["job_id"], row["currency"]): row for row in rows}
-    # Inside a transaction that is not repeatable read, a correction may have taken one back meanwhile.
+    # Inside a transaction that is not repeatable read, a correction may have reversed a job's usage meanwhile.
     return GroupSums([found[key] for key in ranked.jobs if key in found], ranked.count, ranked.most)
 
 
@@ -246,7 +249,7 @@ def nothing_used() -> tuple[UsageRow, ...]:
 
 
 def csv_lines(report: UsageReport) -> Iterator[str]:
-    """Yields the report's rows as CSV, with a header and without totals. Amounts are exact."""
+    """Yields the report's rows as CSV lines, with a header and without totals. Amounts are exact."""
     head = [name for unit in report.by for name in _csv_columns(unit)]
     yield csv_line([*head, "gpu_seconds", "gpu_hours", "cost", "currency", "segments"])
     for row in report.rows:
@@ -265,7 +268,7 @@ def _groups(by: tuple[By, ...]) -> Groups:
 
 
 def _in_zone(row: UsageRow, zone: ZoneInfo, unit: str | None) -> UsageRow:
-    """Returns the row with local time. A day with two midnights begins with the first of them."""
+    """Returns the row with its begin in local time. A day with two midnights begins at the first midnight."""
     if row.begins is None:
         return row
     local = row.begins.astimezone(zone)

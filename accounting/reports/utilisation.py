@@ -1,4 +1,4 @@
-"""How well GPUs were used in closed hours: hour by hour, and by hour of the week."""
+"""The utilisation of GPUs in closed hours: hour by hour, and by hour of the week."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.db.models import Min
 from accounting.core.calendar import first_of_month, hours_beginning_in
 from accounting.models import ClosedBook
 
-# A UTC hour counts in the local hour in which it begins, even if it ends half an hour into the next one.
+# A UTC hour counts in the local hour in which it begins, even if it ends half an hour into the next local hour.
 WEEK = """
     SELECT extract(isodow FROM lower(period) AT TIME ZONE %(zone)s)::int,
            extract(hour FROM lower(period) AT TIME ZONE %(zone)s)::int, {sums}
@@ -33,7 +33,7 @@ CLOSED = """
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """GPU-seconds. `usable` is `capacity` without unheld GPUs that others used, that were drained or that were down."""
+    """GPU-seconds by use. `usable` is `capacity` without the GPU time that was used by others, drained or down."""
 
     busy: Decimal
     held: Decimal
@@ -42,7 +42,7 @@ class Use:
 
     @property
     def part_held(self) -> float | None:
-        """Returns the held part of the capacity."""
+        """Returns the fraction of the capacity that was held; None without capacity."""
         return float(self.held / self.capacity) if self.capacity else None
 
     @property
@@ -51,7 +51,7 @@ class Use:
 
 
 def closed_until(*, books: Iterable[int]) -> datetime | None:
-    """Returns until when all open books among these are closed; None if none is open."""
+    """Returns the time until which all open books among `books` are closed; None if none of them is open."""
     closed = ClosedBook.objects.filter(book__in=books).aggregate(until=Min("until"))
     until: datetime | None = closed["until"]
     return until
@@ -60,12 +60,13 @@ def closed_until(*, books: Iterable[int]) -> datetime | None:
 def use_by_hour_of_week(
     begins: datetime, ends: datetime, *, zone: str, book: int | None = None
 ) -> Mapping[tuple[int, int], Use]:
-    """Returns use by (weekday, hour) in `zone`, without hours that no closed hour fell in; Monday is 1."""
+    """Returns the use by (weekday, hour) in the time zone `zone`; Monday is 1. Leaves out hours without closed
+    hours."""
     return {(day, hour): Use(*rest) for day, hour, *rest in _rows(WEEK, begins, ends, book, zone)}
 
 
 def use_by_hour(begins: datetime, ends: datetime, *, book: int | None = None) -> Mapping[datetime, Use]:
-    """Returns use by full UTC hour in [begins, ends), of hours that `book`, or any book, has closed."""
+    """Returns the use by full UTC hour in [begins, ends), for the hours that `book` (None: any book) has closed."""
     return {hour: Use(*rest) for hour, *rest in _rows(HOURS, begins, ends, book, "UTC")}
 
 

@@ -1,4 +1,4 @@
-"""What corrections took back of closed hours without billing anybody else."""
+"""Write-offs: the cost in closed hours that corrections reversed without billing another payer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from accounting.models import ClosedBook, CorrectedSegment, UsageSegment
 def written_off(
     books: Iterable[ClosedBook], first: datetime, last: datetime, names: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Decimal]:
-    """Returns the money written off in closed time of [first, last), by these fields of segments. Two queries.
+    """Returns the write-offs in closed time of [first, last), by the values of the segment fields `names`. Two queries.
 
-    By tenant, one that is billed instead has a negative amount, which balances that of the others. Archived time is
-    left out.
+    Leaves out archived time. Grouped by tenant, a tenant that is billed instead has a negative amount, which
+    balances the amount of the former payer.
     """
     closed = Q(pk__in=[])
     for one in books:

@@ -1,4 +1,4 @@
-"""Verifies the ledger independently of the triggers that guard it: a list of checks, one function each.
+"""Verifies the ledger independently of the triggers that guard it: a list of checks, each of them a function.
 
 All sums are computed in the database. docs/accounting.md says what the checks cannot detect.
 """
@@ -13,7 +13,7 @@ from accounting.verification.found import Found
 
 Check: TypeAlias = Callable[[], Found | None]
 
-# The first check that finds something counts, so what others depend on comes first.
+# Only the first finding is reported, so checks on which other checks depend come first.
 CHECKS: list[Check] = [
     months.a_month_is_missing,
     chain.a_seal_does_not_hold,
@@ -62,5 +62,5 @@ CHECKS: list[Check] = [
 
 
 def first_found() -> Found | None:
-    """Returns the finding of the first check that has one; None if the ledger is sound."""
+    """Runs the checks until one finds something, and returns its finding; None if the ledger is consistent."""
     return next((found for check in CHECKS if (found := check()) is not None), None)

@@ -1,4 +1,4 @@
-"""Checks of the hash chain, its end, the heads that name the seals, and rows that should be sealed by now."""
+"""Checks of the hash chain, its end, the heads that name its seals, and rows that should have a seal by now."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ def _named(what: str | None) -> Found | None:
 
 
 def a_head_does_not_hold() -> Found | None:
-    """Finds a broken head, or seals that heads name but that are gone, as when all of a book were deleted."""
+    """Finds a head that is broken, or that names a missing seal, for example after somebody deleted all seals of a
+    book."""
     return _named(heads.first_broken(signing.trusted_keys()))
 
 
 def a_transaction_was_never_sealed() -> Found | None:
-    """Finds rows unsealed for a day: beat seals every minute, so it failed or somebody removed seals."""
+    """Finds rows without a seal after a day: a periodic task seals every minute, so it failed or somebody removed
+    seals."""
     return first_row(
         "a transaction was booked more than a day ago and has no seal",
         """

@@ -1,4 +1,4 @@
-"""Checks of closed hours: the classes of all GPUs against what was billed, and against the hours of nodes."""
+"""Checks of closed hours: the classes of all GPUs against the bills, and against the node hours."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
 
 def a_closing_differs_from_what_was_billed() -> Found | None:
-    """Finds a closing that is missing, differs from what was billed, or whose price belongs to another part of the
+    """Finds closings that are missing, differ from the bills of their hour, or have the price of another part of the
     hour.
 
-    The price determines the currency; time without a price has Fairlot's currency at the time of posting or closing.
+    Compares prices, which determine the currency; time without a price has the currency that Fairlot used when it
+    was posted or closed.
     """
     return first_row(
         "a closing differs from what was billed",
@@ -66,7 +67,8 @@ def nodes_differ_from_their_closing() -> Found | None:
 
 
 def more_is_summed_than_was_held() -> Found | None:
-    """Finds rollups above what was held: corrections only reduce what a closing says, and move it to another payer."""
+    """Finds rollups with more time than the closing of their hour: corrections only reduce time, or move it to another
+    payer."""
     return first_row(
         "the sums of an hour are more than its closing says was held",
         """

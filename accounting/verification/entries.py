@@ -1,17 +1,18 @@
-"""Checks of transactions, entries and vouchers: recomputes the balances of all accounts from the vouchers."""
+"""Checks of transactions, entries and vouchers: recomputes all entries from the vouchers."""
 
 from __future__ import annotations
 
 from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
-# The vouchers of each kind of transaction; a correction of a trade has none.
+# The voucher table of each kind of transaction; a correction of a trade has no vouchers.
 VOUCHERS = {
     "usage": "usagesegment",
     "pricing": "classcharge",
     "correction": "correctedsegment",
     "closing": "capacitysegment",
 }
-# Before hours were closed nothing was written off: a correction returned to the cluster what it took.
+# Corrections from before a book's hours were closed: they returned time and money to capacity and revenue, and wrote
+# nothing off.
 WAS_GIVEN_BACK = (
     "booked.kind = 'correction' AND (closed.since IS NULL OR lower(booked.period) < closed.since)"
 )
@@ -57,7 +58,7 @@ def a_transaction_does_not_balance() -> Found | None:
 
 
 def an_account_has_another_unit() -> Found | None:
-    """Finds an account whose unit is not that of its generation, so that balances could be moved between units."""
+    """Finds an account whose unit is not its generation's: somebody could move balances between units with it."""
     return first_row(
         "an account is not of its generation's unit",
         """
@@ -70,7 +71,7 @@ def an_account_has_another_unit() -> Found | None:
 
 
 def a_transaction_lacks_vouchers() -> Found | None:
-    """Finds missing vouchers in months that have them; capacity segments are never archived."""
+    """Finds transactions without vouchers, except in archived months; capacity segments are never archived."""
     without = " UNION ALL ".join(
         f"""
         SELECT booked.id, booked.key FROM accounting_ledgertransaction booked
@@ -90,8 +91,10 @@ def a_transaction_lacks_vouchers() -> Found | None:
 
 
 def a_voucher_belongs_nowhere() -> Found | None:
-    """Finds vouchers without a transaction of matching kind, book and time, and missing reversed or charged
-    segments."""
+    """Finds vouchers without a transaction of the same book, a matching kind and a time that contains the voucher's.
+
+    Also finds corrections and charges whose segment is missing.
+    """
     of_segment = {"correctedsegment", "classcharge"}
     queries = []
     for kind, name in VOUCHERS.items():
@@ -103,7 +106,7 @@ def a_voucher_belongs_nowhere() -> Found | None:
                 " ON segment.id = voucher.segment_id AND segment.month = voucher.month"
             )
         kinds, astray = f"('{kind}')", "false"
-        if name == "classcharge":  # a segment that is posted again brings its charge along
+        if name == "classcharge":  # a segment that is posted again takes a copy of its charge along
             kinds, astray = (
                 "('pricing', 'usage')",
                 "booked.kind = 'usage' AND segment.transaction_id <> booked.id",
@@ -126,7 +129,7 @@ def a_voucher_belongs_nowhere() -> Found | None:
 
 
 def a_transaction_differs_from_its_vouchers() -> Found | None:
-    """Finds differences in any account: of users and of the cluster, in GPU-seconds and in money."""
+    """Finds transactions whose entries differ from their vouchers in any account, in GPU-seconds or in money."""
     return first_row(
         "a transaction differs from its vouchers",
         f"""
@@ -209,8 +212,10 @@ def a_transaction_differs_from_its_vouchers() -> Found | None:
 
 
 def an_entry_is_of_an_account_of_another_kind() -> Found | None:
-    """Finds entries in accounts that this kind of transaction never touches; for archived months nothing else
-    shows it."""
+    """Finds entries in accounts of a kind that their kind of transaction never uses.
+
+    For archived months, no other check finds such entries.
+    """
     return first_row(
         "an entry is of an account that its transaction cannot touch",
         f"""
@@ -233,7 +238,7 @@ def an_entry_is_of_an_account_of_another_kind() -> Found | None:
 
 
 def a_trade_is_no_exchange() -> Found | None:
-    """Finds trades that are not between two tenants, or in which one does not give one generation and get another."""
+    """Finds trades that are not an exchange: each of two tenants gives one generation and gets the other."""
     return first_row(
         "a trade is not an exchange of two generations between two tenants",
         """
@@ -296,7 +301,10 @@ def a_lease_is_billed_twice() -> Found | None:
 
 
 def a_segment_was_never_taken_back() -> Found | None:
-    """Finds segments marked as posted again without a reversed one of the same lease, time, use and price."""
+    """Finds segments marked as posted again whose previous version is missing, was not reversed, or differs.
+
+    The two versions must have equal lease, time, use and price.
+    """
     return first_row(
         "a segment is booked anew and none before it was taken back",
         """

@@ -1,4 +1,4 @@
-"""What a check of the ledger finds, and a helper for most checks."""
+"""The finding of a check, and a helper for checks that consist of one query."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from django.db import connection
 
-# The months with vouchers in the database; compare it with a month.
+# SQL for the right side of a comparison `month = …`: true for months with vouchers in the database.
 WITH_VOUCHERS = "ANY((SELECT accounting_months_with_vouchers())::date[])"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is wrong, and the first bad row."""
+    """A finding: what is wrong, and the first wrong row."""
 
     what: str
     row: tuple[Any, ...] = ()
@@ -23,7 +23,7 @@ class Found:
 
 
 def first_row(what: str, query: str) -> Found | None:
-    """Returns the first row of a query for rows that must not exist; None if there is none."""
+    """Runs a query of rows that must not exist, and returns its first row as a finding; None if it has no rows."""
     with connection.cursor() as cursor:
         cursor.execute(query)
         row = cursor.fetchone()

@@ -1,7 +1,7 @@
-"""Checks that each trigger that guards a table exists, is enabled, and has the expected function.
+"""Checks that each trigger that guards a table exists, is enabled and calls the expected function.
 
-guards.txt has the expected texts. tests/accounting/ledger/test_guards.py compares it with what the migrations
-create, and writes it with FAIRLOT_WRITE_GUARDS=1.
+guards.txt contains the expected definitions. tests/accounting/ledger/test_guards.py compares it with the triggers
+and functions that the migrations create, and rewrites it if FAIRLOT_WRITE_GUARDS=1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from accounting.verification.found import Found
 
 EXPECTED = Path(__file__).with_name("guards.txt")
 OF_FAIRLOT = r"^(accounting|scheduling)_"
-# The guards of a month's partition are written with the name of its parent table.
+# The guards of a monthly partition are listed under the name of the parent table.
 GUARDS = r"""
     SELECT 'trigger ' || coalesce(whole.relname, part.relname) || ' ' || tgname AS guard, part.relname::text AS place,
            'enabled ' || tgenabled::text || ' '
@@ -37,7 +37,7 @@ MONTHS = """
 
 
 def guards() -> dict[tuple[str, str], str]:
-    """Returns the text of each guard in the database, by its name and table."""
+    """Returns the definition of each guard in the database, by (guard, table); the table is empty for functions."""
     with connection.cursor() as cursor:
         cursor.execute(GUARDS, {"ours": OF_FAIRLOT})
         return {(guard, place): says for guard, place, says in cursor.fetchall()}
@@ -45,13 +45,16 @@ def guards() -> dict[tuple[str, str], str]:
 
 @cache
 def expected() -> dict[str, str]:
-    """Returns the expected text of each guard, by its name."""
+    """Returns the expected definition of each guard, by guard."""
     lines = EXPECTED.read_text().splitlines()
     return {guard: says for guard, _, says in (line.partition(": ") for line in lines)}
 
 
 def a_guard_is_off() -> Found | None:
-    """Finds a guard that is missing, disabled or changed: a function that was emptied guards nothing."""
+    """Finds a guard that is missing, disabled or changed, or that Fairlot did not create.
+
+    Functions are compared, too, because a trigger whose function was emptied guards nothing.
+    """
     found = guards()
     for guard, place in sorted(_places() - found.keys()):
         return Found("a guard is missing or switched off", _name(guard, place))
@@ -72,7 +75,7 @@ def _name(guard: str, place: str) -> tuple[str, ...]:
 
 
 def _places() -> set[tuple[str, str]]:
-    """Returns where each guard should be: on its table and on all monthly partitions of it."""
+    """Returns (guard, table) for each expected guard: on its table and on all monthly partitions of the table."""
     with connection.cursor() as cursor:
         cursor.execute(MONTHS, {"ours": OF_FAIRLOT})
         months = cursor.fetchall()

@@ -1,5 +1,4 @@
-"""Checks of archived months: that they were archived, that seals cover what stays and the files, and that sums
-match."""
+"""Checks of archived months: archive records exist, seals cover the rows that stay and the files, and rollups match."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
 
 def a_month_is_missing() -> Found | None:
-    """Finds a month without a partition in a table that keeps its rows, while another table has the month."""
+    """Finds a month that has a partition in one never archived table but not in another."""
     return first_row(
         "a table lacks a month that others have",
         """
@@ -34,7 +33,7 @@ def a_month_is_missing() -> Found | None:
 
 
 def a_month_was_not_archived() -> Found | None:
-    """Finds a month without vouchers for which no archive record, or none that the chains confirm, exists."""
+    """Finds a month without vouchers that has no archive record, or whose record the seals do not confirm."""
     for month in archived_months():
         record = archive_record(month)
         if record is None:
@@ -47,7 +46,7 @@ def a_month_was_not_archived() -> Found | None:
 
 
 def _unsealed(book: int, record: ArchiveRecord) -> str | None:
-    """Returns what is wrong with the seals that the book got when the month was archived; None if nothing is."""
+    """Returns what is wrong with the seals of the book for the archived month; None if they are right."""
     month, number = record.month, record.seals.get(str(book))
     of_month = LedgerSeal.objects.filter(book=book, month=month)
     if number is not None and not of_month.filter(number=number).exists():
@@ -61,7 +60,7 @@ def _unsealed(book: int, record: ArchiveRecord) -> str | None:
 
 
 def _must_be_sealed(record: ArchiveRecord) -> bool:
-    """Returns whether a release that seals rollups archived this month or a later one."""
+    """Returns whether a release that seals rollups archived this month or a later one, so that a seal must exist."""
     if LedgerSeal.objects.filter(of_sums=True, month__gte=record.month).exists():
         return True
     since = LedgerSeal.objects.filter(form__gte=APART).aggregate(at=Min("sealed_at"))["at"]
@@ -97,7 +96,7 @@ def an_archived_transaction_was_not_sealed() -> Found | None:
 
 
 def archived_entries_differ_from_sums() -> Found | None:
-    """Compares users' entries with their hourly rollups; all of an archived month is in closed hours."""
+    """Compares the entries of users with their hourly rollups, which cover all time of an archived month."""
     return first_row(
         "the entries of an archived month are not the sums of its hours",
         f"""
@@ -122,9 +121,11 @@ def archived_entries_differ_from_sums() -> Found | None:
 
 
 def archived_entries_differ_from_closings() -> Found | None:
-    """Compares the cluster's entries: provided with used time, and revenue with the worth of all GPUs.
+    """Compares the cluster's entries with the closings: capacity must balance to 0, and revenue must equal the
+    closings' value.
 
-    In all currencies together, because an earlier release may have billed in one and closed in the next.
+    Compares the sum of all currencies, because an earlier release may have billed in one currency and closed the
+    hour in another.
     """
     return first_row(
         "the entries of an archived month are not what its closings tell",

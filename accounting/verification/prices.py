@@ -1,4 +1,4 @@
-"""Checks of prices: each bill is GPU-seconds times the price of its generation, class and time."""
+"""Checks of prices: each bill must equal GPU-seconds times the price of its generation, class and time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ SINCE_PRICES_HAVE_CURRENCIES = """
 """
 
 
-# Before that, costs were rounded to four decimals; later postings and settlements for that time keep these.
+# Earlier costs were rounded to four decimals, and later postings and settlements of that time still are.
 SINCE_COSTS_HAVE_MILLIONTHS = """
     (SELECT applied FROM django_migrations WHERE app = 'accounting' AND name LIKE '%costs_in_millionths')
 """
 
 
 def costs(amount: str, worth: str, period: str) -> str:
-    """Returns SQL that is true if an amount is GPU-seconds times a price, rounded like `tariff.cost_of`."""
+    """Returns an SQL condition: the amount equals `worth` / 3600, rounded as `tariff.cost_of` rounds.
+
+    `worth` is GPU-seconds times the price per GPU-hour. For `period` before costs had six decimals, rounding to four
+    decimals is accepted, too.
+    """
     return f"""(
         {_is_rounded(amount, worth, 6)}
         OR lower({period}) < {SINCE_COSTS_HAVE_MILLIONTHS} AND {_is_rounded(amount, worth, 4)}
@@ -32,7 +36,10 @@ def _is_rounded(amount: str, worth: str, decimals: int) -> str:
 
 
 def _priced_otherwise(table: str) -> str:
-    """Returns SQL for rows whose price, or a part of whose time, does not match one price line; without one it is 0."""
+    """Returns the FROM and WHERE clauses for vouchers with a wrong price.
+
+    A voucher's time must lie within one price, which it must have; without a price, its price must be 0.
+    """
     return f"""
         FROM accounting_{table} voucher
         LEFT JOIN accounting_price price ON price.generation_id = voucher.generation_id
@@ -75,9 +82,9 @@ def a_closing_has_another_price() -> Found | None:
 
 
 def a_bill_is_in_another_currency() -> Found | None:
-    """Finds bills or closings in another currency than their price; what is posted again keeps the reversed currency.
+    """Finds bills and closings in another currency than their price; usage that was posted again keeps its currency.
 
-    Prices have a currency since a migration; earlier bills have that of their time.
+    Ignores rows that were posted before the migration that gave prices a currency.
     """
     return first_row(
         "a bill or a closing is not in the currency of its price",
@@ -101,7 +108,7 @@ def a_bill_is_in_another_currency() -> Found | None:
 
 
 def a_closing_is_worth_otherwise() -> Found | None:
-    """Finds closings whose worth, in total or of a class that nobody held, does not match the price."""
+    """Finds closings in which the total value, or the value of a class that nobody held, does not match the price."""
     worths = " AND ".join(
         costs(amount, f"{seconds} * price_per_gpu_hour", "period")
         for amount, seconds in [("value", "capacity")]
@@ -122,7 +129,10 @@ def a_closing_is_worth_otherwise() -> Found | None:
 
 
 def a_charge_costs_otherwise() -> Found | None:
-    """Finds charges with a wrong price or idle part; the books do not show which part was preemptible or borrowed."""
+    """Finds charges with a wrong price, idle part or amount.
+
+    Cannot check which part was preemptible or borrowed, because the books do not contain these.
+    """
     worth = (
         "charge.idle * charge.idle_price + charge.preemptible * charge.preemptible_price"
         " + charge.borrowed * charge.borrowed_price"
@@ -155,7 +165,8 @@ def a_charge_costs_otherwise() -> Found | None:
 
 
 def a_charge_is_missing() -> Found | None:
-    """Finds missing charges for idle time, if no other class has a price that could compensate."""
+    """Finds idle time without a charge, for generations where no other class has a price that could offset the
+    difference."""
     worth = "segment.idle * price.idle + (segment.gpu_seconds - segment.idle) * segment.price_per_gpu_hour"
     return first_row(
         "what was idle in a settled hour is not charged at its price",
@@ -178,8 +189,10 @@ def a_charge_is_missing() -> Found | None:
 
 
 def archived_usage_costs_otherwise() -> Found | None:
-    """Finds archived usage that matches no price of its hour for any class; each bill may be off by half its last
-    decimal."""
+    """Finds archived usage whose cost lies outside the lowest and the highest price of its hour, for any class.
+
+    For each bill, half of the last decimal is tolerated.
+    """
     return first_row(
         "the sums of an archived hour cost what no price of it makes",
         f"""

@@ -1,10 +1,10 @@
-"""Checks of rollups by hour, day and job: each is the sum of its rows."""
+"""Checks of rollups by hour, day and job: each must equal the sum of its segments or hours."""
 
 from __future__ import annotations
 
 from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
-# Segments that stand, as rollups count them, joined to their closed hours.
+# Segments that no correction reversed, as rollups count them, joined with their closed book.
 SEGMENTS = """
     FROM accounting_usagesegment segment JOIN accounting_closedbook closed ON closed.book = segment.book
     LEFT JOIN accounting_classcharge charge ON charge.segment_id = segment.id AND charge.month = segment.month
@@ -104,8 +104,10 @@ def a_jobs_day_has_another_name() -> Found | None:
 
 
 def a_sum_is_of_no_transaction() -> Found | None:
-    """Finds rollups that no transaction closed or changed; days without GPUs at their end are closed by none, which is
-    0."""
+    """Finds rollups whose transaction does not exist.
+
+    Daily rollups may have the transaction 0: no transaction closed a day whose last hours had no GPUs.
+    """
     queries = " UNION ALL ".join(
         f"""
         SELECT '{name}' AS name, told.id, told.book, told.hour
