@@ -94,7 +94,7 @@ def tenants_where(user: User, verb: str) -> TenantQuerySet:
     if may(user, verb):
         return Tenant.objects.all()
     (role, *others) = _team_roles(PERMISSIONS[verb].roles) or [""]
-    least = others[-1] if others else role  # PERMISSIONS lists the highest role first
+    least = others[-1] if others else role  # PERMISSIONS lists higher roles first
     return Tenant.objects.visible_to(user, role=least) if least else Tenant.objects.none()
 
 

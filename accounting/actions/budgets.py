@@ -87,7 +87,7 @@ def _checked(percentages: Sequence[int]) -> list[int]:
 def _set_webhook(actor: User | None, budget: Budget, url: str) -> None:
     """Sets the webhook address of a budget; raises Refused for an address that Fairlot may not call.
 
-    If another user sets it, the budget gets a new signing key.
+    The budget gets a new signing key if its previous address was set by another user.
     """
     if url == budget.webhook_url:
         return
@@ -114,9 +114,9 @@ def signing_key_for(reader: User, budget: Budget) -> str | None:
 
 
 def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> None:
-    """Raises Refused if `amount` exceeds the smallest budget of the tenants above.
+    """Raises Refused if `amount` exceeds the smallest budget of the tenants above for the same period.
 
-    The message contains that budget only if the actor may read the tenant's budgets.
+    The message contains the amount of that budget only if the actor may read the budgets of its tenant.
     """
     above = Budget.objects.in_force().filter(tenant__in=tenant.lineage, period=period).exclude(tenant=tenant)
     least = above.select_related("tenant").order_by("amount", "pk").first()
@@ -216,13 +216,12 @@ def _below(budget: Budget) -> list[int]:
 
 @transaction.atomic(durable=True)
 def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
-    """Warns by mail and webhook of each reached threshold without a valid warning in this period; returns the new
-    warnings.
+    """Warns by mail and webhook of each reached threshold; returns the new warnings.
 
-    After a change of the budget's amount, a threshold is warned of again only if the spending that the earlier
-    warning reported does not reach the threshold of the new amount. `stands` holds the spending; the amount is read
-    again, except for a past period. Any number of workers may call this function: the lock on the budget's row
-    admits one at a time, and a database constraint rejects duplicate warnings.
+    Each threshold is warned of once per period. After a change of the budget's amount, it is warned of again if the
+    spending that the earlier warning reported does not reach the threshold of the new amount. `stands` holds the
+    spending; the amount is read again, except for a past period. Any number of workers may call this function: the
+    lock on the budget's row admits one at a time, and a database constraint rejects duplicate warnings.
     """
     locked = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     budget = locked.filter(pk=stands.budget.pk).first()

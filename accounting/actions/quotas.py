@@ -105,7 +105,10 @@ def check_limit(quota: Quota, limit: Decimal) -> None:
 
 
 def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
-    """Like set_quota, in the transaction of a caller that checked the permission."""
+    """Sets a limit like set_quota, in the transaction of a caller that checked the permission.
+
+    Unlike set_quota, leaves grants of this limit in effect.
+    """
     lock_limits_of(quota.tenant)
     held = find(quota)
     before = audit_values(held) if held else {}
@@ -120,7 +123,10 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
 
 
 def remove_within(*, actor: User | None, quota: Quota) -> None:
-    """Like remove_quota, in the transaction of a caller that checked the permission and locked `quota`."""
+    """Removes a limit like remove_quota, in the transaction of a caller that checked the permission and locked `quota`.
+
+    Unlike remove_quota, leaves grants of this limit in effect.
+    """
     audit.record(
         actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=audit_values(quota)
     )

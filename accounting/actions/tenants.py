@@ -65,7 +65,7 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
     require(actor, "tenant.change")
     # The whole tree is locked, so that two concurrent moves cannot make a cycle.
     list(Tenant.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
-    # Read again, because the lock does not cover tenants that were created while it was awaited.
+    # Read again, because the locks do not cover tenants that were created while this transaction waited for the locks.
     tree = {found.pk: found for found in Tenant.objects.order_by("pk")}
     if tenant.pk not in tree or (parent and parent.pk not in tree):
         raise Refused("This team no longer exists.")
@@ -135,7 +135,7 @@ def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
 def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
     """Deletes a tenant; raises Refused if a tenant, member, limit, budget, job or ledger entry refers to it.
 
-    Such a tenant can only be archived.
+    A tenant with such references can only be archived.
     """
     require(actor, "tenant.change")
     tenant = _locked(tenant)
@@ -164,7 +164,10 @@ def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
 
 
 def set_tickets_within(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
-    """Like set_tickets, in the transaction of a caller that checked the permission."""
+    """Sets tickets like set_tickets, in the transaction of a caller that checked the permission.
+
+    Unlike set_tickets, leaves grants of tickets in effect.
+    """
     tenant = _locked(tenant)
     check_tickets(tickets)
     before, tenant.tickets = tenant.tickets, tickets

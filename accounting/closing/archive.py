@@ -180,7 +180,8 @@ def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
 
 
 def archivable_before(now: datetime, *, keep_months: int) -> list[date]:
-    """Returns the months with bills in the database that ended more than `keep_months` whole months before `now`."""
+    """Returns the months with bills in the database, without the present month and the `keep_months` months before
+    it."""
     bound = months_after(first_of_month(now), -keep_months)
     return [month for month in _months_with_bills() if month < bound]
 

@@ -1,4 +1,4 @@
-"""Books usage of the cast in one line."""
+"""Helpers that book usage and trades, and close and settle hours, in one line."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -23,7 +23,7 @@ def minutes(count: float) -> timedelta:
 
 
 def usage(cast: Cast, **changes: Any) -> dict[str, Any]:
-    """Returns half an hour of four A100 for Bob of Astro from noon on, with `changes`."""
+    """Returns arguments of Usage: four A100 for half an hour from noon, for Bob of Astro, with `changes`."""
     usual = {
         "book": 1,
         "lease_id": 1,
@@ -46,7 +46,8 @@ def book(cast: Cast, **changes: Any) -> list[UsageSegment]:
 
 
 def traded(cast: Cast, **changes: object) -> TradedTime:
-    """Returns a trade of a minute of Astro's A100 for two and a half of Bio's V100 from noon on, with `changes`."""
+    """Returns a trade from noon: Astro gives an A100 for a minute and gets two and a half V100 of Bio, with
+    `changes`."""
     usual = {
         "book": 1, "key": "trade:1", "seller": cast.astro, "buyer": cast.bio, "slow": cast.v100, "fast": cast.a100,
         "fast_gpu_seconds": Decimal(60), "slow_gpu_seconds": Decimal("150.0000004"), "begins": NOON,
@@ -62,7 +63,7 @@ def trade(cast: Cast, **changes: object) -> LedgerTransaction:
 
 
 def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -> None:
-    """Closes the hours from `first` to `last` as if a node of a thousand A100 had held what is booked."""
+    """Closes the hours from `first` to `last` as if the booked usage had run on a node with a thousand A100."""
     micro = timedelta(microseconds=1)
     with transaction.atomic():
         open_book(book=book, since=first)
@@ -89,7 +90,7 @@ def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -
 
 
 def settle_hours(how: HeldHow = NOTHING, *, book: int = 1) -> None:
-    """Settles all closed hours, which were held as `how` says."""
+    """Settles the class prices of all closed hours, with the classes in `how`."""
     with transaction.atomic():
         while hour := next_hour_to_price(book=book):
             price_hour(book=book, hour=hour, how=how)

@@ -1,7 +1,7 @@
-"""A program for a separate network namespace: calls names whose answers change, and prints who was connected to.
+"""A program for a separate network namespace: calls names with changing DNS answers, and prints the connections.
 
-test_safe_http.py runs it with `unshare`; the namespace's loopback has one public address, and its resolver is a name
-server of this program.
+test_safe_http.py runs the program with `unshare`. The namespace's loopback interface has a public address, too, and
+its resolver is a DNS server in this program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from django.conf import settings
 
 PUBLIC, LOOPBACK = "93.184.216.34", "127.0.0.1"
 A, AAAA = 1, 28
-# The answers of the name server in order; the last one repeats.
+# The DNS answers for each name, one list per look-up; the last list repeats.
 NAMES: dict[str, list[list[str]]] = {
     "flips.example.org": [[PUBLIC], [LOOPBACK]],
     "both.example.org": [[PUBLIC, LOOPBACK]],
@@ -41,7 +41,7 @@ connected: Counter[str] = Counter()
 
 
 class NameServer(socketserver.BaseRequestHandler):
-    """Answers A and AAAA questions from NAMES; each look-up asks one of each."""
+    """Answers DNS queries of type A and AAAA from NAMES; each look-up sends one query of each type."""
 
     def handle(self) -> None:
         packet, line = self.request
@@ -68,11 +68,11 @@ class Redirects(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Keeps messages out of the program's output."""
+        """Keeps log messages out of the program's output."""
 
 
 def listen(address: str) -> None:
-    """Counts connections to port 443; it speaks no TLS, so every call fails after that."""
+    """Counts connections to port 443 and closes them without TLS, so that every call fails."""
     server = socket.create_server((address, 443))
 
     def accept() -> None:
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def calls() -> dict[str, object]:
-    """Returns the result of each call, and whom it connected to."""
+    """Returns, for each call, the result and the addresses to which it connected."""
     from accounting.notifications.safe_http import NotReachable, post  # noqa: PLC0415 - needs the settings
 
     told: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Who may do what: actions, QuerySets and the documentation follow the table of permissions."""
+"""Actions, QuerySets and docs/permissions.md follow the table of permissions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CALLS = {
 
 
 def verbs_in(source: str) -> set[str]:
-    """Returns the verbs for which a file consults the table."""
+    """Returns the verbs of the permissions for which the source code calls a function in CALLS."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""

@@ -1,4 +1,4 @@
-"""Every public action: who may call it, what it writes, and that it leaves exactly one audit event."""
+"""Every public action: who may call it, what it changes, and that it writes exactly one audit event."""
 
 import inspect
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from tests.make import Cast
 
 @dataclass(frozen=True)
 class Case:
-    """How to call an action within the cast, and who besides admins may."""
+    """Arguments for an action, the verb of its audit event, and the roles that may call it besides admins."""
 
     arguments: Callable[[Cast], dict[str, Any]]
     verb: str
@@ -52,7 +52,7 @@ def a_quota(cast: Cast) -> Quota:
 
 
 def stopped(why: str) -> dict[str, Any]:
-    """Returns arguments after nothing was sealed for two days."""
+    """Creates a head that is two days old, which stops sealing, and returns the arguments of resume_sealing."""
     at = datetime.now(UTC) - timedelta(days=2)
     LedgerHead.objects.create(number=1, at=at, book=0, seal=0, seal_digest=b"", digest=b"")
     return {"reason": why}
@@ -99,7 +99,7 @@ CASES = {
 
 
 def test_every_public_action_has_its_case() -> None:
-    # What everybody does for oneself has tests of its own.
+    # Actions that every user may do for themselves are tested elsewhere.
     own = {"set_preferences", "subscribe_to_report", "unsubscribe_from_report"}
     assert sorted(CASES) == sorted(set(actions.__all__) - own)
     for name in actions.__all__:
@@ -147,7 +147,7 @@ def test_a_manager_changes_only_the_own_tenants_members(cast: Cast) -> None:
     with pytest.raises(NotAllowed):
         actions.change_membership(actor=cast.alice, membership=charlies, role="viewer")
     make.membership(cast.charlie, cast.uni, role=Membership.Role.MANAGER)
-    actions.change_membership(actor=cast.charlie, membership=bobs(cast), role="member")  # from above
+    actions.change_membership(actor=cast.charlie, membership=bobs(cast), role="member")  # a manager above
 
 
 def test_the_audit_trail_is_seen_by_managers_of_its_tenant(cast: Cast) -> None:

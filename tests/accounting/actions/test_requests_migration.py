@@ -1,4 +1,4 @@
-"""Requests that an earlier version has granted."""
+"""Requests that an earlier version granted, after the upgrade."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vouchers of old months leave the database as files, and reports of whole hours stay the same."""
+"""Vouchers of old months move from the database to files, and reports of whole hours stay the same."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def cast(transactional_db: None) -> Cast:
 
 @pytest.fixture
 def past(cast: Cast) -> Cast:
-    """Returns a cast with a closed May, with a correction and a class price, and with usage in June."""
+    """Creates a closed May with a correction and a class price, and usage in June."""
     Price.objects.filter(generation=cast.a100).update(preemptible=1)
     actions.set_price(
         actor=cast.ada,
@@ -102,7 +102,7 @@ def past(cast: Cast) -> Cast:
 
 
 def close_may(cast: Cast, *, since: datetime = FIRST) -> None:
-    """Closes May from `since` on; there was usage on two days."""
+    """Closes May from `since` on, with usage on only two days."""
     busy = datetime(2026, 5, 4, tzinfo=UTC)
     with transaction.atomic():
         open_book(book=1, since=since)
@@ -114,7 +114,7 @@ def close_may(cast: Cast, *, since: datetime = FIRST) -> None:
 
 
 def told(cast: Cast) -> list[object]:
-    """Returns reports of whole days, as anybody may ask for them."""
+    """Returns reports of whole days, as several users see them."""
     reports = [
         usage_report(viewer, begins, ends, by=by)
         for viewer in (cast.olga, cast.bob, cast.charlie)
@@ -190,7 +190,8 @@ def forge(forgery: str) -> None:
 
 @pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
 def test_what_stays_of_an_archived_month_is_sealed(past: Cast, tmp_path: Path, forgery: str) -> None:
-    """Also if its transactions have seals of an older form, which cover all or nothing."""
+    """The transactions have seals of the oldest form, whose leaves cover a transaction only together with its
+    vouchers."""
     seal_formerly()
     archive_month(actor=past.ada, month=MAY, folder=tmp_path)
     call_command("verify_ledger")
@@ -212,7 +213,7 @@ def test_what_stays_of_an_archived_month_has_a_leaf_of_its_own(past: Cast, tmp_p
 def test_the_chain_goes_on_after_what_stays_was_sealed(
     past: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With several links, and again after the month was restored and corrected."""
+    """The month's links are several, and more are made when the month is restored, corrected and archived again."""
     monkeypatch.setattr("accounting.ledger.hash_chain.AT_ONCE", 2)
     before = LedgerSeal.objects.count()
     archive_month(actor=None, month=MAY, folder=tmp_path)
@@ -241,7 +242,7 @@ def test_the_chain_goes_on_after_what_stays_was_sealed(
 
 
 def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path) -> None:
-    """A seal with other leaves, without leaves, or of another month is found."""
+    """verify_ledger finds a seal with other leaves, of another month, or with other bounds."""
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     seal = LedgerSeal.objects.get(month=MAY, of_sums=False)
@@ -259,7 +260,7 @@ def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path
             with pytest.raises(CommandError, match=f"book 1, seal {seal.number}: "):
                 call_command("verify_ledger")
             transaction.set_rollback(True)
-    # Rebuilding the chain from there changes its last digest, which somebody may have noted.
+    # Somebody who rebuilds the chain from this seal on changes its last digest, which others may have noted.
     forge("UPDATE accounting_ledgertransaction SET description = 'nothing' WHERE kind = 'correction'")
     forge(f"DELETE FROM accounting_ledgerseal WHERE number >= {seal.number}")  # noqa: S608
     with pytest.raises(CommandError, match=f"seal {seal.number + 1}: the chain does not end with the last"):
@@ -272,7 +273,7 @@ def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path
 
 
 def test_nothing_is_smuggled_into_an_archived_month(past: Cast, tmp_path: Path) -> None:
-    """Not from a month whose vouchers exist either, whose entries would then no longer match."""
+    """The transaction comes from a month that is not archived."""
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     late = LedgerTransaction.objects.get(month=JUNE, kind="usage")
@@ -288,7 +289,8 @@ def test_nothing_is_smuggled_into_an_archived_month(past: Cast, tmp_path: Path) 
 
 @pytest.fixture
 def archived_earlier(past: Cast, tmp_path: Path) -> Cast:
-    """Returns a cast with a month archived by an earlier release, which neither sealed nor kept anything with it."""
+    """Creates a month archived by an earlier release, which neither sealed the rows that stay nor kept archived
+    hours."""
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     take_seals_of_may_away()
@@ -297,7 +299,7 @@ def archived_earlier(past: Cast, tmp_path: Path) -> Cast:
 
 
 def seal_formerly() -> None:
-    """Rebuilds the first book's chain like releases that sealed transactions whole, with their vouchers."""
+    """Rebuilds the first book's chain in the oldest form: one leaf per transaction, including its vouchers."""
     for table in ("ledgerseal", "sealedbook", "ledgerhead"):
         forge(f"DELETE FROM accounting_{table}")  # noqa: S608
     with connection.cursor() as cursor:
@@ -309,7 +311,7 @@ def seal_formerly() -> None:
 
 
 def end_chains_where_they_end() -> None:
-    """Updates the recorded ends of chains, as somebody who cuts off an end must."""
+    """Sets the recorded end of each chain to its last seal, as somebody who deletes the last seals must."""
     forge(
         "UPDATE accounting_sealedbook made SET (number, digest) = (SELECT number, digest FROM accounting_ledgerseal"
         " WHERE book = made.book ORDER BY number DESC LIMIT 1)"
@@ -326,7 +328,7 @@ def heads_anew() -> None:
 
 
 def take_seals_of_may_away() -> None:
-    """Deletes the seals of May and every trace of them."""
+    """Deletes the seals of May and all references to them."""
     forge("DELETE FROM accounting_ledgerseal WHERE month IS NOT NULL")
     end_chains_where_they_end()
     forge("UPDATE accounting_archiverecord SET seals = '{}'")
@@ -411,7 +413,7 @@ def in_each_table_of_sums(change: str) -> list[str]:
     return [f"UPDATE accounting_{name} SET {change}" for name in ("usagehour", "usageday", "jobday")]  # noqa: S608
 
 
-# Comparing monthly rollups with the ledger, and hourly with daily ones, finds none of these.
+# Comparing rollups with the ledger by month, and hourly with daily rollups, does not find these changes.
 FORGERIES_OF_SUMS = {
     "the hour in which was held": [
         "UPDATE accounting_usagehour SET hour = hour + interval '1 h'"
@@ -431,7 +433,7 @@ FORGERIES_OF_SUMS = {
 
 @pytest.mark.parametrize("forgery", FORGERIES_OF_SUMS.values(), ids=FORGERIES_OF_SUMS.keys())
 def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forgery: list[str]) -> None:
-    """Including hours of nodes, of closings with seals of an older form, which do not cover them."""
+    """The closings have seals of the oldest form, which do not cover node hours."""
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     for change in forgery:
@@ -444,7 +446,7 @@ def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forger
 
 
 def test_classes_of_hours_that_a_former_release_archived_are_none(past: Cast, tmp_path: Path) -> None:
-    """It did not keep them, so its seal does not cover them either."""
+    """An earlier release did not archive classes, so its seal does not cover them."""
     archive_month(actor=None, month=MAY, folder=tmp_path)
     seal = LedgerSeal.objects.get(book=1, of_sums=True)
     forge("UPDATE accounting_archivedhour SET idle = 0, preemptible = 0, borrowed = 0")
@@ -535,7 +537,7 @@ def test_a_report_that_needs_single_minutes_says_that_they_are_archived(past: Ca
 def test_of_an_archived_month_a_team_is_told_all_but_parts_of_days_of_other_clocks(
     cast: Cast, tmp_path: Path
 ) -> None:
-    """Usage around midnight in Kolkata is in an hour (UTC) of two of its days."""
+    """Midnight in Kolkata is within a UTC hour, so usage in that hour belongs to two days."""
     book(cast, begins=NOON + minutes(370), ends=NOON + minutes(410))
     book(cast, lease_id=2, job_id=2, tenant=cast.bio, user=cast.charlie)
     close_may(cast)
@@ -575,7 +577,7 @@ def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(
     assert lines() == known
     archive_month(actor=None, month=MAY, folder=tmp_path)
     assert lines() == known
-    # As earlier releases left it: with class charges, and with rollups alone.
+    # As earlier releases left the month: first with class charges but no class times, then with rollups alone.
     ArchivedHour.objects.update(idle=0, preemptible=0, borrowed=0)
     assert lines() == [
         ("owned", 3, 4 * 9000, 30),
@@ -590,7 +592,8 @@ def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(
         ("owned", 4, 4 * 1800, 8),
         ("by class", None, 0, -6),
     ]
-    for period in ((FIRST, LAST), (NOON - 6 * HOUR, NOON + 12 * HOUR)):  # also a day of another time zone
+    # the second period is a day in another time zone
+    for period in ((FIRST, LAST), (NOON - 6 * HOUR, NOON + 12 * HOUR)):
         (total,) = usage_report(past.alice, *period, tenant=past.astro).totals
         assert (
             sum(line.cost for line in lines_of(UsageReader(past.alice, *period, past.astro)))
@@ -602,7 +605,7 @@ def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(
 def test_no_line_is_missing_or_twice_where_a_price_changed_within_an_archived_hour(
     past: Cast, tmp_path: Path
 ) -> None:
-    """Also where class charges since then are settled in the vouchers that stay."""
+    """The period also has vouchers that are not archived, with settled class charges."""
     Price.objects.filter(generation=past.a100, valid__endswith=NOON + 8 * HOUR).update(
         valid=DateTimeTZRange(make.LONG_AGO, NOON + 7.5 * HOUR)
     )
@@ -618,11 +621,11 @@ def test_no_line_is_missing_or_twice_where_a_price_changed_within_an_archived_ho
     before = lines_of(UsageReader(past.alice, *period, past.astro))
     archive_month(actor=None, month=MAY, folder=tmp_path)
     assert lines_of(UsageReader(past.alice, *period, past.astro)) == before
-    ArchivedHour.objects.all().delete()  # as an earlier release left it
+    ArchivedHour.objects.all().delete()  # as an earlier release left the month
     lines = lines_of(UsageReader(past.alice, *period, past.astro))
     assert sum(line.cost for line in lines) == total.cost
     assert sum(line.gpu_seconds for line in lines) == total.gpu_seconds
-    # The hour of the change, in which one lease ran.
+    # The price changed within this hour, in which one lease ran.
     assert [line.gpu_seconds for line in lines if line.kind == "at several prices"] == [4 * 3600]
 
 
@@ -652,7 +655,7 @@ def test_nothing_new_is_booked_in_an_archived_month(past: Cast, tmp_path: Path) 
 
 
 def test_months_without_bills_between_keep_none_from_coming_back(past: Cast, tmp_path: Path) -> None:
-    """July has bills; June's only one is removed."""
+    """July has bills; the only bill of June is removed."""
     july = LAST + 30 * 24 * HOUR
     book(past, lease_id=11, begins=july, ends=july + HOUR)
     august = datetime(2026, 8, 1, tzinfo=UTC)
@@ -681,7 +684,7 @@ def test_vouchers_that_nobody_archived_are_missed(past: Cast) -> None:
 
 
 def test_who_reads_meanwhile_is_waited_for(past: Cast, tmp_path: Path) -> None:
-    """The archiving transaction steps back until the reader is done, and neither is refused."""
+    """The archiving transaction releases its locks until the reader has finished; neither transaction fails."""
     reads, may_end = Event(), Event()
 
     def read() -> int:
@@ -736,7 +739,7 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     with pytest.raises(Refused, match="not the last"):
         bring_back_month(actor=None, month=JUNE, folder=tmp_path)
-    # Nor a file with a matching list beside it, nor one that a changed archive record names.
+    # Fairlot also refuses a file with a matching SHA256SUMS, and a file with the digest in a changed archive record.
     forged = gzip.compress(gzip.decompress(kept).replace(b"bob", b"eve"))
     file.write_bytes(forged)
     digest = hashlib.sha256(forged).hexdigest()
@@ -755,7 +758,7 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
 def test_files_that_a_former_release_wrote_are_found_out_by_the_seals_of_what_they_say(
     archived_earlier: Cast, tmp_path: Path
 ) -> None:
-    """No seal has their digests, so the archive record can be changed to name others."""
+    """No seal contains the digests of these files, so somebody could name other files in the archive record."""
     file = tmp_path / "usagesegment.csv.gz"
     forged = gzip.compress(gzip.decompress(file.read_bytes()).replace(b"bob", b"eve"))
     file.write_bytes(forged)
@@ -792,7 +795,7 @@ def drop_vouchers_of_may() -> None:
 def test_a_month_that_was_not_archived_does_not_pass_for_one_that_was(
     past: Cast, tells_of_seals: bool
 ) -> None:
-    """Although an archive record says so: the chain has no seal of it, in the present or an older form."""
+    """The archive record says that the month was archived, but the chain has no seal of the archiving."""
     drop_vouchers_of_may()
     seals = {"1": 1} if tells_of_seals else {}
     ArchiveRecord.objects.create(month=MAY, is_archived=True, rows=13, seals=seals)
@@ -806,7 +809,7 @@ def test_a_month_that_was_not_archived_does_not_pass_for_one_that_was(
 
 
 def test_a_month_that_is_said_to_be_archived_is_compared_as_far_as_it_stays(past: Cast) -> None:
-    """Without its vouchers, for which its seal has separate leaves."""
+    """The month's seals have separate leaves for the rows that stay, which are compared without the vouchers."""
     drop_vouchers_of_may()
     forge(FORGERIES["all entries of a bill"])
     with pytest.raises(
@@ -816,7 +819,7 @@ def test_a_month_that_is_said_to_be_archived_is_compared_as_far_as_it_stays(past
 
 
 def test_an_archived_month_without_its_seals_is_found(past: Cast, tmp_path: Path) -> None:
-    """Even if every trace of its seals is gone: later archives prove that it was sealed."""
+    """All references to the seals are deleted, too; the time of the archive record proves that seals were made."""
     archive_month(actor=None, month=MAY, folder=tmp_path)
     take_seals_of_may_away()
     with pytest.raises(
@@ -836,7 +839,7 @@ def test_an_archived_month_of_a_former_release_is_sealed_when_a_later_one_is(
         LedgerSeal.objects.filter(month=None).order_by("-number").values_list("digest", flat=True)[0]
     )
     left = LedgerSeal.objects.filter(month=None).count()
-    for number, seal in enumerate(june, start=left + 1):  # the chain is rebuilt without them
+    for number, seal in enumerate(june, start=left + 1):  # rebuilds the chain without May's seals
         before = digest_of(seal, before, seal.sealed_at)
         new = f"number = {number}, digest = '\\x{before.hex()}'"
         forge(f"UPDATE accounting_ledgerseal SET {new} WHERE id = {seal.pk}")  # noqa: S608

@@ -1,4 +1,4 @@
-"""Idle, preemptible and borrowed time at class prices: settled when its hour is closed."""
+"""Idle, preemptible and borrowed time costs class prices, which are settled when its hour is closed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def set_prices(cast: Cast, **prices: object) -> None:
 
 
 def price_all(how: HeldHow, *, book: int = 1) -> list[LedgerTransaction]:
-    """Settles all closed hours, each of which was held as `how` says."""
+    """Settles the class prices of all closed hours, with the classes in `how`; returns the transactions."""
     booked = []
     with transaction.atomic():
         while (hour := next_hour_to_price(book=book)) is not None:
@@ -55,7 +55,7 @@ def test_what_a_team_borrowed_costs_less_and_the_identity_says_so(cast: Cast) ->
     set_prices(cast, per_gpu_hour=3, borrowed=1)
     book(cast, lease_id=1, gpus=4)  # two GPU-hours
     book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)  # two more
-    book(cast, lease_id=3, gpus=2, tenant=cast.bio, user=cast.charlie)  # one, and nothing of it borrowed
+    book(cast, lease_id=3, gpus=2, tenant=cast.bio, user=cast.charlie)  # one GPU-hour, not borrowed
     close_hours(cast, NOON, NOON + HOUR)
     assert cost(cast) == 15
     (booked,) = price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
@@ -75,12 +75,13 @@ def test_what_a_team_borrowed_costs_less_and_the_identity_says_so(cast: Cast) ->
 def test_a_moment_is_in_the_first_class_that_has_a_price(cast: Cast) -> None:
     set_prices(cast, per_gpu_hour=2, idle=5, preemptible=1, borrowed=Decimal("0.5"))
     unused = [(NOON, NOON + minutes(10))]
-    book(cast, gpus=6, ends=NOON + HOUR, unused=unused)  # one GPU-hour idle, five busy
+    book(cast, gpus=6, ends=NOON + HOUR, unused=unused)  # one GPU-hour is idle, five are busy
     close_hours(cast, NOON, NOON + HOUR)
     preemptible = [(NOON + minutes(5), NOON + minutes(25))]
     price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(2 * 3600)}, {1: preemptible}, {1: unused}))
     charge = ClassCharge.objects.get()
-    # Two of six are preemptible, and half of one of these is idle; half of the other time is borrowed.
+    # Of six GPU-hours two are preemptible, and half an hour of these is idle; half of the time that is neither is
+    # borrowed.
     assert (charge.idle, charge.preemptible, charge.borrowed) == (3600, 5400, 6300)
     assert cost(cast) == 5 + Decimal("1.5") + Decimal("0.875") + Decimal("3.5")
 
@@ -190,7 +191,7 @@ def test_who_pays_instead_pays_what_the_other_would_have_paid(cast: Cast) -> Non
 def test_only_who_held_time_where_it_is_unsettled_waits_for_what_classes_cost(cast: Cast) -> None:
     set_prices(cast, borrowed=1)
     book(cast, lease_id=1)
-    book(cast, lease_id=2, generation=cast.v100, tenant=cast.bio, user=cast.charlie)  # it has no such price
+    book(cast, lease_id=2, generation=cast.v100, tenant=cast.bio, user=cast.charlie)  # no class price
     book(cast, lease_id=3, book=2, tenant=cast.bio, user=cast.charlie)
     for number in (1, 2):
         close_hours(cast, NOON, NOON + HOUR, book=number)
@@ -211,7 +212,7 @@ leases = st.tuples(moments, moments, st.integers(1, 5), st.booleans(), moments, 
 
 @dataclass(frozen=True)
 class Past:
-    """How time was held, at which prices, and which leases are corrected before and after settling."""
+    """The leases and classes of a day, its prices, and the leases to correct before and after settling."""
 
     leases: list[tuple[int, int, int, bool, int, int]]
     prices: dict[str, Decimal | None]
@@ -324,7 +325,7 @@ def test_in_whatever_order_it_is_billed_anew_settled_and_taken_back_each_reversa
 
 
 def bill_instead(cast: Cast, lease: int, *, nobody: bool) -> None:
-    """Reverses what stands of the lease, and bills the other team, or nobody, instead."""
+    """Reverses the lease's valid segments, and bills the other team or nobody for them."""
     stands = UsageSegment.objects.uncorrected().filter(lease_id=lease).select_related("generation")
     if not stands:
         return
@@ -333,7 +334,7 @@ def bill_instead(cast: Cast, lease: int, *, nobody: bool) -> None:
 
 
 def play(cast: Cast, past: Past) -> HeldHow:
-    """Books the usage, and closes the day."""
+    """Books the usage of `past`, closes its day, and returns its classes."""
     set_prices(cast, **past.prices)
     stretches: dict[int, list[tuple[datetime, datetime]]] = {}
     unused: dict[int, list[tuple[datetime, datetime]]] = {}
@@ -346,7 +347,7 @@ def play(cast: Cast, past: Past) -> HeldHow:
             cast, lease_id=number, job_id=number, tenant=who[0], user=who[1], gpus=gpus, begins=begins, ends=ends,
             unused=unused[number],
         )  # fmt: skip
-    first = NOON - 12 * HOUR  # so that whole days are closed, too
+    first = NOON - 12 * HOUR  # whole days are closed, so daily rollups are written, too
     close_hours(cast, first, first + 24 * HOUR)
     teams = zip((cast.astro, cast.bio), past.borrowed, strict=True)
     return HeldHow({(one.pk, cast.a100.pk): 1000 * some for one, some in teams}, stretches, unused)
@@ -357,7 +358,7 @@ def at(microseconds: int) -> datetime:
 
 
 def correct(cast: Cast, leases: set[int]) -> None:
-    """Reverses what stands of some leases; for even numbers another team pays."""
+    """Reverses the valid segments of some leases; for even lease ids, Bio pays instead."""
     for number in sorted(leases):
         stands = UsageSegment.objects.uncorrected().filter(lease_id=number).select_related("generation")
         if stands:
@@ -392,7 +393,7 @@ class TestTheDatabase:
         for charge in ((3600, 1, -1), (3601, 1, -2), (3600, 4, -2)):
             with pytest.raises(IntegrityError, match="charges what its segments do not say"):
                 self.forge(segment, *charge)
-        with pytest.raises(IntegrityError, match="has no entries"):  # otherwise it would be valid
+        with pytest.raises(IntegrityError, match="has no entries"):  # the charge itself is valid
             self.forge(segment, 3600, 1, -2)
         with pytest.raises(IntegrityError, match="of another kind"):
             self.forge(segment, 3600, 1, -2, kind="trade")

@@ -1,4 +1,4 @@
-"""What the database itself refuses, tried by raw SQL as the tables' owner, the portal's role."""
+"""The database itself rejects changes of the closed books, even by raw SQL of the tables' owner, the portal's role."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ def cast(transactional_db: None) -> make.Cast:
 
 @contextmanager
 def refused(why: str) -> Iterator[None]:
-    """Expects that the database transaction is refused, at the latest at its commit."""
+    """Context manager that expects the database to reject the transaction, at the latest at the commit."""
     with pytest.raises(IntegrityError, match=why), transaction.atomic():
         yield
 
@@ -62,7 +62,7 @@ def insert_blank(kind: str = "trade", **columns: object) -> int:
 def insert_entries(
     into: int, *entries: tuple[LedgerAccount, str], table: str = "accounting_ledgerentry"
 ) -> None:
-    """Inserts all entries in one statement, as the database requires."""
+    """Inserts all entries in one statement, because the database requires this."""
     rows = ", ".join(["(%s, %s, %s, %s)"] * len(entries))
     values = [value for account, amount in entries for value in (into, MAY, account.pk, amount)]
     sql(f"INSERT INTO {table} (transaction_id, month, account_id, amount) VALUES {rows}", *values)  # noqa: S608
@@ -70,7 +70,7 @@ def insert_entries(
 
 @pytest.fixture
 def trade_accounts(cast: make.Cast) -> list[LedgerAccount]:
-    """Returns Astro's and Bio's trade accounts of A100, then Astro's of V100."""
+    """Creates the trade accounts of Astro and Bio for A100, and of Astro for V100."""
     unit, kind = "GPU-s A100", LedgerAccount.Kind.TRADE
     return [
         LedgerAccount.objects.create(kind=kind, unit=unit, generation=cast.a100, tenant=cast.astro),
@@ -79,7 +79,7 @@ def trade_accounts(cast: make.Cast) -> list[LedgerAccount]:
     ]
 
 
-# Keys of tables partitioned by month contain the month.
+# Tables that are partitioned by month have the month in their primary key.
 KEYS = dict.fromkeys(APPEND_ONLY, "id, month") | {
     "accounting_correctedsegment": "segment_id, month",
     "accounting_classcharge": "segment_id, month",
@@ -91,7 +91,7 @@ KEYS = dict.fromkeys(APPEND_ONLY, "id, month") | {
 }
 
 
-# Last seals of books may only advance (test_hash_chain.py).
+# The rows of accounting_sealedbook may change, but only forwards (test_hash_chain.py).
 @pytest.mark.parametrize("table", [table for table in APPEND_ONLY if table != "accounting_sealedbook"])
 @pytest.mark.parametrize(
     "command",
@@ -209,7 +209,7 @@ def test_a_booked_transaction_is_closed_forever(
 
 
 def test_an_earlier_transaction_cannot_pretend_to_be_of_now(trade_accounts: list[LedgerAccount]) -> None:
-    """Callers choose neither the time nor the database transaction that is recorded with it."""
+    """A trigger sets the recorded time and the id of the database transaction, whatever the caller gives."""
     with transaction.atomic():
         forged = insert_blank(recorded_at=NOON + timedelta(days=9999), booked_in="99999999")
         insert_entries(forged, (trade_accounts[0], "5"), (trade_accounts[1], "-5"))

@@ -1,4 +1,4 @@
-"""Every microsecond of every GPU is in one class, whatever happened: checked by counting moment by moment."""
+"""Every microsecond of every GPU is in exactly one class; the expected values are counted moment by moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from accounting.closing.gpu_classes import NAMES, Allocation, Availability, Classes, Condition, classify
 
-HOUR = 24  # short, so that every moment can be checked
+HOUR = 24  # so few that the test can count each moment
 K80, A100 = 1, 2
 times = st.integers(-5, HOUR + 5)
 conditions = st.lists(
@@ -57,7 +57,7 @@ def class_of(allocation: Allocation, at: int) -> str:
 def counted(
     bounds: dict[int, list[int]], conditions: Sequence[Condition], allocations: Sequence[Allocation]
 ) -> Counter[tuple[int, int, str]]:
-    """Returns GPU-microseconds by generation, interval and class, counted naively."""
+    """Returns the GPU-microseconds by generation, interval and class, counted moment by moment."""
     found: Counter[tuple[int, int, str]] = Counter()
     for at in range(HOUR):
         piece = {pk: max(i for i, edge in enumerate(edges) if edge <= at) for pk, edges in bounds.items()}

@@ -1,4 +1,4 @@
-"""The closed books: classes that sum to capacity, and money that sums to the worth of capacity."""
+"""Closings: classes that sum to the capacity, and money that sums to the value of the capacity."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MINUTE = 60_000_000  # microseconds
 
 
 def story(cast: Cast, *allocations: Allocation, gpus: int = 8, **changes: object) -> NodeHistory:
-    """Returns a node with eight A100 that did not change in the hour."""
+    """Returns the history of a node with eight A100 whose condition does not change in the hour."""
     usual = {"since": -1, "generation": cast.a100.pk, "gpus": gpus, "availability": Availability.READY}
     return NodeHistory(5, "node", [Condition(**(usual | changes))], allocations)  # type: ignore[arg-type]
 
@@ -84,7 +84,7 @@ def test_what_nobody_held_is_booked_with_its_worth(cast: Cast) -> None:
 
 
 def test_rounding_that_many_small_bills_leave_is_a_line_of_its_own(cast: Cast) -> None:
-    """Twelve times five minutes at a little more than a third of a cent, each rounded to a millionth."""
+    """Twelve leases of five minutes cost a little more than a third of a cent each, rounded to a millionth."""
     Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("0.040001"))
     pieces = [(5 * part, 5 * part + 5) for part in range(12)]
     for lease, (begins, ends) in enumerate(pieces):
@@ -137,7 +137,7 @@ def test_hours_are_closed_once_and_in_order(cast: Cast) -> None:
     for hour in (NOON, NOON + 2 * HOUR, NOON - HOUR):
         with pytest.raises(BookedOtherwise, match="the next hour"):
             close(hour, story(cast))
-    close(NOON + HOUR)  # there was nothing, so nothing is booked
+    close(NOON + HOUR)  # without nodes, nothing is booked
     assert ClosedBook.objects.get().until == NOON + 2 * HOUR
     assert LedgerTransaction.objects.count() == 1
 
@@ -191,7 +191,8 @@ def test_the_database_refuses_a_closing_that_does_not_close(
 
 
 def test_no_hour_passes_as_closed_while_something_is_missing_of_it(cast: Cast) -> None:
-    """Checks find what a closing says wrongly; only this finds what it leaves out."""
+    """The constraints on a closing check only what the closing contains, so closing the hour must check what is
+    missing."""
     book(cast)
     book(cast, lease_id=2, generation=cast.v100)
     with pytest.raises(BookedOtherwise, match="not what was billed"):
@@ -255,7 +256,7 @@ def test_a_day_is_summed_by_job_when_its_last_hour_is_closed(cast: Cast) -> None
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[int, int, int, int, int]]:
-    """Draws consecutive leases on two slots of four GPUs: slot, GPUs, begin, start, end in seconds."""
+    """Draws consecutive leases on two slots of four GPUs each, as (slot, GPUs, begin, start, end) in seconds."""
     found = []
     for slot in (0, 1):
         edges = sorted(draw(st.sets(st.integers(0, 2 * 3600), max_size=8)))

@@ -1,4 +1,4 @@
-"""Rows written as arrays: what is read back is what was stored, whatever the values are."""
+"""Rows written as array literals are read back unchanged, whatever values they contain."""
 
 from datetime import timedelta
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Numeric columns: what is read is what is stored, in order."""
+"""Numeric columns are read with the stored values, in order."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -67,7 +67,7 @@ def test_no_rows_are_columns_without_values(lab: World) -> None:
 def test_what_is_null_or_of_another_width_is_refused(lab: World) -> None:
     submitted(lab, 26)
     for name, kind in (("not_before", "i8"), ("priority", "i8"), ("id", "i4"), ("name", "i8")):
-        for count in (1, 25):  # rows with the same total length as rows of the right width
+        for count in (1, 25):  # 25 such rows have the same total length as rows of the right width
             with pytest.raises(ValueError, match="NULL"):
                 read_columns(Job.objects.order_by("id").values_list(name)[:count], kind)
     with pytest.raises(ProgrammingError):

@@ -1,4 +1,4 @@
-"""A prepared query answers like Django's query, for any values."""
+"""A prepared query returns the same as Django's query, for any values."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_of_endless_lengths_of_lists_only_some_are_kept(people: Cast) -> None:
             return int(cursor.fetchone()[0])
 
     ask = Prepared(lambda ids: Tenant.objects.filter(pk__in=ids).values_list("pk"))
-    ask([people.astro.pk])  # the first one makes the connection drop unused statements
+    ask([people.astro.pk])  # the first call also deallocates unused statements of the connection
     before = known() - 1
     for length in range(1, MOST_SHAPES + 20):
         assert ask([people.astro.pk, *range(10_000, 10_000 + length - 1)]) == [(people.astro.pk,)]
@@ -182,7 +182,7 @@ class TestKeptRoles:
 
 
 def keeping(person: User) -> User:
-    """Another object of the same user, which keeps the roles that it has read."""
+    """Returns another object of the same user, which queries its roles only once."""
     other = User.objects.get(pk=person.pk)
     other.keep_roles()
     return other

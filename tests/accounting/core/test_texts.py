@@ -1,4 +1,4 @@
-"""Which names and data are accepted."""
+"""Names and data that are accepted or rejected."""
 
 import pytest
 
@@ -16,8 +16,8 @@ READABLE = (
     "cafe\u0301",
     "日本語 チーム",
     "אסטרו",
-    "می\u200cخواهم",  # a non-joiner between letters of Arabic script
-    "क्\u200dष",  # a joiner behind a virama
+    "می\u200cخواهم",  # a non-joiner between Arabic letters
+    "क्\u200dष",  # a joiner after a virama
     "👩\u200d💻 models",
     "❤\ufe0f",
 )

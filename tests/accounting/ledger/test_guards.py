@@ -1,4 +1,4 @@
-"""The guards that verify_ledger expects are those that the migrations create."""
+"""The guards in guards.txt, which verify_ledger expects, are those that the migrations create."""
 
 import os
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_the_guards_are_those_that_are_written_down() -> None:
-    """FAIRLOT_WRITE_GUARDS=1 writes them; review the change."""
+    """FAIRLOT_WRITE_GUARDS=1 rewrites guards.txt; review the change."""
     made = sorted({f"{guard}: {says}" for (guard, _), says in guards().items()})
     if os.environ.get("FAIRLOT_WRITE_GUARDS"):
         EXPECTED.write_text("\n".join(made) + "\n")

@@ -31,7 +31,7 @@ def cast(transactional_db: None) -> Cast:
 
 @pytest.fixture
 def sealed(cast: Cast) -> Cast:
-    """Returns a cast with two books; the first has three transactions in two seals."""
+    """Creates two sealed books; the first has three transactions in two seals."""
     book(cast, ends=NOON + minutes(90))
     trade(cast)
     assert seal_book(1) == 2
@@ -115,7 +115,7 @@ def test_the_last_seal_that_was_made_is_told_only_forwards(sealed: Cast) -> None
 
 
 def test_a_worker_of_an_earlier_release_seals_nothing(sealed: Cast) -> None:
-    """It does not record the last seals, so nobody could seal its book afterwards."""
+    """An earlier release does not record a book's last seal, so nobody could seal the book after it."""
     last = LedgerSeal.objects.filter(book=1).latest("number")
     with pytest.raises(IntegrityError, match="not told as its last one"), transaction.atomic():
         LedgerSeal.objects.create(
@@ -128,7 +128,7 @@ def test_a_worker_of_an_earlier_release_seals_nothing(sealed: Cast) -> None:
 
 
 def test_what_was_not_sealed_for_a_day_is_found(sealed: Cast) -> None:
-    """As if its seal had been deleted, together with the record of the last seal."""
+    """A seal that somebody deleted, together with the record of the book's last seal, is found in this way, too."""
     book(sealed, lease_id=3)
     call_command("verify_ledger")
     with without_guards():
@@ -155,7 +155,7 @@ def test_what_was_not_sealed_for_a_day_is_found(sealed: Cast) -> None:
     ],
 )
 def test_accounts_and_hours_of_nodes_are_sealed(cast: Cast, forgery: str, first: str) -> None:
-    """An account's owner, and a node's state, of which other tables contain only sums."""
+    """Other tables contain only sums of the owners of accounts and the states of nodes."""
     book(cast)
     close_hours(cast, NOON, NOON + 2 * HOUR)
     seal_book(1)
@@ -168,7 +168,7 @@ def test_accounts_and_hours_of_nodes_are_sealed(cast: Cast, forgery: str, first:
 
 
 def test_no_seal_goes_back_to_the_former_leaves(sealed: Cast) -> None:
-    """Neither alone nor with a matching digest: new seals have leaves of at least the former form."""
+    """The form of a book's seals never decreases, so a seal of an older form is found even with a matching digest."""
     last = LedgerSeal.objects.filter(book=1).order_by("number").last()
     assert last is not None
     with connection.cursor() as cursor:
@@ -229,10 +229,8 @@ def test_a_noted_seal_is_told_from_one_that_was_made_anew(sealed: Cast) -> None:
 
 
 def test_no_seal_misses_what_is_being_booked(cast: Cast) -> None:
-    """A transaction that has its id but is not committed yet makes sealing wait."""
-    book(
-        cast, book=3, lease_id=3
-    )  # creates the accounts, for which transactions would otherwise wait for each other
+    """Sealing waits for a transaction that already has an id but is not committed yet."""
+    book(cast, book=3, lease_id=3)  # creates the accounts, so that the bookings below do not wait
     booked, go_on = threading.Event(), threading.Event()
 
     def slowly() -> None:
@@ -256,7 +254,7 @@ def test_no_seal_misses_what_is_being_booked(cast: Cast) -> None:
     threads[0].start()
     assert booked.wait(60)
     with transaction.atomic():
-        hold_books([2])  # another book does not matter
+        hold_books([2])  # a lock on another book does not matter
         book(cast, book=2, lease_id=2)
     threads[1].start()
     assert seal_book(2) == 1

@@ -1,4 +1,4 @@
-"""Books that an earlier release sealed: its seals are valid after the upgrade."""
+"""Seals that an earlier release made stay valid after the upgrade."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def micros(moment: datetime) -> int:
 
 
 class OldBook:
-    """A book with an hour of two GPUs that Bob of Astro used."""
+    """A book in which Bob of Astro used two GPUs for an hour."""
 
     def __init__(self, make: Any) -> None:
         self.make = make
@@ -69,7 +69,8 @@ class OldBook:
         )
 
     def leaf(self) -> bytes:
-        """Returns the leaf as that release computed it: of a JSON text of the transaction with entries and vouchers."""
+        """Returns the leaf as the earlier release computed it: the SHA-256 of JSON of the transaction, entries and
+        vouchers."""
         self.booked.refresh_from_db()
         times = f"{micros(NOON)}, {micros(NOON + HOUR)}"
         entries = ", ".join(f"[{one.pk}, {one.account_id}, {one.amount}.000000]" for one in self.entries)
@@ -101,7 +102,7 @@ def test_seals_of_a_former_release_hold() -> None:
         book = OldBook(rows_of(executor, BEFORE))
         book.seal()
         manage("migrate", "--verbosity", "0")
-        # The book, the accounts and the existing tickets, each exactly once.
+        # The book, the accounts (-5) and the existing tickets (-2) have one seal each.
         sealed = sql("SELECT book, number, encode(digest, 'hex') FROM accounting_ledgerseal ORDER BY book")
         assert [(book, number) for book, number, _ in sealed] == [(-5, 1), (-2, 1), (1, 1)]
         for kept in ("number, encode(digest, 'hex') FROM accounting_sealedbook",
@@ -111,7 +112,7 @@ def test_seals_of_a_former_release_hold() -> None:
         assert said[0].startswith("head:3:"), "the migrations sign"
         assert said[-1] == "OK: 1 transactions, 4 entries, 1 segments"
         manage("verify_ledger", "--noted", f"1:1:{sealed[-1][2]}")
-        # The older leaves do not cover the owners of accounts; everything that they cover still counts.
+        # The older leaves do not cover the owners of accounts, but changes of what they cover are still found.
         part = "accounting_usagesegment_2026_05"
         sql(f"ALTER TABLE {part} DISABLE TRIGGER append_only")
         sql(f"UPDATE {part} SET job_name = 'another'")  # noqa: S608

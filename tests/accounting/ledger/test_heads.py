@@ -1,4 +1,4 @@
-"""What somebody with all rights in the database but without the signing key changes, and how verify_ledger finds it."""
+"""verify_ledger finds changes by somebody with all rights in the database but without the signing key."""
 
 import io
 import json
@@ -40,7 +40,7 @@ BOOKS = [1, 2, *sorted(JOURNALS)]
 
 @pytest.fixture
 def sealed(transactional_db: None) -> Cast:
-    """Returns a cast with two books, one closed for a day, and some history; all of it is sealed."""
+    """Creates two sealed books, the first closed for a day, with some corrections and changes of limits."""
     cast = make.cast()
     Price.objects.filter(generation=cast.a100).update(idle=1)
     book(cast, ends=NOON + minutes(90), unused=[(NOON + minutes(10), NOON + minutes(25))])
@@ -63,7 +63,7 @@ def sealed(transactional_db: None) -> Cast:
 
 
 def forge(*changes: str) -> None:
-    """Executes changes as the owner of the database, with the guards disabled meanwhile."""
+    """Executes changes as the owner of the database, with the guards disabled."""
     with without_guards(), without_triggers(*CHANGES), connection.cursor() as cursor:
         for change in changes:
             cursor.execute(change)
@@ -168,7 +168,8 @@ def test_whatever_was_forged_is_told(sealed: Cast) -> None:
 
 
 def test_beat_makes_no_seal_again(sealed: Cast, caplog: pytest.LogCaptureFixture) -> None:
-    """For none of the books: after somebody removed a book's seals and every trace of them, beat makes none."""
+    """After somebody deletes a book's seals and the record of its last seal, the periodic task makes no seal in any
+    book."""
     seals = LedgerSeal.objects.exclude(book=2).count()
     forge(*ALTERED, "DELETE FROM accounting_sealedbook WHERE book = 2")
     seal_all(BOOKS)
@@ -179,7 +180,8 @@ def test_beat_makes_no_seal_again(sealed: Cast, caplog: pytest.LogCaptureFixture
 
 
 def test_what_beat_seals_again_is_told_by_the_heads(sealed: Cast) -> None:
-    """Even if the heads of the book are gone."""
+    """The heads of the book are deleted, too, so the periodic task makes seals again; the missing head reveals the
+    change."""
     forge(
         *ALTERED,
         "DELETE FROM accounting_sealedbook WHERE book = 2",
@@ -190,7 +192,7 @@ def test_what_beat_seals_again_is_told_by_the_heads(sealed: Cast) -> None:
     assert told() == "head 3: before it head 2 is missing"
 
 
-# By type, another value than the given one, and the value that replaces NULL.
+# By type: an expression for a different value, and the value that replaces NULL.
 OTHERWISE = {
     "bigint": ("{0} + 1000003", "7"),
     "integer": ("{0} + 3", "7"),
@@ -204,7 +206,7 @@ OTHERWISE = {
     "bytea": ("sha512({0})", "sha512(''::bytea)"),
     "jsonb": ("'{{\"x\": 1}}'::jsonb", "'{{}}'::jsonb"),
 }
-# Nothing refers to the first, and the second counts only until its database transaction ends.
+# Nothing refers to the id of a seal, and booked_in matters only until its database transaction ends.
 NOT_COVERED = {("accounting_ledgerseal", "id"), ("accounting_ledgertransaction", "booked_in")}
 TABLES = [table for table in (*APPEND_ONLY, *CHANGES) if table != "scheduling_nodechange"]
 
@@ -221,7 +223,7 @@ def columns_of(table: str) -> list[tuple[str, str]]:
 
 @contextmanager
 def all_guards_off(*tables: str) -> Iterator[None]:
-    """Disables triggers, references and all constraints but keys; the rollback restores them."""
+    """Disables triggers, foreign keys and all constraints but primary keys; the rollback restores them."""
     with transaction.atomic(), connection.cursor() as cursor:
         for table in with_partitions(tables):
             cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
@@ -249,13 +251,13 @@ def row_of(place: str, part: str) -> str:
 
 
 def told_of_rows() -> str:
-    """Like `told`, without the check of the guards, which are off."""
+    """Like `told`, without the check of the guards, because they are disabled."""
     checks = (check for check in CHECKS if check is not a_guard_is_off)
     return next((str(found) for check in checks if (found := check()) is not None), "OK")
 
 
 def names_of(table: str, where: str) -> list[str]:
-    """Returns what may name a row: its id, its transaction's id, or the key of that."""
+    """Returns the texts with which a message may name a row: the ids and keys of the row and its transaction."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT to_jsonb(told) FROM {table} told WHERE {where}")  # noqa: S608
         row = json.loads(cursor.fetchone()[0])
@@ -274,7 +276,7 @@ def names_of(table: str, where: str) -> list[str]:
 
 
 def changed_rows(table: str, random: Random) -> Iterator[tuple[str, list[str], str]]:
-    """Yields changes: each column of some row, a deleted row, and an inserted row."""
+    """Yields changes of random rows: one for each column, a deleted row, and an inserted row."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT ctid, tableoid::regclass::text FROM {table} ORDER BY 2, 1")  # noqa: S608
         rows = cursor.fetchall()
@@ -302,7 +304,7 @@ def changed_rows(table: str, random: Random) -> Iterator[tuple[str, list[str], s
 
 
 def test_any_row_that_is_changed_removed_or_put_in_is_told(sealed: Cast) -> None:
-    """In every column of every guarded table, of random rows."""
+    """Tries every column of every guarded table, in random rows."""
     seed = SystemRandom().getrandbits(32)
     random, unseen = Random(seed), []
     with all_guards_off(*TABLES):
@@ -319,7 +321,7 @@ def test_any_row_that_is_changed_removed_or_put_in_is_told(sealed: Cast) -> None
 
 
 def aged(hours: int) -> None:
-    """Makes all heads `hours` older, signed again with the key."""
+    """Makes all heads `hours` older and signs them again with the signing key."""
     before = None
     for head in LedgerHead.objects.order_by("number"):
         head.at -= timedelta(hours=hours)
@@ -372,7 +374,7 @@ def test_a_row_of_long_ago_without_a_seal_gets_none(sealed: Cast, settings: Any,
     ):
         seal_book(3)
     assert any("book 3: usage:3:" in why for why in why_stopped(datetime.now(UTC)))
-    # Heads of the other books are still made and published.
+    # The other books still get heads, and these are published.
     settings.FAIRLOT_HEADS_FILE = str(tmp_path / "heads")
     book(sealed, book=2, lease_id=4)
     seal_all([3, *BOOKS])
@@ -417,7 +419,7 @@ def test_the_trouble_of_one_book_keeps_no_head_from_being_made(
 
 
 def test_nothing_begins_anew_where_all_is_gone(sealed: Cast) -> None:
-    """Rows from before the last day have neither seals nor heads."""
+    """All seals and heads are deleted, although some rows are older than a day."""
     forge(
         "UPDATE accounting_ledgertransaction SET recorded_at = recorded_at - interval '25 h'",
         "DELETE FROM accounting_ledgerseal",
@@ -495,7 +497,8 @@ def test_a_noted_head_tells_whether_todays_books_descend_from_it(sealed: Cast) -
     call_command("verify_ledger", noted=[noted], stdout=out)
     assert f"Today's books descend from {noted}" in out.getvalue()
     assert head_line() != noted
-    # Somebody with the database rebuilds everything, for example by running beat: consistent, but another chain.
+    # Somebody with access to the database rebuilds the chain, for example by running the periodic task: a consistent
+    # chain with other heads.
     forge(
         "UPDATE accounting_usagesegment SET user_name = 'nobody'",
         "DELETE FROM accounting_ledgerseal",
@@ -513,7 +516,7 @@ def test_a_noted_head_tells_whether_todays_books_descend_from_it(sealed: Cast) -
 def test_whose_heads_are_cut_off_is_told_by_those_that_were_published(
     sealed: Cast, settings: Any, tmp_path: Path
 ) -> None:
-    """Somebody with the database rebuilds everything of the last day."""
+    """Somebody with access to the database deletes all seals and heads of a ledger that is less than a day old."""
     settings.FAIRLOT_HEADS_FILE = str(tmp_path / "heads")
     head = heads.last_head()
     assert head is not None
@@ -527,7 +530,7 @@ def test_whose_heads_are_cut_off_is_told_by_those_that_were_published(
     seal_all(BOOKS)
     assert LedgerSeal.objects.count() == 0
     assert told() == f"Head {head.number} was noted, and is gone: the last one is none."
-    # After restoring a backup that lacks the end, somebody resumes with a reason.
+    # As after restoring a backup that lacks the last heads, somebody resumes sealing with a reason.
     head = actions.resume_sealing(actor=sealed.ada, reason="restored")
     assert (tmp_path / "heads").read_text().splitlines()[-1] == heads.printed(head)
     assert heads.why_stopped(head.at) == ""
@@ -536,7 +539,7 @@ def test_whose_heads_are_cut_off_is_told_by_those_that_were_published(
 def test_what_is_published_during_a_verification_is_no_alarm(
     sealed: Cast, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its checks see the database in its earlier state."""
+    """The published head is newer than the database state that the checks see."""
     settings.FAIRLOT_HEADS_FILE = str(tmp_path / "heads")
     last = heads.last_head()
     assert last is not None
@@ -587,7 +590,7 @@ class TestKeys:
         assert re.search(r"Head \d+ is signed with a key that is not among", told())
 
     def test_who_has_another_key_makes_no_heads(self, sealed: Cast, settings: Any) -> None:
-        """Nor does beat sign what follows them."""
+        """The periodic task signs nothing after heads with an unknown key."""
         own = settings.FAIRLOT_SIGNING_KEYS
         settings.FAIRLOT_SIGNING_KEYS = ["forged-" * 10]
         aged(0)
@@ -610,7 +613,7 @@ class TestKeys:
         call_command("verify_ledger", stdout=out)
         assert "Heads are not signed" in out.getvalue()
         settings.FAIRLOT_SIGNING_KEYS = own
-        # Somebody without the key may have made them.
+        # Somebody without the key may have made the unsigned heads.
         book(sealed, book=2, lease_id=3)
         with pytest.raises(SealingStopped, match="is not signed, and there is a key"):
             seal_book(2)
@@ -620,7 +623,7 @@ class TestKeys:
         assert told() == "OK"
 
     def test_who_has_the_public_key_alone_verifies_a_printed_head(self, sealed: Cast) -> None:
-        """With the statement and OpenSSL, or any other program."""
+        """Readers can do the same with OpenSSL and the head on a statement."""
         out = io.StringIO()
         call_command("signing_key", stdout=out)
         key, pem = out.getvalue().split("\n", 1)
@@ -641,7 +644,7 @@ class TestKeys:
 
 
 def test_an_emptied_guard_is_told(sealed: Cast) -> None:
-    """Its trigger exists and is enabled, but guards nothing."""
+    """The trigger still exists and is enabled, but its function does nothing."""
     with transaction.atomic():
         run("CREATE OR REPLACE FUNCTION accounting_refuse_change() RETURNS trigger LANGUAGE plpgsql AS"
             " 'BEGIN RETURN NULL; END'")  # fmt: skip

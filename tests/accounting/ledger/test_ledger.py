@@ -32,7 +32,7 @@ prices = st.decimals(0, 500, places=6)
 
 
 def amounts(**of_account: object) -> dict[str, Decimal]:
-    """Returns sums of entries by kind and unit."""
+    """Returns the sums of entries, by "KIND UNIT"."""
     rows = LedgerEntry.objects.filter(**{f"account__{k}": v for k, v in of_account.items()})
     sums = rows.values_list("account__kind", "account__unit").annotate(Sum("amount"))
     return {f"{kind} {unit}": total for kind, unit, total in sums}
@@ -44,7 +44,7 @@ def tariffs(draw: st.DrawFn) -> Tariff:
     bounds = [None, *edges, None]
     rates = st.builds(Rate, prices, st.sampled_from(["EUR", "USD"]))
     periods = [PricePeriod(begins, ends, draw(rates)) for begins, ends in pairwise(bounds)]
-    return Tariff(tuple(period for period in periods if draw(st.integers(0, 3))))  # some times have none
+    return Tariff(tuple(period for period in periods if draw(st.integers(0, 3))))  # leaves gaps
 
 
 @given(tariffs(), moments, moments, st.integers(1, 4096))
@@ -65,8 +65,8 @@ def test_pieces_add_up_to_the_whole_within_one_hour_and_one_price(
 
 @given(st.decimals(0, 10**9, places=6), prices)
 def test_cost_is_rounded_once_and_halves_go_to_the_even(seconds: Decimal, price: Decimal) -> None:
-    exact = int(seconds.scaleb(6)) * int(price.scaleb(6))  # in 10^-12 of price times seconds
-    unit = 3600 * 10**6  # of the same, in one 10^-6 of money
+    exact = int(seconds.scaleb(6)) * int(price.scaleb(6))  # price times seconds, in units of 10^-12
+    unit = 3600 * 10**6  # units of `exact` in 10^-6 of money
     whole, rest = divmod(exact, unit)
     if rest * 2 > unit or (rest * 2 == unit and whole % 2):
         whole += 1
@@ -79,7 +79,7 @@ def test_halves_of_the_last_decimal_go_to_the_even_one() -> None:
 
 
 def test_many_jobs_of_a_second_cost_what_their_seconds_cost(cast: Cast) -> None:
-    """At 0.17 per hour, in the ledger and against a limit on money."""
+    """A second costs 0.17 / 3600, rounded to a millionth, both in the ledger and against a limit on money."""
     Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("0.17"))
     one = usage(cast, gpus=1, ends=NOON + timedelta(seconds=1))
     with transaction.atomic():
@@ -126,7 +126,7 @@ def test_what_is_booked_in_parts_adds_up_exactly(
         assert amounts(tenant=cast.astro, kind="usage") == {"usage GPU-s A100": whole}
         cost = sum(segment.cost for segment in segments)
         assert amounts(tenant=cast.astro, kind="cost").get("cost EUR", 0) == cost
-        for segment in UsageSegment.objects.all():  # as stored
+        for segment in UsageSegment.objects.all():  # read again from the database
             valid = Price.objects.filter(generation=cast.a100, valid__contains=segment.period.lower)
             price = valid.get().per_gpu_hour if valid else 0
             assert segment.price_per_gpu_hour == price
@@ -195,7 +195,7 @@ def test_many_are_booked_with_few_queries(cast: Cast) -> None:
         segments = book_usage(usages)
     assert [segment.lease_id for segment in segments] == [lease for lease in range(100) for _ in range(3)]
     assert amounts(kind="usage") == {"usage GPU-s A100": 100 * 4 * 150 * 60}
-    with queries_of("books 100 usages again"), transaction.atomic():  # two are the savepoint
+    with queries_of("books 100 usages again"), transaction.atomic():  # two of the queries are the savepoint
         assert book_usage(usages) == segments
 
 
@@ -248,7 +248,7 @@ def test_a_correction_takes_everything_back_once(cast: Cast) -> None:
     segments = book(cast, ends=NOON + minutes(150))
     with transaction.atomic():
         (correction,) = correct_usage(actor=cast.ada, segments=segments, reason="billed to the wrong team")
-    # Nobody pays for it any more; the provided capacity stays.
+    # Nobody pays for the reversed usage; the capacity and revenue accounts stay the same.
     assert amounts(kind__in=["usage", "cost"]) == {"usage GPU-s A100": 0, "cost EUR": 0}
     assert amounts(tenant=None) == {
         "capacity GPU-s A100": -4 * 9000, "revenue EUR": -30, "waived GPU-s A100": 4 * 9000, "waived EUR": 30,
@@ -282,7 +282,7 @@ def test_corrected_time_is_booked_anew_as_another_teams(cast: Cast) -> None:
     assert [(one.tenant_name, one.user_name, one.version, one.period) for one in anew] == [
         ("Bio", "charlie", 1, one.period) for one in segments
     ]
-    # A late observation of the lease changes nothing, and the second correction is corrected like the first.
+    # Booking the lease again changes nothing; the usage posted after a correction can be corrected like the original.
     assert book(cast, ends=NOON + minutes(90)) == segments
     with transaction.atomic():
         correct_usage(actor=cast.ada, segments=anew, reason="not theirs", payer=Payer(cast.astro, cast.bob))

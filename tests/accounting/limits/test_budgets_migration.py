@@ -1,4 +1,4 @@
-"""Warnings that an earlier version has written: none is lost or repeated."""
+"""Budget warnings that an earlier version wrote are neither lost nor repeated after the upgrade."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_of_warnings_at_several_amounts_the_latest_stands_and_all_go_back_again(
         apps = executor.loader.project_state([AFTER]).apps
         warnings = apps.get_model("accounting", "BudgetWarning").objects.using(ALIAS).order_by("id")
         assert [one.lifted_at for one in warnings] == [MAY + timedelta(3), None, None, None]
-        # What this version can write and the one before cannot: a removed budget, and one amount warned of twice.
+        # The earlier version cannot store these: a removed budget, and two warnings of the same amount.
         apps.get_model("accounting", "Budget").objects.using(ALIAS).filter(pk=other.pk).update(removed_at=MAY)
         warnings.filter(threshold="100").update(lifted_at=MAY)
         warnings.create(budget_id=budget.pk, begins=MAY, threshold="100", amount=100, spent=105)

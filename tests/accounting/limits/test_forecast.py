@@ -1,4 +1,4 @@
-"""Forecasts of spending at the end of a period."""
+"""Forecasts of the spending at the end of a period."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accounting.limits.forecast import forecast
 
 @pytest.mark.parametrize("month", [3, 10])
 def test_a_forecast_counts_real_hours_where_clocks_change(month: int) -> None:
-    """March has an hour less in Berlin, October one more; the last minute of each adds nothing visible."""
+    """In Berlin, March has an hour less and October an hour more; an error of an hour would exceed the tolerance."""
     zone = ZoneInfo("Europe/Berlin")
     begins, ends = datetime(2026, month, 1, tzinfo=zone), datetime(2026, month + 1, 1, tzinfo=zone)
     now = ends.astimezone(UTC) - timedelta(minutes=1)

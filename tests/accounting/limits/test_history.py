@@ -1,4 +1,4 @@
-"""The database records the history of tickets and limits, and it is read back as of any time."""
+"""The database records the history of tickets and limits, which can be read as of any time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.upgrading import ALIAS, database_as_of, rows_of
 BEFORE, FIRST = ("accounting", "0012_indexes_of_reports"), ("accounting", "0013_past_terms")
 AFTER = ("accounting", "0014_past_terms_end")
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
-# In order: after how many hours (None: since ever) which of three has how many (None: removed).
+# Changes in order: the hour (None: before recording began), one of three holders, and the value (None: removed).
 CHANGES = st.lists(
     st.tuples(st.none() | st.integers(-5, 29), st.integers(1, 3), st.none() | st.integers(1, 9)), max_size=12
 ).map(lambda changes: sorted(changes, key=lambda change: -99 if change[0] is None else change[0]))
@@ -115,7 +115,7 @@ def hour(count: float | None) -> datetime | None:
 
 
 def standing(changes: list[tuple[int | None, int, int | None]], at: float) -> dict[int, int]:
-    """Returns, by which one, the value of the last change until then."""
+    """Returns, by holder, the value of the last change at or before `at`."""
     found = {which: value for since, which, value in changes if since is None or since <= at}
     return {which: value for which, value in found.items() if value is not None}
 

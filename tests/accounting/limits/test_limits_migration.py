@@ -1,4 +1,4 @@
-"""Quotas of earlier versions become the equivalent limits."""
+"""Quotas of earlier versions become equivalent limits."""
 
 from __future__ import annotations
 

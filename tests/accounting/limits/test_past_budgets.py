@@ -1,4 +1,4 @@
-"""The database records the history of budgets; their state is computed as of any time."""
+"""The database records the history of budgets, whose state can be computed as of any time."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def _standings(
 
 
 def _told(found: list[PastBudget]) -> list[tuple[str, int, Decimal, Decimal]]:
-    """Returns budgets with spending in GPU-hours, which cost 1 each."""
+    """Returns (period, month, amount, GPU-hours spent) of each budget; a GPU-hour costs HOUR_COSTS."""
     return [(one.period, one.begins.month, one.amount, one.spent / HOUR_COSTS) for one in found]
 
 
 @pytest.fixture
 def used(cast: Cast) -> Cast:
-    """Returns a cast with ten GPU-hours in April, twenty in May, forty in June."""
+    """Books ten GPU-hours in April, twenty in May and forty in June."""
     for lease, (begins, hours) in enumerate(((MAY - 5 * DAY, 10), (MAY + 9 * DAY, 20), (JUNE + 9 * DAY, 40))):
         book(cast, begins=begins, ends=begins + timedelta(hours=hours), gpus=1, lease_id=lease)
     return cast
@@ -119,7 +119,7 @@ def test_the_month_that_runs_is_told_as_of_now_with_what_is_held(used: Cast) -> 
     before = UnbookedUsage(used.bio.pk, used.bob.pk, used.a100.pk, 2, now - timedelta(hours=3))
     [may, june] = _standings(used, date(2026, 5, 20), date(2026, 6, 10), now, held=[*held, before])
     assert _told([may]) == [("month", 5, 100, 20)]
-    assert _told([june]) == [("month", 6, 100, 24 + 6)]  # a day of its forty hours is over
+    assert _told([june]) == [("month", 6, 100, 24 + 6)]  # 24 of June's forty hours have passed
     assert june.forecast == june.spent * 3
 
 
@@ -163,4 +163,4 @@ def test_an_upgrade_takes_what_was_set_from_the_audit_trail() -> None:
         of_before = executor.loader.project_state([BEFORE]).apps
         of_before.get_model("accounting", "Budget").objects.using(ALIAS).update(
             amount=5
-        )  # no trigger is left
+        )  # the downgrade has removed all triggers

@@ -71,14 +71,14 @@ class TestSpending:
         money = quota(cast.astro, "10", kind=MONEY)
         quotas = (all_of_uni, of_astro, of_v100, of_bio, money)
         month = period_of("month", None, NOON)[0]
-        book(cast, begins=month - minutes(60), ends=month + minutes(30))  # 2 GPU-hours are of this month
+        book(cast, begins=month - minutes(60), ends=month + minutes(30))  # 2 GPU-hours in this month
         book(cast, lease_id=2, generation=cast.v100, gpus=2)  # 1 GPU-hour
         book(cast, lease_id=3, tenant=cast.bio, user=cast.charlie)  # 2 GPU-hours
         (wrong,) = book(cast, lease_id=4)
         take_back_usage(actor=cast.ada, segments=[wrong], reason="a test")
         left = [Decimal(text) for text in ("95", "7", "0", "-0.5", "2.8")]
         assert self.left(*quotas) == left
-        # Two GPUs for a quarter of an hour.
+        # Two GPUs run for a quarter of an hour.
         runs = UnbookedUsage(cast.astro.pk, cast.bob.pk, cast.v100.pk, 2, NOON - minutes(15))
         left = [Decimal(text) for text in ("94.5", "6.5", "-0.5", "-0.5", "2.2")]
         assert self.left(*quotas, held=(runs,)) == left
@@ -87,7 +87,7 @@ class TestSpending:
         make.membership(cast.bob, cast.bio)
         of_bob = quota(cast.uni, "3", kind=HOURS, user=cast.bob)
         of_each = quota(cast.astro, "1", kind=HOURS, each_user=True)
-        book(cast)  # Bob's, 2 GPU-hours
+        book(cast)  # 2 GPU-hours of Bob
         book(cast, lease_id=2, tenant=cast.bio)
         book(cast, lease_id=3, user=cast.alice, gpus=2)
         spending = Spending([of_bob, of_each], NOON, ())
@@ -100,7 +100,7 @@ class TestSpending:
     @example(seconds=[1200 * 10**6, 4800 * 10**6, 1], more=0)
     @given(seconds=st.lists(st.integers(1, 3599 * 10**6), min_size=1, max_size=12), more=st.integers(-2, 2))
     def test_what_is_used_is_divided_once_it_is_added(self, seconds: list[int], more: int) -> None:
-        """In whatever pieces it is used, a limit in hours is reached at that moment, to the microsecond."""
+        """However the usage is divided into pieces, a limit on GPU-hours is reached at the right microsecond."""
         limit = Quota(pk=1, tenant_id=1, kind=HOURS, period="month", limit=Decimal(2))
         rest = 2 * 3600 * 10**6 - sum(seconds[:-1]) + more
         amounts = [*seconds[:-1], max(rest, 0)]
@@ -135,7 +135,7 @@ class TestSpending:
         assert self.left(week, month) == [8, 6]
 
     def test_closed_hours_are_read_as_sums_and_say_the_same(self, cast: Cast) -> None:
-        """Also if a period begins within an hour, as a rolling one of another origin would."""
+        """The period begins within an hour, as a rolling period could if it did not begin at full hours."""
         begins = NOON - timedelta(hours=3)
         book(cast, begins=begins, ends=NOON + minutes(10))
         book(cast, lease_id=2, tenant=cast.bio, user=cast.charlie, begins=begins, ends=begins + minutes(90))

@@ -1,4 +1,4 @@
-"""Whom Fairlot calls on behalf of users: never a private network, whatever the form of its address."""
+"""Addresses that Fairlot calls on behalf of users: never in a private network, in whatever form they are written."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from tests.make import Cast
 
 ROOT = Path(__file__).parents[3]
 REFUSED = (
-    # private and special addresses, plain
+    # private and special-purpose addresses
     "127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "169.254.170.2", "100.64.0.1",
     "100.100.100.200", "168.63.129.16", "192.0.0.192", "192.0.0.8", "192.0.2.1", "198.18.0.1", "198.51.100.1",
     "203.0.113.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "0.0.0.0", "0.1.2.3", "192.88.99.1",  # noqa: S104
@@ -27,14 +27,14 @@ REFUSED = (
     "[::127.0.0.1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::ffff:0:7f00:1]", "[::ffff:0:8.8.8.8]", "[::8.8.8.8]",
     "[64:ff9b::7f00:1]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::7f00:1]", "[64:ff9b:1::808:808]", "[2002:7f00:1::1]",
     "[2002:a9fe:a9fe::1]", "[2001:0:7f00:1::1]", "[2606:4700::5efe:7f00:1]", "[2606:4700::200:5efe:a00:1]",
-    # IPv4 in forms that some programs read
+    # IPv4 in forms that only some programs accept
     "127.1", "127.0.1", "0x7f.0.0.1", "0x7f000001", "2130706433", "017700000001", "0177.0.0.1", "127.0.0.01",
     "1.2.3.4.5", "256.1.1.1", "8.8.8.08", "0x8.8.8.8", "8.8.8.8.", "127.0.0.1.", "x.0x7f",
-    # names
+    # host names
     "localhost", "LOCALHOST", "a.localhost", "intranet", "db.internal", "metadata.google.internal", "printer.local",
     "example.org.", ".example.org", "a..example.org", "-a.example.org", "a-.example.org", "ex%61mple.org",
     "127.0.0.1%2f@example.org", "１２７.0.0.1", "exa\u00admple.org", "éxample.org", "ⓔxample.org", "例え.jp",
-    # parts that programs read differently
+    # URLs that programs parse differently
     "user@example.org", "user:word@example.org", "@example.org", "a@b@example.org", "example.org:0", "example.org:",
     "example.org:65536", "example.org:http", "example.org:８０", "[::1%25eth0]", "[fe80::1%eth0]", "[v1.x]", "[::1", "",
     "a b", "exam ple.org", "example.org\\@127.0.0.1", "example.org\t", "example.org\n", "\u3000example.org", "a\x00b",
@@ -115,7 +115,7 @@ def test_a_budget_keeps_no_webhook_that_will_not_be_called(cast: Cast) -> None:
 
 
 def test_a_name_server_that_changes_its_answer_leads_nowhere_private() -> None:
-    """Real look-ups and connections, in a separate network namespace."""
+    """Makes real DNS look-ups and connections in a separate network namespace."""
     unshare = [shutil.which("unshare") or "unshare", "--mount", "--net", "--map-root-user", "--"]
     try:
         subprocess.run([*unshare, "true"], check=True, capture_output=True, timeout=20)
@@ -127,9 +127,7 @@ def test_a_name_server_that_changes_its_answer_leads_nowhere_private() -> None:
     told = json.loads(ran.stdout)
     flips, again = told.pop("flips.example.org"), told.pop("flips again")
     assert flips["connected"] == ["93.184.216.34:443"]
-    assert (
-        told.pop("look-ups of flips") == 2
-    )  # one per call: nothing looks the name up between check and connection
+    assert told.pop("look-ups of flips") == 2  # one per call: none between check and connection
     assert "private network (127.0.0.1)" in again["said"]
     redirects = told.pop("redirects")
     assert redirects["connected"] == ["93.184.216.34:80"]

@@ -1,4 +1,4 @@
-"""Which period's statement is due, in the reader's time zone."""
+"""Which period of a subscribed report is due, in the reader's time zone."""
 
 from __future__ import annotations
 

@@ -35,11 +35,11 @@ def set_price(cast: Cast, price: str, since: datetime | None = None) -> Price:
 def test_a_new_price_ends_the_running_one(cast: Cast) -> None:
     set_price(cast, "4", NOON)
     assert told(cast) == [(LONG_AGO, NOON, 3), (NOON, None, 4)]
-    set_price(cast, "3.5", NOON - minutes(60))  # before a price that is set already
+    set_price(cast, "3.5", NOON - minutes(60))  # begins before a price that is already set
     assert told(cast) == [
         (LONG_AGO, NOON - minutes(60), 3), (NOON - minutes(60), NOON, Decimal("3.5")), (NOON, None, 4),
     ]  # fmt: skip
-    set_price(cast, "5", NOON)  # replaces one that begins at the same moment
+    set_price(cast, "5", NOON)  # replaces the price that begins at the same moment
     assert told(cast)[-1] == (NOON, None, 5)
     before = LONG_AGO - minutes(1)
     set_price(cast, "1", before)
@@ -72,7 +72,7 @@ def test_a_price_stays_in_the_currency_in_which_it_was_set(cast: Cast, settings)
     book(cast, lease_id=3, begins=NOON + minutes(30), ends=NOON + minutes(75))
     booked = UsageSegment.objects.order_by("lease_id", "period").values_list("cost", "currency")
     assert list(booked) == [(6, "EUR"), (6, "EUR"), (6, "EUR"), (4, "USD")]
-    assert prices_at(NOON) == {}  # what limits on money use: no earlier price is in dollars
+    assert prices_at(NOON) == {}  # limits on money use these prices; no earlier price is in dollars
     assert prices_at(NOON + minutes(60)) == {cast.a100.pk: 4}
     last = {line.currency: (line.per_gpu_hour, line.before) for line in price_history(NOON, NOON + HOUR * 2)}
     assert last == {"EUR": (Decimal("1.2"), None), "USD": (4, None)}
@@ -113,7 +113,7 @@ def test_a_bad_price_is_refused(cast: Cast, price: str) -> None:
 
 
 class TestAtOnce:
-    """With threads, each on a separate connection."""
+    """Changes in concurrent threads, each on a separate database connection."""
 
     pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -180,7 +180,7 @@ class TestAtOnce:
         assert UsageSegment.objects.get().cost == 10
 
     def booked_meanwhile(self, cast: Cast, **change: object) -> Future[object]:
-        """Books the default usage and, before that is committed, once more with `change`."""
+        """Books the default usage, and concurrently books usage with `change`, which waits for the first commit."""
         with ThreadPoolExecutor(1) as pool:
             with transaction.atomic():
                 book_usage([Usage(**usage(cast))])

@@ -99,7 +99,7 @@ def test_each_currency_has_an_identity_of_its_own_that_closes(cast: Cast, settin
 def test_what_was_billed_in_a_currency_in_which_nothing_was_closed_is_told_when_it_is_archived(
     cast: Cast,
 ) -> None:
-    """As in earlier releases, whose prices had no currency, when Fairlot's currency changed within an hour."""
+    """In earlier releases prices had no currency, and Fairlot's currency could change within an hour."""
     book(cast)
     Price.objects.update(currency="USD")
     close_hours(cast, NOON, NOON + HOUR)
@@ -126,7 +126,7 @@ def test_only_closed_hours_of_the_cluster_that_is_asked_for_count(cast: Cast) ->
 
 
 def test_an_hour_is_of_one_of_two_adjoining_periods_on_every_clock(cast: Cast) -> None:
-    """In Kolkata days begin and end in the middle of a UTC hour."""
+    """In Kolkata, days begin and end in the middle of a UTC hour."""
     kolkata = ZoneInfo("Asia/Kolkata")
     days = [datetime(2026, 5, day, tzinfo=kolkata) for day in (4, 5, 6)]
     edge = start_of_hour(days[1])
@@ -155,7 +155,7 @@ def test_an_hour_is_of_one_of_two_adjoining_periods_on_every_clock(cast: Cast) -
         assert sum(one.busy for one in of_week) == sum(one.busy for one in by_hour)
         return sum((one.capacity for one in by_hour), Decimal(0)) / 3600
 
-    # The hour at the edge belongs to the day in which it begins.
+    # The UTC hour around midnight belongs to the day in which it begins.
     assert [capacity(*one) for one in periods] == [10_000, 8_000, 18_000]
     assert [used(*one) for one in periods] == [10_000, 8_000, 18_000]
     assert [charged(*one) for one in periods] == [16, 0, 16]

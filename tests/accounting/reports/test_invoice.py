@@ -1,4 +1,4 @@
-"""The lines of a bill sum to the ledger, at any prices, corrected or closed."""
+"""The lines of a bill sum to the ledger, at any prices, with and without corrections and closed hours."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ AS_ASKED = {"zone": ZoneInfo("UTC"), "days": False, "most": 9}
 
 @pytest.fixture
 def booked(cast: Cast) -> Cast:
-    """Returns a cast with two days of both teams, in which the price of one generation changes twice, once within an
-    hour."""
+    """Books two days of both teams; the price of one generation changes twice, once within an hour."""
     odd = timedelta(minutes=37, microseconds=123457)
     for lease in range(10):
         if lease == 4:
@@ -63,7 +62,7 @@ def booked(cast: Cast) -> Cast:
 
 
 def from_segments(cast: Cast) -> dict[tuple[str, Decimal], tuple[Decimal, Decimal]]:
-    """Returns, by generation and price, GPU-seconds and cost of Astro's segments that stand."""
+    """Returns the GPU-seconds and the cost of Astro's valid segments, by generation and price."""
     sums: dict[tuple[str, Decimal], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 2)
     for one in UsageSegment.objects.uncorrected().filter(tenant=cast.astro).select_related("generation"):
         known = sums[one.generation.name, one.price_per_gpu_hour]
@@ -72,7 +71,7 @@ def from_segments(cast: Cast) -> dict[tuple[str, Decimal], tuple[Decimal, Decima
 
 
 def assert_as_told(lines: list[Line], wanted: dict[tuple[str, Decimal], tuple[Decimal, Decimal]]) -> None:
-    """Asserts that each line is time × price, and that only the rounding line has the rounding of segments."""
+    """Asserts that each line costs time × price, and differs from its segments only by rounding."""
     priced = [line for line in lines if line.price is not None]
     assert {(one.generation, one.price): one.gpu_seconds for one in priced} == {
         key: seconds for key, (seconds, _) in wanted.items()
@@ -192,7 +191,7 @@ def test_each_class_is_a_line_of_its_own_time_and_price(cast: Cast) -> None:
 
 
 def test_a_price_that_changes_within_is_two_lines_of_the_time_of_each(cast: Cast) -> None:
-    """Even if it returns to its former value."""
+    """The price returns to its former value, and each interval still has its own lines."""
     set_prices(cast, per_gpu_hour=3, borrowed=1)
     for at, price, borrowed in ((20, 4, 2), (40, 3, 1)):
         actions.set_price(
@@ -248,7 +247,7 @@ def test_a_correction_names_the_job_what_it_corrects_and_who_was_billed_instead(
         (first.pk, 8, "sweep", "V100", booked_by[1], "Bio", "Astro"),
     ]
     assert [one.cost for one in of_both] == [3, -3, Decimal("2.4"), Decimal("-2.4")]
-    # A reader who sees only one side reads that there is another one, but not which.
+    # A reader who may see only one of the two teams reads "another team" for the other.
     assert {one.counterpart for one in taken_back(UsageReader(cast.bob, NOON, NOON + HOUR, cast.astro))} == {
         "another team"
     }

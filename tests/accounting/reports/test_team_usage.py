@@ -1,4 +1,4 @@
-"""The figures of a statement equal those of single reports to the last digit."""
+"""The figures of a statement equal those of single usage reports to the last digit."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +24,7 @@ from tests.accounting.reports.test_usage import ZONES, booked, some_names  # noq
 from tests.make import LONG_AGO, Cast
 from tests.query_counts import queries_of
 
-LABELS = Names(["a", "b"], np.array([0, 2, 4]), np.array([0, 0, 1]))  # in the form of some_names
+LABELS = Names(["a", "b"], np.array([0, 2, 4]), np.array([0, 0, 1]))  # the labels of `some_names`
 
 
 @settings(
@@ -43,7 +43,7 @@ def test_a_teams_usage_is_that_of_single_reports(booked: Cast, data: st.DataObje
     most = data.draw(st.integers(1, 5))
     with transaction.atomic():
         if data.draw(st.booleans()):
-            begins_anew = NOON + 61 * HOUR  # after all closed hours
+            begins_anew = NOON + 61 * HOUR  # later than all closed hours
             running = Price.objects.filter(generation=booked.a100)
             running.update(valid=DateTimeTZRange(LONG_AGO, begins_anew))
             Price.objects.create(
@@ -89,7 +89,7 @@ def test_a_teams_usage_is_that_of_single_reports(booked: Cast, data: st.DataObje
 
 
 def told(rows: Any) -> list[UsageRow]:
-    """Returns rows in which a segment cut by a day's edge counts alike whether or not rows are by day."""
+    """Returns the rows without their numbers of segments: a segment cut by midnight counts twice in rows by day."""
     return [replace(row, segments=0) for row in rows]
 
 
@@ -140,7 +140,7 @@ def test_of_equals_the_first_come_and_the_rest_is_counted(cast: Cast) -> None:
 @pytest.mark.parametrize("days", [True, False])
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
 def test_how_gpus_were_held_is_told_of_days_and_without(cast: Cast, zone: str, days: bool) -> None:
-    midnight = datetime(2026, 5, 4, 18, 30, tzinfo=UTC)  # in Kolkata
+    midnight = datetime(2026, 5, 4, 18, 30, tzinfo=UTC)  # midnight in Kolkata
     first, last = midnight - minutes(20), midnight + minutes(20)
     unused = [(first + minutes(10), last)]
     book(cast, gpus=4, begins=first, ends=last, running_from=first + minutes(5), unused=unused)

@@ -36,7 +36,7 @@ from tests.query_counts import queries_of
 
 @pytest.fixture
 def booked(cast: Cast) -> Cast:
-    """Returns a cast with some days of uneven usage in both teams."""
+    """Books a few days of irregular usage of both teams."""
     odd = timedelta(minutes=37, microseconds=123457)
     for lease in range(12):
         team = (cast.astro, (cast.bob, cast.alice)[lease % 2]) if lease % 3 else (cast.bio, cast.charlie)
@@ -145,7 +145,7 @@ ZONES = [
 
 @contextmanager
 def without_sums() -> Iterator[None]:
-    """Makes reports read segments alone."""
+    """Context manager in which reports read only segments."""
     with pytest.MonkeyPatch.context() as patch:
         books = list(UsageSegment.objects.order_by("book").values_list("book", flat=True).distinct())
         patch.setattr(Books, "closed", ())
@@ -181,7 +181,7 @@ def test_books_that_are_closed_to_different_hours_or_not_at_all_are_read_once(
     with transaction.atomic():
         cast = make.cast()
         odd = timedelta(minutes=37, microseconds=123457)
-        for lease in range(9):  # in three books, the third of which is never opened
+        for lease in range(9):  # in three books; the third book is never opened
             team = (cast.astro, (cast.bob, cast.alice)[lease % 2]) if lease % 4 else (cast.bio, cast.charlie)
             book(
                 cast, book=lease % 3 + 1, lease_id=lease, job_id=lease // 2, tenant=team[0], user=team[1],
@@ -205,7 +205,7 @@ def test_books_that_are_closed_to_different_hours_or_not_at_all_are_read_once(
 
 
 def some_names() -> QuerySet[UsageSegment, tuple[int, str]]:
-    """Returns a label's values of some jobs, two of which are equal."""
+    """Returns label values of some jobs; two of the values are equal."""
     segments = UsageSegment.objects.filter(job_id__in=[0, 2, 4]).order_by().distinct()
     return segments.values_list("job_id", Case(When(job_id=4, then=Value("b")), default=Value("a")))
 
@@ -266,7 +266,7 @@ def test_what_is_read_from_sums_is_what_is_read_from_segments(
 
 
 def ask_twice(question: Question, keys: list[int] | None) -> list[tuple[Any, ...]]:
-    """Asks the question, and again with SQL made for it alone; both must agree."""
+    """Asks the question with cached SQL and with new SQL, asserts that the rows are equal, and returns them."""
     count = None if keys is None else len(keys)
     kept, new = prepared._asked_last(question, count), prepared._asked_last.__wrapped__(question, count)
     if kept is None or new is None:
@@ -321,7 +321,7 @@ readers = st.fixed_dictionaries(
 def test_a_report_by_the_sql_of_another_one_says_what_new_sql_says(
     booked: Cast, asked: list[dict[str, Any]], steps: list[dict[str, Any] | None]
 ) -> None:
-    """Many readers ask for the same periods while more hours are closed."""
+    """Many readers ask for the same periods while hours are closed."""
     closed = -1
     with transaction.atomic(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Question, "ask", ask_twice)
@@ -353,15 +353,15 @@ def test_readers_of_as_many_teams_share_the_sql_of_a_report(booked: Cast) -> Non
 
 
 def test_the_hour_that_clocks_repeat_is_two_moments(cast: Cast) -> None:
-    before = datetime(2026, 10, 25, 0, tzinfo=UTC)  # 02:00 in Berlin, in summer time
+    before = datetime(2026, 10, 25, 0, tzinfo=UTC)  # 02:00 in Berlin, summer time
     book(cast, gpus=1, begins=before, ends=before + 3 * HOUR)
     first = datetime(2026, 10, 25, 2, tzinfo=ZoneInfo("Europe/Berlin"))
     for fold, hours in ((0, 3), (1, 2), (0, 3)):
         assert total(usage_report(cast.bob, first.replace(fold=fold), None))[0] == hours * 3600
 
 
-# Time zones in which midnight comes twice, and those of half and quarter hours, with a full hour before a day begins
-# there.
+# Time zones in which a day has two midnights, and time zones with offsets of half or quarter hours; each with a full
+# hour shortly before such a day begins.
 ODD_CLOCKS = {
     "America/Havana": datetime(2026, 11, 1, 4, tzinfo=UTC),
     "Atlantic/Azores": datetime(2026, 10, 25, 0, tzinfo=UTC),
@@ -415,7 +415,7 @@ def test_days_of_odd_clocks_add_up_in_all_reports_whether_closed_or_not(
 
 
 def test_the_hour_that_clocks_repeat_has_two_rows(cast: Cast) -> None:
-    before = datetime(2026, 10, 24, 23, tzinfo=UTC)  # 01:00 in Berlin, in summer time
+    before = datetime(2026, 10, 24, 23, tzinfo=UTC)  # 01:00 in Berlin, summer time
     book(cast, gpus=1, begins=before, ends=before + 4 * HOUR)
     report = usage_report(cast.bob, None, None, by=[By.HOUR], time_zone="Europe/Berlin")
     told = [(f"{row.begins:%H:%M %Z}", row.gpu_seconds) for row in report.rows]
@@ -557,7 +557,7 @@ def test_a_report_by_label_must_be_told_the_labels(booked: Cast) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("by", [By.JOB, By.USER])
 def test_rows_and_totals_are_of_one_moment_whatever_is_booked_meanwhile(cast: Cast, by: By) -> None:
-    """After each query of the report somebody books another hour."""
+    """After each query of the report, another connection books an hour."""
     book(cast, lease_id=1, ends=NOON + HOUR)
     booked = []
 
