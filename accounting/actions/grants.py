@@ -188,7 +188,7 @@ def _put_back(request: Request) -> None:
 
 
 def teams_of(request: Request) -> list[int]:
-    """Returns the ids of the team that got the grant and, if the grant is a new team, of that team."""
+    """Returns a list: the id of the team that got the grant, and the id of the new team if the grant created a team."""
     kind, _, team = request.target.partition(":")
     return [request.tenant_id, *([int(team)] if kind == "team" else [])]
 

@@ -125,7 +125,8 @@ def archived_months() -> list[date]:
 
 @transaction.atomic(durable=True)
 def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
-    """Writes the vouchers of a month to files in `folder`, drops them from the database, and describes the files.
+    """Writes the vouchers of a month to files in `folder`, drops them from the database, and returns the files'
+    digests.
 
     The files are complete and synced to disk before the database drops anything. Raises Refused unless the month is
     the oldest month with bills, has ended, is closed, priced and sealed in every book, and is fully in the rollups.

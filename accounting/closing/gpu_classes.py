@@ -115,7 +115,7 @@ def classify(
 
 
 def _stretches(allocation: Allocation) -> Iterable[tuple[str, int, int]]:
-    """Yields (class, begin, end) for each interval of the allocation, in order and without overlaps."""
+    """Yields (class, start, end) for each interval of the allocation, in order and without overlaps."""
     assembled = allocation.ends if allocation.assembled is None else allocation.assembled
     assembled = min(max(assembled, allocation.begins), allocation.ends)
     yield "assembling", allocation.begins, assembled

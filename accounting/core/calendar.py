@@ -21,7 +21,7 @@ def first_hour(moment: datetime) -> datetime:
 
 
 def hours_beginning_in(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
-    """Returns the begin of the first and the end of the last of the full UTC hours that begin in [begins, ends).
+    """Returns the start and the end of the time covered by the full UTC hours that begin in [begins, ends).
 
     In time zones with an offset of half an hour, a period begins and ends within an hour. By this rule each hour
     belongs to exactly one of two adjoining periods.

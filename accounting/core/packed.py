@@ -57,7 +57,7 @@ def floats(data: bytes | None) -> Floats:
 def as_array(numbers: Ints) -> str:
     """Returns the numbers as a PostgreSQL array literal.
 
-    As a list of query parameters, the database would parse the numbers one by one.
+    If they were passed as a list of query parameters, the database would parse them one by one.
     """
     return f"{{{','.join(map(str, numbers.tolist()))}}}"
 

@@ -49,7 +49,7 @@ APART = 2  # two leaves per transaction: of the rows that stay in the database, 
 # like APART, with the transaction's id before the leaves, so that a missing transaction can be named; also for journals
 NUMBERED = 3
 ID_BYTES = 8
-# By form: bytes per transaction, and the begin and end of the bytes that cover the rows that stay in the database.
+# By form: bytes per transaction, and the start and end of the bytes that cover the rows that stay in the database.
 SIZES = {
     WHOLE: (LEAF_BYTES, 0, 0),
     APART: (2 * LEAF_BYTES, 0, LEAF_BYTES),
@@ -213,7 +213,8 @@ class Remains:
 
 
 def hold_books(books: Iterable[int]) -> None:
-    """Keeps these books from being sealed until the transaction ends, so that seals include all its postings."""
+    """Keeps these books from being sealed until the transaction ends, so that no seal leaves out the transaction's
+    postings."""
     with connection.cursor() as cursor:
         for book in sorted(set(books)):
             cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [_lock(book)])

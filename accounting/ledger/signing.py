@@ -43,8 +43,8 @@ def public_keys() -> list[bytes]:
 
 
 def trusted_keys() -> list[bytes]:
-    """Returns the public keys whose signatures on heads are trusted: FAIRLOT_TRUSTED_HEAD_KEYS, or else those of our
-    own keys.
+    """Returns the public keys whose signatures on heads are trusted: FAIRLOT_TRUSTED_HEAD_KEYS, by default
+    `public_keys()`.
 
     With FAIRLOT_TRUSTED_HEAD_KEYS, a machine can verify heads without the secret keys.
     """

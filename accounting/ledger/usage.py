@@ -20,7 +20,7 @@ from accounting.ledger.posting import Booking, entries_of, insert
 from accounting.models import Generation, LedgerTransaction, Tenant, UsageSegment, User
 from accounting.pricing.tariff import Tariff, cost_of, gpu_seconds, tariffs_of
 
-# A lease's id, and the begin of one of its segments.
+# A lease's id, and the start of one of its segments.
 Place: TypeAlias = tuple[int, datetime]
 
 

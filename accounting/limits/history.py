@@ -20,7 +20,7 @@ Holder: TypeAlias = tuple[int, int | None]
 class PastTickets:
     """The tickets of all tenants and members between two changes, from `begins` to `ends`.
 
-    Tenants that were not in use then and users who were not members then are left out.
+    Leaves out tenants that were archived then, and users who were not members then.
     """
 
     begins: datetime
@@ -30,8 +30,8 @@ class PastTickets:
 
 @dataclass(frozen=True, slots=True)
 class PastQuota:
-    """A past state of a limit, valid from `begins` to `ends`. `quota` has the limit's id, but its values are not those
-    stored."""
+    """A past state of a limit, valid from `begins` to `ends`. `quota` is an unsaved object with the limit's id and past
+    values."""
 
     quota: Quota
     begins: datetime

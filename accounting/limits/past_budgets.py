@@ -73,7 +73,7 @@ def past_budgets(
 
 
 def _periods(period: str, first: date, last: date) -> Iterable[tuple[datetime, datetime]]:
-    """Returns (begin, end) of the periods that overlap the days, in order; at most the latest MOST_PERIODS."""
+    """Returns (start, end) of the periods that overlap the days, in order; at most the latest MOST_PERIODS."""
     at = datetime.combine(last, time(), UTC)
     found: list[tuple[datetime, datetime]] = []
     while len(found) < MOST_PERIODS:

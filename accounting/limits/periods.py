@@ -12,7 +12,7 @@ MONTHS: dict[str, Months] = {Quota.Period.MONTH: 1, Quota.Period.QUARTER: 3}
 
 
 def period_of(period: str, days: int | None, now: datetime) -> tuple[datetime, datetime | None]:
-    """Returns the begin and the end of the present period. A rolling period begins at a full hour and has the end
+    """Returns the start and the end of the present period. A rolling period starts at a full hour, and its end is
     None."""
     if period == Quota.Period.ROLLING:
         return start_of_hour(now - timedelta(days=days or 1)), None
@@ -20,8 +20,10 @@ def period_of(period: str, days: int | None, now: datetime) -> tuple[datetime, d
 
 
 def calendar_period(months: Months, now: datetime) -> tuple[datetime, datetime]:
-    """Returns the begin and the end of the present period of `months` calendar months (UTC); the first begins in
-    January."""
+    """Returns the start and the end of the present period of `months` calendar months (UTC).
+
+    The first period of a year starts in January.
+    """
     month = first_of_month(now)
     first = months_after(month, -((month.year * 12 + month.month - 1) % months))
     return start_of_month(first), start_of_month(months_after(first, months))

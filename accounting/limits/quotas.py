@@ -72,8 +72,10 @@ class LimitUsage:
                 return f"{self.whose} has used {used} of {limit} {quota.unit()}, {quota.when()}"
 
     def in_words(self, seen: Container[int]) -> str:
-        """Returns a sentence for a reader who may see the tenants `seen`; if the limit is on another tenant, without
-        its figures."""
+        """Returns a sentence about the limit for a reader who may see the tenants `seen`.
+
+        If the limit's tenant is not in `seen`, the sentence names neither this tenant nor any figures.
+        """
         if self.quota.tenant_id in seen:
             return str(self)
         return f"A{a_limit_above(self.tenant)[1:]} is reached"

@@ -198,7 +198,8 @@ class Spending:
 
 
 def limited_by(quota: Quota, tenant_id: int, user_id: int | None) -> Account:
-    """Returns the account in which `quota`, which must apply here, counts the usage of this user in this tenant."""
+    """Returns the account in which `quota` counts the usage of this user in this tenant, to whom the limit must
+    apply."""
     return (tenant_id, user_id) if quota.is_of_users else (quota.tenant_id, None)
 
 

@@ -30,7 +30,7 @@ class ByHourQuerySet(models.QuerySet["models.Model"]):
 
 
 class ClosedBook(models.Model):
-    """The interval, in full hours from `since` until `until`, in which a cluster's book is closed.
+    """The interval, in full hours from `since` until `until`, for which a cluster's book is closed.
 
     Class prices are settled until `priced_until`. For hours before `details_since`, the database has only rollups;
     see accounting/closing/archive.py.

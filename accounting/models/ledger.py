@@ -16,21 +16,21 @@ from accounting.models.tenants import Tenant, User
 
 
 class LedgerAccount(models.Model):
-    """Where amounts come from and go to; one for each kind, unit, tenant and user."""
+    """An account of the ledger. There is one account for each kind, unit, generation, tenant and user."""
 
     class Kind(models.TextChoices):
         USAGE = "usage", "GPU time used"  # of a tenant's user, in GPU-seconds
         INSTALLED = "installed", "GPU time that there was"  # posted when an hour is closed, in GPU-seconds
-        CAPACITY = "capacity", "GPU time provided"  # between the two: its balance of closed hours is zero
+        CAPACITY = "capacity", "GPU time provided"  # balances usage against installed: 0 over closed hours
         COST = "cost", "Cost of GPU time"  # of a tenant's user, in money
         REVENUE = "revenue", "Charged for GPU time"  # of the cluster, in money
-        # write-offs: what corrections took from tenants and gave to no other, in both units
+        # Write-offs: amounts, in both units, that corrections took from tenants without billing another payer.
         WAIVED = "waived", "Taken back"
-        FREE = "free", "Free"  # what nobody held, in both units, like the next three
+        FREE = "free", "Free"  # not held, in both units, like the next three
         OTHERS = "others", "Used by others than Fairlot"
         DRAINED = "drained", "Drained"
         DOWN = "down", "Down"
-        CLASSES = "classes", "Prices of classes"  # what they changed in bills, in money
+        CLASSES = "classes", "Prices of classes"  # how class prices changed bills, in money
         ROUNDING = "rounding", "Rounding"  # the difference between many rounded costs and one, in money
         TRADE = "trade", "Entitlement traded"  # of a tenant, in GPU-seconds
 
@@ -105,14 +105,17 @@ class LedgerAccount(models.Model):
 
 
 class LedgerTransaction(models.Model):
-    """A set of entries that was posted at once. `key` makes posting it twice impossible."""
+    """A set of entries that were posted together. The unique `key` keeps the set from being posted twice."""
 
     class Kind(models.TextChoices):
         USAGE = "usage", "Usage"  # of any number of leases; its vouchers are usage segments
         TRADE = "trade", "Trade"
         CORRECTION = "correction", "Correction"  # of a trade, or of usage segments
-        CLOSING = "closing", "Closing"  # of an hour: what nobody held; its vouchers are capacity segments
-        PRICING = "pricing", "Prices of classes"  # of a closed hour; its vouchers are class charges
+        CLOSING = "closing", "Closing"  # posts an hour's unheld GPU time; its vouchers are capacity segments
+        PRICING = (
+            "pricing",
+            "Prices of classes",
+        )  # class charges of an hour
 
     book = models.BigIntegerField(help_text="Id of the cluster whose GPUs it is about.")
     month = models.DateField(help_text="The first day of the month (UTC) in which `period` begins.")
@@ -130,7 +133,7 @@ class LedgerTransaction(models.Model):
     class Meta:
         ordering = ["id"]
         constraints = [
-            # Equal keys have equal periods, so one partition contains all rows with a key.
+            # Equal keys have equal periods, so all rows with the same key are in the same partition.
             models.UniqueConstraint(name="a_key_is_booked_once", fields=["key", "month"]),
             models.CheckConstraint(
                 name="only_a_correction_corrects",
@@ -155,15 +158,16 @@ class LedgerEntry(models.Model):
 
 
 class LedgerSeal(models.Model):
-    """A link of a book's hash chain: what its transactions from one id to another said when it was made.
+    """A link of a book's hash chain: digests of the content of the transactions from `first_id` to `last_id`.
 
-    `leaves` holds the SHA-256 of each of them, in a form of accounting/ledger/hash_chain.py; `digest` is the SHA-256
-    of the previous digest and these leaves. Changing a row afterwards breaks the chain there, and repairing the
-    chain changes its last digest, which others may have noted.
+    `leaves` contains the SHA-256 digests of these transactions, in a form of accounting/ledger/hash_chain.py.
+    `digest` is the SHA-256 of the previous link's digest and the leaves. A later change of a row breaks the chain at
+    its link; if somebody repairs the chain, its last digest changes, which others may have noted.
 
-    With `month` it is a link that was made when this month was archived: its leaves cover what stays of transactions
-    whose vouchers are archived; or (`of_sums`) all the month's hourly and daily rollups, from which reports are made
-    then, and the files. The last such link counts, because a month may be restored, corrected and archived again.
+    A link with `month` was made when that month was archived. Its leaves cover the rows that stay of transactions
+    whose vouchers are archived; or, if `of_sums`, the month's hourly and daily rollups, from which reports are then
+    made, and the archive files. Only the last such link is valid, because a month may be restored, corrected and
+    archived again.
     """
 
     book = models.BigIntegerField()
@@ -199,7 +203,7 @@ class LedgerSeal(models.Model):
 
 
 class SealedBook(models.Model):
-    """The last seal of a book, stored apart from the chain, so that cutting off the chain's end is detected."""
+    """The last seal of a book, stored outside the chain: it reveals whether somebody deleted the end of the chain."""
 
     book = models.BigIntegerField(primary_key=True)
     number = models.BigIntegerField()
@@ -210,10 +214,11 @@ class SealedBook(models.Model):
 
 
 class LedgerHead(models.Model):
-    """A link of the chain over all books and journals: which seal was made, after which head, signed.
+    """A link of the signed chain over all books and journals. It names a new seal and contains the previous head's
+    digest.
 
-    See accounting/ledger/heads.py. With `book` 0 there is no seal: there was nothing to seal or, with a reason,
-    somebody resumed the sealing.
+    See accounting/ledger/heads.py. A head with `book` 0 names no seal: either there was nothing to seal, or somebody
+    resumed the sealing, with a reason.
     """
 
     number = models.BigIntegerField(primary_key=True)

@@ -49,7 +49,7 @@ class ReportSubscription(models.Model):
         LINK = "link", "as a link only"
 
     class By(models.TextChoices):
-        """How a usage report is grouped."""
+        """The groupings of a usage report."""
 
         USER = "user", "user"
         JOB = "job", "job"

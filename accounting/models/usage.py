@@ -50,7 +50,7 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
         """Returns the segments that overlap [begins, ends); None means no bound."""
         found = self
         if begins is not None:
-            # A segment lasts at most an hour, so a bound on its begin lets PostgreSQL use the index.
+            # A segment lasts at most an hour, so a bound on its start lets PostgreSQL use the index.
             found = found.filter(
                 month__gte=(begins - timedelta(hours=1)).astimezone(UTC).date().replace(day=1),
                 period__startswith__gt=begins - timedelta(hours=1),
@@ -65,8 +65,8 @@ class UsageSegment(models.Model):
     """A voucher of a usage transaction: the GPUs that a lease held in one interval.
 
     A segment never crosses a full UTC hour or a price change, so that hours and days sum exactly. Names are those at
-    the time of posting. `version` counts how often the same time was posted again after a correction; at any moment,
-    all versions of a lease's segment but one are reversed.
+    the time of posting. `version` counts how often the same time of the lease was posted again after a correction;
+    at most one version is not reversed.
     """
 
     transaction = models.ForeignKey(

@@ -26,7 +26,7 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PricePeriod:
-    """The interval in which a GPU-hour costs `rate`. `begins` None: no begin; `ends` None: no end yet."""
+    """The interval in which a GPU-hour costs `rate`. `begins` None means no start, and `ends` None no end yet."""
 
     begins: datetime | None
     ends: datetime | None
@@ -47,7 +47,7 @@ class Tariff:
         return Rate(Decimal(0), settings.FAIRLOT_CURRENCY)
 
     def cut(self, begins: datetime, ends: datetime) -> list[tuple[datetime, datetime, Rate]]:
-        """Returns [begins, ends) in UTC as (begin, end, rate) pieces, each within one full hour and with one price."""
+        """Returns [begins, ends) in UTC as (start, end, rate) pieces, each within one full hour and with one price."""
         begins, ends = begins.astimezone(UTC), ends.astimezone(UTC)
         cuts = {begins, ends}
         hour = begins.replace(minute=0, second=0, microsecond=0) + HOUR

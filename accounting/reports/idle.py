@@ -26,8 +26,8 @@ AMOUNTS = ("gpu_seconds", "idle", "cost")
 class IdleRow:
     """The GPU-seconds of one team, without the teams below it, in one currency.
 
-    `cost` is the cost of all GPU time that the team held. `idle_cost` is the sum of the idle parts of its rows'
-    costs.
+    `cost` is the cost of all GPU time that the team held. `idle_cost` is the idle fraction of the cost, computed for
+    each usage row (a user's day or hour, or a segment) and summed.
     """
 
     tenant_id: int

@@ -66,7 +66,7 @@ class UsageRow:
     cost: Decimal
     currency: str
     segments: int
-    begins: datetime | None = None  # begin of the day or hour, in the report's time zone
+    begins: datetime | None = None  # start of the day or hour, in the report's time zone
     tenant_id: int | None = None
     tenant: str | None = None
     user_id: int | None = None
@@ -268,7 +268,7 @@ def _groups(by: tuple[By, ...]) -> Groups:
 
 
 def _in_zone(row: UsageRow, zone: ZoneInfo, unit: str | None) -> UsageRow:
-    """Returns the row with its begin in local time. A day with two midnights begins at the first midnight."""
+    """Returns the row with its start in local time. A day with two midnights starts at the first midnight."""
     if row.begins is None:
         return row
     local = row.begins.astimezone(zone)

@@ -44,8 +44,8 @@ def sum_statement(
     job_names: QuerySet[Any] | None = None,
     given: Sequence[str] = (),
 ) -> Sql | None:
-    """Returns the SQL that sums the rows of `parts` (see `grouped_rows`) by the columns `names`; None without possible
-    rows.
+    """Returns the SQL that sums the rows of `parts` (see `grouped_rows`) by the columns `names`; None if there can be
+    no rows.
 
     Leaves out groups of which corrections have reversed all segments. `largest` selects a slice of the groups,
     ordered by GPU-seconds, the largest first; if the slice is empty, `count` and `most` are unknown. `job_names` is

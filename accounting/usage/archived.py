@@ -53,7 +53,7 @@ def has_all(books: Books, begins: datetime, ends: datetime) -> bool:
 def written_off_of_archived(
     books: Iterable[ClosedBook], first: datetime, last: datetime, names: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Decimal]:
-    """Returns the write-offs in archived time, in the form of `written_off`, which returns those in other time."""
+    """Returns the write-offs in archived time, by the same keys as `written_off`, which leaves out archived time."""
     until = max((one.details_since for one in books if one.details_since), default=first)
     if until <= first:
         return {}

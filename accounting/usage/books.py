@@ -12,8 +12,10 @@ from accounting.core.statements import Statement
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """A book with closed hours in [`since`, `until`). Its bills before `details_since` are archived; None: no bill
-    is."""
+    """A book with closed hours in [`since`, `until`).
+
+    Its bills before `details_since` are archived; `details_since` is None if no bill is archived.
+    """
 
     book: int
     since: datetime

@@ -1,7 +1,8 @@
 """Database expressions for the part of a usage segment between two moments.
 
 The expressions are exact: the parts of a segment, however it is cut, sum to the whole segment. The cost of a part is
-the difference of two rounded running costs since the segment's begin, so that rounding loses nothing.
+the difference between two running costs since the start of the segment, each of them rounded, so that rounding loses
+nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def moment(at: datetime) -> Value:
 
 
 def start_of(unit: str, at: Combinable, time_zone: str) -> Func:
-    """Returns the expression for the begin of the "day" or "hour" of `at` in `time_zone`."""
+    """Returns the expression for the start of the "day" or "hour" of `at` in `time_zone`."""
     return Func(Value(unit), at, Value(time_zone), function="date_trunc", output_field=DateTimeField())
 
 

@@ -14,8 +14,8 @@ from accounting.usage.scope import Scope
 
 
 class Level:
-    """The rollups of one model by UTC "day" or "hour". `spans` has, by book, the interval that they cover in a
-    scope."""
+    """The rollups of one model by UTC "day" or "hour". `spans` maps each book to the interval that its rollups
+    cover."""
 
     def __init__(self, model: Any, unit: str, scope: Scope, closed: Sequence[Book]) -> None:
         self.model, self.unit = model, unit
@@ -31,8 +31,7 @@ class Level:
         }
 
     def covered(self, moment: str) -> Q:
-        """Returns the condition that a row begins in the spans; `moment` is the name of the field with the row's
-        begin."""
+        """Returns the condition that a row begins in the spans; `moment` names the field with the start of the row."""
         covered = Q(pk__in=[])
         for book, (begins, ends) in self.spans.items():
             covered |= Q(book=book, **_within(moment, begins, ends))
@@ -58,7 +57,7 @@ class Level:
         return start_of_day(moment) if self.unit == "day" else start_of_hour(moment)
 
     def _next(self, moment: datetime) -> datetime:
-        """Returns the begin of the first day or hour that begins at or after `moment`."""
+        """Returns the start of the first day or hour that begins at or after `moment`."""
         return self._start(moment - MICROSECOND) + self.length
 
 

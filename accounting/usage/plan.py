@@ -81,7 +81,7 @@ class UsagePlan:
         return None if all(finest.begins_at(start) for start in starts) else until
 
     def rollups(self) -> list[QuerySet[Any]]:
-        """Returns at most one query of daily rollups and one of hourly rollups; `hour` is the begin of the day or
+        """Returns a list of at most one query of daily and one of hourly rollups; `hour` is the start of the day or
         hour."""
         found = (self._rollup(level, self._levels[:place]) for place, level in enumerate(self._levels))
         return [some for some in found if some is not None]
@@ -187,8 +187,11 @@ class UsagePlan:
         return rows if tenants is None else rows.filter(tenant__in=tenants)
 
     def _rows_of(self, level: Level, start: Combinable) -> dict[str, Combinable]:
-        """Returns expressions for the report rows in which the level's day or hour that begins at `start` begins and
-        ends."""
+        """Returns expressions for two report rows: those that contain the first and the last microsecond of a day or
+        hour.
+
+        The day or hour is that of the level which begins at `start`.
+        """
         end = ExpressionWrapper(start + Value(level.length - MICROSECOND), output_field=DateTimeField())
         return {
             f"first_of_{level.unit}": self._bucket_of(start),

@@ -67,8 +67,8 @@ def each_row(
     """Returns queries with the group columns by_NAME and the column NAME_sum for each of `amounts`, without summing
     rows.
 
-    Within a segment it is unknown when it was idle: if the edge of the period or of a bucket cuts a segment, each
-    part gets idle and assembling time in proportion to its length, to a microsecond.
+    The times within a segment at which it was idle or assembling are unknown. So if the edge of the period or of a
+    bucket cuts a segment, each part gets idle and assembling time in proportion to its length, to a microsecond.
     """
     start, end = F("part_start"), F("part_end")
     of_each = {
@@ -121,7 +121,10 @@ def _pieces(plan: UsagePlan, only: Q) -> Iterator[tuple[UsageSegmentQuerySet, di
 
 
 def clipped(found: UsageSegmentQuerySet, start: Any, end: Any, scope: Scope) -> UsageSegmentQuerySet:
-    """Returns segments with the part of each between `start` and `end` that lies in the period, if there is one."""
+    """Clips each segment to [`start`, `end`) and to the scope's period: adds `part_start` and `part_end`.
+
+    Leaves out segments of which nothing remains.
+    """
     start = latest(start, moment(scope.begins) if scope.begins else None)
     end = earliest(end, moment(scope.ends) if scope.ends else None)
     return found.annotate(part_start=start, part_end=end).filter(part_start__lt=F("part_end"))

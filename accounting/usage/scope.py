@@ -18,8 +18,8 @@ from accounting.usage.books import Books
 class Scope:
     """The usage in [begins, ends) of the tenants that `viewer` may see; a bound of None means no bound.
 
-    `narrow` are additional filters on fields that both rollups and usage segments have. All queries with the same
-    scope share the tenants and books that it has queried.
+    `narrow` are additional filters on fields that both rollups and usage segments have. A scope queries its tenants
+    and books once, for all queries that use the scope.
     """
 
     viewer: User | None  # None: Fairlot, for all usage
@@ -48,7 +48,7 @@ class Buckets:
     time_zone: str
 
     def start_of(self, moment: datetime) -> datetime:
-        """Returns the begin, in local time, of the day or hour in which `moment` lies."""
+        """Returns the start, in local time, of the day or hour in which `moment` lies."""
         local = moment.astimezone(ZoneInfo(self.time_zone))
         start = local.replace(minute=0, second=0, microsecond=0)
         return start.replace(hour=0) if self.unit == "day" else start

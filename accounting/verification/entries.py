@@ -58,7 +58,7 @@ def a_transaction_does_not_balance() -> Found | None:
 
 
 def an_account_has_another_unit() -> Found | None:
-    """Finds an account whose unit is not its generation's: somebody could move balances between units with it."""
+    """Finds an account whose unit is not its generation's, by which somebody could move balances between units."""
     return first_row(
         "an account is not of its generation's unit",
         """

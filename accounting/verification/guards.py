@@ -45,7 +45,7 @@ def guards() -> dict[tuple[str, str], str]:
 
 @cache
 def expected() -> dict[str, str]:
-    """Returns the expected definition of each guard, by guard."""
+    """Returns the expected definition of each guard, by the guard's name."""
     lines = EXPECTED.read_text().splitlines()
     return {guard: says for guard, _, says in (line.partition(": ") for line in lines)}
 

@@ -9,7 +9,7 @@ SINCE_PRICES_HAVE_CURRENCIES = """
 """
 
 
-# Earlier costs were rounded to four decimals, and later postings and settlements of that time still are.
+# Costs of usage from before this migration may be rounded to four decimals, even if they are posted or settled later.
 SINCE_COSTS_HAVE_MILLIONTHS = """
     (SELECT applied FROM django_migrations WHERE app = 'accounting' AND name LIKE '%costs_in_millionths')
 """
@@ -189,9 +189,9 @@ def a_charge_is_missing() -> Found | None:
 
 
 def archived_usage_costs_otherwise() -> Found | None:
-    """Finds archived usage whose cost lies outside the lowest and the highest price of its hour, for any class.
+    """Finds archived usage whose cost is below the lowest or above the highest price of its hour, over all classes.
 
-    For each bill, half of the last decimal is tolerated.
+    For each bill, an error of half its last decimal is tolerated.
     """
     return first_row(
         "the sums of an archived hour cost what no price of it makes",

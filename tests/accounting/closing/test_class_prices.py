@@ -54,7 +54,7 @@ def cost(cast: Cast, **narrow: Any) -> Decimal:
 def test_what_a_team_borrowed_costs_less_and_the_identity_says_so(cast: Cast) -> None:
     set_prices(cast, per_gpu_hour=3, borrowed=1)
     book(cast, lease_id=1, gpus=4)  # two GPU-hours
-    book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)  # two more
+    book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)  # two more GPU-hours
     book(cast, lease_id=3, gpus=2, tenant=cast.bio, user=cast.charlie)  # one GPU-hour, not borrowed
     close_hours(cast, NOON, NOON + HOUR)
     assert cost(cast) == 15
@@ -168,7 +168,7 @@ def test_who_is_corrected_gets_the_charge_back_too_and_who_pays_instead_pays_it(
 
 def test_what_is_taken_back_before_its_hour_is_settled_makes_nothing_else_dearer(cast: Cast) -> None:
     set_prices(cast, per_gpu_hour=3, borrowed=9)
-    wrong = book(cast, lease_id=1, gpus=4)  # two GPU-hours
+    wrong = book(cast, lease_id=1, gpus=4)  # two more GPU-hours
     book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)  # two more
     close_hours(cast, NOON, NOON + HOUR)
     with transaction.atomic():
