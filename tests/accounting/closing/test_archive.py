@@ -213,7 +213,7 @@ def test_what_stays_of_an_archived_month_has_a_leaf_of_its_own(past: Cast, tmp_p
 def test_the_chain_goes_on_after_what_stays_was_sealed(
     past: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The month's links are several, and more are made when the month is restored, corrected and archived again."""
+    """Archiving makes several links, and again makes links after the month was restored and corrected."""
     monkeypatch.setattr("accounting.ledger.hash_chain.AT_ONCE", 2)
     before = LedgerSeal.objects.count()
     archive_month(actor=None, month=MAY, folder=tmp_path)

@@ -168,8 +168,8 @@ def test_who_is_corrected_gets_the_charge_back_too_and_who_pays_instead_pays_it(
 
 def test_what_is_taken_back_before_its_hour_is_settled_makes_nothing_else_dearer(cast: Cast) -> None:
     set_prices(cast, per_gpu_hour=3, borrowed=9)
-    wrong = book(cast, lease_id=1, gpus=4)  # two more GPU-hours
-    book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)  # two more
+    wrong = book(cast, lease_id=1, gpus=4)  # two GPU-hours
+    book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)  # two more GPU-hours
     close_hours(cast, NOON, NOON + HOUR)
     with transaction.atomic():
         correct_usage(actor=None, segments=wrong, reason="a test")

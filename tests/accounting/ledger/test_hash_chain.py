@@ -128,7 +128,7 @@ def test_a_worker_of_an_earlier_release_seals_nothing(sealed: Cast) -> None:
 
 
 def test_what_was_not_sealed_for_a_day_is_found(sealed: Cast) -> None:
-    """A seal that somebody deleted, together with the record of the book's last seal, is found in this way, too."""
+    """This also finds a transaction whose seal somebody deleted together with the record of the book's last seal."""
     book(sealed, lease_id=3)
     call_command("verify_ledger")
     with without_guards():

@@ -101,7 +101,7 @@ def test_an_upgrade_writes_down_what_was_missed() -> None:
         limits = of_limits.order_by("id").values_list("quota_id", "kind", "limit")[3:]
         assert set(limits) == {(more.pk, "gpus", 9), (gone_pk, "gpus", None), (new.pk, "queued_jobs", 3)}
         assert not of_limits.filter(at=None).exists()
-        # Back, and forwards again.
+        # Downgrades and upgrades again.
         executor.loader.build_graph()
         executor.migrate([FIRST])
         assert list(noted.all()) == [(None, 300), (bob.pk, 40), (alice.pk, 40)]
