@@ -1,7 +1,7 @@
-"""Turns samples of use into periods without use. Knows neither clocks nor the database.
+"""Converts samples of use to idle periods. Reads neither clocks nor the database.
 
-A window of 30 seconds without any use counts as idle as a whole. Any use ends the window, and the next one begins
-then; Run:ai counts its idle allocated GPU time in the same way. Time that was not measured never counts as idle.
+A window of 30 seconds without any use counts as idle as a whole. Any use ends the window, and the next window begins
+at once; Run:ai counts its idle allocated GPU time in the same way. Time that was not measured never counts as idle.
 """
 
 from __future__ import annotations
@@ -10,41 +10,41 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 WINDOW = 30.0  # seconds
-LONGEST_GAP = 5.0  # seconds between two samples; nothing is known about a longer gap
-ANY = float("inf")  # an amount that counts as use whatever the threshold is
+LONGEST_GAP = 5.0  # seconds between two samples; a longer gap counts as not measured
+ANY = float("inf")  # an amount that exceeds any threshold
 
 Key = TypeVar("Key")
 
 
 @dataclass(slots=True)
 class _Run:
-    """A series of samples without a gap."""
+    """A series of samples without a longer gap."""
 
     last: float
     window_from: float
     reported_at: float
-    spent: float = 0.0  # in the current window
+    spent: float = 0.0  # amount used in the current window
     idle_from: float | None = None
 
 
 class Meter(Generic[Key]):
-    """Meters several leases at once. Times are seconds on one monotonic clock."""
+    """Meters the use of several leases. All times are seconds on one monotonic clock."""
 
     def __init__(self, *, negligible: float = 0.0) -> None:
-        """Ignores up to `negligible` in each window, because programs that only wait wake up now and then too."""
+        """Ignores use of up to `negligible` per window, because programs that only wait also wake up now and then."""
         self._negligible = negligible
         self._runs: dict[Key, _Run] = {}
 
     def sample(self, key: Key, at: float, amount: float) -> float | None:
-        """Records that `amount` was used since the last sample. Returns for how many seconds nothing was used until
-        `at`.
+        """Records that `amount` was used since the last sample. Returns the length of the idle period that ends at
+        `at`, in seconds.
 
-        Returns 0 while there is use, and None when there is nothing to report. An unchanged state is reported once
-        per window.
+        Returns 0 if the amount counts as use, and None if nothing new is known. Repeats an unchanged result once per
+        window.
         """
         run = self._runs.get(key)
         if run is None or not 0 <= at - run.last <= LONGEST_GAP:
-            # The amount belongs to a gap about which nothing is known.
+            # The amount belongs to a gap that was not measured.
             self._runs[key] = _Run(last=at, window_from=at, reported_at=at)
             return None
         run.last = at
@@ -61,7 +61,7 @@ class Meter(Generic[Key]):
         return self._report(run, at - run.idle_from)
 
     def keep(self, keys: set[Key]) -> None:
-        """Forgets all keys but these."""
+        """Forgets all leases except those with these keys."""
         self._runs = {key: run for key, run in self._runs.items() if key in keys}
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Network addresses of the portal and of other places, from which the network policies of jobs are made."""
+"""Parses network addresses from settings: the portal's addresses and other ranges, for the network policies of jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PODS = re.compile(
 
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
-# Addresses at which clouds hand out credentials to their machines: the link-local ones and some others.
+# Addresses at which clouds give credentials to their machines: the link-local addresses and some others.
 HIDDEN = tuple(
     map(
         ipaddress.ip_network,
@@ -40,14 +40,14 @@ MOST_RANGES = 100
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Web servers outside the cluster, by their addresses."""
+    """Web servers outside the cluster, given by their addresses."""
 
     cidr: str  # for example "10.20.0.7/32"
 
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Web servers inside the cluster: the pods of a namespace that have this label."""
+    """Web servers inside the cluster, given by the namespace and a label of their pods."""
 
     namespace: str
     label: str
@@ -58,13 +58,18 @@ Place: TypeAlias = Addresses | Pods
 
 
 def read(texts: Iterable[str]) -> tuple[Place, ...]:
-    """Parses settings such as "10.20.0.7", "10.20.0.0/28" and "namespace/label=value". Raises ValueError with words for
-    users."""
+    """Parses settings such as "10.20.0.7", "10.20.0.0/28" and "namespace/label=value".
+
+    Raises ValueError with words for users.
+    """
     return tuple(_read(text.strip()) for text in texts if text.strip())
 
 
 def read_ranges(text: str) -> list[str]:
-    """Parses a list of address ranges and returns each once, in order. Raises ValueError with words for users."""
+    """Parses a list of address ranges. Returns each range once, in CIDR notation and in the given order.
+
+    Raises ValueError with words for users.
+    """
     found: list[str] = []
     for word in re.split(r"[\s,;]+", text.strip(), flags=re.ASCII):
         if not word:
@@ -83,13 +88,14 @@ def read_ranges(text: str) -> list[str]:
 
 
 def hidden_in(cidr: str) -> list[str]:
-    """Returns the parts of an allowed range that no job may reach."""
+    """Returns the parts of an allowed range that no job may reach, in CIDR notation."""
     network = ipaddress.ip_network(cidr)
     return [str(hidden) for hidden in HIDDEN if _is_within(hidden, network)]
 
 
 def _network(text: str) -> Network:
-    """Parses a network. Refuses forms that network policies refuse, because they would keep every job from starting."""
+    """Parses a network. Raises ValueError for forms that clusters refuse in a NetworkPolicy, because no job could start
+    then."""
     network = ipaddress.ip_network(text)
     first = network.network_address
     if isinstance(first, ipaddress.IPv6Address) and (first.scope_id or first.ipv4_mapped):

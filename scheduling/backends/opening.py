@@ -1,9 +1,9 @@
-"""Opens files that a job may have replaced: follows no links, never blocks, accepts plain files only.
+"""Opens files that a job may have replaced: follows no links, never blocks, and accepts only plain files.
 
 A job may put anything where Fairlot expects a file: a FIFO that blocks its reader, a symbolic link to a file that
 only the portal may read, a hard link to another user's file, a folder, or a sparse file of many terabytes. Code
-therefore reaches everything in a job's folder through these functions, name by name from an open folder. Each of
-them raises OSError for what it does not accept, so one `except OSError` handles every case.
+therefore uses these functions for everything in a job's folder, name by name from an open folder. Every function
+raises OSError if it refuses a file, so one `except OSError` handles every case.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK avoids waiting for a FIFO without a writer and for a file under a lease (fcntl F_SETLEASE).
+# O_NONBLOCK avoids waiting for a FIFO without a writer and for a file with a lease (fcntl F_SETLEASE).
 CAREFULLY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-MOST_NAMES = 100_000  # read from one folder
-LONGEST_JSON = 64 * 1024 * 1024  # bytes
+MOST_NAMES = 100_000  # most names that are read from one folder
+LONGEST_JSON = 64 * 1024 * 1024  # bytes of a JSON file
 
 
 class NotPlain(OSError):
-    """The name does not lead to a plain file with exactly one name."""
+    """The name leads to something other than a plain file with exactly one name."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(errno.EINVAL, what, name)
@@ -35,7 +35,7 @@ class NotPlain(OSError):
 
 @contextmanager
 def opened(fd: int) -> Iterator[int]:
-    """Closes the file descriptor at the end of the block."""
+    """A context manager that yields the file descriptor and closes it at the end of the block."""
     try:
         yield fd
     finally:
@@ -60,7 +60,7 @@ def open_folder(base: Path, *names: str, make: bool = False) -> int:
 
 @contextmanager
 def folder(base: Path, *names: str, make: bool = False) -> Iterator[int]:
-    """Opens a folder like `open_folder` and closes it at the end of the block."""
+    """Opens a folder like `open_folder` for the block and yields its file descriptor."""
     with opened(open_folder(base, *names, make=make)) as fd:
         yield fd
 
@@ -69,7 +69,7 @@ def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
     """Opens the plain file `name` in the open `folder` and returns its file descriptor.
 
     Raises NotPlain for anything else, and for a file with several hard links: another link may lie where the job has
-    no access. Refuses O_TRUNC, which would take effect before the check.
+    no access. Raises ValueError for O_TRUNC, which would take effect before the check.
     """
     if flags & os.O_TRUNC:
         raise ValueError("O_TRUNC empties a file before it is checked")
@@ -87,14 +87,17 @@ def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
 
 
 def open_path(path: Path, flags: int, *, folders: int = 2) -> int:
-    """Opens a plain file by its path. Neither the file nor its last `folders` folders may be links."""
+    """Opens a plain file by its path and returns its file descriptor.
+
+    Raises OSError if the file or one of its last `folders` parent folders is a link.
+    """
     parts = path.parts[-1 - folders : -1]
     with folder(Path(*path.parts[: -1 - folders]), *parts) as fd:
         return open_file(path.name, flags, folder=fd)
 
 
 def read_file(name: str, *, folder: int, limit: int) -> bytes:
-    """Returns the content of a plain file. Raises OSError, also when the file is longer than `limit` bytes."""
+    """Returns the content of a plain file. Raises OSError if it is no plain file or longer than `limit` bytes."""
     with opened(open_file(name, os.O_RDONLY, folder=folder)) as fd, open(fd, "rb", closefd=False) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -103,10 +106,10 @@ def read_file(name: str, *, folder: int, limit: int) -> bytes:
 
 
 def replace_file(name: str, content: bytes, *, folder: int, durable: bool = False) -> None:
-    """Atomically replaces whatever is called `name` with a new file. Only one process may write a name at a time.
+    """Atomically replaces whatever has this name with a new file. Only one process at a time may write a name.
 
-    With `durable`, the new content also survives a power cut. Something that cannot be replaced, such as a folder,
-    is renamed.
+    With `durable`, the new content also survives a power cut. A folder of that name, which cannot be replaced, is
+    renamed.
     """
     temporary = f".{_checked(name)}.new"
     remove_file(temporary, folder=folder)
@@ -125,7 +128,7 @@ def replace_file(name: str, content: bytes, *, folder: int, durable: bool = Fals
 
 
 def remove_file(name: str, *, folder: int) -> None:
-    """Removes the name if it exists. A link is removed and not followed; a folder is renamed."""
+    """Removes the name if it exists. Removes a link itself and does not follow it; renames a folder."""
     try:
         os.unlink(_checked(name), dir_fd=folder)
     except FileNotFoundError:
@@ -135,22 +138,22 @@ def remove_file(name: str, *, folder: int) -> None:
 
 
 def put_aside(name: str, *, folder: int) -> str:
-    """Renames whatever has this name, so that the name becomes free. Returns the new, unused name."""
+    """Renames whatever has this name, so that the name becomes free. Returns the new random name."""
     aside = f"{name}.{secrets.token_hex(8)}"
     os.rename(_checked(name), aside, src_dir_fd=folder, dst_dir_fd=folder)
     return aside
 
 
 def names_in(folder: int, most: int = MOST_NAMES) -> list[str]:
-    """Returns the names in the open folder: all of them, or the first `most`."""
+    """Returns the names in the open folder, at most `most` of them."""
     with os.scandir(folder) as entries:
         return [entry.name for entry in islice(entries, most)]
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Returns the JSON object in a file, or None when there is no such file. Raises ValueError when it is damaged.
+    """Returns the JSON object in a file; None if the file does not exist. Raises ValueError if it is damaged.
 
-    Neither the file nor its folder may be a link.
+    Raises OSError if the file or its folder is a link.
     """
     try:
         with folder(path.parent.parent, path.parent.name) as fd:
@@ -165,13 +168,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: dict[str, Any], *, durable: bool = True) -> None:
-    """Replaces the file atomically, like `replace_file`. Its folder must exist and must not be a link."""
+    """Atomically replaces the file, like `replace_file`. The file's folder must exist and must not be a link."""
     with folder(path.parent.parent, path.parent.name) as fd:
         replace_file(path.name, json.dumps(content).encode(), folder=fd, durable=durable)
 
 
 def why(error: OSError | ValueError) -> str:
-    """Returns the reason for an error in a few words for users, without any path of this machine."""
+    """Describes the reason for an error in a few words for users, without any path of this machine."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         return "it is a symbolic link"
     return (isinstance(error, OSError) and error.strerror) or str(error)

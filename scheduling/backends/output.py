@@ -1,4 +1,4 @@
-"""A worker's output: its log, which has a size limit, and its progress."""
+"""The output of a worker: its log, which has a size limit, and its progress."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ import re2
 from scheduling.backends import opening
 
 LINE_LIMIT = 4096  # bytes of a line that are searched for progress
-NOTE_ROOM = 4096  # bytes that Fairlot's own notes may take beyond the limit
+NOTE_ROOM = 4096  # bytes that Fairlot's own notes may take beyond a log's limit
 
 
 class Log:
-    """Appends a rank's output to an open file, up to `limit` bytes over all attempts, and counts what it leaves out."""
+    """Appends a rank's output to an open file, up to `limit` bytes over all attempts, and counts the bytes left out."""
 
     def __init__(
         self, fd: int | None, limit: int, *, cut: int = 0, resumes: bool = False, trouble: str = ""
     ) -> None:
-        """Takes over the open file `fd`, or None when it could not be opened for the reason in `trouble`.
+        """Takes over the open file `fd`. None means that the file could not be opened, for the reason in `trouble`.
 
         Without a file, all output is left out. `cut` is the number of bytes that an earlier `Log` of the same file
-        left out. With `resumes`, writing is tried again after a disk error; without it, the log ends there.
+        left out. With `resumes`, the log continues after a disk error; otherwise a disk error ends the log.
         """
         self._fd = fd
         self._limit = limit
         self._resumes = resumes
         self._size = os.fstat(fd).st_size if fd is not None else 0
         self._cut = cut
-        self._stopped = cut > 0  # writes nothing more, unless it resumes
+        self._stopped = cut > 0  # whether output is left out now
         self._missing = 0  # part of `_cut`: bytes that the disk refused and no note mentions yet
         self._why = (
             f"it could not be written ({trouble})" if trouble else f"this log is limited to {limit:,} bytes"
         )
-        self.trouble = trouble  # why the file cannot be written now; empty when it can
+        self.trouble = trouble  # why the file cannot be written now; empty if it can be written
 
     def write(self, data: bytes) -> None:
-        """Appends the output. Never raises: bytes beyond the limit or refused by the disk are counted instead."""
+        """Appends the output. Counts bytes beyond the limit, and bytes that the disk refuses, instead of raising an
+        error."""
         if self._stopped and not self._try_again():
             self._leave_out(len(data))
             return
@@ -57,16 +58,16 @@ class Log:
 
     @property
     def cut(self) -> int:
-        """Returns the number of bytes that were left out."""
+        """Returns the number of bytes that were left out so far."""
         return self._cut
 
     def sync(self) -> None:
-        """Waits until what was written would survive a power cut."""
+        """Waits until all written output would survive a power cut."""
         if self._fd is not None:
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Notes how much was cut and closes the file. Called when no more output will come."""
+        """Appends a note on how much was left out, and closes the file. Called when no more output will come."""
         if self._cut:
             self._note(f"{self._cut:,} bytes of output were cut: {self._why}")
         self.release()
@@ -82,7 +83,8 @@ class Log:
         self._stopped = True
 
     def _try_again(self) -> bool:
-        """Tries to write again after a disk error and notes the missing bytes there. Returns whether it worked."""
+        """Tries to continue after a disk error, with a note on the missing bytes. Returns whether writing is possible
+        again."""
         if not (self._resumes and self.trouble):
             return False
         if self._missing and not self._note(f"{self._missing:,} bytes are missing here: {self._why}"):
@@ -92,7 +94,8 @@ class Log:
         return True
 
     def _append(self, data: bytes) -> int:
-        """Returns how many bytes were written, which is fewer than given when the disk refuses."""
+        """Appends the data. Returns the number of bytes written, which is lower than the data's length if the disk
+        refuses."""
         done = 0
         while self._fd is not None and done < len(data):
             try:
@@ -105,13 +108,13 @@ class Log:
         return done
 
     def _note(self, text: str) -> bool:
-        """Writes a line that is Fairlot's own. Returns whether all of it was written."""
+        """Appends a line of Fairlot's own. Returns whether the whole line was written."""
         line = f"\n[fairlot] {text}\n".encode()
         return self._size < self._limit + NOTE_ROOM and self._append(line) == len(line)
 
 
 class Progress:
-    """The last number of steps that a worker reported, in a line of output or in its progress file."""
+    """The last number of steps that a worker reported, on a line of its output or in its progress file."""
 
     def __init__(self, pattern: str, file: Path | None = None) -> None:
         options = re2.Options()
@@ -124,21 +127,24 @@ class Progress:
         self.steps: float | None = None
 
     def feed(self, data: bytes) -> bool:
-        """Searches the complete lines and returns whether one reported progress. A carriage return ends a line too."""
+        """Searches the complete lines of the output so far. Returns whether one of them reported progress.
+
+        A carriage return also ends a line.
+        """
         text = self._rest + data.replace(b"\r", b"\n")
         end = text.rfind(b"\n") + 1
         self._rest = text[end:][:LINE_LIMIT]
-        # Only the last match counts, so the end is searched first: a flood of lines then costs little.
+        # Only the last match counts. Searching the end first keeps the cost low when a program prints very many lines.
         tail = text.rfind(b"\n", 0, max(0, end - LINE_LIMIT)) + 1
         return self._search(text[tail:end]) or (tail > 0 and self._search(text[:tail]))
 
     def finish(self) -> bool:
-        """Searches what came after the last end of line and returns whether it reported progress."""
+        """Searches the last line, which has no line end. Returns whether it reported progress."""
         rest, self._rest = self._rest, b""
         return self._search(rest)
 
     def read_file(self) -> bool:
-        """Reads the progress file if it changed and returns whether it reported progress."""
+        """Reads the progress file if it has changed. Returns whether it reported progress."""
         if self._file is None:
             return False
         try:
@@ -148,7 +154,7 @@ class Progress:
                 if was == self._file_was:
                     return False
                 words = os.pread(file, 256, max(0, now.st_size - 256)).split()
-        except OSError:  # not written yet, or not a plain file: no progress from there
+        except OSError:  # the file does not exist yet or is no plain file, so it reports no progress
             return False
         return bool(words) and self._take(words[-1])
 

@@ -1,7 +1,8 @@
-"""Confines a gang's processes: a separate user, no privileges, and their own mounts, processes and IPC.
+"""Confines a gang's processes: a separate user, no privileges, and their own mounts, PID and IPC namespaces.
 
-Only supervisors and the probe of `isolation.py` use this. Both are fresh processes with one thread. They may
-therefore run Python between fork and exec, and may create PID namespaces, which the kernel refuses to others.
+Only supervisors and the probe of `isolation.py` use this module. Both are fresh processes with one thread. They may
+therefore run Python between fork and exec, and may create PID namespaces, which the kernel refuses to processes with
+several threads.
 
 The mounts hide folders instead of listing what is visible. A job finds the machine's programs and libraries in their
 usual places, but not the portal's folders, home folders or other jobs' files in /tmp.
@@ -35,34 +36,34 @@ PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 CAPABILITY_VERSION_3 = 0x20080522
 SHARED = ("/dev/shm", "/dev/mqueue")  # noqa: S108 - memory and message queues, of which jobs get their own
 READY = b"ready\n"
-# Exit code of a probe that the machine forbids; other codes except 0 mean that there is no answer.
+# Exit code of a probe that the machine refuses. Other codes except 0 mean that the probe gave no answer.
 REFUSED = 3
 # Errors that do not show what the machine allows: a resource was short, or a process was killed.
 PASSING = {
     0, errno.EINTR, errno.EIO, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT
 }  # fmt: skip
-MOST_FILES = 65536  # file descriptors that a library may have left open
+MOST_FILES = 65536  # highest file descriptor that a library may have left open
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Bind(TypedDict):
-    """A folder or file that stays visible inside a hidden folder."""
+    """A folder or file that stays visible although it lies in a hidden folder."""
 
     path: str
     writable: bool
 
 
 class View(TypedDict):
-    """The parts of the machine that a gang sees."""
+    """Which parts of the machine's file system a gang sees."""
 
     hidden: list[str]  # folders and files, none of them inside another
-    temporary: list[str]  # folders that show the job's own temporary folder instead
-    tmp: str  # that folder
+    temporary: list[str]  # folders in whose place the gang sees its own temporary folder
+    tmp: str  # the gang's own temporary folder
     binds: list[Bind]
-    # Device files of GPUs that the gang does not hold; earlier releases wrote none.
+    # Device files of GPUs that the gang does not hold. Earlier releases did not write this key.
     devices: NotRequired[list[str]]
-    # Makes everything except writable binds read-only, for jobs that run as the portal's user.
+    # Makes everything except writable binds read-only. Used for jobs that run as the portal's user.
     read_only: bool
 
 
@@ -87,13 +88,14 @@ def prctl(option: int, value: int = 0) -> None:
 
 
 def drop_privileges(uid: int | None) -> None:
-    """Becomes the user irrevocably, without groups, capabilities or programs that would return them.
+    """Becomes the user `uid` irrevocably, without groups and capabilities. No executed program can regain them.
 
-    With `uid` None the user stays and only the privileges are dropped. Until this process executes another program,
+    With `uid` None the user stays, and only the privileges are dropped. Until this process executes another program,
     no process of the same user may read its memory or its open files. Raises OSError.
     """
     for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
-        with suppress(PermissionError):  # no CAP_SETPCAP: no_new_privs also keeps exec from granting any
+        # Refused without CAP_SETPCAP. Then no_new_privs still keeps exec from granting capabilities.
+        with suppress(PermissionError):
             if _libc.prctl(PR_CAPBSET_READ, ctypes.c_ulong(capability), 0, 0, 0) == 1:
                 prctl(PR_CAPBSET_DROP, capability)
     if uid is not None:
@@ -111,28 +113,28 @@ def drop_privileges(uid: int | None) -> None:
 def be_first_to_go() -> None:
     """Makes the kernel kill this process and its children before the portal when memory runs out.
 
-    An ordinary user's process can do so only while it is dumpable.
+    A process of an ordinary user can set its OOM score only while it is dumpable.
     """
     score = Path("/proc/self/oom_score_adj")
-    if int(score.read_text()) < 500:  # lowering the score needs a capability that few have
+    if int(score.read_text()) < 500:  # lowering the score would need a capability that few processes have
         score.write_text("500")
 
 
 def _leave_keyring() -> None:
-    """Joins a new session keyring. The inherited one may hold keys of the user who started Fairlot and is shared."""
+    """Joins a new session keyring, because the inherited keyring may hold keys of the user who started Fairlot."""
     number = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
     if number is None:
         return
     if _libc.syscall(number, KEYCTL_JOIN_SESSION_KEYRING, None) < 0:
-        # Containers often forbid this, to jobs as well, and some kernels lack it.
+        # Containers often forbid this call, also to jobs, and some kernels lack it.
         _call("keyctl", 0 if ctypes.get_errno() in {errno.EPERM, errno.ENOSYS} else -1)
 
 
 def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = lambda: None) -> None:
-    """Creates the folders that a job may write and gives them to its user, if it has one. Raises OSError.
+    """Creates the folders that a job may write and gives them to the job's user, if `uid` is not None. Raises OSError.
 
-    `folder` belongs to the portal, so the job cannot replace one of them. No process of the job may run meanwhile.
-    `go_on` is called repeatedly, because changing the owner of a large tree takes long.
+    `folder` belongs to the portal, so the job cannot replace any of these folders. No process of the job may run
+    meanwhile. Calls `go_on` repeatedly, because changing the owner of a large tree takes long.
     """
     for name in OWN:
         path = folder / name
@@ -143,13 +145,14 @@ def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = l
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         if uid is not None and found.st_uid != uid:
             _give(path, found.st_uid, uid, go_on)
-    if uid is not None:  # only now may the team's other jobs enter
+    if uid is not None:  # only after that may the team's other jobs enter
         os.chown(folder, -1, uid, follow_symlinks=False)
         folder.chmod(0o710)
 
 
 def grant_read(folder: Path, *, below: Path, gid: int) -> None:
-    """Lets a group read a tree that the portal has just made in `below`. Does nothing when there is none."""
+    """Lets the group `gid` read the tree `folder`, which the portal has just made below `below`. Does nothing without a
+    tree."""
     if not folder.exists():
         return
     for above in folder.parents:
@@ -161,14 +164,15 @@ def grant_read(folder: Path, *, below: Path, gid: int) -> None:
         os.chown(fd, -1, gid)
         os.chmod(fd, 0o750)  # noqa: S103 - the group is the team's
         for name in names:
-            # A link may lead elsewhere.
+            # The name may be a link, which may lead elsewhere.
             if stat.S_ISREG(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
                 os.chown(name, -1, gid, dir_fd=fd, follow_symlinks=False)
                 os.chmod(name, 0o640, dir_fd=fd)
 
 
 def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
-    """Changes the owner of a tree from `owner` to `uid`, except of hard links, which may also lie elsewhere."""
+    """Changes the owner of a tree from `owner` to `uid`. Leaves out files with several hard links, which may also lie
+    elsewhere."""
     try:
         for _, folders, files, fd in os.fwalk(path):
             for name in (*folders, *files):
@@ -185,16 +189,16 @@ def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
 
 
 class Namespaces:
-    """The process table, mounts and IPC of one gang. They exist as long as `init`, their first process.
+    """The PID namespace, mounts and IPC namespace of one gang. They exist as long as `init`, their first process.
 
-    A process cannot move to another process table after its birth. Short-lived helpers therefore fork `init` and
-    later processes, and this process keeps its own table. As a subreaper it becomes their parent when the helper
-    ends.
+    A process cannot change its own PID namespace, only that of its future children. Short-lived helpers therefore
+    fork `init` and later processes, and the supervisor stays in its own namespace. As a subreaper it becomes the
+    parent of these processes when the helper ends.
     """
 
     def __init__(self, view: View) -> None:
-        """Creates the namespaces. This process must be a subreaper. Raises OSError."""
-        self.emptied, writer = os.pipe()  # a byte in it means that only `init` is left
+        """Creates the namespaces. The calling process must be a subreaper. Raises OSError."""
+        self.emptied, writer = os.pipe()  # a readable byte means that only `init` is left
         waiting, go = os.pipe()
         us = os.getpid()
         self.init = _born(lambda: _unshare("a process table", CLONE_NEWPID))
@@ -203,10 +207,10 @@ class Namespaces:
             _run_init(view, writer, waiting, us)
         os.close(writer)
         os.close(waiting)
-        os.write(go, b"\n")  # from now on this process is the parent of `init`
+        os.write(go, b"\n")  # tells `init` that this process is now its parent
         os.close(go)
         answer = _read_line(self.emptied)
-        if not answer.startswith(READY):  # `init` may already have written that no process is left
+        if not answer.startswith(READY):  # `init` may also have written already that no process is left
             os.kill(self.init, signal.SIGKILL)
             os.waitpid(self.init, 0)
             raise _decoded(answer)
@@ -218,17 +222,22 @@ class Namespaces:
         }
 
     def fork(self) -> int:
-        """Forks a child into the process table. The child must call `enter` for the rest. Raises OSError."""
+        """Forks a child into the gang's PID namespace and returns its pid, or 0 in the child. Raises OSError.
+
+        The child must call `enter` to get the mounts and the IPC namespace too.
+        """
         return _born(self._join)
 
     def _join(self) -> None:
-        """Chooses the process table for the helper's child. The job's processes can see that child from its birth."""
+        """Makes the helper's next child a member of the gang's PID namespace. The job's processes can see that child
+        from its birth."""
         be_first_to_go()
-        prctl(PR_SET_DUMPABLE, 0)  # keeps processes of the same user from reaching hidden files through it
+        # otherwise processes of the same user could reach hidden files through /proc/<pid> of the child
+        prctl(PR_SET_DUMPABLE, 0)
         self._enter(CLONE_NEWPID)
 
     def enter(self) -> None:
-        """Moves a forked process into the mounts and the IPC namespace."""
+        """Moves this process, which `fork` created, into the gang's mounts and IPC namespace."""
         self._enter(CLONE_NEWIPC)
         self._enter(CLONE_NEWNS)
 
@@ -236,12 +245,13 @@ class Namespaces:
         _call("setns", _libc.setns(self._spaces[kind], kind))
 
     def end(self) -> None:
-        """Kills every process in the namespaces."""
+        """Kills every process in the namespaces by killing their first process."""
         os.kill(self.init, signal.SIGKILL)
 
 
 def _born(choose: Callable[[], None]) -> int:
-    """Forks a child into the process table that `choose` selects in a helper process. Raises OSError."""
+    """Forks a child into the PID namespace that `choose` selects in a helper process. Returns the child's pid, or 0 in
+    the child. Raises OSError."""
     reader, writer = os.pipe()
     helper = os.fork()
     if helper == 0:
@@ -260,7 +270,7 @@ def _born(choose: Callable[[], None]) -> int:
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
         content = file.read()
-    os.waitpid(helper, 0)  # this process adopts the child when the helper ends
+    os.waitpid(helper, 0)  # when the helper has ended, this process is the parent of the child
     if not content.isdigit():
         raise _decoded(content)
     return int(content)
@@ -276,13 +286,14 @@ def _read_line(fd: int) -> bytes:
 def _run_init(view: View, writer: int, waiting: int, supervisor: int) -> NoReturn:
     """Runs as the first process of new namespaces: makes the mounts, then reaps orphans until it is killed.
 
-    When it ends for any reason, the kernel kills every process that is left in them.
+    When this process ends, whatever the reason, the kernel kills all other processes in the namespaces.
     """
     try:
-        os.read(waiting, 1)  # until the helper has ended, because its death would count as the parent's
+        # waits until the helper has ended, because the kernel would take the helper's end for the parent's
+        os.read(waiting, 1)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if processes.parent_of_this_process() != supervisor:
-            os._exit(125)  # the parent died before the line above
+            os._exit(125)  # the supervisor ended before the prctl above
         os.setsid()
         os.umask(0o022)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -308,13 +319,13 @@ def _unshare(what: str, kinds: int) -> None:
     try:
         _call(f"unshare {what}", _libc.unshare(kinds))
     except OSError as error:
-        if error.errno == errno.ENOSPC:  # this does not mean a full disk
+        if error.errno == errno.ENOSPC:  # here the error does not mean a full disk
             raise OSError(errno.EUSERS, f"unshare {what}: a limit of /proc/sys/user is reached") from None
         raise
 
 
 def _encoded(error: BaseException) -> bytes:
-    """Encodes an error for another process, which raises it with `_decoded`."""
+    """Encodes an error for another process, which restores it with `_decoded`."""
     number = error.errno if isinstance(error, OSError) and error.errno else 0
     return f"{number} {in_words(error)}".encode()
 
@@ -325,7 +336,7 @@ def _decoded(content: bytes) -> OSError:
 
 
 def in_words(error: BaseException) -> str:
-    """Describes an error for users, with the file that it concerns."""
+    """Describes an error in words for users, with the file name if the error has one."""
     if not isinstance(error, OSError) or not error.strerror:
         return repr(error)
     return f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror
@@ -348,7 +359,7 @@ def _set_flags(path: str, *, add: int = 0, remove: int = 0, recursive: bool = Fa
 
 
 def _arrange(view: View) -> None:
-    """Makes the mounts of a view in this process's own mount namespace. Raises OSError."""
+    """Makes the mounts of a view in the mount namespace of this process. Raises OSError."""
     _mount("none", "/", "", MS_REC | MS_PRIVATE)
     with _opened([view["tmp"], *(bind["path"] for bind in view["binds"])]) as (tmp, *sources):
         if view["read_only"]:
@@ -363,7 +374,8 @@ def _arrange(view: View) -> None:
             _mount("/dev/null", path, "", MS_BIND)
         for path in filter(os.path.exists, view.get("devices", ())):
             _mount("/dev/null", path, "", MS_BIND)
-            _set_flags(path, add=MOUNT_ATTR_NODEV)  # makes opening it fail, like a device that cgroups forbid
+            # so that opening the device fails, as with a device that cgroups forbid
+            _set_flags(path, add=MOUNT_ATTR_NODEV)
         for source, bind in zip(sources, view["binds"], strict=True):
             _make_place(bind["path"], is_folder=stat.S_ISDIR(os.fstat(source).st_mode))
             _bind(source, bind["path"], writable=bind["writable"])
@@ -371,7 +383,7 @@ def _arrange(view: View) -> None:
         _set_flags(path, add=MOUNT_ATTR_RDONLY)
     for path in filter(os.path.isdir, SHARED):
         _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
-    if view["read_only"]:  # otherwise the job could use the terminals of the portal's user
+    if view["read_only"]:  # so that the job cannot use the terminals of the portal's user
         _mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
         _mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
     _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -379,7 +391,8 @@ def _arrange(view: View) -> None:
 
 @contextmanager
 def _opened(paths: Sequence[str]) -> Iterator[list[int]]:
-    """Opens paths that are about to be hidden. Raises OSError for paths that contain a link."""
+    """Opens paths before they are hidden, and yields their file descriptors. Raises OSError for a path that contains a
+    link."""
     opened: list[int] = []
     try:
         for path in paths:
@@ -394,7 +407,7 @@ def _opened(paths: Sequence[str]) -> Iterator[list[int]]:
 
 
 def _make_place(path: str, *, is_folder: bool) -> None:
-    """Creates a mount point at a path that lies in a hidden folder."""
+    """Creates the mount point `path` in a hidden folder, if it is missing."""
     if os.path.exists(path):
         return
     os.makedirs(path if is_folder else os.path.dirname(path), exist_ok=True)
@@ -405,7 +418,7 @@ def _make_place(path: str, *, is_folder: bool) -> None:
 def _bind(source: int, path: str, *, writable: bool) -> None:
     _mount(f"/proc/self/fd/{source}", path, "", MS_BIND | MS_REC)
     kept = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (0 if writable else MOUNT_ATTR_RDONLY)
-    _set_flags(path, add=kept, recursive=True)  # includes what is mounted below
+    _set_flags(path, add=kept, recursive=True)  # also of file systems mounted below
     if writable:
         _set_flags(path, remove=MOUNT_ATTR_RDONLY)
 
@@ -414,26 +427,29 @@ def _bind(source: int, path: str, *, writable: bool) -> None:
 
 
 class Findings(TypedDict):
-    """What a confined process could do."""
+    """The findings of a probe: what a confined process could and could not do."""
 
-    exposed: list[str]  # paths that it could read or write, but must not
-    unreachable: list[str]  # paths that it needs, but could not read
-    closed_devices: list[str]  # device files that it could not open
+    exposed: list[str]  # paths that the process must not read or write, but could
+    unreachable: list[str]  # paths that jobs need, but the process could not read
+    closed_devices: list[str]  # device files that the process could not open
 
 
 class Question(TypedDict):
-    """What a probe tries."""
+    """The input of a probe: a confinement, and the paths that the probe tries to use."""
 
     confinement: Confinement
-    folder: str  # stands for a job's folder
-    secret: list[str]  # must be neither readable nor writable
-    code: list[str]  # must not be writable
-    needed: list[str]  # must be readable
-    devices: list[str]  # must be readable and writable
+    folder: str  # an empty folder in the role of a job's folder
+    secret: list[str]  # paths that must be neither readable nor writable
+    code: list[str]  # paths that must not be writable
+    needed: list[str]  # paths that must be readable
+    devices: list[str]  # device files that must be readable and writable
 
 
 def probe(asked: Question) -> Findings:
-    """Tries a confinement on a child process, as a supervisor would use it. Raises OSError with what failed."""
+    """Confines a child process like a supervisor would, and returns what the child could do.
+
+    Raises OSError with the step that failed.
+    """
     confinement, folder = asked["confinement"], Path(asked["folder"])
     prepare_folders(folder, confinement["uid"])
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -472,12 +488,12 @@ def probe(asked: Question) -> Findings:
 
 
 def _is_writable(path: str) -> bool:
-    # A hidden file shows the null device.
+    # A hidden file is covered by the null device, which is writable.
     return os.access(path, os.W_OK) and not os.path.samestat(os.stat(path), os.stat(os.devnull))
 
 
 def _is_readable(path: str) -> bool:
-    """Returns whether there is anything to read. A hidden folder is empty."""
+    """Returns whether the path shows any content. A hidden folder is empty."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""A gang's secrets on this machine: files that its team's user can read as long as the gang exists.
+"""A gang's secrets on this machine: files that the user of its team can read as long as the gang exists.
 
 <root>/<job>/secrets/<epoch>/environment.json    variables; deleted once the workers have them
 <root>/<job>/secrets/<epoch>/files/<path>/<key>  files; FAIRLOT_SECRETS_DIR of that attempt leads here
@@ -20,14 +20,15 @@ from scheduling.backends.local import removal
 from scheduling.backends.local.files import JobFiles
 from scheduling.spec.paths import SECRETS, is_in
 
-if TYPE_CHECKING:  # each gang has a supervisor, which starts faster without it
+if TYPE_CHECKING:  # a supervisor imports this module, and starts faster without base.py
     from scheduling.backends.base import Secrets
 
 logger = logging.getLogger(__name__)
 
 
 def write(files: JobFiles, epoch: int, secrets: Secrets) -> None:
-    """Writes the secrets for one attempt and replaces what it had before. Raises OSError when the disk refuses."""
+    """Writes the secrets for the attempt `epoch`, and deletes older files of that attempt. Raises OSError if the disk
+    refuses."""
     if not secrets:
         return
     with _secrets_of(files) as folder:
@@ -44,7 +45,7 @@ def write(files: JobFiles, epoch: int, secrets: Secrets) -> None:
 
 
 def check(secrets: Secrets) -> None:
-    """Raises ValueError with words for users for a secret that is impossible here."""
+    """Raises ValueError with words for users if a secret folder's path is impossible on this machine."""
     for one in secrets.folders:
         if not is_in(one.path, SECRETS) or one.path == SECRETS:
             raise ValueError(
@@ -59,7 +60,11 @@ def files_of(files: JobFiles, epoch: int) -> Path:
 
 
 def take_variables(files: JobFiles, epoch: int) -> dict[str, str]:
-    """Returns the secret variables of an attempt and deletes their file, so that only its processes have them."""
+    """Returns the secret variables of an attempt, and deletes their file, so that only the attempt's processes have
+    them.
+
+    Returns an empty dict without variables.
+    """
     try:
         with files.opened(_folder(files, epoch)) as folder:
             text = opening.read_file("environment.json", folder=folder, limit=opening.LONGEST_JSON)
@@ -71,7 +76,8 @@ def take_variables(files: JobFiles, epoch: int) -> dict[str, str]:
 
 
 def delete(files: JobFiles, epoch: int) -> None:
-    """Deletes the secrets of this and earlier attempts. What cannot be deleted now goes with the job's folder."""
+    """Deletes the secrets of this and earlier attempts. Files that cannot be deleted now stay until the job's folder
+    goes."""
     try:
         with files.opened(files.folder / "secrets") as folder:
             for attempt in opening.names_in(folder):
@@ -80,7 +86,7 @@ def delete(files: JobFiles, epoch: int) -> None:
                     removal.clear(number, folder)
     except FileNotFoundError:
         return
-    except OSError as error:  # the job put a link in its place, or the disk refuses
+    except OSError as error:  # the job put a link in place of the folder, or the disk refuses
         logger.warning("secrets of job %s stay for now: %s", files.job_id, opening.why(error))
 
 
@@ -90,7 +96,7 @@ def _folder(files: JobFiles, epoch: int) -> Path:
 
 @contextmanager
 def _secrets_of(files: JobFiles) -> Iterator[int]:
-    """Opens the job's folder for secrets. Replaces anything else that the job has put there."""
+    """Opens the job's `secrets` folder for the block. First removes anything else that the job has put in its place."""
     with files.opened(files.folder) as folder:
         try:
             is_folder = stat.S_ISDIR(os.stat("secrets", dir_fd=folder, follow_symlinks=False).st_mode)

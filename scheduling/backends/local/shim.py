@@ -1,12 +1,13 @@
 """The supervisor's program: a small process per gang, which outlives the process that started it.
 
-    python -I shim.py check                    whether it could run here: a Question (sandbox.py) on standard input,
-    the Findings on standard output
+    python -I shim.py check                    probes whether a gang could run here: a Question (sandbox.py) on
+    standard
+    input, the Findings on standard output
     python -I shim.py start ROOT JOB LOCK      detaches and runs the job's newest gang
-    python -I shim.py go-on ROOT JOB LOCK      the same without detaching, used by a supervisor to run a newer gang
+    python -I shim.py go-on ROOT JOB LOCK      runs a newer gang without detaching; a supervisor executes it
 
-LOCK is the file descriptor of the run lock. The starter takes it, and the supervisor holds it until nothing is left
-to run. Two supervisors of one job can therefore never run at the same time.
+LOCK is the file descriptor of the run lock. The starter takes the lock, and the supervisor holds it until nothing is
+left to run. Two supervisors of one job can therefore never run at the same time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # started by path and isolated from user settings, so it must find the package
+if __name__ == "__main__":  # python -I started this file by its path, so it must find the package itself
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from scheduling.backends.local import processes, sandbox
@@ -28,7 +29,7 @@ from scheduling.backends.local.supervisor import Supervisor
 
 
 def detach() -> None:
-    """Detaches from the starter: the starter's child ends at once, and init adopts this process."""
+    """Detaches from the starter: the process that the starter waits for ends, and its child continues here."""
     if os.fork() > 0:
         os._exit(0)
     os.chdir("/")
@@ -37,10 +38,11 @@ def detach() -> None:
 
 
 def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
-    """Takes the newest gang if it still has to run. Otherwise releases the run lock and returns None.
+    """Claims the newest gang for this process and returns it. If no gang has to run, releases the run lock and returns
+    None.
 
-    Both happen under the orders lock. A starter therefore either finds the run lock free, or finds it held by a
-    supervisor that has yet to call this.
+    Claiming and releasing happen under the orders lock. A starter therefore either finds the run lock free, or finds
+    it held by a supervisor that has yet to call `claim` or `is_over`.
     """
     with files.orders_lock(inf):
         if (found := _ordered(files)) is None:
@@ -53,7 +55,7 @@ def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
 
 
 def is_over(files: JobFiles, run_lock: int) -> bool:
-    """Returns whether no newer gang has to run. If so, releases the run lock like `claim`."""
+    """Returns whether no newer gang has to run. If none has to, releases the run lock like `claim`."""
     try:
         with files.orders_lock(inf):
             if _ordered(files) is not None:
@@ -65,7 +67,8 @@ def is_over(files: JobFiles, run_lock: int) -> bool:
 
 
 def _ordered(files: JobFiles) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Returns the newest gang and its status if no supervisor has it yet."""
+    """Returns the newest gang and its status; None if a supervisor has already claimed the gang or no gang has to
+    run."""
     gang = read_json(files.gang)
     status = read_json(files.status(gang["epoch"])) if gang else None
     if gang is None or status is None or status["phase"] != "starting" or status["supervisor"]:
@@ -75,7 +78,7 @@ def _ordered(files: JobFiles) -> tuple[dict[str, Any], dict[str, Any]] | None:
 
 def main(mode: str, root: str, job_id: str, lock: str) -> None:
     run_lock = int(lock)
-    os.set_inheritable(run_lock, False)  # no process of the job may hold it
+    os.set_inheritable(run_lock, False)  # processes of the job must not inherit it
     if mode == "start":
         detach()
     files = JobFiles(Path(root), int(job_id))
@@ -85,13 +88,14 @@ def main(mode: str, root: str, job_id: str, lock: str) -> None:
     Supervisor(files, gang).run()
     if is_over(files, run_lock):
         return
-    # A newer gang was ordered meanwhile. The program starts again, so that it keeps no state of this run.
+    # A newer gang was ordered meanwhile. The program executes itself again, so that no state of this run remains.
     os.set_inheritable(run_lock, True)
     os.execv(sys.executable, [sys.executable, "-I", __file__, "go-on", root, job_id, lock])  # noqa: S606
 
 
 def check() -> None:
-    """Prints the findings of the probe. Ends with a line on standard error when the probe fails."""
+    """Prints the findings of the probe as JSON. If the probe fails, prints the reason to standard error and exits with
+    1 or sandbox.REFUSED."""
     try:
         json.dump(sandbox.probe(json.load(sys.stdin)), sys.stdout)
     except OSError as error:

@@ -2,10 +2,10 @@
 
 One supervisor serves all workers of a gang, so starting, failing and ending are decided in one place without
 messages between processes. It is the subreaper of its descendants: however a process of the job forks or detaches,
-it stays in this process tree. The end is reported only when the kernel says that no child is left. Where the gang
-has namespaces (sandbox.py), detached processes become children of the first process of those namespaces, which is
-Fairlot's. Orders are files (files.py) that are read every second, and at once when the FIFO is written. They are
-idempotent and carry the epoch.
+the process stays a descendant. The end is reported only when the kernel says that no child is left. Where the gang
+has namespaces (sandbox.py), detached processes become children of the first process of those namespaces, which runs
+Fairlot's code. Orders are files (files.py) that are read every second, and at once when a byte arrives in the FIFO.
+They are idempotent and carry the epoch.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from scheduling.backends.local.worker import UNCONFINED, CannotStart, Worker, ex
 
 logger = logging.getLogger(__name__)
 BEAT_SECONDS = 1.0
-MOST_BEATS_WITHOUT_ROOT = 5  # heartbeats without the folder of all jobs, which may be away for a moment
-SOON_SECONDS = 0.02  # between checks of processes that are about to stop or to die
-LEFTOVER_GRACE_SECONDS = 2.0  # for processes that a program forked and left behind when it ended
+MOST_BEATS_WITHOUT_ROOT = 5  # heartbeats during which the folder of all jobs may be missing
+SOON_SECONDS = 0.02  # between two checks of processes that are about to stop or to end
+LEFTOVER_GRACE_SECONDS = 2.0  # for processes that a program forked and left behind at its end
 MASTER_PORTS = range(20_000, 30_000)  # below the ports that the kernel gives to outgoing connections
 
 
 class Supervisor:
-    """The state of one gang's run, and the event loop that advances it."""
+    """The supervisor of one gang: the state of its run, and the event loop that advances the run."""
 
     def __init__(self, files: JobFiles, gang: dict[str, Any]) -> None:
         self.files = files
@@ -47,13 +47,14 @@ class Supervisor:
         self.namespaces: sandbox.Namespaces | None = None
         self.probe: Probe | None = None
         self.reported_answer = Answer(None, "")  # as last reported
-        # How and why the gang ends: (end, exit code, message). The first verdict is final.
+        # How and why the gang ends: (end, exit code, message). The first verdict is final; None: no reason to end yet.
         self.verdict: tuple[str, int | None, str] | None = None
-        self.kill_at = inf  # seconds on the monotonic clock
+        self.kill_at = inf  # monotonic time of SIGKILL
         self.killed = False
         self.freezing: PendingWork | None = None
         self.seen_stopped = 0  # consecutive checks at which every process was stopped
-        self.terminated = False  # this process got SIGTERM, for example because the machine shuts down
+        # Whether this process got SIGTERM, for example because the machine shuts down.
+        self.terminated = False
         self.orders_due = True
         self.unreported = False
         self.beats_without_root = 0  # consecutive heartbeats without the folder of all jobs
@@ -88,12 +89,13 @@ class Supervisor:
         self._clear_temporary()
 
     def _move_old_temporary(self) -> None:
-        """Renames a temporary folder that a killed supervisor left."""
+        """Renames the temporary folder of an attempt whose supervisor was killed."""
         with self.files.opened(self.files.folder) as folder, suppress(FileNotFoundError):
             opening.put_aside("tmp", folder=folder)
 
     def _clear_temporary(self) -> None:
-        """Deletes the workers' temporary folder. What takes too long is deleted at the end of the next attempt."""
+        """Deletes the workers' temporary folder. If this takes too long, the next attempt deletes the remaining files
+        at its end."""
         try:
             with self.files.opened(self.files.folder) as folder:
                 removal.clear("tmp", folder)
@@ -103,7 +105,8 @@ class Supervisor:
     # --- reports -------------------------------------------------------------------------------
 
     def _report(self, **changes: Any) -> None:
-        """Reports the state. A full disk must not end a job, so a failed report is repeated later."""
+        """Writes the report with these changes. If that fails, a later heartbeat tries again, as a full disk must not
+        end a job."""
         self.status |= changes | self._steps()
         if troubles := self._log_troubles():
             self.status["log_troubles"] = troubles
@@ -118,13 +121,13 @@ class Supervisor:
         self.orders_due = True
         self.beats_without_root = self.beats_without_root + 1 if self._is_root_missing() else 0
         if self.beats_without_root >= MOST_BEATS_WITHOUT_ROOT:
-            # No one can give orders or read reports any more.
+            # Without this folder, no process can give orders or read reports any more.
             self._end(("lost", None, "the folder of all jobs was removed"), self.gang["grace_seconds"])
         if self.unreported or self._log_troubles() != self.status.get("log_troubles", {}):
             self._report()
         self.workers[0].read_progress_file()
         below = processes.descendants(os.getpid())
-        ours = os.times()  # includes orphans, which this process reaps
+        ours = os.times()  # also has the CPU time of orphans, which this process reaps
         cpu = processes.cpu_seconds(below) + ours.children_user + ours.children_system
         beat = {
             "epoch": self.status["epoch"],
@@ -132,13 +135,13 @@ class Supervisor:
             "processes": [(process.pid, process.start) for process in below if process.pid != self._init],
             "cpu": cpu,
         }
-        with suppress(OSError):  # the last heartbeat on disk then grows old, which readers see
+        with suppress(OSError):  # then the last heartbeat on disk grows old, which readers notice
             write_json(self.files.beat, beat | self._steps(), durable=False)
 
     def _is_root_missing(self) -> bool:
         try:
             self.files.root.stat()
-        except OSError as error:  # any other error does not mean that the folder is gone
+        except OSError as error:  # only FileNotFoundError means that the folder is gone
             return isinstance(error, FileNotFoundError)
         return False
 
@@ -147,7 +150,8 @@ class Supervisor:
             self._beat()
 
     def _log_troubles(self) -> dict[str, tuple[str, processes.Stamp]]:
-        """Returns by rank which logs could not be written, why and since when. Resolved troubles stay listed."""
+        """Maps the rank of each log that could not be written to the reason and the time. Resolved troubles stay
+        listed."""
         known: dict[str, tuple[str, processes.Stamp]] = self.status.get("log_troubles", {})
         found = {str(worker.rank): worker.log.trouble for worker in self.workers if worker.log is not None}
         return known | {
@@ -174,10 +178,10 @@ class Supervisor:
     # --- start ---------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """Makes signals and writes to the FIFO wake the event loop."""
+        """Registers signals and the FIFO as events that wake the event loop."""
         try:
             self.selector.register(self.files.open_poke(os.O_RDWR), selectors.EVENT_READ)
-        except OSError as error:  # orders are then read only at each heartbeat
+        except OSError as error:  # then orders are only read at each heartbeat
             logger.warning("nobody can poke this supervisor: %s", opening.why(error))
         waked, wake = os.pipe()
         os.set_blocking(waked, False)
@@ -211,7 +215,7 @@ class Supervisor:
             self._start_probe()
 
     def _confine(self) -> None:
-        """Creates the folders and namespaces of the gang's confinement."""
+        """Creates the folders and namespaces of the gang's confinement. Raises OSError with words for users."""
         confinement: sandbox.Confinement = self.gang.get("confinement", UNCONFINED)
         try:
             sandbox.prepare_folders(self.files.folder, confinement["uid"], go_on=self._beat_if_due)
@@ -226,7 +230,7 @@ class Supervisor:
             self.selector.register(self.namespaces.emptied, selectors.EVENT_READ)
 
     def _has_started(self, worker: Worker, shared: dict[str, str]) -> bool:
-        """Starts the worker. Ends the gang and returns False when it cannot be started."""
+        """Starts the worker. If that fails, ends the gang and returns False."""
         self._beat_if_due()
         try:
             worker.start(shared, self.namespaces)
@@ -244,7 +248,11 @@ class Supervisor:
         return port
 
     def _endpoint(self) -> dict[str, str]:
-        """Reserves a port for a gang with an endpoint, because several gangs may have asked for the same one."""
+        """Reserves a port for a gang with an endpoint and returns the variables that name the port; empty without an
+        endpoint.
+
+        The supervisor chooses the port, because several gangs may have asked for the same one.
+        """
         if not self.gang.get("endpoint"):
             return {}
         port = self._reserve_port()
@@ -282,7 +290,8 @@ class Supervisor:
         self._beat_if_due()
 
     def _reap(self) -> bool:
-        """Reaps ended processes and judges workers among them. Returns False when nothing of the job is left."""
+        """Reaps ended processes and handles the end of workers among them. Returns False if no process of the job is
+        left."""
         ended: list[Worker] = []
         left = True
         try:
@@ -294,8 +303,8 @@ class Supervisor:
         except ChildProcessError:
             left = False
         if self.namespaces is not None and left and self._has_ended():
-            self.namespaces.end()  # also ends their first process, which is the last one left
-        # When several end at once, one that was killed is a likelier cause than one that exited.
+            self.namespaces.end()  # also ends the first process of the namespaces, which is the last one left
+        # When several workers end at the same time, a worker that was killed is a likelier cause than one that exited.
         for worker in sorted(ended, key=lambda worker: not os.WIFSIGNALED(worker.exit or 0)):
             self._judge(worker)
         return left
@@ -307,12 +316,14 @@ class Supervisor:
         return not self._processes()
 
     def _processes(self) -> list[processes.Process]:
-        """Returns the job's processes: all below this one except the first one of its namespaces."""
+        """Returns the job's processes: all descendants of this process except the first process of the gang's
+        namespaces."""
         return [each for each in processes.descendants(os.getpid()) if each.pid != self._init]
 
     @property
     def _init(self) -> int:
-        """Returns the pid of the first process of the gang's namespaces, which is Fairlot's; 0 without them."""
+        """Returns the pid of the first process of the gang's namespaces, which runs Fairlot's code; 0 without
+        namespaces."""
         return self.namespaces.init if self.namespaces is not None else 0
 
     def _judge(self, worker: Worker) -> None:
@@ -331,7 +342,7 @@ class Supervisor:
         return f"worker {worker.rank} " if len(self.workers) > 1 else ""
 
     def _advance(self) -> None:
-        """Continues a suspension or an end that takes time, and reports changes of readiness."""
+        """Takes the next step of a suspension or of an end, and reports changes of readiness."""
         if self.probe is not None and (answer := self.probe.answer) != self.reported_answer:
             self.reported_answer = answer
             self._report(ready_at=self.reported_answer.ready_at, why_not_ready=self.reported_answer.trouble)
@@ -344,7 +355,7 @@ class Supervisor:
             for process in awake:
                 processes.send(process, signal.SIGSTOP)
             self.seen_stopped = 0 if awake else self.seen_stopped + 1
-            # A stopped process cannot fork, so two checks cover all processes.
+            # A stopped process cannot fork, so two checks in a row cover all processes.
             if self.seen_stopped >= 2 and self.freezing.is_over():
                 self.freezing = None
                 self._stop_probe()
@@ -368,17 +379,18 @@ class Supervisor:
             ValueError,
             KeyError,
             TypeError,
-        ) as error:  # they are read again at the next heartbeat
+        ) as error:  # orders are read again at the next heartbeat
             self._warn_once(f"orders cannot be read: {error!r}")
 
     def _warn_once(self, text: str) -> None:
-        """Writes a problem to supervisor.log, and only once."""
+        """Writes a warning to supervisor.log unless it equals the last warning."""
         if text != self.last_warning:
             self.last_warning = text
             logger.warning("%s", text)
 
     def _follow_newer_lease(self) -> None:
-        """Handles a newer lease: continues as that lease if this was ordered and is possible, else ends the gang."""
+        """Handles an order for a newer lease: continues under that lease if it was ordered to and can, otherwise ends
+        the gang."""
         try:
             with self.files.orders_lock(0):
                 gang, order = read_json(self.files.gang), read_json(self.files.desired)
@@ -397,7 +409,8 @@ class Supervisor:
         return self.verdict is None and all(worker.exit is None for worker in self.workers)
 
     def _continue_as(self, gang: dict[str, Any]) -> None:
-        """Continues the suspended gang under a new epoch. The older report ends at the time of the suspension."""
+        """Continues the suspended gang under the new epoch of `gang`. The report of the old epoch ends at the
+        suspension."""
         now = processes.stamp()
         self._report(
             phase="ended",
@@ -428,7 +441,8 @@ class Supervisor:
             self.freezing = self.freezing or PendingWork(self.gang)
 
     def _end(self, verdict: tuple[str, int | None, str], grace: float) -> None:
-        """Ends the gang: sends SIGTERM now (once) and SIGKILL after `grace` seconds, or at an earlier deadline."""
+        """Ends the gang: sends SIGTERM on the first call, and SIGKILL after the shortest `grace` of all calls, in
+        seconds."""
         self.kill_at = min(self.kill_at, time.monotonic() + grace)
         if self.verdict is not None:
             return
@@ -447,7 +461,10 @@ class Supervisor:
 
 
 def reserve_port(files: JobFiles) -> tuple[int, int]:
-    """Returns a lock and a free loopback port, which no other gang of this backend gets while the lock is held."""
+    """Returns a locked file descriptor and a free loopback port. While the lock is held, no other gang gets the port.
+
+    Raises OSError if no port is free.
+    """
     first = os.getpid() % len(MASTER_PORTS)
     with files.opened(files.root / ".ports", make=True) as folder:
         for port in (*MASTER_PORTS[first:], *MASTER_PORTS[:first]):

@@ -1,7 +1,7 @@
-"""Measures how much gangs on this machine use their GPUs: by NVML, or by processor time where NVML does not say.
+"""Measures how much gangs on this machine use their GPUs: by NVML, or by processor time where NVML has no measurement.
 
-Declared GPUs and parts of GPUs have no measurement. A gang on them counts as using them while it reports progress or
-takes more than one percent of a processor. A gang without processes does neither.
+NVML does not measure declared GPUs and parts of GPUs. A gang on such GPUs counts as using them while it reports
+progress or takes more than one percent of a processor. A gang without processes does neither.
 """
 
 from __future__ import annotations
@@ -22,41 +22,45 @@ from scheduling.backends.metering import ANY, LONGEST_GAP, WINDOW, Meter
 
 logger = logging.getLogger(__name__)
 
-EVERY = 1.5  # seconds; supervisors report processor time each second
-WAITING = 0.01  # share of a processor that programs take while they wait
+EVERY = 1.5  # seconds between samples; supervisors report processor time each second
+WAITING = 0.01  # share of a processor that programs take while they only wait
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A supervisor's last report about the work of its gang."""
+    """The work of a gang according to its supervisor's last heartbeat."""
 
-    at: float  # on the boot clock
+    at: float  # seconds on the boot clock
     cpu: float  # processor seconds so far
-    steps: float | None  # as the program reported
+    steps: float | None  # progress that the program reported
 
     def used_since(self, before: _Known) -> float:
-        # The processor time of a process that nobody reaped is lost, so a lower sum means that a process has ended.
+        # The processor time of a process that was never reaped is lost, so a lower sum means that a process has ended.
         if self.steps != before.steps or self.cpu < before.cpu:
             return ANY
         return self.cpu - before.cpu
 
 
 class UseMeter:
-    """Samples use repeatedly in one process. Times before and between its samples count as not measured."""
+    """Measures the use of GPUs by repeated samples in one process. Times before and between samples count as not
+    measured."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._sampled_at = 0.0
         self._by_gpus: Meter[str] = Meter()
         self._by_processors: Meter[str] = Meter(negligible=WAITING * WINDOW)
-        self._uuids: dict[str, tuple[str, ...]] = {}  # of GPUs, by the token of the gang
-        self._sampled: dict[str, int] = {}  # time of each GPU's last sample, on the driver's clock
+        self._uuids: dict[str, tuple[str, ...]] = {}  # UUIDs of GPUs, by the token of the gang
+        self._sampled: dict[str, int] = {}  # time of each GPU's last sample on the driver's clock, by UUID
         self._known: dict[str, _Known] = {}
-        # By token: the first and the last of consecutive samples without a process.
+        # By token: the times of the first and the last of consecutive samples without a process on the GPUs.
         self._empty: dict[str, tuple[float, float]] = {}
 
     def sample(self) -> list[Use]:
-        """Takes a sample and returns what there is to report; nothing when the last sample was a moment ago."""
+        """Takes a sample of all running gangs and returns the resulting measurements.
+
+        Returns an empty list if the last sample was taken less than EVERY seconds ago.
+        """
         now = _clock()
         if now - self._sampled_at < EVERY:
             return []
@@ -90,7 +94,7 @@ class UseMeter:
         self._by_processors.keep(set(running))
 
     def _used(self) -> dict[str, gpus.Utilization] | None:
-        """Returns the GPUs that report use by their UUIDs; None while the driver does not answer."""
+        """Maps the UUIDs of the GPUs that report a load to their load; None while the driver does not answer."""
         try:
             found = gpus.utilization(self._sampled)
         except gpus.NvmlError as error:
@@ -109,7 +113,7 @@ class UseMeter:
             now, some = _clock(), [used[uuid] for uuid in uuids]
             percents = [one.busy_percent for one in some]
             unused = self._by_gpus.sample(token, now, ANY if any(percents) else 0.0)
-            # An unknown number of processes may be more than zero.
+            # `processes` None means that the number is unknown, so a process may be there.
             is_empty = not any(percents) and all(one.processes == 0 for one in some)
             if not is_empty:
                 self._empty.pop(token, None)
@@ -119,7 +123,7 @@ class UseMeter:
         return self._sample_processors(token, status)
 
     def _empty_for(self, token: str, now: float) -> float:
-        """Returns for how many seconds consecutive samples saw no process."""
+        """Records a sample without a process. Returns for how many seconds consecutive samples have seen no process."""
         since, last = self._empty.get(token, (now, now))
         if now - last > LONGEST_GAP:
             since = now

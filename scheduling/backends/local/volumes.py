@@ -1,4 +1,4 @@
-"""Volumes of local jobs: links in the job's folder that lead to folders of this machine."""
+"""Volumes of local jobs: symbolic links in the job's folder that lead to folders of this machine."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scheduling.spec.paths import VOLUMES, is_in
 
 
 def check(mounts: Sequence[Mount], places: HostPaths, *, read_only: bool) -> None:
-    """Raises ValueError with words for users for a mount that is impossible here.
+    """Raises ValueError with words for users if a mount is impossible on this machine.
 
-    `read_only` says whether jobs can be kept from writing to a volume.
+    `read_only` is whether this machine can keep jobs from writing to a volume.
     """
     for one in mounts:
         if not is_in(one.path, VOLUMES) or one.path == VOLUMES:
@@ -28,7 +28,7 @@ def check(mounts: Sequence[Mount], places: HostPaths, *, read_only: bool) -> Non
             raise ValueError(f"the volume {one.name} cannot be mounted read-only on this machine")
         if not Path(one.source).is_dir():
             raise ValueError(f"the folder of the volume {one.name} does not exist")
-        # The volume may have been granted before the rule or the settings changed.
+        # Checked again, because the rule or the settings may have changed since an admin granted the volume.
         if why := places.why_no_volume(Path(one.source)):
             raise ValueError(f"the volume {one.name} is refused: {why}")
 
@@ -39,9 +39,9 @@ def place(files: JobFiles) -> Path:
 
 
 def link(files: JobFiles, mounts: Sequence[Mount]) -> None:
-    """Replaces the links to the job's volumes. Raises OSError when the disk refuses."""
+    """Replaces the links to the job's volumes. Raises OSError if the disk refuses."""
     with files.opened(files.folder) as folder:
-        removal.clear("volumes", folder)  # deletes links and follows none
+        removal.clear("volumes", folder)  # deletes the links themselves and follows none
     for one in mounts:
         path = place(files) / Path(one.path).relative_to(VOLUMES)
         with files.opened(path.parent, make=True) as folder:

@@ -1,4 +1,4 @@
-"""Waits for files to be replaced. Uses inotify, so that nothing is missed and nothing is polled."""
+"""Waits for files to be replaced. Uses inotify, which misses no change and needs no polling."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 IN_MOVED_TO = 0x80  # from <sys/inotify.h>
-# Gangs start and end many at a time, so changes that follow each other closely are reported together.
+# Many gangs start and end at the same time, so changes that follow each other closely are reported together.
 SOON, LATEST = 0.05, 0.2  # seconds
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def renames_in(folder: Path, timeout: float) -> Iterator[None]:
-    """Yields once at first, then whenever a file is renamed into `folder`, and at least every `timeout` seconds.
+    """Yields None once at first, then whenever a file is renamed into `folder`, and at least every `timeout` seconds.
 
-    Several changes in a row may be reported together.
+    Several changes in quick succession are reported together.
     """
     watch = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -1,8 +1,8 @@
 """Finds supervisors that hang: stopped by a signal, blocked on a file, or in an endless loop.
 
 A supervisor writes a heartbeat each second. The observing process counts silence on its own monotonic clock, and
-only while it looks often. A machine that slept, was paused or swapped, or whose clock jumped, therefore loses no
-job. Silence does not count either while the disk takes no writes, since no heartbeat can be written then.
+only while it checks often. A machine that slept, was paused or swapped, or whose clock jumped, therefore loses no
+job. Silence does not count either while the disk refuses writes, because no heartbeat can be written then.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from scheduling.backends.local.files import JobFiles
 logger = logging.getLogger(__name__)
 
 PATIENCE = 30.0  # seconds of silence after which a supervisor is killed
-LONGEST_GAP = 5.0  # the most seconds that count between two looks
+LONGEST_GAP = 5.0  # most seconds of silence that one check adds
 USUAL_GAP = 5.0  # seconds of silence that are normal on a busy machine
 
 
 @dataclass(slots=True)
 class _Silence:
-    """The last sign of life of a supervisor, and the seconds without a newer one."""
+    """A supervisor's last sign of life, and the seconds of silence since then."""
 
     sign: object
     seconds: float = 0.0
 
 
 class Watchdog:
-    """Counts how long the supervisors below `root` have been silent, as seen by one process."""
+    """Counts in one process how long each supervisor below `root` has been silent."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._checked_at = _now()
-        self._passed = 0.0  # seconds that count between the last two looks
+        self._passed = 0.0  # seconds of silence that the present check adds
         self._silences: dict[str, _Silence] = {}
-        self._disk_takes: bool | None = None  # found out once a look; None: not yet
+        self._disk_takes: bool | None = None  # tried at most once per check; None: not tried yet
 
     def begin_check(self) -> None:
-        """Starts a look at all supervisors."""
+        """Begins a check of all supervisors."""
         now = _now()
         self._passed, self._checked_at = min(now - self._checked_at, LONGEST_GAP), now
         self._disk_takes = None
 
     def is_overdue(self, files: JobFiles, status: dict[str, Any]) -> bool:
-        """Returns whether the supervisor of a gang that has not ended was silent for too long."""
+        """Returns whether the supervisor of a gang that has not ended has been silent for PATIENCE seconds."""
         token, sign = status["token"], _sign(files, status)
         known = self._silences.get(token)
         if known is None or (sign is not None and sign != known.sign):
@@ -75,9 +75,10 @@ class Watchdog:
 
 
 def _sign(files: JobFiles, status: dict[str, Any]) -> object:
-    """Returns a value that changes as long as the supervisor lives; None if it gives no sign of life."""
+    """Returns a value that changes with each sign of life of the supervisor; None while it gives none."""
     if not status["supervisor"]:
-        # It waits for the previous attempt, whose supervisor has its own heartbeat, or no supervisor took it up.
+        # The gang waits for its previous attempt, whose supervisor has its own heartbeat, or no supervisor claimed the
+        # gang.
         before = (older for older in files.statuses() if older["epoch"] < status["epoch"])
         return _now() if any(map(_is_supervised, before)) else None
     supervisor = processes.look(status["supervisor"][0])
@@ -95,11 +96,11 @@ def _is_supervised(status: dict[str, Any]) -> bool:
 
 
 def _now() -> float:
-    return time.monotonic()  # stands still while the machine sleeps
+    return time.monotonic()  # does not count the time while the machine sleeps
 
 
 def _takes_writes(root: Path) -> bool:
-    """Returns whether a heartbeat could be written durably. Waits as long as the disk takes."""
+    """Returns whether the disk takes a heartbeat, by writing a file durably. Waits for as long as the disk needs."""
     name = f".probe-{os.getpid()}-{threading.get_ident()}"
     try:
         with opening.folder(root, ".beats") as folder:
@@ -107,6 +108,6 @@ def _takes_writes(root: Path) -> bool:
             os.unlink(name, dir_fd=folder)
     except OSError as error:
         logger.warning("no heartbeat could be written: %s", opening.why(error))
-        # Any other error has another cause and must not keep a silent supervisor alive.
+        # Other errors have other causes and must not keep a silent supervisor alive.
         return error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
     return True

@@ -1,4 +1,4 @@
-"""One worker of a gang: starts its process and keeps its output."""
+"""One worker of a gang: starts its main process, and stores its output and its progress."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scheduling.backends.local import processes, sandbox
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.output import Log, Progress
 
-CHUNK = 65536  # bytes; the usual size of a pipe
-FOLDERS = ("HOME", "TMPDIR", "FAIRLOT_CHECKPOINT_DIR")  # variables whose folders are created if missing
+CHUNK = 65536  # bytes read at once; the usual size of a pipe
+FOLDERS = ("HOME", "TMPDIR", "FAIRLOT_CHECKPOINT_DIR")  # variables with folders that are created if missing
 IGNORED_BY_US = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP)
 
 
@@ -21,11 +21,11 @@ UNCONFINED: sandbox.Confinement = {"uid": None, "view": None}
 
 
 class CannotStart(Exception):
-    """The worker could not be started. The message says why, in words for users."""
+    """The worker could not be started. The message gives users the reason."""
 
 
 class Worker:
-    """The main process of a rank with its pipe and its log. `exit` is the status from waitpid once it has ended."""
+    """The main process of a rank, with its pipe and its log. `exit` is its wait status once it has ended, else None."""
 
     def __init__(self, files: JobFiles, gang: dict[str, Any], rank: int) -> None:
         self._spec: dict[str, Any] = gang["workers"][rank]
@@ -44,12 +44,13 @@ class Worker:
         self._log_limit: int = gang["log_limit_bytes"]
 
     def start(self, shared: dict[str, str], namespaces: sandbox.Namespaces | None) -> None:
-        """Runs the command with the worker's environment and `shared`. Raises CannotStart if that is impossible."""
+        """Runs the command with the worker's environment and the variables `shared`. Raises CannotStart if that is
+        impossible."""
         environment = self._spec["environment"] | shared
         self.log = self._open_log()
         self.pipe, output = os.pipe()
         os.set_blocking(self.pipe, False)
-        if self._uid is not None:  # lets the job reopen /dev/stdout and /dev/stderr
+        if self._uid is not None:  # so that the job can reopen /dev/stdout and /dev/stderr
             os.fchown(output, self._uid, -1)
         reader, writer = os.pipe()
         us = os.getpid()
@@ -59,12 +60,12 @@ class Worker:
         os.close(output)
         os.close(writer)
         with os.fdopen(reader, "rb") as answer:
-            problem = answer.read()  # ends when exec closes the other end, or when the child is gone
+            problem = answer.read()  # returns when exec closes the other end, or when the child is gone
         if problem:
             raise CannotStart(problem.decode(errors="replace"))
 
     def _open_log(self) -> Log:
-        """Opens the log. If that fails, the job runs nevertheless and its output is left out."""
+        """Opens the worker's log. If that fails, returns a Log without a file: the job runs, and its output is lost."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
             with self._files.opened(self._files.logs, make=True) as logs:
@@ -86,7 +87,7 @@ class Worker:
             os.setsid()
             for number in IGNORED_BY_US:
                 signal.signal(number, signal.SIG_DFL)
-            if namespaces is None:  # otherwise the helper that forked it has done this
+            if namespaces is None:  # in namespaces, the helper that forked this process has done this
                 sandbox.be_first_to_go()
                 sandbox.prctl(sandbox.PR_SET_DUMPABLE, 0)
             os.umask(0o022)
@@ -96,11 +97,11 @@ class Worker:
             if namespaces is not None:
                 namespaces.enter()
             sandbox.drop_privileges(self._uid)
-            if namespaces is None:  # processes in namespaces end with their supervisor anyway
-                # After the change of user, which would undo it.
+            if namespaces is None:  # processes in namespaces end with their supervisor in any case
+                # Comes after the change of user, which would undo it.
                 sandbox.prctl(sandbox.PR_SET_PDEATHSIG, signal.SIGKILL)
                 if os.getppid() != supervisor:
-                    os._exit(125)  # the supervisor died before the line above
+                    os._exit(125)  # the supervisor ended before the prctl above
             os.closerange(3, writer)  # Fairlot's files close on exec; this closes what a library left open
             os.closerange(writer + 1, sandbox.MOST_FILES)
             self._enter_folders(environment)
@@ -114,7 +115,11 @@ class Worker:
             os._exit(127)
 
     def _enter_folders(self, environment: dict[str, str]) -> None:
-        """Creates the worker's folders as the job's user, who alone may write there, and changes to its work folder."""
+        """Creates the worker's folders and changes to its work folder. Runs as the job's user, who alone may write
+        there.
+
+        Raises CannotStart.
+        """
         try:
             for folder in (self._spec["folder"], *(environment[name] for name in FOLDERS)):
                 Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -123,7 +128,7 @@ class Worker:
             raise CannotStart(_unusable(error)) from None
 
     def pump(self) -> bool:
-        """Moves one piece from the pipe to the log. Returns whether more may be available at once."""
+        """Moves one piece of output from the pipe to the log. Returns whether the pipe may have more at once."""
         if self.pipe is None or self.log is None:
             return False
         try:
@@ -147,7 +152,7 @@ class Worker:
         """Reads the rest of the pipe and closes the log."""
         while self.pump():
             continue
-        if self.pipe is not None:  # a process outside the job still holds the other end
+        if self.pipe is not None:  # a process outside the job still holds the writing end
             os.close(self.pipe)
             self.pipe = None
         if self.progress is not None and self.progress.finish():
@@ -158,8 +163,8 @@ class Worker:
             self.log = None
 
     def how_it_ended(self, oom_kills: int) -> str:
-        """Describes for users how the worker ended by itself. `oom_kills` counts the kernel's out-of-memory kills
-        meanwhile."""
+        """Describes for users how the worker's process ended. `oom_kills` is the number of out-of-memory kills during
+        its run."""
         if self.exit is None:
             return "did not end"
         code = os.waitstatus_to_exitcode(self.exit)
@@ -179,7 +184,7 @@ def _unusable(error: OSError) -> str:
 
 
 def exit_code(status: int) -> int:
-    """Converts a waitpid status to a shell's exit code: the code, or 128 + the signal's number."""
+    """Converts a wait status to an exit code as shells report it: the code, or 128 plus the signal's number."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
