@@ -1,7 +1,7 @@
-"""Starts a test cluster for the shell: `python -m tests.cluster FOLDER [NODES [REAL]]`, until Ctrl-C.
+"""Starts a test cluster from the shell and runs it until Ctrl-C: `python -m tests.cluster FOLDER [NODES [REAL]]`.
 
-kwok simulates NODES nodes. REAL nodes (0, 1 or 2; needs root) run containers. The last line of output is the path of
-the admin's kubeconfig.
+kwok simulates NODES nodes. REAL further nodes (0, 1 or 2; needs root) run containers. The last line of output is the
+path of the admin's kubeconfig.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ def main(folder: str, nodes: str = "0", real: str = "0") -> None:
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
-        # unwinds the stack, so that everything is stopped
+        # The exception unwinds the stack, which stops all components.
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""The tests' own client for the API server: plain JSON over HTTPS, with refusals as exceptions."""
+"""The tests' own client for the API server: JSON over HTTPS. Refusals are exceptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODES = "/api/v1/nodes"
 
 
 class Refused(Exception):
-    """The API server answered with a status of 400 or more. `reason` and `message` are Kubernetes' own."""
+    """The API server answered with an HTTP status of 400 or more. `reason` and `message` come from the API server."""
 
     def __init__(self, answer: httpx.Response) -> None:
         self.code = answer.status_code
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class Api:
-    """A client for one user of the cluster, as a kubeconfig names it. Many threads may share it."""
+    """A client for the one user of a kubeconfig. Many threads may share a client."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
@@ -46,7 +46,7 @@ class Api:
             headers={"Authorization": f"Bearer {user['token']}"},
             verify=ssl.create_default_context(cafile=cluster["certificate-authority"]),
             timeout=30,
-            trust_env=False,  # a proxy does not know this machine's loopback
+            trust_env=False,  # a proxy could not reach this machine's loopback address
             limits=httpx.Limits(max_connections=32, max_keepalive_connections=32),
         )
 
@@ -57,7 +57,7 @@ class Api:
         return self._answer("GET", path, params=query)
 
     def items(self, path: str, **query: Any) -> list[Object]:
-        """Returns all objects of a list, read page by page."""
+        """Returns all objects of the list at `path`, read page by page."""
         found: list[Object] = []
         while True:
             page = self.get(path, limit=500, **query)
@@ -70,27 +70,30 @@ class Api:
         return self._answer("POST", path, json=content)
 
     def create_all(self, path: str, contents: Iterable[Object]) -> list[Object]:
-        """Creates the objects, as many in parallel as the API server accepts from one client without queueing."""
+        """Creates the objects in parallel, with as many requests as the API server accepts from one client without
+        queueing."""
         with ThreadPoolExecutor(16) as pool:
             return list(pool.map(lambda content: self.create(path, content), contents))
 
     def patch(self, path: str, operations: Operations) -> Object:
-        """Applies a JSON Patch (RFC 6902): all operations or none, including `test`."""
+        """Applies a JSON Patch (RFC 6902), all operations or none, and returns the object. Raises Refused if a `test`
+        fails."""
         return self._patch(path, "json-patch", list(operations))
 
     def merge(self, path: str, content: Object) -> Object:
-        """Applies a JSON Merge Patch (RFC 7386)."""
+        """Applies a JSON Merge Patch (RFC 7386) and returns the object."""
         return self._patch(path, "merge-patch", content)
 
     def replace(self, path: str, content: Object) -> Object:
-        """Replaces the object. Raises Refused with 409 if it was changed since it was read."""
+        """Replaces the object and returns it. Raises Refused with HTTP status 409 if it was changed since it was
+        read."""
         return self._answer("PUT", path, json=content)
 
     def delete(self, path: str, **options: Any) -> Object:
         return self._answer("DELETE", path, json=options or None)
 
     def apply(self, manifests: str | Path) -> list[Object]:
-        """Creates or changes the objects of the manifests (YAML with one or more documents) of any kind."""
+        """Creates or changes the objects of manifests (YAML with one or more documents), and returns them."""
         text = manifests.read_text() if isinstance(manifests, Path) else manifests
         return [self.apply_one(document) for document in yaml.safe_load_all(text) if document]
 
@@ -104,7 +107,7 @@ class Api:
         return self._checked(answer)
 
     def path_of(self, document: Object) -> str:
-        """Returns the API path of this object."""
+        """Returns the API path of the object in a manifest."""
         group = document["apiVersion"]
         base = f"/api/{group}" if "/" not in group else f"/apis/{group}"
         resource = self._resources(base)[document["kind"]]
@@ -113,7 +116,7 @@ class Api:
         return f"{base}/{resource['name']}/{document['metadata']['name']}"
 
     def watch(self, path: str, *, seconds: float, **query: Any) -> Iterator[Object]:
-        """Yields changes from now (or from `resourceVersion`) on, for `seconds`."""
+        """Yields watch events for `seconds`, beginning now or at `resourceVersion`."""
         asked = {"watch": "true", "timeoutSeconds": str(int(seconds)), **query}
         with self.http.stream("GET", path, params=asked, timeout=seconds + 5) as answer:
             if answer.is_error:

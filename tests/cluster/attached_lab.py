@@ -1,4 +1,4 @@
-"""Fairlot on an attached cluster: real rounds, a real database and a real control plane."""
+"""Fairlot with an attached cluster: real rounds, a real database and a real control plane."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Lab(World):
         return job
 
     def story(self, job: Job) -> str:
-        """Describes the state of a job for readers of a failed test."""
+        """Describes the state of a job for the message of a failed test."""
         told = [(event.kind, text_of(event)) for event in job.events.order_by("id")]
         orders = list(Operation.objects.filter(lease__job=job).values_list("verb", "attempts", "error"))
         said = [
@@ -90,9 +90,9 @@ class Lab(World):
 
 @contextmanager
 def attached_lab(kubeconfig: str, admin: Api, *, clean_up: bool = True, **settings: float) -> Iterator[Lab]:
-    """Attaches a cluster as Ada and watches it. `settings` are those of attach_cluster.
+    """Attaches a cluster as the admin Ada, watches it and yields the lab. `settings` are arguments of attach_cluster.
 
-    A control plane that ends with the test needs no clean-up.
+    Without `clean_up`, the teams' namespaces stay, which is enough for a control plane that ends with the test.
     """
     attached._backend.cache_clear()
     people = cast()

@@ -1,4 +1,4 @@
-"""A Kubernetes backend in one namespace, with a thread that follows it like the watcher."""
+"""A Kubernetes backend in one namespace, with a thread that watches the cluster as the watch process does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tests.waiting import wait_for
 
 
 class Rig:
-    """A backend under test. `seen` has the last observation of each lease. With `bare`, jobs are pods without Jobs."""
+    """A backend under test. `seen` maps each lease's token to its last observation. With `bare`, all jobs run as bare
+    pods."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class Rig:
         content = yaml.safe_load(kubeconfig.read_text())
         self.backend = KubernetesBackend(
             api=lambda: OwnApi(content),
-            owner=namespace,  # makes the objects of parallel tests foreign
+            owner=namespace,  # so that each test ignores the objects of tests that run in parallel
             namespace_of=lambda job_id: namespace,
             is_bare=lambda job_id: bare,
             logs=logs,
@@ -118,12 +119,12 @@ class Rig:
         return seen
 
     def pods(self, gang: Gang) -> list[Object]:
-        """Returns the pods of the gang's job in any attempt."""
+        """Returns the pods of the gang's job, of all attempts, ordered by name."""
         found = self.admin.items(PODS.format(self.namespace), labelSelector=f"fairlot.io/job={gang.job_id}")
         return sorted(found, key=lambda pod: pod["metadata"]["name"])
 
     def evict(self, pod: Object) -> None:
-        """Evicts the pod like a drain of its node."""
+        """Evicts the pod as a drain of its node would."""
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -132,22 +133,22 @@ class Rig:
         self.admin.create(f"{self.work.pod(pod)}/eviction", eviction)
 
     def annotate(self, gang: Gang, **marks: str) -> None:
-        """Tells kwok how the gang's pods behave: `run_for`, `exit_code`, `stop_after`."""
+        """Sets annotations by which kwok simulates the gang's pods, such as `run_for`, `exit_code` and `stop_after`."""
         annotations = {f"test.fairlot/{name.replace('_', '-')}": value for name, value in marks.items()}
         for pod in self.pods(gang):
             self.admin.merge(self.work.pod(pod), {"metadata": {"annotations": annotations}})
 
 
 class Rigging(Protocol):
-    """Makes rigs that watch until the test is over."""
+    """A factory of rigs, which watch until the test is over."""
 
     def __call__(self, **settings: Any) -> Rig:
-        """Makes a rig with these settings of Rig."""
+        """Returns a new rig with these settings of Rig."""
 
 
 @contextmanager
 def rigs(admin: Api, kubeconfig: Path, namespace: str, logs: Path, **usual: Any) -> Iterator[Rigging]:
-    """Yields a factory of rigs that share the settings `usual`."""
+    """Yields a factory of rigs that all have the settings `usual`."""
     with ExitStack() as stack:
 
         def make(**settings: Any) -> Rig:

@@ -1,8 +1,8 @@
 """Repeats measurements that others have published for clusters of this size: `make bench-cluster`.
 
-SCALE=0.1 in the environment is a tenth of each size. Nothing here fails for being slow. The control plane is real,
-and kwok simulates nodes and pods. This process decides and watches for Fairlot, and WORKERS other processes carry
-out orders. All of them share the machine's cores.
+SCALE=0.1 in the environment runs a tenth of each size. No measurement fails for being slow. The control plane is
+real, and kwok simulates nodes and pods. This process runs the rounds and watches for Fairlot, and WORKERS other
+processes carry out orders. All of them share the machine's cores.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.django_db(transaction=True)]
 
 def test_figures(settings: LazySettings, tmp_path: Path) -> None:
     settings.FAIRLOT_JOBS_DIR = tmp_path
-    settings.FAIRLOT_LOG_STREAMS = 1  # kwok has no logs and answers every attempt to read one with an error
+    settings.FAIRLOT_LOG_STREAMS = 1  # kwok has no logs and answers each request for a log with an error
     say(f"\n{NODES} nodes with {GPUS} GPUs; {WORKERS} workers; {WRITES:g} writes a second at most")
     with started(max(NODES, GANG), GPUS) as plane, attached(plane, writes_per_second=WRITES) as bench:
         one_gang(bench)
@@ -45,7 +45,8 @@ def test_figures(settings: LazySettings, tmp_path: Path) -> None:
 
 
 def remove_nodes(bench: Bench, count: int) -> None:
-    """Removes nodes, because the gang needs more of them than the other shapes."""
+    """Removes `count` nodes, because the gang needs more nodes than the later measurements. Waits until Fairlot has
+    noticed."""
     nodes = bench.lab.cluster.nodes
     for node in list(nodes.order_by("-name")[: max(count, 0)]):
         bench.lab.admin.delete(f"{NODES_PATH}/{node.host}")
@@ -72,7 +73,7 @@ def one_gang(bench: Bench) -> None:
 
 
 def fill(bench: Bench, *, bare: bool) -> None:
-    """Fills the cluster, once with Jobs and once with bare pods, which save work of Kubernetes' controllers."""
+    """Measures how long a burst of jobs takes to fill the cluster, as Jobs or as bare pods."""
     set_bare_pods(actor=bench.lab.people.ada, cluster=bench.lab.cluster, bare_pods=bare)
     count, shape = NODES * GPUS, "pods without Jobs" if bare else "Jobs"
     bench.writes()
@@ -92,7 +93,7 @@ def fill(bench: Bench, *, bare: bool) -> None:
 
 
 def give_back(bench: Bench) -> None:
-    """Measures how long Charlie waits for one GPU of a full cluster after the round that gives it to her."""
+    """Measures how long Charlie waits for one GPU of a full cluster after the round that decides to give it to her."""
     lab, told, ran = bench.lab, [], []
     stops = Operation.objects.filter(cluster=lab.cluster, verb=Operation.Verb.STOP)
     for _ in range(SAMPLES):
@@ -103,7 +104,8 @@ def give_back(bench: Bench) -> None:
         lab.quantum()
         bench.until_run([job.pk])
         ran.append((now_from_database() - began).total_seconds())
-        # The database has the time of the stop order, while a waiting observer would see other changes first.
+        # Takes the time of the stop order from the database, because the watching process would see other changes
+        # first.
         told += [(stop.done_at - began).total_seconds() for stop in stops.filter(done_at__gte=began)]
     say(
         f"one GPU back in a full cluster, {SAMPLES} times: told to stop after {max(told):.2f} s at most,"

@@ -1,8 +1,8 @@
-"""Repeats Kueue's own measurement: 15,000 workloads of 30 queues in 5 groups, without pods: `make bench-cluster`.
+"""Repeats Kueue's own measurement with 15,000 workloads of 30 queues in 5 groups, without pods: `make bench-cluster`.
 
 Each queue has 20 GPUs and gets small, medium and large workloads (1, 5, 20 GPUs for 0.2, 0.5, 1 s) one after the
-other at fixed intervals, twelve times as much as fits at first. SCALE=0.1 is a tenth of the workloads. It runs
-twice: with as many writes a second as Kueue allows itself, and without a limit.
+other at fixed intervals, twelve times as many as fit at first. SCALE=0.1 runs a tenth of the workloads. The
+measurement runs twice: with as many writes a second as Kueue allows itself, and without a limit.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tests.cluster.finisher import Finisher
 from tests.cluster.measuring import SCALE, WORKERS, Bench, attached, say, started
 
 GROUPS, QUEUES, ROOM = 5, 6, 20
-UNLIMITED = 5_000  # more than are needed
+UNLIMITED = 5_000  # more writes a second than a measurement needs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.django_db(transaction=True)]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of workload: the number per queue, GPUs, duration and interval in seconds."""
+    """A kind of workload: the number per queue, the GPUs, and the duration and interval in seconds."""
 
     name: str
     count: int
@@ -65,7 +65,7 @@ class Arrival:
 def test_workloads_one_at_a_time(settings: LazySettings, tmp_path: Path, writes: int) -> None:
     settings.FAIRLOT_JOBS_DIR = tmp_path
     with started(GROUPS * QUEUES, ROOM) as plane, attached(plane, writes_per_second=writes) as bench:
-        # From here on nothing simulates pods; nodes stay as they are.
+        # From here on nothing simulates pods. The nodes keep their state.
         for component in (plane.kwok, plane.scheduler, plane.controller_manager):
             component.stop()
         arrivals = sorted(plan(), key=lambda one: one.at)
@@ -94,7 +94,10 @@ def plan() -> list[Arrival]:
 
 
 def drive(bench: Bench, arrivals: Sequence[Arrival], finisher: Finisher) -> tuple[float, float]:
-    """Submits the workloads when they are due and runs Fairlot until all are done. Returns the seconds of both."""
+    """Submits the workloads when they are due, and runs Fairlot until all are done.
+
+    Returns the seconds until the last submission and until the last end.
+    """
     cluster = bench.lab.cluster
     bench.writes()
     bench.spent()

@@ -1,10 +1,10 @@
-"""Builds Kubernetes' own programs for the tests once from Go modules and keeps them outside the checkout.
+"""Builds the Kubernetes programs for the tests from Go modules, once, and keeps them outside the checkout.
 
     python -m tests.cluster.binaries    # builds what is missing and lists the path of each program
 
-A program in KUBEBUILDER_ASSETS is used unchanged. One on PATH is used if it has the release of go/*/go.mod. All
-others are built below `$XDG_CACHE_HOME/fairlot/cluster`, in a folder named after everything that decides their
-contents. Checkouts can therefore share them, and a new version is built separately.
+A program in KUBEBUILDER_ASSETS is used unchanged. A program on PATH is used if it has the release of go/*/go.mod.
+All other programs are built below `$XDG_CACHE_HOME/fairlot/cluster`, in a folder named after a hash of everything
+that decides their contents. Checkouts can therefore share them, and a new version is built separately.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ SOURCES = Path(__file__).resolve().parent / "go"
 
 @dataclass(frozen=True)
 class Module:
-    """One folder of go/: a program and the names under which it is called."""
+    """One Go module below go/: a program, and the names under which the program is called."""
 
     name: str
     programs: tuple[str, ...]
-    dependency: str  # the module with the version of the program
+    dependency: str  # the module in go.mod whose version is that of the program
 
     @property
     def source(self) -> Path:
@@ -44,7 +44,7 @@ class Module:
 
     @functools.cached_property
     def version(self) -> str:
-        """Returns the version that go.mod pins, e.g. "v1.36.3"."""
+        """Returns the version that go.mod pins, such as "v1.36.3"."""
         pinned = re.search(
             rf"^(?:require)?\s+{re.escape(self.dependency)} (v\S+)",
             (self.source / "go.mod").read_text(),
@@ -55,12 +55,12 @@ class Module:
 
     @property
     def release(self) -> str:
-        """Returns the major and minor version, e.g. "1.36"."""
+        """Returns the major and minor version, such as "1.36"."""
         return ".".join(self.version.removeprefix("v").split(".")[:2])
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Returns the flags for `go build`. Without the version in linker flags, Kubernetes would report 0.0.0."""
+        """Returns the flags for `go build`. They contain the version, without which Kubernetes would report 0.0.0."""
         linker = ["-s", "-w"]
         if self.dependency == "k8s.io/kubernetes":
             major, minor = self.release.split(".")
@@ -81,13 +81,13 @@ MODULES = (
 
 
 def program(name: str) -> Path:
-    """Returns the path of one program. Builds its module if the environment has none."""
+    """Returns the path of a program. Builds the program if the environment provides none."""
     module = next(module for module in MODULES if name in module.programs)
     return provided(name, module) or built(module) / name
 
 
 def provided(name: str, module: Module) -> Path | None:
-    """Returns the program from the environment, or None."""
+    """Returns the path of the program that the environment provides, or None."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets and os.access(Path(assets, name), os.X_OK):
         return Path(assets, name).resolve()
@@ -99,7 +99,7 @@ def provided(name: str, module: Module) -> Path | None:
 
 
 def said_release(path: str) -> str | None:
-    """Returns the major and minor version that the program reports."""
+    """Returns the major and minor version that the program reports, such as "1.36"; None if it reports none."""
     answer = subprocess.run(
         [path, "--version"], capture_output=True, text=True, check=False, timeout=PATIENCE
     ).stdout
@@ -108,10 +108,10 @@ def said_release(path: str) -> str | None:
 
 
 def built(module: Module) -> Path:
-    """Returns the folder with the module's programs, and builds them if they are missing.
+    """Returns the folder with the module's programs. Builds them if they are missing.
 
-    If two processes need it, one builds and the other waits. An interrupted build leaves nothing under the folder's
-    own name.
+    If two processes need the programs, one builds and the other waits. An interrupted build leaves nothing under the
+    folder's final name.
     """
     tool = go()
     folder = cache() / f"{module.name}-{key(module, tool)}"
@@ -131,7 +131,7 @@ def build(module: Module, tool: Path, folder: Path) -> None:
         unfinished = Path(scratch, "programs")
         unfinished.mkdir(mode=0o755)
         binary = unfinished / module.name
-        # On a shared machine other work has priority. The go.mod of the checkout must not change.
+        # `nice` gives other work on a shared machine priority. `-mod=readonly` keeps the checkout's go.mod unchanged.
         argv: list[str | Path] = [
             "nice",
             "-n",
@@ -149,13 +149,15 @@ def build(module: Module, tool: Path, folder: Path) -> None:
             raise RuntimeError(f"{module.name} could not be built: go says why above")
         for name in module.programs:
             if name != module.name:
-                (unfinished / name).symlink_to(module.name)  # the program acts according to its name
+                # the program acts according to the name by which it is called
+                (unfinished / name).symlink_to(module.name)
         unfinished.rename(folder)
     say(f"built {module.name} in {time.monotonic() - begun:.0f} s: {folder}")
 
 
 def key(module: Module, tool: Path) -> str:
-    """Returns a hash of all that decides the programs' contents: sources, module versions and hashes, Go, flags."""
+    """Returns a hash of everything that decides the programs' contents: sources, module versions and hashes, Go,
+    flags."""
     digest = hashlib.sha256()
     for path in [module.source / "go.mod", module.source / "go.sum", *sorted(module.source.glob("*.go"))]:
         digest.update(path.read_bytes())
@@ -165,8 +167,7 @@ def key(module: Module, tool: Path) -> str:
 
 
 def environment() -> Mapping[str, str]:
-    """Returns this process's environment, which may name a proxy and certificates. Builds with the Go that is
-    installed."""
+    """Returns the environment variables for a build: those of this process, and a setting to use the installed Go."""
     return os.environ | {"GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
@@ -176,7 +177,7 @@ def cache() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Locks `path`. The kernel unlocks it however this process ends."""
+    """Locks the file `path` for the block. The kernel releases the lock if this process is killed."""
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

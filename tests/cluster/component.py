@@ -1,4 +1,4 @@
-"""One program of the control plane as a process that tests can start, stop, kill, freeze and restart."""
+"""A program of the control plane as a process that tests can start, stop, kill, freeze and restart."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ given_out: set[int] = set()
 
 @dataclass
 class Component:
-    """A process. `start` returns when it serves. It ends with the process that started it."""
+    """A process of the test cluster. `start` returns once the process serves. The process ends with the one that
+    started it."""
 
     name: str
     folder: Path
     flags: dict[str, str | int | bool | Path]
     ready: Callable[[], bool]
-    wrapper: tuple[str, ...] = ()  # command that executes it
+    wrapper: tuple[str, ...] = ()  # command that executes the program, such as nsenter
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -47,13 +48,13 @@ class Component:
         wait_for(self._serves, what=lambda: f"{self.name} serves:\n{self.last_lines()}")
 
     def stop(self, patience: float = PATIENCE) -> None:
-        """Asks it to end, like a rolling update, and kills it when it does not."""
+        """Sends SIGTERM, like a rolling update, and SIGKILL after `patience` seconds."""
         if self.process:
             self.thaw()
             stop(self.process, signal.SIGTERM, patience)
 
     def kill(self) -> None:
-        """Sends SIGKILL, like a crash or a power failure. Returns when the process is gone."""
+        """Sends SIGKILL, like a crash or a power failure. Returns once the process is gone."""
         assert self.process
         self.process.kill()
         self.process.wait()
@@ -88,29 +89,33 @@ def is_stopped(thread: Path) -> bool:
 
 
 def as_arguments(flags: Flags) -> list[str]:
-    """Converts `{"leader-elect": False}` to `--leader-elect=false`."""
+    """Converts flags to arguments, such as `{"leader-elect": False}` to `["--leader-elect=false"]`."""
     words = {True: "true", False: "false"}
     return [f"--{name}={words[value] if isinstance(value, bool) else value}" for name, value in flags.items()]
 
 
 def answers(url: str, says: str, *, authority: Path | None = None) -> Callable[[], bool]:
-    """Returns a check that a GET of `url` answers 200 with exactly `says`, with a certificate signed by `authority`."""
+    """Returns a function that checks whether a GET of `url` answers 200 with exactly the text `says`.
+
+    With `authority`, the server's certificate must be signed by that certificate.
+    """
 
     def probe() -> bool:
         if authority and not authority.exists():
-            return False  # the server creates it when it starts
+            return False  # the server creates the certificate at its start
         try:
             trusted = ssl.create_default_context(cafile=str(authority)) if authority else False
             answer = httpx.get(url, verify=trusted, timeout=5, trust_env=False)
         except (httpx.TransportError, ssl.SSLError):
-            return False  # not yet
+            return False  # the server does not answer yet
         return answer.status_code == 200 and answer.text.strip() == says
 
     return probe
 
 
 def free_port() -> int:
-    """Returns a port outside the kernel's range, so that no outgoing connection takes it during a restart."""
+    """Returns a free port outside the kernel's ephemeral range, so that no outgoing connection takes it during a
+    restart."""
     while True:
         port = random.randrange(20_000, 30_000)
         with socket.socket() as probe:

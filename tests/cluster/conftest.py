@@ -1,4 +1,4 @@
-"""One control plane with twenty nodes for all tests here; each test has its own namespace."""
+"""Fixtures: one control plane with twenty nodes for all tests of this folder, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts tests of one control plane into one process, and those that need a real node into another one."""
+    """Assigns tests that share a control plane to one xdist process, and tests that need a real node to another."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "plane" in fixtures:
@@ -46,13 +46,13 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def nodes(plane: ControlPlane) -> list[str]:
-    """Returns fifteen nodes with A100s and five with V100s, eight GPUs each."""
+    """Returns the names of fifteen nodes with A100s and five with V100s, eight GPUs each."""
     return plane.add_nodes(15) + plane.add_nodes(5, prefix="old", product=V100)
 
 
 @pytest.fixture(scope="session")
 def real_node(plane: ControlPlane) -> Iterator[RealNode]:
-    """Yields a node that runs containers. Its tests are skipped where the machine cannot run one."""
+    """Yields a node that runs containers. Tests that use it are skipped on machines that cannot run such a node."""
     try:
         machine.prepare()
     except machine.Unfit as unfit:
@@ -68,14 +68,14 @@ def admin(plane: ControlPlane) -> Api:
 
 @pytest.fixture(scope="session")
 def fairlot(plane: ControlPlane) -> Path:
-    """Returns the kubeconfig of Fairlot's own account, which has exactly the rights of deploy/kubernetes."""
+    """Returns the kubeconfig of Fairlot's own service account, which has exactly the rights of deploy/kubernetes."""
     deployed.install(plane)
     return plane.kubeconfig(deployed.FAIRLOT)
 
 
 @pytest.fixture(scope="session")
 def own(fairlot: Path) -> Iterator[OwnApi]:
-    """Yields Fairlot's client for the cluster, with that account."""
+    """Yields Fairlot's client, signed in with Fairlot's own service account."""
     api = OwnApi(yaml.safe_load(fairlot.read_text()))
     yield api
     api.close()
@@ -83,7 +83,7 @@ def own(fairlot: Path) -> Iterator[OwnApi]:
 
 @pytest.fixture
 def network(plane: ControlPlane) -> Iterator[Lossy]:
-    """Yields an administrator's client, over a network that loses requests and answers."""
+    """Yields an admin's client whose network can lose requests and answers."""
     api = Lossy(yaml.safe_load(plane.kubeconfig("test-admin").read_text()))
     yield api
     api.close()
@@ -91,7 +91,7 @@ def network(plane: ControlPlane) -> Iterator[Lossy]:
 
 @pytest.fixture
 def tenant(admin: Api, own: OwnApi) -> Iterator[str]:
-    """Yields a namespace that Fairlot has made for a tenant, with room for a hundred GPUs."""
+    """Yields the namespace of a tenant, which Fairlot has created with a quota of a hundred GPUs."""
     name = namespaces.ensure(own, secrets.randbelow(10**9), ISOLATION, cluster="tests")
     yield name
     remove(admin, name)
@@ -99,7 +99,7 @@ def tenant(admin: Api, own: OwnApi) -> Iterator[str]:
 
 @pytest.fixture
 def bob(plane: ControlPlane, tenant: str) -> Api:
-    """Returns the client of a tenant's user who has all rights that RBAC can grant within its namespace."""
+    """Returns the client of a tenant's user who has all rights in the tenant's namespace that RBAC can grant."""
     plane.admin.apply(GENEROUS.format(namespace=tenant))
     api = plane.api("bob")
     wait_for(lambda: not answer(lambda: api.items(JOBS.format(tenant))), what="his rights")
@@ -119,13 +119,13 @@ def namespace(admin: Api) -> Iterator[str]:
 
 @pytest.fixture
 def work(admin: Api, namespace: str, nodes: list[str]) -> Work:
-    """Returns the Jobs of the test's namespace, with nodes for them."""
+    """Returns a helper that manages Jobs in the test's namespace. The nodes exist."""
     return Work(admin, namespace)
 
 
 @pytest.fixture
 def lab(settings: LazySettings, tmp_path: Path, fairlot: Path, admin: Api, nodes: list[str]) -> Iterator[Lab]:
-    """Yields Fairlot on this cluster, which an admin has attached."""
+    """Yields Fairlot with this control plane attached as a cluster."""
     from tests.cluster.attached_lab import attached_lab  # noqa: PLC0415 - models need settings, which come later
 
     settings.FAIRLOT_JOBS_DIR = tmp_path

@@ -1,4 +1,4 @@
-"""Pods with real containers on the real node, and their output."""
+"""Pods with real containers on the real node, and the output of these pods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.waiting import wait_for
 
 
 class Containers:
-    """The pods of one namespace on the real node, where `restricted` pod security is enforced."""
+    """The pods of one namespace on the real node. The namespace enforces the pod security standard `restricted`."""
 
     def __init__(self, api: Api, namespace: str, node: RealNode) -> None:
         self.api, self.node = api, node
@@ -46,7 +46,7 @@ class Containers:
         return self.api.get(f"{self.pods}/{name}")
 
     def log(self, name: str, **query: Any) -> str:
-        """Returns what the container has written so far."""
+        """Returns the output of the container so far."""
         answer = self.api.http.get(f"{self.pods}/{name}/log", params=query)
         if answer.is_error:
             raise Refused(answer)
@@ -70,7 +70,7 @@ class Containers:
         return pod
 
     def end_of(self, name: str) -> Object:
-        """Returns how the container ended."""
+        """Waits until the container has ended, and returns its terminated state."""
         pod = self.wait_for_phase(name, "Succeeded", "Failed")
         terminated: Object = pod["status"]["containerStatuses"][0]["state"]["terminated"]
         return terminated

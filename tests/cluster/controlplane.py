@@ -1,12 +1,12 @@
-"""A real Kubernetes without machines: etcd, API server, controller manager, scheduler, and kwok's nodes.
+"""A real Kubernetes control plane without machines: etcd, API server, controller manager, scheduler, and kwok's nodes.
 
     with ControlPlane(folder).started() as plane:
         plane.add_nodes(20)
         plane.admin.apply(manifests)
         kubeconfig = plane.kubeconfig("system:serviceaccount:fairlot:worker")
 
-Everything listens on loopback, on free ports that it keeps over restarts, and stores its data below `folder`. RBAC
-decides what each user may do, and the audit log records it.
+All components listen on loopback, on free ports that they keep over restarts, and store their data below `folder`.
+RBAC decides what each user may do, and the audit log records each request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ NOT_HERE = ("nodeipam", "cloud-node-lifecycle")  # controllers for clusters with
 
 @dataclass(frozen=True)
 class Limits:
-    """Rate limits of Kubernetes' own clients. Its defaults (20/30, 50/100, 5) bound what any test can observe."""
+    """Rate limits of Kubernetes' own clients. The defaults (20/30, 50/100, 5) limit how fast any test can observe
+    changes."""
 
     controller_manager_qps: int = 500
     controller_manager_burst: int = 1000
@@ -47,10 +48,11 @@ DEFAULTS_OF_KUBERNETES = Limits(20, 30, 5, 50, 100)
 
 
 class ControlPlane:
-    """A control plane. `users` maps people with tokens to their groups; service accounts come from manifests.
+    """A control plane. `users` maps people, who sign in with tokens, to their groups. Service accounts come from
+    manifests.
 
-    `apiserver`, `controller_manager` and `scheduler` are further flags of the three, e.g. `{"max-requests-inflight":
-    5000}`.
+    `apiserver`, `controller_manager` and `scheduler` are additional flags for these components, such as
+    `{"max-requests-inflight": 5000}`.
     """
 
     def __init__(
@@ -88,9 +90,10 @@ class ControlPlane:
 
     def start(self) -> None:
         for component in self.components:
-            program(component.name)  # a build takes minutes, so it must not happen between two starts
-        # Each starts when the one before it serves. An API server that starts without etcd panics minutes later, and a
-        # controller manager that starts without an API server gives up.
+            # Builds the program first, because a build between two starts would take minutes.
+            program(component.name)
+        # Each component starts when the one before it serves. An API server that starts without etcd panics minutes
+        # later, and a controller manager that starts without an API server gives up.
         for component in (self.etcd, self.apiserver):
             component.start()
         self.admin.apply(HERE / "kwok-rights.yaml")
@@ -106,7 +109,7 @@ class ControlPlane:
 
     @property
     def admin(self) -> Api:
-        """Returns the tests' own client, which may do everything. Tested code never uses it."""
+        """Returns the tests' own client, which has all rights. Tested code never uses it."""
         return self.api(ADMIN)
 
     def api(self, user: str) -> Api:
@@ -116,10 +119,10 @@ class ControlPlane:
         return self._apis[user]
 
     def kubeconfig(self, user: str, *, seconds: int = 24 * 3600) -> Path:
-        """Returns a kubeconfig file with exactly this user's rights.
+        """Returns the path of a kubeconfig with exactly this user's rights.
 
-        `user` is one of `users`, or a service account by its user name, `system:serviceaccount:NAMESPACE:NAME`,
-        whose token expires after `seconds` (at least 600).
+        `user` is one of `users`, or a service account by its user name `system:serviceaccount:NAMESPACE:NAME`. A
+        service account's token expires after `seconds` (at least 600).
         """
         if user.startswith("system:serviceaccount:"):
             token = self._service_account_token(user, seconds)
@@ -128,20 +131,20 @@ class ControlPlane:
         return self._kubeconfig(user, token)
 
     def add_nodes(self, count: int, *, prefix: str = "gpu", **node: Any) -> list[str]:
-        """Creates nodes that are ready for pods and returns their names. `node` are arguments of `gpu_node`."""
+        """Creates nodes that are ready for pods and returns their names. `node` contains arguments of `gpu_node`."""
         if not self.kwok.running:
             self.kwok.start()
         made = (gpu_node(f"{prefix}-{number:04d}", **node) for number in range(count))
         return add_nodes(self.admin, made)
 
     def audited(self, **wanted: str) -> list[Object]:
-        """Returns audit events with these fields: user, verb, resource, namespace, name."""
+        """Returns the audit events that have the wanted values of user, verb, resource, namespace and name."""
         found = []
         for line in self.audit_log.read_text().splitlines():
             event = json.loads(line)
             about = event.get("objectRef", {})
             said = {name: about.get(name) for name in ("resource", "subresource", "namespace", "name")}
-            # A user who was refused for a wrong token has no name.
+            # A request with a wrong token has no user name.
             said |= {"user": event["user"].get("username"), "verb": event["verb"]}
             if all(said[name] == value for name, value in wanted.items()):
                 found.append(event)
@@ -177,7 +180,7 @@ class ControlPlane:
             "initial-advertise-peer-urls": peer,
             "initial-cluster": f"default={peer}",
             "log-level": "warn",
-            # A crash of the process loses nothing; only a crash of the machine would.
+            # A crash of the process loses nothing; only a crash of the machine would lose writes.
             "unsafe-no-fsync": True,
         }
         return Component(
@@ -199,9 +202,9 @@ class ControlPlane:
             "authorization-mode": "RBAC",
             "kubelet-client-certificate": self.credentials.kubelet_client,
             "kubelet-client-key": self.credentials.kubelet_client.with_suffix(".key"),
-            "kubelet-preferred-address-types": "InternalIP",  # no name server knows the nodes
+            "kubelet-preferred-address-types": "InternalIP",  # no DNS server knows the names of the nodes
             "service-cluster-ip-range": "10.96.0.0/16",
-            "endpoint-reconciler-type": "none",  # nothing in the cluster could reach a loopback address
+            "endpoint-reconciler-type": "none",  # pods could not reach a loopback address
             "allow-privileged": True,
             "audit-policy-file": HERE / "audit-policy.yaml",
             "audit-log-path": self.audit_log,
@@ -266,7 +269,7 @@ class ControlPlane:
         return Component("kwok", self.folder, flags, answers(f"http://{address}/readyz", "ok"))
 
     def _serving(self, name: str, health: str) -> tuple[dict[str, Any], Any]:
-        """Returns the flags by which a component serves its health, and a check of it."""
+        """Returns a pair: the flags for a component's health endpoint, and a function that checks its health."""
         port, certificates = free_port(), self.folder / f"{name}-certificates"
         flags = {"bind-address": "127.0.0.1", "secure-port": port, "cert-dir": certificates}
         url = f"https://127.0.0.1:{port}/{health}"
@@ -275,7 +278,8 @@ class ControlPlane:
 
 @contextmanager
 def control_plane(name: str, **settings: Any) -> Iterator[ControlPlane]:
-    """Yields a control plane in its own folder, which is deleted afterwards. `settings` are those of ControlPlane."""
+    """Yields a running control plane in a temporary folder, which is deleted afterwards. `settings` are those of
+    ControlPlane."""
     folder = Path(tempfile.mkdtemp(prefix=f"fairlot-{name}-"))
     try:
         with ControlPlane(folder, **settings).started() as running:

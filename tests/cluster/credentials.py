@@ -1,4 +1,4 @@
-"""Credentials for the test cluster: random tokens, the service accounts' signing key, kubeconfig files."""
+"""Credentials for the test cluster: random tokens, the signing key of service accounts, and kubeconfig files."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 import yaml
 
-# The tests' own user, which tested code never gets.
+# The tests' own user. Tested code never gets this user's token.
 ADMIN = "test-admin"
-# The user as whom the API server talks to the kubelets of real nodes (realnode.py).
+# The user as whom the API server signs in to the kubelets of real nodes (realnode.py).
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
-# Kubernetes itself binds these names to their rights; those of kwok are in kwok-rights.yaml.
+# Kubernetes itself grants rights to these names, except to kwok, whose rights are in kwok-rights.yaml.
 COMPONENTS: Mapping[str, Sequence[str]] = {
     ADMIN: ["system:masters"],
     "system:kube-controller-manager": [],
     "system:kube-scheduler": [],
-    "kwok": ["system:nodes"],  # like the kubelets that it simulates
+    "kwok": ["system:nodes"],  # the group of the kubelets that kwok simulates
     # The kubelets of real nodes (realnode.py).
     "system:node:real-0": ["system:nodes"],
     "system:node:real-1": ["system:nodes"],
@@ -26,7 +26,7 @@ COMPONENTS: Mapping[str, Sequence[str]] = {
 
 
 class Credentials:
-    """Credentials stored in a folder that only this user can read, so that tokens stay the same over restarts."""
+    """Credentials in a folder that only this user can read. Tokens stay the same over restarts."""
 
     def __init__(self, folder: Path, users: Mapping[str, Sequence[str]]) -> None:
         self.folder = folder
@@ -43,7 +43,7 @@ class Credentials:
         self._certify(self.kubelet_client)
 
     def kubeconfig(self, user: str, token: str, *, server: str, authority: Path) -> Path:
-        """Writes the kubeconfig of one user and returns its path."""
+        """Writes a kubeconfig for one user and returns its path."""
         name = "".join(letter if letter.isalnum() else "-" for letter in user)
         content = {
             "apiVersion": "v1",
@@ -58,7 +58,7 @@ class Credentials:
         return self._write(f"{name}.kubeconfig", yaml.safe_dump(content))
 
     def _certify(self, path: Path) -> None:
-        """Writes the self-signed certificate that identifies the API server to kubelets, with its key beside it."""
+        """Writes a self-signed certificate, by which kubelets recognise the API server, and its key beside it."""
         key = path.with_suffix(".key")
         key.touch(mode=0o600)
         argv: list[str | Path] = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec"]

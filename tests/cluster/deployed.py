@@ -1,4 +1,4 @@
-"""Applies deploy/kubernetes like an administrator, with the account that it creates for Fairlot."""
+"""Applies deploy/kubernetes as a cluster's administrator would, and gives the account that it creates for Fairlot."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ PROBED = "probe-of-policies"
 
 
 def manifests() -> list[Object]:
-    """Returns the objects in the order of `kubectl apply -f`."""
+    """Returns the objects of deploy/kubernetes in the order in which `kubectl apply -f` creates them."""
     listed = (yaml.safe_load_all(path.read_text()) for path in sorted(FOLDER.glob("*.yaml")))
     return [document for documents in listed for document in documents]
 
 
 def install(plane: ControlPlane) -> None:
-    """Applies the manifests and returns when they are in force."""
+    """Applies the manifests and waits until they are in force."""
     for document in manifests():
         plane.admin.apply_one(document)
     wait_for(lambda: has_its_rights(plane), what="Fairlot's account has its rights")
     labels = {"fairlot.io/tenant": "0"}
     plane.admin.create("/api/v1/namespaces", {"metadata": {"name": PROBED, "labels": labels}})
-    # The API server loads policies in the order in which they arrived, so all are in force with the last one.
+    # The API server loads policies in the order of their arrival, so all are in force once the last one is.
     last = [made["metadata"]["name"] for made in manifests() if made["kind"] == "ValidatingAdmissionPolicy"][
         -1
     ]
@@ -57,7 +57,7 @@ def refusal_of_a_thief(plane: ControlPlane) -> str:
 
 
 def flattened(kubeconfig: Path) -> str:
-    """Returns the kubeconfig like `kubectl config view --raw --flatten`, with the authority's certificate inside."""
+    """Returns the kubeconfig as `kubectl config view --raw --flatten` prints it, with the certificate inlined."""
     content = yaml.safe_load(kubeconfig.read_text())
     cluster = content["clusters"][0]["cluster"]
     authority = Path(cluster.pop("certificate-authority")).read_bytes()

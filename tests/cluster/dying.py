@@ -1,8 +1,8 @@
-"""Workers and watchers of one cluster that SIGKILL ends at a given step: `python -m tests.cluster.dying ID`.
+"""Workers and watchers of one cluster that are killed with SIGKILL at a given step: `python -m tests.cluster.dying ID`.
 
-The process itself never uses the database. It forks each process that is to die, which takes milliseconds instead of
-the seconds that Django needs to start. A line of its input says what to do and at which step to die: `work 12`,
-`watch 7`, or `work -` for a process that lives.
+This process itself never uses the database. It forks each process that is to die, which takes milliseconds instead
+of the seconds that Django needs to start. A line on its standard input names the process and its last step: `work
+12`, `watch 7`, or `work -` for a process that is not killed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ READY = "ready"
 
 
 class Dying:
-    """Starts such processes, one at a time."""
+    """Starts processes that die at a given step, one process at a time."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def work(self, step: int | None = None) -> bool:
-        """Runs a worker on the orders in the outbox. Returns whether it was killed at `step`."""
+        """Runs a worker that carries out the orders in the outbox. Returns whether it was killed at `step`."""
         return self._do("work", step)
 
     def watch(self, step: int | None = None) -> bool:
@@ -49,7 +49,7 @@ class Dying:
 
 @contextmanager
 def dying(cluster_id: int) -> Iterator[Dying]:
-    """Yields Dying on the database of this process."""
+    """Yields a Dying whose processes use the database of this process."""
     from django.conf import settings  # noqa: PLC0415 - which come later
 
     from tests.cluster.orders_process import database_url  # noqa: PLC0415 - as settings do
@@ -114,7 +114,7 @@ def _work(cluster: Cluster) -> None:
 
 
 def _watch(cluster: Cluster) -> None:
-    """Begins like `manage.py watch`."""
+    """Begins a watch in the same way as `manage.py watch`."""
     from scheduling.clusters.backend_factory import backend_for  # noqa: PLC0415
     from scheduling.execution.reconcile import follow, reconcile  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Cleans up everything that would hold GPUs of the next test."""
+"""Removes everything that would hold GPUs of the next test."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from tests.waiting import wait_for
 
 
 def remove(admin: Api, name: str) -> None:
-    """Deletes a namespace once nothing in it holds GPUs of the next test."""
+    """Deletes a namespace and its Jobs. Waits until its pods, which would hold GPUs of the next test, are gone."""
     admin.delete(JOBS.format(name), propagationPolicy="Background")
     admin.delete(f"/api/v1/namespaces/{name}")
     wait_for(lambda: is_emptied(admin, PODS.format(name)), what=f"{name} has no pods", every=0.2)
 
 
 def is_emptied(admin: Api, pods: str) -> bool:
-    """Returns whether no pod holds GPUs of the next test, however long the pods would take to stop."""
+    """Returns whether no pod is left. Deletes pods that are left, without their grace period."""
     left = admin.items(pods)
     if left:
         admin.delete(pods, gracePeriodSeconds=0)

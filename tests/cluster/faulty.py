@@ -1,6 +1,7 @@
 """A bad network between Fairlot and the API server: a proxy that disturbs requests and answers on purpose.
 
-It terminates TLS with its own certificate, so it sees each request, and `plan` decides what happens to it.
+The proxy terminates TLS with its own certificate, so it sees each request, and `plan` decides on the request's
+fault.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from cryptography.x509.oid import NameOID
 
 T = TypeVar("T")
 LONGEST_LINE = 1 << 22  # bytes of a header, or of the size of a chunk
-# Exceptions of a connection whose other end is gone.
+# Exceptions of a connection whose other end has closed it.
 HUNG_UP = (ConnectionError, asyncio.IncompleteReadError, TimeoutError, ssl.SSLError)
 
 
 class Fault(Enum):
-    """What can happen to a request."""
+    """A fault that a request can meet."""
 
-    LOST = "lost"  # before it reaches the API server
-    UNANSWERED = "unanswered"  # takes effect, and the connection closes without an answer
-    SILENT = "silent"  # takes effect, and no answer comes until the client gives up
-    LATE = "late"  # takes effect after the client has given up
-    TORN = "torn"  # takes effect, and the connection is reset in the middle of the answer
+    LOST = "lost"  # the request does not reach the API server
+    UNANSWERED = "unanswered"  # the request takes effect, and the connection closes without an answer
+    SILENT = "silent"  # the request takes effect, and no answer comes until the client gives up
+    LATE = "late"  # the request takes effect after the client has given up
+    TORN = "torn"  # the request takes effect, and the connection is reset in the middle of the answer
     CONFLICT = "409"
-    GONE = "410"  # for lists and watches: the requested version is too old
+    GONE = "410"  # for lists and watches: the requested resourceVersion is too old
     INVALID = "422"
     TOO_MANY = "429"
-    BROKEN = "500"  # without an effect
+    BROKEN = "500"  # the request has no effect
     BROKEN_AFTER = "500 after the effect"
     HALF_OPEN = "half-open"  # a watch that stays open without any further event
 
@@ -87,7 +88,7 @@ class Request:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Returns the faults that are possible for this request."""
+        """Returns the faults that can happen to this kind of request."""
         if self.is_watch:
             return OF_WATCHES
         if self.method != "GET":
@@ -106,7 +107,7 @@ def no_faults(request: Request) -> None:
 class Seeded:
     """A schedule of faults from a seed: the nth request of a kind always meets the same fault.
 
-    Each kind has its own random numbers, so the order of threads changes nothing.
+    Each kind of request has its own random numbers, so the order of threads does not change the schedule.
     """
 
     seed: int
@@ -125,17 +126,18 @@ class Seeded:
 
 
 class Proxy:
-    """The proxy. `plan` decides about each request, is called from any thread, and may be replaced at any time.
+    """The proxy. `plan` returns the fault of each request. It is called from any thread and may be replaced at any
+    time.
 
-    `down` and `up` simulate an outage of the server: connections are reset and new ones refused. The length of an
-    outage only matters in relation to the clients' timeouts. Tests shorten those of the reflectors, which turns an
-    outage of five minutes into fractions of a second.
+    `down` and `up` simulate an outage of the server: connections are reset, and new connections are refused. Only
+    the ratio of the outage's length to the clients' timeouts matters. Tests shorten the reflectors' timeouts, so
+    that fractions of a second correspond to five minutes.
     """
 
     def __init__(self, server: str, authority: Path, folder: Path) -> None:
         self.plan: Plan = no_faults
-        self.late = 0  # requests that clients have given up and that will still arrive
-        self.later = 0.0  # seconds after their clients have given up
+        self.late = 0  # requests whose clients have given up and that will still take effect
+        self.later = 0.0  # seconds between the end of a client's patience and the late request
         self._upstream = urlsplit(server)
         self._to_upstream = ssl.create_default_context(cafile=str(authority))
         self.authority = folder / "proxy.crt"
@@ -159,7 +161,7 @@ class Proxy:
             self._loop.close()
 
     def kubeconfig(self, of: Path) -> str:
-        """Returns the kubeconfig `of` with the proxy as its server and everything inlined."""
+        """Returns the kubeconfig `of` with the proxy as its server and all files inlined."""
         content = yaml.safe_load(of.read_text())
         cluster = content["clusters"][0]["cluster"]
         cluster.pop("certificate-authority")
@@ -175,7 +177,7 @@ class Proxy:
         self._call(self._leave())
 
     def cut(self) -> None:
-        """Resets all connections. New ones are accepted at once."""
+        """Resets all open connections. New connections are accepted at once."""
         self._call(self._reset())
 
     # --- the server ------------------------------------------------------------------------------
@@ -214,9 +216,9 @@ class Proxy:
                 if not await self._answer(request, upstream, reader, writer):
                     break
         except HUNG_UP:
-            pass  # one end is gone, and the other one is closed below
+            pass  # one end is gone; the other end is closed below
         except asyncio.CancelledError:
-            pass  # the network is down; asyncio would log the task otherwise
+            pass  # the network is down; otherwise asyncio would log the task
         finally:
             self._open.discard(task)
             writer.transport.abort()
@@ -236,7 +238,7 @@ class Proxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> bool:
-        """Answers a request and returns whether the connection can continue."""
+        """Answers a request. Returns whether the client's connection can continue."""
         fault = self.plan(request)
         match fault:
             case None:
@@ -304,18 +306,21 @@ class Proxy:
 
 @dataclass
 class _Upstream:
-    """The connection to the API server for one client's connection."""
+    """A connection to the API server on behalf of one client connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
     async def ask(self, request: Request) -> tuple[bytes, bytes]:
-        """Returns the head and body of a finite answer, unchanged."""
+        """Sends the request. Returns the head and the body of its answer, which must be finite, unchanged."""
         head, fields = await self._begin(request)
         return head, b"".join([piece async for piece in self._pieces(fields)])
 
     async def relay(self, request: Request, to: asyncio.StreamWriter, pieces: int | None = None) -> bool:
-        """Relays the answer, or its first `pieces`, as it arrives. Returns whether the connection can continue."""
+        """Sends the request and relays its answer, or the first `pieces` of it, as it arrives.
+
+        Returns whether the connection can continue.
+        """
         head, fields = await self._begin(request)
         to.write(head)
         await to.drain()
@@ -346,7 +351,7 @@ class _Upstream:
 
 
 async def _request(reader: asyncio.StreamReader) -> Request | None:
-    """Returns the next request of a connection; None when the client has closed it."""
+    """Reads the next request of a connection. Returns None if the client has closed the connection."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -357,7 +362,7 @@ async def _request(reader: asyncio.StreamReader) -> Request | None:
 
 
 async def _until_gone(reader: asyncio.StreamReader) -> None:
-    """Waits until the client hangs up."""
+    """Waits until the client closes the connection."""
     with suppress(*HUNG_UP):
         while await reader.read(1 << 16):
             pass

@@ -1,4 +1,4 @@
-"""Replaces the Job controller, scheduler and nodes where only the start of workloads is measured.
+"""Replaces the Job controller, the scheduler and the nodes in measurements of the start of workloads.
 
 As in Kueue's own measurement there are no pods: a started Job completes when its time is over.
 """
@@ -18,13 +18,14 @@ from tests.cluster.api import Object, Refused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.player import Player
 
-# Fairlot's policies and Kubernetes' rights let this user set the status of Jobs.
+# Fairlot's policies and Kubernetes' RBAC rules allow this user to set the status of Jobs.
 USER = "system:serviceaccount:kube-system:job-controller"
 ALL_JOBS = "/apis/batch/v1/jobs"
 
 
 class Finisher(Player):
-    """Completes Jobs. `seconds_of` returns how long a Job's program runs; `began` has the time of each start by job."""
+    """Completes Jobs. `seconds_of` returns how long a Job's program runs. `began` maps each job to the time of
+    its first start."""
 
     def __init__(self, plane: ControlPlane, seconds_of: Callable[[Object], float]) -> None:
         super().__init__(plane.kubeconfig(USER), ALL_JOBS)
@@ -37,12 +38,12 @@ class Finisher(Player):
             yield self
 
     def check(self) -> None:
-        """Raises the error that has ended it, if any."""
+        """Raises the error that has ended the finisher, if any."""
         if self.trouble is not None:
             raise self.trouble
 
     def _play(self) -> None:
-        """Completes each Job once per start. Later changes arrive through the watch."""
+        """Completes each Job once for each of its starts. Later changes arrive through the watch."""
         due: list[tuple[float, int, Object]] = []
         numbers, known = itertools.count(), set[tuple[str, int]]()
         while not self._stopped.is_set():
@@ -76,7 +77,8 @@ class Finisher(Player):
 
 
 def _attempt(job: Object) -> tuple[str, int]:
-    """Identifies one start of a Job: every order increases the Job's generation."""
+    """Returns a value that identifies one start of a Job, because every order increases the Job's
+    metadata.generation."""
     return job["metadata"]["uid"], job["metadata"]["generation"]
 
 

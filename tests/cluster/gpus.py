@@ -1,4 +1,4 @@
-"""The GPUs of a real node: folders that a test writes, and the library that reports them (nvml.c)."""
+"""The GPUs of a real node: folders that tests write, and the library that reports them as NVML does (nvml.c)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCE = Path(__file__).resolve().parent / "nvml.c"
 
 
 class Gpus:
-    """The GPUs of a node. `uuids` has the order of NVML."""
+    """The GPUs of a node. `uuids` has the same order as NVML."""
 
     def __init__(self, folder: Path, count: int, product: str, memory_bytes: int) -> None:
         self.folder, self.product, self.memory_bytes = folder, product, memory_bytes
@@ -26,7 +26,7 @@ class Gpus:
             self.heal(name)
 
     def tell(self, name: str, what: str, value: object) -> None:
-        """Sets what the driver reports about a GPU, e.g. `busy` (percent) or `used` (bytes)."""
+        """Sets a value that the driver reports about a GPU, such as `busy` (percent) or `used` (bytes)."""
         place = self.folder / name
         place.mkdir(parents=True, exist_ok=True)
         place.chmod(0o755)
@@ -35,7 +35,7 @@ class Gpus:
         fresh.replace(place / what)
 
     def fail(self, name: str) -> None:
-        """Makes the GPU fail: NVML reports it as lost, and the device plugin as unhealthy."""
+        """Makes the GPU fail: NVML reports the GPU as lost, and the device plugin reports it as unhealthy."""
         self.tell(name, "health", "fallen off the bus")
 
     def heal(self, name: str) -> None:
@@ -43,7 +43,7 @@ class Gpus:
 
 
 def library() -> Path:
-    """Returns the path of the compiled library."""
+    """Compiles the library if needed and returns its path."""
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     path = cache() / f"nvml-{digest}" / "libnvidia-ml.so.1"
     if path.exists():

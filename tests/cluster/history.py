@@ -1,4 +1,4 @@
-"""What really happened to pods, from the API server's revisions in order and from its audit log."""
+"""The history of pods: their states in the order of the API server's revisions, and times from its audit log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PODS = "/api/v1/pods"
 
 @dataclass(frozen=True)
 class Moment:
-    """An event of a pod, with the pod at that time."""
+    """A watch event of a pod, with the state of the pod at that time."""
 
     version: int
     kind: str
@@ -41,7 +41,8 @@ class Moment:
 
     @property
     def is_alive(self) -> bool:
-        """Returns whether the pod runs or can still run. A gated one cannot, nor a terminating one without a node."""
+        """Returns whether the pod runs or can still run. A gated pod cannot run, nor can a terminating pod without a
+        node."""
         is_out = "deletionTimestamp" in self.pod["metadata"] and not self.node
         can_run = not is_out and not objects.is_gated(self.pod)
         return self.kind != "DELETED" and not objects.has_ended(self.pod) and can_run
@@ -57,12 +58,12 @@ class Moment:
 
 @dataclass
 class Witness:
-    """Watches the pods of one owner without the bad network and keeps every event."""
+    """Watches the pods of one owner directly, not over the bad network, and keeps every event."""
 
     api: OwnApi
     owner: str
     moments: list[Moment] = field(default_factory=list)
-    # Seconds between a container's start or end and its report.
+    # Seconds between a container's start or end and the watch event about it.
     delays: list[float] = field(default_factory=list)
     trouble: BaseException | None = None
     _stream: Stream | None = None
@@ -98,7 +99,7 @@ class Witness:
                 self.trouble = trouble
 
     def catch_up(self) -> None:
-        """Waits until the events have caught up with a list."""
+        """Waits until the watch has delivered everything that a list shows."""
 
         def has() -> bool:
             assert self.trouble is None, self.trouble
@@ -111,7 +112,7 @@ class Witness:
         wait_for(has, what="the witness knows what there is")
 
     def last(self) -> dict[str, Moment]:
-        """Returns the last event of each pod by uid."""
+        """Returns the last event of each pod, by UID."""
         return {moment.uid: moment for moment in list(self.moments)}
 
     def alive(self) -> list[Moment]:
@@ -119,7 +120,7 @@ class Witness:
 
 
 def _delay(pod: Object) -> float:
-    """Returns the delay of this event if it reports the container's last change; otherwise it measures nothing."""
+    """Returns how many seconds late the event is, if it reports a change of the container; otherwise 0."""
     written = [
         entry["time"]
         for entry in pod["metadata"].get("managedFields", ())
@@ -132,7 +133,7 @@ def _delay(pod: Object) -> float:
 
 
 def check_every_moment(moments: Iterable[Moment], gpus_of: Callable[[str], int]) -> None:
-    """Asserts that a rank never has two pods, and that no node ever has more GPUs bound than it has."""
+    """Asserts that at every moment each rank has at most one pod, and that no node has more GPUs bound than it has."""
     alive: dict[str, Moment] = {}
     for moment in moments:
         if moment.is_alive:
@@ -159,7 +160,8 @@ def _said(moment: Moment) -> str:
 
 @dataclass
 class Held:
-    """The time for which a pod held its GPUs, from its binding to the end of its containers, by the audit log."""
+    """The period in which a pod held its GPUs, from its binding to the end of its containers, according to the audit
+    log."""
 
     pod: Moment
     bound: float
@@ -167,12 +169,12 @@ class Held:
 
     @property
     def attempt(self) -> tuple[int, int]:
-        """Returns the job and the epoch."""
+        """Returns the job ID and the epoch."""
         return self.pod.job, objects.epoch_of(self.pod.pod)
 
 
 class AuditTail:
-    """The events of the audit log from now on, also after its rotation."""
+    """Follows the audit log from its present end, also over rotations."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -183,7 +185,7 @@ class AuditTail:
         self._file.close()
 
     def events(self, about: str) -> list[dict[str, Any]]:
-        """Returns the events since the last call whose line contains `about`."""
+        """Returns the events since the last call whose log line contains the text `about`."""
         lines = self._file.readlines()
         while os.fstat(self._file.fileno()).st_ino != self._path.stat().st_ino:
             self._file.close()
@@ -193,7 +195,7 @@ class AuditTail:
 
 
 def last_touched(events: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Returns by pod name the time of the last request about it, as Unix time."""
+    """Maps each pod name to the time of the last request about that name, in Unix time."""
     return {
         event["objectRef"].get("name", ""): datetime.fromisoformat(event["stageTimestamp"]).timestamp()
         for event in events
@@ -202,10 +204,11 @@ def last_touched(events: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def held_by_pods(pods: Iterable[Moment], events: Iterable[dict[str, Any]]) -> list[Held]:
-    """Returns for each bound pod when it was bound and when its containers had ended, as Unix time.
+    """Returns for each bound pod when it was bound and when its containers had ended, in Unix time.
 
-    The log has only the names of pods, which several pods can have one after another. In the order of requests, the
-    last bound pod is meant. (The answer to a binding may come after its effects.)
+    The audit log has only the names of pods, and several pods can have a name one after another. A request is
+    therefore assigned to the pod of its name that was bound last. (The answer to a binding may come after its
+    effects.)
     """
     bound: dict[str, float] = {}
     ended: dict[str, float] = {}
@@ -220,7 +223,7 @@ def held_by_pods(pods: Iterable[Moment], events: Iterable[dict[str, Any]]) -> li
             uid = named[name] = event["requestObject"]["metadata"]["uid"]
             bound[uid] = at
         elif about.get("subresource") == "status" and event["user"]["username"] == kubelets.USER:
-            ended[named[name]] = at  # the last event is that of its end
+            ended[named[name]] = at  # overwritten until the last event, which reports the end
     held = []
     for moment in pods:
         if moment.node:

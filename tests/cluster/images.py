@@ -1,7 +1,7 @@
 """Builds container images for the real node from files of this machine, because there is no registry.
 
-An image is a tar file in OCI layout with one layer. `shell()` has only busybox, which waits, and is also the sandbox
-image of pods. `python()` has this Python with NumPy, the digits and the NVML bindings.
+An image is a tar file in OCI layout with one layer. `shell()` contains only busybox, which waits; it is also the
+sandbox image of pods. `python()` contains this Python with NumPy, the digits data set and the NVML bindings.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ APPLETS = ("cat", "chmod", "cp", "date", "echo", "env", "false", "id", "kill", "
            "sleep", "tail", "true", "wget")  # fmt: skip
 KEPT = 3
 WAIT = "trap 'exit 0' TERM INT; while :; do sleep 2147483 & wait $!; done"
-# Parts of the library and the packages that a training program does not need.
+# Parts of the standard library and of packages that a training program does not need.
 LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "distutils", "pydoc_data",
             "site-packages", "dist-packages"}  # fmt: skip
 UNUSED = re.compile(r"^_(tkinter|test|ctypes_test|curses)|^nis\.|\.opt-\d\.pyc$|\.a$|\.pyi$")
@@ -41,7 +41,7 @@ UNUSED = re.compile(r"^_(tkinter|test|ctypes_test|curses)|^nis\.|\.opt-\d\.pyc$|
 
 @dataclass
 class Image:
-    """A container image. `files` maps paths inside (without the first slash) to files of this machine."""
+    """A container image. `files` maps paths inside the image (without the first slash) to files of this machine."""
 
     name: str
     command: Sequence[str]
@@ -50,7 +50,7 @@ class Image:
     links: dict[str, str] = field(default_factory=dict)
 
     def copy(self, source: Path, inside: str) -> None:
-        """Adds a file, or a folder with everything below it except what is left out."""
+        """Adds a file, or a folder with all files below it except those in LEFT_OUT."""
         if source.is_file():
             self.files[inside] = source
             return
@@ -60,7 +60,7 @@ class Image:
             self.files |= {str(here / name): Path(folder, name) for name in names if not UNUSED.search(name)}
 
     def copy_libraries(self) -> None:
-        """Adds the shared libraries of all files in the image, as far as the machine has them."""
+        """Adds the shared libraries that the files in the image need, if this machine has them."""
         linked = [path for path in self.files.values() if ".so" in path.name or os.access(path, os.X_OK)]
         told = subprocess.run(["ldd", *linked], capture_output=True, text=True, check=False).stdout
         for found in set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", told, re.MULTILINE)):
@@ -68,7 +68,8 @@ class Image:
                 self.files[found.lstrip("/")] = Path(found)
 
     def stored(self) -> Path:
-        """Returns the image as a tar file, which is built once per content. The last few older ones are kept."""
+        """Returns the path of the image as a tar file. Builds it once per content, and keeps the last few older
+        images."""
         kind = self.name.rpartition("/")[2].partition(":")[0]
         path = cache() / f"image-{kind}-{self._key()}.tar"
         cache().mkdir(parents=True, exist_ok=True)
@@ -88,7 +89,8 @@ class Image:
         digest = hashlib.sha256(Path(__file__).read_bytes())
         digest.update(repr((self.name, self.command, self.environment, sorted(self.links.items()))).encode())
         for inside, path in sorted(self.files.items()):
-            if path.suffix != ".pyc":  # they depend only on their sources and on the time of installation
+            # Compiled files depend only on their sources and on the time of installation.
+            if path.suffix != ".pyc":
                 digest.update(inside.encode() + hashlib.sha256(path.read_bytes()).digest())
         return digest.hexdigest()[:16]
 
@@ -154,7 +156,7 @@ def shell() -> Image:
 
 
 def python() -> Image:
-    """Returns an image with this Python at its own paths, the packages that examples/ import, and busybox."""
+    """Returns an image with this Python at its usual paths, the packages that examples/ import, and busybox."""
     variables = {
         "PATH": "/bin",
         "PYTHONPATH": f"/{PACKAGES}",
@@ -172,7 +174,7 @@ def python() -> Image:
         image.copy(*package(name))
     numpy, inside = package("numpy")
     image.copy(numpy.with_name("numpy.libs"), f"{inside}.libs")
-    # Only a part of the package: the example finds its data beside the first file.
+    # Only a part of the package is copied. The example finds its data beside the package's first file.
     sklearn, inside = package("sklearn")
     for part in ("__init__.py", "datasets/data/digits.csv.gz"):
         image.files[f"{inside}/{part}"] = sklearn / part
@@ -190,7 +192,7 @@ def add_busybox(image: Image) -> None:
 
 
 def package(name: str) -> tuple[Path, str]:
-    """Returns the path of a package (or of a module with one file) here and inside the image."""
+    """Returns the path of a package, or of a module with one file, on this machine and inside the image."""
     spec = importlib.util.find_spec(name)
     assert spec, f"{name} is missing"
     assert spec.origin, f"{name} has no file"
@@ -200,12 +202,12 @@ def package(name: str) -> tuple[Path, str]:
 
 
 def architecture() -> str:
-    """Returns this machine's architecture by its name in images."""
+    """Returns the name of this machine's CPU architecture in OCI images."""
     return {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
 
 
 def add_blob(tar: tarfile.TarFile, content: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Adds the content under its digest and returns its descriptor."""
+    """Adds the content to the tar file under its digest. Returns the OCI descriptor."""
     text = json.dumps(content).encode()
     digest = hashlib.sha256(text).hexdigest()
     add_text(tar, f"blobs/sha256/{digest}", content)

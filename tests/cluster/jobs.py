@@ -1,4 +1,4 @@
-"""Jobs in the form that Fairlot uses, and operations on them, for tests of the control plane itself."""
+"""Builds Jobs in the form that Fairlot uses, and changes them, for tests of the control plane itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EPOCH = "fairlot.test/epoch"
 EPOCH_PATH = "/metadata/annotations/fairlot.test~1epoch"
 GATE = "fairlot.test/placement"
 TEMPLATE = "/spec/template/spec"
-SECONDS = 60.0  # for things that take one or two seconds on an idle machine
+SECONDS = 60.0  # for operations that take one or two seconds on an idle machine
 
 
 def indexed_job(
@@ -27,7 +27,8 @@ def indexed_job(
     image: str = "example/none",
     **spec: Any,
 ) -> Object:
-    """Returns a suspended Indexed Job. `behaviour` says what its pods do (stages.yaml), e.g. {"run-for": "2"}."""
+    """Returns a suspended Indexed Job. `behaviour` sets annotations for simulated pods (stages.yaml), such as
+    {"run-for": "2"}."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -62,14 +63,14 @@ def indexed_job(
 
 
 def on_nodes(*names: str) -> Object:
-    """Returns the affinity that keeps a pod on these nodes."""
+    """Returns a node affinity that keeps a pod on these nodes."""
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}]}
     required = {"nodeSelectorTerms": [term]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
 def fenced(job: Object, *operations: Mapping[str, Any], epoch: int) -> list[Mapping[str, Any]]:
-    """Returns the operations with tests of the Job's uid and epoch, and an increase of the epoch."""
+    """Returns the operations, preceded by tests of the Job's UID and epoch and by an increase of the epoch."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": job["metadata"]["uid"]},
         {"op": "test", "path": EPOCH_PATH, "value": str(epoch)},
@@ -87,7 +88,7 @@ def suspended(value: bool) -> Mapping[str, Any]:
 
 
 class Work:
-    """The Jobs of one namespace."""
+    """Creates, changes and reads Jobs in one namespace."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self.api = api
@@ -103,7 +104,7 @@ class Work:
         return self.api.patch(f"{self.jobs}/{name}", operations)
 
     def start(self, job: Object, *nodes: str, epoch: int = 0) -> Object:
-        """Starts the Job on these nodes, in one fenced request."""
+        """Starts the Job on these nodes, by one request that tests its epoch."""
         operations = fenced(job, placed(on_nodes(*nodes)), suspended(False), epoch=epoch)
         return self.change(job["metadata"]["name"], operations)
 
@@ -117,12 +118,12 @@ class Work:
         return f"{self.all_pods}/{pod['metadata']['name']}"
 
     def let_end(self, name: str) -> None:
-        """Makes pods that take time to stop (`stop-after`) stop now."""
+        """Ends pods at once that would take time to stop (annotation `stop-after`)."""
         for pod in self.pods(name):
             self.api.merge(self.pod(pod), {"metadata": {"annotations": {"test.fairlot/stop-after": "0"}}})
 
     def wait_for_pods(self, name: str, count: int, phase: str) -> list[Object]:
-        """Returns the Job's pods as soon as `count` of them are in `phase`."""
+        """Waits until `count` of the Job's pods are in the phase `phase`, and returns the pods."""
 
         def found() -> list[Object]:
             pods = [pod for pod in self.pods(name) if pod["status"]["phase"] == phase]
@@ -140,7 +141,7 @@ class Work:
         return job
 
     def wait_until_drained(self, name: str) -> Object:
-        """Returns the Job as soon as it is suspended and has no pods, so that its GPUs are free."""
+        """Waits until the Job is suspended and has no pods, so that its GPUs are free, and returns the Job."""
 
         def found() -> Object | None:
             job = self.read(name)

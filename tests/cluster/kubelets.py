@@ -1,7 +1,7 @@
 """Simulates the kubelets of a few nodes, for tests in which pods must never stand still.
 
-kwok simulates thousands of nodes, but after some dozens of pods it has ignored the next ones for tens of seconds.
-These few nodes do what stages.yaml says, by the same annotations, and at once.
+kwok simulates thousands of nodes, but after some dozens of pods it has ignored the next pods for tens of seconds.
+These kubelets simulate pods according to the same annotations (stages.yaml), and without delay.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.nodes import add_nodes, gpu_node
 from tests.cluster.player import Player
 
-# The user of simulated kubelets, which the audit log knows too.
+# The user name of the simulated kubelets, which also appears in the audit log.
 USER = "kwok"
-MANAGER = "kubelets"  # of the fields that they write
+MANAGER = "kubelets"  # field manager of the fields that the kubelets write
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 LEASE_SECONDS = 40
 HEARTBEAT_SECONDS = 10.0
 ALL_PODS = "/api/v1/pods"
-# The pod was changed meanwhile or is gone; the watch reports it.
+# HTTP statuses for a pod that was changed meanwhile or is gone. The watch reports its new state.
 OVERTAKEN = (404, 409, 422)
 
 
 class Kubelets(Player):
-    """The kubelets of `names`. They handle only pods that match the label selector."""
+    """The simulated kubelets of the nodes `names`. They handle only pods that match the label selector."""
 
     def __init__(self, plane: ControlPlane, names: Sequence[str], selector: str) -> None:
         super().__init__(plane.kubeconfig(USER), ALL_PODS, labelSelector=selector)
@@ -42,25 +42,25 @@ class Kubelets(Player):
 
     @contextmanager
     def started(self, **node: Any) -> Iterator[Kubelets]:
-        """Creates their nodes, which take pods until the end. `node` are arguments of `gpu_node`."""
+        """Creates the nodes and simulates them until the end of the block. `node` contains arguments of `gpu_node`."""
         try:
             with self._playing(self._beat):
                 add_nodes(self._admin, (self._node(name, node) for name in self.names))
                 yield self
-        finally:  # otherwise later tests would find nodes that nothing simulates any more
+        finally:  # later tests must not find nodes that nothing simulates any more
             there = {node["metadata"]["name"] for node in self._admin.items(NODES)}
             for name in there & set(self.names):
                 self._admin.delete(f"{NODES}/{name}")
 
     def _node(self, name: str, asked: Mapping[str, Any]) -> Object:
         node = gpu_node(name, **asked)
-        node["metadata"]["annotations"] = {}  # otherwise kwok would simulate it too
+        node["metadata"]["annotations"] = {}  # keeps kwok from simulating the node too
         return node
 
     # --- nodes -----------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Reports the nodes as ready by renewing their leases."""
+        """Reports the nodes as ready by renewing their Lease objects."""
         told: set[str] = set()
         while not self._stopped.wait(HEARTBEAT_SECONDS if told == set(self.names) else 0.05):
             there = {node["metadata"]["name"] for node in self._api.items(NODES)}
@@ -84,7 +84,7 @@ class Kubelets(Player):
     # --- pods ------------------------------------------------------------------------------------
 
     def _play(self) -> None:
-        """Does what is due with each pod, counted from the pod's last change."""
+        """Handles each pod when its next change is due, counted from the pod's last change."""
         newest: dict[str, str] = {}
         numbers = itertools.count()
         due: list[tuple[float, int, Object]] = []
@@ -132,7 +132,7 @@ def _mark(pod: Object, name: str) -> str | None:
 
 
 def _seconds_until_due(pod: Object) -> float | None:
-    """Returns the seconds from the pod's last change to its kubelet's next action; None when there is none."""
+    """Returns how many seconds after the pod's last change the kubelet's next change is due; None if none is due."""
     about = pod["metadata"]
     if _has_ended(pod):
         return 0.0 if "deletionTimestamp" in about and not about.get("finalizers") else None
@@ -164,7 +164,7 @@ def _ready_node(name: str) -> Object:
 
 
 def _conditions(pod: Object, status: str, kinds: Sequence[str], reason: str = "") -> list[Object]:
-    """Returns the conditions that others have set, together with these."""
+    """Returns the pod's conditions with the types `kinds` set to `status`. Keeps conditions of other types."""
     others = [one for one in pod["status"].get("conditions", []) if one["type"] not in kinds]
     said = {"status": status, "lastTransitionTime": _now()} | ({"reason": reason} if reason else {})
     return [*others, *({"type": kind} | said for kind in kinds)]

@@ -9,9 +9,9 @@ from scheduling.backends.kubernetes.api import Object, Unreachable
 
 
 class Lossy(OwnApi):
-    """A client whose network loses the next request or its answer."""
+    """A client whose network can lose the next request or its answer."""
 
-    lose = ""  # "request", "answer", or nothing
+    lose = ""  # which message to lose next: "request", "answer" or none
     overhear: Callable[[str, Object], None] | None = None
 
     def create(self, path: str, thing: Object) -> Object:

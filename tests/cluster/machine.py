@@ -1,7 +1,7 @@
-"""Checks whether this machine has, and permits, what real containers need.
+"""Checks whether this machine has the programs, and allows the system calls, that real containers need.
 
-CI is root on Debian and must run them: missing packages are installed there, and a failure is an error. Elsewhere
-the tests that need containers are skipped with the reason.
+CI runs as root on Debian and must be able to run them: missing packages are installed there, and a failure is an
+error. On other machines the tests that need containers are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.cluster.binaries import cache, locked, say
 
 CNI = Path("/usr/lib/cni")
-# Programs (and one file) by their Debian package.
+# Debian packages, each with the programs (in one case a file) that are needed from it.
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "containerd": ("containerd", "ctr"),
     "runc": ("runc",),
@@ -28,7 +28,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "libc6-dev": ("/usr/include/stdio.h",),
 }
 PLACES = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
-# The first step of a real node: namespaces with mounts in them.
+# Tries the first step of a real node: namespaces with mounts in them.
 TRIAL = """
 set -e
 cd "$1" && mkdir lower upper work both
@@ -42,11 +42,14 @@ fi
 
 
 class Unfit(Exception):
-    """This machine cannot run a real node. The message says why, in one line."""
+    """This machine cannot run a real node. The message gives the reason in one line."""
 
 
 def prepare() -> None:
-    """Prepares the machine for a real node. Raises Unfit, or RuntimeError where CI should be able to run one."""
+    """Prepares this machine for a real node, and installs missing packages. Raises Unfit if that is impossible.
+
+    Raises RuntimeError in CI if packages are still missing.
+    """
     if os.geteuid() != 0:
         raise Unfit("a real node needs root")
     if forbidden := forbids():
@@ -69,12 +72,12 @@ def found(name: str) -> str | None:
 
 
 def lacking() -> list[str]:
-    """Returns the Debian packages whose files are missing."""
+    """Returns the names of Debian packages whose files are missing."""
     return [package for package, names in NEEDED.items() if not all(map(found, names)) or is_dynamic(package)]
 
 
 def is_dynamic(package: str) -> bool:
-    """Returns whether busybox needs shared libraries, which the image does not have."""
+    """Returns whether busybox needs shared libraries. The image does not contain any."""
     path = found("busybox")
     if package != "busybox-static" or not path:
         return False
@@ -83,7 +86,7 @@ def is_dynamic(package: str) -> bool:
 
 
 def install(packages: list[str]) -> None:
-    """Installs packages as root on Debian. The caller checks the result."""
+    """Installs Debian packages as root. Ignores failures, because the caller checks for the files."""
     apt = shutil.which("apt-get")
     if not apt:
         return
@@ -104,7 +107,7 @@ def install(packages: list[str]) -> None:
 
 
 def forbids() -> str | None:
-    """Returns what containers need and the machine does not permit, even to root; None when it permits everything."""
+    """Returns what containers need although this machine forbids it even to root; None if nothing is forbidden."""
     with tempfile.TemporaryDirectory(prefix="fairlot-trial-") as folder:
         argv = [
             "unshare",
@@ -136,7 +139,7 @@ def forbids() -> str | None:
 
 
 def cgroups() -> list[Path]:
-    """Returns the roots of the cgroup hierarchies: one (v2), or one per controller (v1)."""
+    """Returns the root folders of the cgroup hierarchies: one for v2, or one per controller for v1."""
     root = Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists():
         controllers = (root / "cgroup.controllers").read_text().split()

@@ -1,4 +1,5 @@
-"""Common parts of measurements on their own control plane: the cluster, its clock, and the CPU time of processes."""
+"""Common parts of measurements that have their own control plane: the cluster, a clock, and the CPU time of
+processes."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.waiting import wait_for
 
 SCALE = float(os.environ.get("SCALE", "1"))
 WORKERS = int(os.environ.get("WORKERS", "1"))
-# The same as in others' measurements, so that the API server's limit does not decide the result.
+# The values of the measurements that are repeated, so that the API server's limit does not decide the result.
 INFLIGHT = {"max-requests-inflight": 5000, "max-mutating-requests-inflight": 2500}
 
 
@@ -30,13 +31,13 @@ def say(text: str) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Returns the CPU seconds of a process and all its threads so far."""
+    """Returns the CPU time of a process and all its threads so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Bench:
-    """A lab whose orders are carried out by other processes, with a clock."""
+    """A lab with a clock. Other processes carry out its orders."""
 
     def __init__(self, lab: Lab, plane: ControlPlane, workers: Sequence[int]) -> None:
         self.lab, self.plane, self.workers = lab, plane, workers
@@ -44,7 +45,8 @@ class Bench:
         self.audit = AuditTail(plane.audit_log)
 
     def spent(self) -> str:
-        """Returns the CPU seconds since the last call. On shared or slow cores they say more than a clock."""
+        """Returns a text with the CPU seconds since the last call, which vary less than wall time on shared or slow
+        cores."""
         now = {"Fairlot": self._own_seconds(), "Kubernetes": self._seconds_of_components()}
         said = ", ".join(
             f"{name} {seconds - self._spent.get(name, 0.0):.1f}" for name, seconds in now.items()
@@ -60,13 +62,15 @@ class Bench:
         return sum(cpu_seconds(process.pid) for process in running)
 
     def writes(self) -> int:
-        """Returns the number of Fairlot's writes since the last call."""
+        """Returns the number of Fairlot's write requests since the last call, from the audit log."""
         ours = self.audit.events(about=f'"username":"{deployed.FAIRLOT}"')
         return sum(event["verb"] in ("create", "patch", "update", "delete") for event in ours)
 
     def until_run(self, jobs: list[int]) -> None:
-        """Waits until the cluster's latest jobs run. A query with thousands of ids would cost more than what is
-        measured."""
+        """Waits until these jobs, the latest of the cluster, run.
+
+        Counts all jobs with higher IDs, because a query with thousands of IDs would disturb the measurement.
+        """
         running = Job.objects.filter(cluster=self.lab.cluster, pk__gte=min(jobs), state=Job.State.RUNNING)
         wait_for(lambda: (self.lab.watch(), running.count() == len(jobs))[1], what="all run", every=0.0)
 
@@ -82,7 +86,7 @@ class Bench:
 
 @contextmanager
 def started(nodes: int, gpus: int) -> Iterator[ControlPlane]:
-    """Yields a control plane with this many nodes, and with Fairlot's manifests in force."""
+    """Yields a control plane with `nodes` nodes of `gpus` GPUs, on which deploy/kubernetes is installed."""
     with control_plane("bench", apiserver=INFLIGHT) as plane:
         plane.add_nodes(nodes, gpus=gpus)
         deployed.install(plane)
@@ -91,7 +95,8 @@ def started(nodes: int, gpus: int) -> Iterator[ControlPlane]:
 
 @contextmanager
 def attached(plane: ControlPlane, *, writes_per_second: float) -> Iterator[Bench]:
-    """Yields Fairlot on this cluster with WORKERS processes for orders. A burst is two seconds of writes."""
+    """Yields a Bench with this cluster attached and WORKERS processes for orders. Bursts may have two seconds' worth of
+    writes."""
     kubeconfig = deployed.flattened(plane.kubeconfig(deployed.FAIRLOT))
     limits = {"writes_per_second": writes_per_second, "writes_at_once": 2 * writes_per_second}
     with (

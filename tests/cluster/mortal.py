@@ -1,7 +1,7 @@
-"""Simulates kill -9 at any step: a process of Fairlot's dies before or after a request or a database statement.
+"""Simulates kill -9 at any step: a process of Fairlot dies before or after a request or a database statement.
 
-Within the tests' own process, the death is an exception that nothing catches; the test that finally catches it drops
-all objects of the "process". Transactions roll back, as PostgreSQL does when a connection is gone.
+Within the tests' own process, the death is an exception that Fairlot's code does not catch. The test that finally
+catches it drops all objects of the "process". Transactions roll back, as PostgreSQL does when a connection is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scheduling.backends.kubernetes.backend import Limited
 
 
 class Killed(BaseException):
-    """The death of a process. It is no Exception, so that no code of Fairlot's survives it."""
+    """The death of a process. It is a BaseException, so that no `except Exception` in Fairlot catches it."""
 
 
 def raise_killed() -> None:
@@ -26,7 +26,7 @@ def raise_killed() -> None:
 
 
 class Fate:
-    """Counts steps until death: `left` more are possible, or any number with None."""
+    """Counts the steps until a process dies: after `left` more steps, or never if `left` is None."""
 
     def __init__(self, die: Callable[[], None] = raise_killed) -> None:
         self.left: int | None = None
@@ -34,7 +34,7 @@ class Fate:
         self._die = die
 
     def step(self) -> None:
-        # Reflectors have their own threads, named after paths, which end with the watcher.
+        # The threads of reflectors, which are named after API paths, do not count: they end with the watcher.
         if self.left is None or threading.current_thread().name.startswith("/api"):
             return
         self.left -= 1
@@ -45,7 +45,8 @@ class Fate:
 
     @contextmanager
     def over_statements(self) -> Iterator[None]:
-        """Counts each statement of this thread's connection as two steps: before it and after it."""
+        """Counts each statement on this thread's database connection as two steps, during the block: before and after
+        it."""
 
         def run(execute: Any, sql: str, parameters: Any, many: bool, context: Mapping[str, Any]) -> Any:
             self.step()
@@ -58,8 +59,7 @@ class Fate:
 
 
 class MortalApi(Limited):
-    """A client on which each request is two steps. It waits only `patience` seconds for answers, so silence costs
-    little."""
+    """A client for which each request counts as two steps. It waits only `patience` seconds for an answer."""
 
     fate = Fate()
     patience = READ_SECONDS

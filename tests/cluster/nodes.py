@@ -1,4 +1,4 @@
-"""Nodes with GPUs that kwok simulates, and the stages of their simulation."""
+"""Nodes with GPUs that kwok simulates, and the stages of the simulation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.cluster.api import NODES, Api, Object
 from tests.cluster.binaries import KUBERNETES
 from tests.waiting import wait_for
 
-# kwok only simulates nodes with this annotation. Removing it later does not stop that; kwok has to end.
+# kwok simulates only nodes with this annotation. After its removal kwok still simulates the node until kwok ends.
 PLAYED = {"kwok.x-k8s.io/node": "fake"}
 A100 = "NVIDIA-A100-SXM4-80GB"
 V100 = "Tesla-V100-SXM2-32GB"
 
 
 def stages() -> str:
-    """Returns stages.yaml in the form that kwok reads, with one document per stage."""
+    """Returns the content of stages.yaml in the form that kwok reads, with one document per stage."""
     listed = yaml.safe_load((Path(__file__).parent / "stages.yaml").read_text())
     return yaml.safe_dump_all(listed)
 
@@ -31,7 +31,10 @@ def gpu_node(
     labels: Mapping[str, str] | None = None,
     resources: Mapping[str, str] | None = None,
 ) -> Object:
-    """Returns a node as NVIDIA's device plugin and feature discovery leave it. `resources` may be MIG slices."""
+    """Returns a node with the labels and resources that NVIDIA's device plugin and feature discovery set.
+
+    `resources` adds extended resources, such as MIG slices.
+    """
     capacity = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "256"}
     capacity |= {"nvidia.com/gpu": str(gpus)} | dict(resources or {})
     found = {
@@ -66,7 +69,8 @@ def gpu_node(
 
 
 def add_nodes(api: Api, nodes: Iterable[Object]) -> list[str]:
-    """Creates the nodes and waits until each accepts pods: Ready and without the taint of new nodes."""
+    """Creates the nodes and waits until each accepts pods (Ready, and without the taint of new nodes). Returns their
+    names."""
     names = [node["metadata"]["name"] for node in api.create_all(NODES, nodes)]
     wait_for(lambda: set(names) <= usable(api), what=f"{len(names)} nodes are Ready", every=0.2)
     return names
@@ -82,6 +86,7 @@ def usable(api: Api) -> set[str]:
 
 
 def condition(thing: Object, name: str) -> str | None:
-    """Returns the status of one of the object's conditions: "True", "False", "Unknown", or None when it has none."""
+    """Returns the status of the object's condition `name`: "True", "False" or "Unknown"; None without such a
+    condition."""
     conditions = thing.get("status", {}).get("conditions", [])
     return next((found["status"] for found in conditions if found["type"] == name), None)

@@ -1,6 +1,7 @@
 """A worker that only carries out the orders of one cluster: `python -m tests.cluster.orders_process ID`.
 
-Measurements start as many as needed beside the watching process. It ends with its standard input.
+Measurements start several of these processes beside the watching process. The process ends when its standard input
+closes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit, urlunsplit
 
 AT_WORK = "at work"
-PAUSE = 0.1  # seconds between two looks at an outbox without due orders
+PAUSE = 0.1  # seconds until the outbox is read again when no order was due
 
 
 def work(cluster_id: int) -> None:
@@ -25,7 +26,7 @@ def work(cluster_id: int) -> None:
     from scheduling.models import Cluster  # noqa: PLC0415
 
     cluster = Cluster.objects.get(pk=cluster_id)
-    # imports everything that is imported only then
+    # The first call imports modules that are otherwise imported during the measurement.
     perform_operations(cluster=cluster, log_limit_bytes=10_000_000)
     sys.stdout.write(f"{AT_WORK}\n")
     sys.stdout.flush()
@@ -35,7 +36,7 @@ def work(cluster_id: int) -> None:
 
 @contextmanager
 def at_work(cluster_id: int, count: int) -> Iterator[list[int]]:
-    """Starts `count` workers on the database of this process. Yields their pids once they are ready."""
+    """Starts `count` workers that use the database of this process. Yields their pids once all are ready."""
     argv = [sys.executable, "-m", "tests.cluster.orders_process", str(cluster_id)]
     environment = {**os.environ, "DATABASE_URL": database_url()}
     with ExitStack() as stack:
@@ -54,7 +55,7 @@ def at_work(cluster_id: int, count: int) -> Iterator[list[int]]:
 
 
 def database_url() -> str:
-    """Returns the URL of the database of this process, which in tests differs from the settings."""
+    """Returns the URL of this process's database. In tests it differs from the URL in the settings."""
     from django.db import connection  # noqa: PLC0415 - models need settings, which come later
 
     url = urlsplit(os.environ["DATABASE_URL"])

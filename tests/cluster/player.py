@@ -1,4 +1,4 @@
-"""A simulated part of a cluster: sees one kind of object change and reacts."""
+"""A simulated component of a cluster, which watches objects of one kind and reacts to changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ A_DAY = 24 * 3600
 
 
 class Player:
-    """Watches `path` as the user of `config`. `_play` takes changed objects from `_seen`, and None at the end."""
+    """Watches `path` as the user of `config`. `_play` takes changed objects from the queue `_seen`, and None at the
+    end."""
 
     def __init__(self, config: Path, path: str, **query: str) -> None:
         self._api, self._watching = Api(config), OwnApi(yaml.safe_load(config.read_text()))
@@ -31,7 +32,7 @@ class Player:
 
     @contextmanager
     def _playing(self, *more: Callable[[], None]) -> Iterator[None]:
-        """Runs in its own threads, together with the functions `more`, until `_stopped`."""
+        """Runs the watch, `_play` and the functions `more` in separate threads for the block, until `_stopped`."""
         threads = [
             threading.Thread(target=self._run, args=(does,), daemon=True)
             for does in (self._watch, self._play, *more)
@@ -71,7 +72,7 @@ class Player:
                     for event in stream:
                         if event["type"] in ("ADDED", "MODIFIED"):
                             self._seen.put(event["object"])
-            except (Gone, Unreachable):  # list again
+            except (Gone, Unreachable):  # the next pass lists again
                 continue
 
     def _play(self) -> None:

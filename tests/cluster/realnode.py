@@ -3,10 +3,11 @@
     with RealNode(plane).started() as node:
         ...  # pods with the images images.SHELL and images.PYTHON run there
 
-containerd, its containers and their network live in namespaces (pid, mount, network) that end with the process that
-started the node, however it ends: the kernel kills, unmounts and unplugs everything in them. Only empty cgroups
-remain, and the next node removes them. The machine's own network gets one more address, where a name server tells
-pods the addresses of headless services. Services with their own addresses are not supported.
+containerd, its containers and their network live in PID, mount and network namespaces that end with the process that
+started the node, even if it is killed: the kernel then kills all processes, unmounts all file systems and removes
+all network devices in them. Only empty cgroups remain, and the next node removes them. The machine's own network
+gets one more address, where a DNS server answers with the addresses of headless Services. Services with a cluster IP
+are not supported.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ HERE = Path(__file__).resolve().parent
 GPU = "nvidia.com/gpu"
 MEMORY = {A100: 80 << 30}
 GROUP = "fairlot-node-"  # prefix of cgroup names, followed by process, control plane and node
-# Visible in the node's own mounts only; the kernel allows no long names of sockets.
+# Visible only in the node's own mounts. The path is short, because the kernel allows no long socket paths.
 SOCKET = "/run/containerd/fairlot-node.sock"
-# Kernel settings that the kubelet expects. It sees these, and the machine keeps its own.
+# Kernel settings that the kubelet expects. Only the kubelet sees these values, and the machine keeps its own.
 SYSCTLS = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
@@ -51,7 +52,7 @@ SYSCTLS = {
 
 
 class RealNode:
-    """One node of the control plane, which must have credentials for its name."""
+    """A node of the control plane, which must have credentials for the node's name."""
 
     def __init__(
         self, plane: ControlPlane, name: str = "real-0", *, gpus: int = 4, product: str = A100
@@ -67,7 +68,7 @@ class RealNode:
         self.container_runtime: subprocess.Popen[bytes] | None = None
         self.kubelet = self._kubelet()
         offered: dict[str, Any] = {"gpus": self.folder / "gpus", "library": library()}
-        # The node's capacity shows whether it serves.
+        # The node's capacity shows whether the plugin serves.
         self.device_plugin = Component("gpu-device-plugin", self.folder, offered, lambda: True)
 
         asked = {"kubeconfig": self.kubelet.flags["kubeconfig"], "listen": f"{self.network}.1:53"}
@@ -99,7 +100,7 @@ class RealNode:
         wait_for(self._is_ready, what=lambda: f"{self.name} is ready:\n{self.last_lines()}")
 
     def stop(self) -> None:
-        """Ends the node like a power failure. The control plane forgets it."""
+        """Ends the node as a power failure would, and waits until its cgroups are removed."""
         for component in (self.device_plugin, self.kubelet, self.dns):
             if component.running:
                 component.kill()
@@ -123,9 +124,9 @@ class RealNode:
         return bool(status["allocatable"].get(GPU) == str(len(self.gpus.uuids)))
 
     def _start_container_runtime(self) -> None:
-        """Starts containerd in its own namespaces, with a link from its bridge to this machine."""
+        """Starts containerd in its own namespaces, with a veth pair from its bridge to this machine."""
         for place in ("/var/lib/kubelet", "/run/containerd", "/var/lib/cni"):
-            Path(place).mkdir(parents=True, exist_ok=True)  # mount points in there
+            Path(place).mkdir(parents=True, exist_ok=True)  # mount points for the namespaces
         for name, value in SYSCTLS.items():
             path = self.folder / "sysctl" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,12 +150,13 @@ class RealNode:
         return *self._inside(), program("ctr"), "--address", SOCKET
 
     def _inside(self) -> tuple[str, ...]:
-        """Returns the command that runs a program among the mounts of the node."""
+        """Returns the command prefix that runs a program with the mounts of the node."""
         assert self.container_runtime
         return program("nsenter"), f"--mount=/proc/{self.container_runtime.pid}/ns/mnt", "--"
 
     def _plug_in(self, inside: int) -> None:
-        """Connects the link. This end has the node's address, by which API server and kubelet reach the pods."""
+        """Connects the veth pair. This machine's end has the node's address, from which API server and kubelet reach
+        the pods."""
         ip, here = program("ip"), f"fairlot-{self.network.rpartition('.')[2]}"
         run([ip, "link", "add", here, "type", "veth", "peer", "name", "uplink", "netns", str(inside)])
         run([ip, "address", "add", f"{self.network}.1/24", "dev", here])
@@ -221,9 +223,9 @@ state = "{own}/state"
             "failCgroupV1": False,
             "failSwapOn": False,
             "oomScoreAdj": 0,
-            "makeIPTablesUtilChains": False,  # they would be those of the machine
+            "makeIPTablesUtilChains": False,  # the kubelet would change the machine's own iptables chains
             "nodeStatusUpdateFrequency": "1s",
-            # The tests must not depend on how full the machine is.
+            # The tests must not depend on how full the machine's disk and memory are.
             "evictionHard": none,
             "imageGCHighThresholdPercent": 100,
             "clusterDNS": [f"{self.network}.1"],
@@ -252,7 +254,8 @@ state = "{own}/state"
 
 
 def claim(plane: ControlPlane, namespace: str, name: str) -> str:
-    """Creates a claim in the namespace for a folder of this machine, which all real nodes share. Returns its name."""
+    """Creates a PersistentVolumeClaim for a folder of this machine, which all real nodes share. Returns the claim's
+    name."""
     folder = plane.folder / "volumes" / namespace / name
     folder.mkdir(parents=True)
     folder.chmod(0o777)
@@ -274,7 +277,7 @@ def program(name: str) -> str:
 
 
 def free_network() -> str:
-    """Returns the first three numbers of a network of 254 addresses that this machine does not use."""
+    """Returns the first three numbers of an IPv4 network with 254 addresses that this machine does not use."""
     taken = subprocess.run(["ip", "-4", "-o", "address"], capture_output=True, text=True, check=True).stdout
     while True:
         network = f"10.213.{random.randrange(256)}"
@@ -283,7 +286,7 @@ def free_network() -> str:
 
 
 def sweep_cgroups() -> None:
-    """Removes what the nodes of killed processes have left."""
+    """Removes cgroups of nodes whose starting process was killed."""
     for hierarchy in machine.cgroups():
         for tree in hierarchy.glob(f"{GROUP}*"):
             if not Path("/proc", tree.name.removeprefix(GROUP).partition("-")[0]).exists():
@@ -291,7 +294,7 @@ def sweep_cgroups() -> None:
 
 
 def is_removed(tree: Path) -> bool:
-    """Removes a cgroup with everything below it. Returns False while a killed process is still there."""
+    """Removes a cgroup and all cgroups below it. Returns False while a killed process is still in one of them."""
     try:
         for folder, below, _ in os.walk(tree, topdown=False):
             for name in below:

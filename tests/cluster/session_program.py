@@ -1,4 +1,5 @@
-"""A program for a session, using only Python itself: it reports what it received and echoes WebSocket messages."""
+"""A program for a notebook session, with Python's standard library alone: reports requests and echoes WebSocket
+messages."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import signal
 
 RIGHT = f"token {os.environ['FAIRLOT_SESSION_TOKEN']}"
 HANDSHAKE = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
-TEXT, CLOSE = 0x81, 0x88  # the last frame of a message of that kind
+TEXT, CLOSE = 0x81, 0x88  # first byte of the last frame of a text message and of a close message
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -28,7 +29,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._tell(self.rfile.read(int(self.headers["Content-Length"])))
 
     def log_message(self, *args: object) -> None:
-        """Logs nothing: the log is for the program's own output."""
+        """Logs nothing, because the log is for the program's own output."""
 
     def _tell(self, body: bytes) -> None:
         told = {
@@ -60,7 +61,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             assert kind == TEXT, kind
 
     def _frame(self) -> tuple[int, bytes]:
-        """Reads a frame of at most 125 bytes and sends it back."""
+        """Reads a frame of at most 125 bytes and sends it back. Returns its first byte and its unmasked content."""
         kind, length = self.rfile.read(2)
         mask = self.rfile.read(4)
         said = bytes(byte ^ mask[at % 4] for at, byte in enumerate(self.rfile.read(length & 0x7F)))
