@@ -1,4 +1,5 @@
-"""A tenant's namespace with the objects of Fairlot and of the tenant that attacks need, and the attackers."""
+"""The scene of attacks on a cluster: a tenant's namespace with Fairlot's and the tenant's objects, and the
+attackers."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}}]
 """
 ISOLATION = namespaces.NamespaceIsolation(gpus={"nvidia.com/gpu": 100}, pods=100)
 OWNER = "tests"
-# Jobs of Fairlot: an existing one, an existing pod without a Job, and two that could be created.
+# IDs of Fairlot's jobs: an existing Job, an existing bare pod, and a Job and a bare pod that could be created.
 JOB, BARE, OTHER, BURST = 1, 2, 3, 4
 GIVEN = Secrets({"HF_TOKEN": "hf_ofAJob"}, [SecretFolder("hf", "/secrets/hf", {"token": "hf_ofAJob"})], "{}")
 HIS = "hunter2-of-the-tenant"
@@ -51,7 +52,7 @@ NETWORK_POLICIES = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings"
 NAMESPACES = "/api/v1/namespaces"
-# Sources of refusals, by words in the API server's answer.
+# Words in the API server's answer that identify the source of a refusal.
 RBAC = "cannot "
 
 
@@ -61,7 +62,7 @@ def policy(name: str) -> str:
 
 @dataclass(frozen=True)
 class Try:
-    """One request. A PATCH is a JSON Patch when its content is a list, else a Merge Patch."""
+    """One request of an attacker. A PATCH is a JSON Patch if its content is a list, otherwise a JSON Merge Patch."""
 
     method: str
     path: str
@@ -70,10 +71,11 @@ class Try:
 
 @dataclass
 class Stage:
-    """The scene of attacks. `thief` has a copy of Fairlot's token; `bob` has every right of RBAC within `home`.
+    """The scene of attacks. `thief` has a copy of Fairlot's token; `bob` has every right within `home` that RBAC can
+    grant.
 
-    The tenant's namespace `home` contains a secret, config maps, a pod and more of Bob's, called "his". `elsewhere`
-    is a namespace that has nothing to do with Fairlot.
+    The tenant's namespace `home` contains a Secret, ConfigMaps, a pod and other objects of Bob's, each called "his".
+    `elsewhere` is a namespace that has nothing to do with Fairlot.
     """
 
     plane: ControlPlane
@@ -94,20 +96,20 @@ class Stage:
         return self.plane.api("bob")
 
     def job(self, number: int = OTHER, *, given: Secrets = GIVEN, workers: int = 2) -> Object:
-        """Returns a Job exactly as Fairlot makes it, which names its secrets."""
+        """Returns a Job in exactly the form that Fairlot creates. It names the gang's Secrets."""
         made = objects.Pod(
             image="example/train", command=["train"], environment={"A": "b"}, gpus=1, secrets=given
         )
         return objects.new_job(number, made, workers=workers, owner=OWNER)
 
     def bare(self, number: int = BURST) -> Object:
-        """Returns a pod without a Job exactly as Fairlot makes it."""
+        """Returns a bare pod in exactly the form that Fairlot creates."""
         made = objects.Pod(image="example/train", command=["train"], environment={"A": "b"}, gpus=1)
         attempt = objects.Attempt(1, "lease", "A100", ["no-such-node"])
         return objects.new_pod(number, made, owner=OWNER, attempt=attempt)
 
     def fill(self) -> None:
-        """Creates the objects that are attacked."""
+        """Creates the objects that attackers try to read or change."""
         api, home = self.admin, self.home
         api.apply(GENEROUS.format(namespace=home))
         wait_for(lambda: not answer(lambda: self.bob.items(JOBS.format(home))), what="Bob's rights")
@@ -132,7 +134,7 @@ class Stage:
 
 @contextmanager
 def stage(plane: ControlPlane) -> Iterator[Stage]:
-    """Yields a stage on a control plane with deploy/kubernetes in force. `plane` must know PEOPLE."""
+    """Yields a stage on a control plane where deploy/kubernetes is in force. `plane` must know the users in PEOPLE."""
     own = OwnApi(yaml.safe_load(plane.kubeconfig(deployed.FAIRLOT).read_text()))
     elsewhere = f"elsewhere-{secrets.token_hex(4)}"
     plane.admin.create(NAMESPACES, {"metadata": {"name": elsewhere}})
@@ -149,7 +151,7 @@ def stage(plane: ControlPlane) -> Iterator[Stage]:
 
 @contextmanager
 def own_stage() -> Iterator[Stage]:
-    """Yields a stage on its own control plane."""
+    """Yields a stage on a new control plane, which ends with the block."""
     with control_plane("stage", users=PEOPLE) as plane:
         deployed.install(plane)
         with stage(plane) as made:
@@ -157,7 +159,8 @@ def own_stage() -> Iterator[Stage]:
 
 
 def changed(thing: Object, path: str, value: Any) -> Object:
-    """Returns a copy with another value at one path, such as "spec/containers/0/image"; None removes the field."""
+    """Returns a copy of an object with another value at one path, such as "spec/containers/0/image". None removes the
+    field."""
     made = copy.deepcopy(thing)
     *above, last = path.split("/")
     at: Any = made
@@ -173,9 +176,9 @@ def changed(thing: Object, path: str, value: Any) -> Object:
 
 
 def refusal_of(api: Api, one: Try) -> Refused | None:
-    """Sends the request as a dry run. Returns its refusal, or None if it was accepted."""
+    """Sends the request as a dry run. Returns the refusal, or None if the API server accepts the request."""
     content, kind = one.content, "application/json"
-    if one.method == "DELETE":  # the options of a DELETE are in its content
+    if one.method == "DELETE":  # the options of a DELETE request are in its body
         content = (content or {}) | {"dryRun": ["All"]}
     if one.method == "PATCH":
         kind = f"application/{'json' if isinstance(content, list) else 'merge'}-patch+json"
@@ -194,7 +197,7 @@ def refusal_of(api: Api, one: Try) -> Refused | None:
 
 
 def held(api: Api, tries: Mapping[str, Try], *by: str) -> None:
-    """Raises AssertionError with each request that was accepted, or refused by something other than `by`."""
+    """Asserts that each request is refused, and by one of the sources `by`. The error lists all other requests."""
     through: list[str] = []
     for what, one in tries.items():
         refusal = refusal_of(api, one)
@@ -206,6 +209,6 @@ def held(api: Api, tries: Mapping[str, Try], *by: str) -> None:
 
 
 def passes(api: Api, tries: Mapping[str, Try]) -> None:
-    """Raises AssertionError with each request that was refused."""
+    """Asserts that no request is refused. The error lists the refused requests."""
     refused = {what: refusal for what, one in tries.items() if (refusal := refusal_of(api, one))}
     assert not refused, "\n".join(f"refused: {what}: {refusal}" for what, refusal in refused.items())

@@ -1,9 +1,9 @@
 """One run of random faults: a small cluster, a schedule from a seed, and the invariants that must hold afterwards.
 
 The seed decides the schedule: what users, nodes and Fairlot's processes do, which process dies at which step, and
-which requests fail. It does not decide how threads and servers interleave, so a seed may have to be run more than
-once. Fairlot's waits are shortened (`HASTE`) so that a run takes seconds. An outage of fractions of a second then
-corresponds to five minutes.
+which requests fail. It does not decide how threads and servers interleave, so reproducing a fault may need several
+runs of a seed. Fairlot's waits are shortened (`HASTE`) so that a run takes seconds. An outage of fractions of a
+second then corresponds to five minutes.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from tests.scheduling.world import World
 from tests.waiting import wait_for
 
 NODE_COUNT, GPUS = 2, 4
-# Workers and GPUs of each: two large jobs or a few small ones fill the nodes, so that jobs must take turns.
+# (workers, GPUs of each worker): two large jobs or a few small jobs fill the nodes, so that jobs must take turns.
 SHAPES = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (3, 1), (3, 2), (4, 2)]
 GRACE = 1.0
-SECOND = 1.0  # Kubernetes' timestamps have no fractions
+SECOND = 1.0  # the resolution of Kubernetes' timestamps
 MOST_JOBS = 5
 LAB = "test.fairlot/lab"
-SHORT, LONG = 0.7, 30.0  # seconds to wait for an answer: during faults, and afterwards
-# Fairlot's waits and their values here.
+SHORT, LONG = 0.7, 30.0  # seconds that a client waits for an answer: during the faults, and after them
+# Constants with waits of Fairlot's, and their values in these tests.
 HASTE: Mapping[str, Any] = {
     "scheduling.execution.operations.CLAIM": timedelta(seconds=0.4),
     "scheduling.execution.operations.RETRY_SECONDS": (0.1, 0.2, 0.4),
@@ -89,7 +89,7 @@ HASTE: Mapping[str, Any] = {
 
 @contextmanager
 def in_haste() -> Iterator[None]:
-    """Shortens the waits for all storms of a process."""
+    """Shortens Fairlot's waits in this process for the block."""
     with ExitStack() as stack:
         for name, value in HASTE.items():
             stack.enter_context(patch(name, value))
@@ -103,12 +103,12 @@ def in_haste() -> Iterator[None]:
         yield
 
 
-# The prefix of a cluster's nodes, by the owner of its objects.
+# Maps the owner of a lab's objects (the cluster's UID) to the name of the lab.
 LABS: dict[str, str] = {}
 
 
 class OfItsNodes(KubernetesBackend):
-    """A backend that only sees the nodes of one lab."""
+    """A backend that sees only the nodes of one lab."""
 
     fill_seconds = FILL_SECONDS
 
@@ -125,7 +125,7 @@ class OfItsNodes(KubernetesBackend):
 
 
 def make_backend(cluster: Cluster) -> OfItsNodes:
-    """Returns a new backend each time, like a new process."""
+    """Returns a new backend on each call, as a new process would have."""
     attached._backend.cache_clear()
     made = attached.attached_backend(cluster)
     assert isinstance(made, OfItsNodes)
@@ -134,16 +134,16 @@ def make_backend(cluster: Cluster) -> OfItsNodes:
 
 @dataclass
 class Look:
-    """An observation: the watcher was up to date at `known` and had stored everything at `done`."""
+    """An observation by the watcher. Its data was current at `known`, and was stored in the database by `done`."""
 
     known: float
     done: float
-    everything: bool  # a reconciliation, which covers all leases
+    everything: bool  # whether it was a reconciliation, which covers all leases
 
 
 @dataclass
 class Lab(World):
-    """What many runs share: a cluster in the database, nodes, a proxy and a witness."""
+    """The environment that many runs share: a cluster in the database, nodes, a proxy and a witness."""
 
     plane: ControlPlane
     proxy: Proxy
@@ -166,7 +166,7 @@ class Lab(World):
 
 @contextmanager
 def lab(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, name: str) -> Iterator[Lab]:
-    """Yields a lab with its own nodes, so that several can work in parallel."""
+    """Yields a lab that has its own nodes, so that several labs can work in parallel."""
     with ExitStack() as stack:
         proxy = stack.enter_context(Proxy(plane.server, _authority(plane), folder).started())
         prefix = f"storm-{name}"
@@ -178,8 +178,9 @@ def lab(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, name: st
             writes_per_second=10_000,
             writes_at_once=10_000,
         )
-        update_cluster(actor=people.ada, cluster=cluster, overhead_limit=1.0)  # attempts are short here
-        # Otherwise no other lab could attach the same control plane.
+        # these attempts are shorter than the usual limit of overhead allows
+        update_cluster(actor=people.ada, cluster=cluster, overhead_limit=1.0)
+        # A unique identity lets several labs attach the same control plane.
         ClusterAccess.objects.filter(cluster=cluster).update(identity=prefix)
         LABS[str(cluster.uid)] = name
         named = [f"{prefix}-{number}" for number in range(NODE_COUNT)]
@@ -199,7 +200,7 @@ def _authority(plane: ControlPlane) -> Path:
 
 @dataclass
 class Storm:
-    """One run in a lab."""
+    """One run of random faults in a lab."""
 
     lab: Lab
     seed: int
@@ -207,10 +208,11 @@ class Storm:
     fate: Fate = field(default_factory=Fate)
     done: list[str] = field(default_factory=list)
     jobs: list[int] = field(default_factory=list)
-    cancelled: set[int] = field(default_factory=set)  # by a user, in any way
-    failed: set[int] = field(default_factory=set)  # programs that were made to fail
+    # IDs of jobs that a user cancelled, or deleted in the cluster.
+    cancelled: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)  # IDs of jobs whose program was made to fail
     looks: list[Look] = field(default_factory=list)
-    late: bool = False  # requests took effect after their clients had given up
+    late: bool = False  # whether requests took effect after their clients had given up
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -228,7 +230,7 @@ class Storm:
     # --- the run ---------------------------------------------------------------------------------
 
     def run(self) -> None:
-        self.lab.audit.events(about="\0")  # events before this run do not count
+        self.lab.audit.events(about="\0")  # skips the events before this run
         first = len(self.lab.witness.moments)
         try:
             with self.fate.over_statements():
@@ -300,7 +302,7 @@ class Storm:
     # --- Fairlot's processes ---------------------------------------------------------------------
 
     def _backend(self) -> OfItsNodes:
-        """Returns the backend of a new process."""
+        """Returns a new backend, as a new process of Fairlot would have, with the current patience."""
         made = make_backend(self.cluster)
         made.fill_seconds = 1.0 if self._patience == SHORT else FILL_SECONDS
         api = made.api
@@ -309,13 +311,13 @@ class Storm:
         return made
 
     def work(self) -> None:
-        """Runs a worker on the orders in the outbox."""
+        """Runs a worker that carries out the orders in the outbox."""
         self._worker = self._worker or self._backend()
         with using(self.cluster, self._worker):
             perform_operations(cluster=self.cluster, log_limit_bytes=1000)
 
     def look(self) -> None:
-        """Runs one step of the watcher."""
+        """Runs one step of the watcher, which starts first if it was killed."""
         self._watched(
             lambda backend: follow(Cluster.objects.get(pk=self.cluster.pk), backend), everything=False
         )
@@ -330,14 +332,15 @@ class Storm:
                 self._changes = self._watcher.changes(timeout=0.05)
                 next(self._changes)
                 with using(self.cluster, self._watcher):
-                    reconcile(Cluster.objects.get(pk=self.cluster.pk))  # like the start of `manage.py watch`
+                    # As `manage.py watch` does at its start.
+                    reconcile(Cluster.objects.get(pk=self.cluster.pk))
             next(self._changes)
             assert self._watcher
             known = time.time() - self._watcher.staleness()
             with using(self.cluster, self._watcher):
                 do(self._watcher)
             self.looks.append(Look(known, time.time(), everything))
-        except BackendError as error:  # handled like in `manage.py watch`
+        except BackendError as error:  # handled as in `manage.py watch`
             self.done.append(f"the watcher breaks off: {error}")
             self.kill_watcher()
 
@@ -346,8 +349,8 @@ class Storm:
         run_round(cluster_id=self.cluster.pk, force=kind)
 
     def slice(self) -> None:
-        """Lets time pass, so that others are owed GPUs."""
-        for _ in range(2):  # in the first round the others become owed time, in the second it counts
+        """Lets two quanta pass, so that jobs without GPUs get a turn."""
+        for _ in range(2):  # jobs come to be owed time in the first round, and the debt counts in the second
             self.lab.pass_time(self.cluster.effective_quantum)
             run_round(cluster_id=self.cluster.pk, force=Round.Kind.QUANTUM)
 
@@ -372,7 +375,7 @@ class Storm:
         if Job.objects.filter(cluster=self.cluster).unfinished().count() >= MOST_JOBS:
             return
         people = self.lab.people
-        # One worker may be a pod without a Job, beside others that have one.
+        # A job of one worker may run as a bare pod, while other jobs run as Jobs.
         ClusterAccess.objects.filter(cluster=self.cluster).update(bare_pods=self.dice.random() < 0.5)
         owner, tenant = self.dice.choice([(people.bob, people.astro), (people.charlie, people.bio)])
         workers, gpus = self.dice.choice(SHAPES)
@@ -393,7 +396,7 @@ class Storm:
             cancel_job(actor=self.lab.people.olga, job=job)
 
     def delete(self) -> None:
-        """Deletes a Job like a user with kubectl."""
+        """Deletes a Job, as a user with kubectl might do."""
         how = self.dice.choice(["Background", "Foreground", "Orphan"])
         if job := self._any_job():
             path = f"{JOBS.format(self.lab.home(job))}/{objects.job_name(job.pk)}"
@@ -402,17 +405,17 @@ class Storm:
                 self.cancelled.add(job.pk)
 
     def take_a_pod(self) -> None:
-        """Deletes a pod like a user or a drain."""
+        """Deletes a pod, as a user or a drain might do."""
         pods = self._pods()
         if pods:
             one = self.dice.choice(pods)
-            self.failed.add(one.job)  # it is stopped, and its exit code is that of SIGTERM
+            self.failed.add(one.job)  # the program is stopped, and its exit code is that of SIGTERM
             pod = one.pod["metadata"]
             path = f"{PODS.format(pod['namespace'])}/{pod['name']}"
             self._admin(lambda: self.lab.admin.delete(path))
 
     def finish(self) -> None:
-        """Ends a program, mostly with success."""
+        """Ends a random program, in most cases successfully."""
         code = self.dice.choice(["0", "0", "3"])
         if pods := self._pods():
             job = self.dice.choice(pods).job
@@ -423,7 +426,7 @@ class Storm:
                     self._mark(one, {"run-for": "0", "exit-code": code})
 
     def slow_down(self) -> None:
-        """Makes some programs stop slowly."""
+        """Makes some programs take long to stop."""
         for one in self._pods():
             if self.dice.random() < 0.5 and runs(one):
                 self._mark(one, {"stop-after": str(self.dice.choice([0.2, 0.6, 3600]))})
@@ -434,7 +437,7 @@ class Storm:
         self._admin(lambda: self.lab.admin.merge(f"{NODES}/{node}", {"spec": {"unschedulable": closed}}))
 
     def outage(self) -> None:
-        """Takes the server away, or brings it back."""
+        """Takes the API server away or, during an outage, brings it back."""
         self.dice.choice([self.lab.proxy.down, self.lab.proxy.up, self.lab.proxy.up])()
 
     def cut(self) -> None:
@@ -455,7 +458,7 @@ class Storm:
         self._admin(lambda: self.lab.admin.merge(path, {"metadata": {"annotations": annotations}}))
 
     def _admin(self, do: Callable[[], object]) -> bool:
-        """Makes a change as an admin. Returns whether its object still existed."""
+        """Makes a change as an admin. Returns whether the changed object still existed."""
         try:
             do()
         except Refused as refusal:
@@ -467,7 +470,7 @@ class Storm:
     # --- after the faults ---------------------------------------------------------------------------
 
     def calm_down(self) -> None:
-        """Ends the faults: late requests arrive, and the processes start again with their usual timeouts."""
+        """Ends the faults: waits for late requests, and restarts the processes with their usual timeouts."""
         self.lab.proxy.plan = no_faults
         self.lab.proxy.up()
         self.lab.proxy.cut()
@@ -488,7 +491,7 @@ class Storm:
             self.reconcile()
 
     def come_to_rest(self) -> None:
-        """Waits until nothing is under way and the database agrees with the cluster."""
+        """Runs Fairlot until no lease or order is under way and the database agrees with the cluster."""
 
         def rests() -> bool:
             self.proceed()
@@ -515,7 +518,7 @@ class Storm:
         return "" if held == bound else f"the database has {held}, the cluster has {bound}"
 
     def _of_gangs_there(self) -> Iterator[Moment]:
-        """Yields pods that are alive, and finished ones as long as others of their gang are not."""
+        """Yields pods that are alive, and succeeded pods of gangs in which another pod is still alive."""
         last = self.lab.witness.last().values()
         there = {(one.job, objects.epoch_of(one.pod)) for one in last if one.is_alive}
         for one in last:
@@ -524,7 +527,8 @@ class Storm:
                 yield one
 
     def end_all(self) -> None:
-        """Ends every program with success, one after the other if not all fit, so that no job is lost."""
+        """Ends every running program with success until all jobs have ended. Jobs that do not fit at once run one after
+        another."""
 
         def ended() -> bool:
             for one in self._pods():
@@ -561,7 +565,7 @@ class Storm:
         return f"{self.unrest()};\n{stale} {orders};\n{told};\n{leases};\n{self.done};\n{seen};\n{there}"
 
     def ends(self) -> Counter[str]:
-        """Returns how its jobs ended."""
+        """Counts the run's jobs by their final state."""
         return Counter(Job.objects.filter(pk__in=self.jobs).values_list("state", flat=True))
 
     def lease_ends(self) -> Counter[str]:
@@ -575,7 +579,7 @@ class Storm:
         last = {moment.uid: moment for moment in moments}
         for job in Job.objects.filter(pk__in=self.jobs):
             self._check_job(job, [one for one in last.values() if one.job == job.pk])
-        # For a pod that is gone, the last event that has its node.
+        # For a deleted pod, the last event that has a node.
         bound = {moment.uid: moment for moment in moments if moment.node}
         events = self.lab.audit.events(about=f'"namespace":"{self.lab.prefix}-')
         held, words = held_by_pods(bound.values(), events), last_touched(events)
@@ -606,12 +610,13 @@ class Storm:
             assert told, f"job {job.pk} failed: {job.end_reason} {job.end_message}"
 
     def _check_lease(self, lease: Lease, pods: list[Held], waited: list[float]) -> None:
-        """Checks that the bill equals the lease, and that the lease equals what ran, except for what could not be seen.
+        """Checks that the bill equals the lease, and that the lease equals the time for which its pods held GPUs.
 
-        A lease begins with its decision, before any of its pods is bound. It ends when its last pod has, in whole
-        seconds (Kubernetes reports no fractions). If the watcher was away or deaf, it ends between its last and its
-        next observation. `waited` are the ends of pods that found no node, because the lease holds their GPUs too. A
-        late request may start pods of a lease that has ended. These strays are not billed and must be stopped.
+        A lease begins with its decision, before any of its pods is bound. It ends when its last pod ends, in whole
+        seconds, because Kubernetes reports no fractions. If the watcher was down or saw nothing at that time, the
+        lease ends between the watcher's last observation before and its first observation after that time. `waited`
+        has the ends of pods that found no node, because the lease holds GPUs for them too. A late request may start
+        pods of a lease that has ended. Such pods are not billed and must be stopped.
         """
         assert lease.state == Lease.State.CLOSED
         assert lease.held_from
@@ -639,7 +644,7 @@ class Storm:
             assert ends <= after, f"lease {lease.pk} ({lease.end_reason}) ended {ends - left:.3f} s too late"
 
     def slowness(self) -> float:
-        """Returns the longest delay of the API server's reports in this run, in seconds."""
+        """Returns the longest delay of a watch event in this run, in seconds."""
         return max(self.lab.witness.delays, default=0.0)
 
 
@@ -649,7 +654,7 @@ def runs(one: Moment) -> bool:
 
 @contextmanager
 def using(cluster: Cluster, backend: KubernetesBackend) -> Iterator[None]:
-    """Makes this process use the backend for the cluster."""
+    """Makes this process use `backend` for the cluster during the block."""
     BACKENDS[cluster.pk] = backend
     try:
         yield

@@ -1,4 +1,7 @@
-"""Pods and Jobs for namespaces of tenants, in the form that the standard "restricted" requires, and their refusals."""
+"""Pods and Jobs for namespaces of tenants, in the form that the pod security standard `restricted` requires.
+
+Also contains assertions about refusals of such objects.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,13 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Object:
-    """Returns a pod that is not Fairlot's, without GPUs unless its containers request them."""
+    """Returns a pod without Fairlot's labels. It has no GPUs unless its containers request them."""
     metadata = {"name": name, "labels": dict(labels or {}), "annotations": dict(annotations or {})}
     return {"metadata": metadata, "spec": pod_spec(*containers, **spec)}
 
 
 def fairlots_job(name: str, *, pods: int = 1, gpus: int = 1) -> Object:
-    """Returns a gang as Fairlot makes it: suspended, and with its pods behind the gate when it has several."""
+    """Returns the Job of a gang in the form that Fairlot creates: suspended, and with several pods behind a gate."""
     marks = {"labels": {JOB: "1"}, "annotations": {EPOCH: "0"}}
     gates = {"schedulingGates": [{"name": GATE}]} if pods > 1 else {}
     return {
@@ -69,7 +72,7 @@ def fairlots_job(name: str, *, pods: int = 1, gpus: int = 1) -> Object:
 
 
 def fairlots_pod(name: str, *containers: Object, **spec: Any) -> Object:
-    """Returns a pod without a Job as Fairlot makes it."""
+    """Returns a bare pod in the form that Fairlot creates."""
     return pod(
         name,
         *(containers or [container(gpus=1)]),
@@ -80,7 +83,7 @@ def fairlots_pod(name: str, *containers: Object, **spec: Any) -> Object:
 
 
 def own_job(name: str, spec: Object | None = None, **job: Any) -> Object:
-    """Returns a Job that a user makes without Fairlot."""
+    """Returns a Job that a user creates without Fairlot."""
     return {
         "metadata": {"name": name},
         "spec": {"template": {"spec": spec or pod_spec()}, **job},
@@ -88,17 +91,17 @@ def own_job(name: str, spec: Object | None = None, **job: Any) -> Object:
 
 
 def epoch(value: int) -> Object:
-    """Returns Fairlot's operation on a Job's epoch, for a JSON Patch."""
+    """Returns the JSON Patch operation by which Fairlot sets a Job's epoch."""
     return {"op": "replace", "path": "/metadata/annotations/fairlot.io~1epoch", "value": str(value)}
 
 
 def running(api: Api, namespace: str) -> int:
-    """Returns how many pods run there."""
+    """Returns the number of running pods in the namespace."""
     return sum(found["status"].get("phase") == "Running" for found in api.items(PODS.format(namespace)))
 
 
 def answer(call: Callable[[], Any]) -> str:
-    """Returns why a request was refused; empty when it was accepted."""
+    """Makes the request. Returns the message of its refusal; empty if it was accepted."""
     try:
         call()
     except Refused as refusal:
@@ -107,7 +110,7 @@ def answer(call: Callable[[], Any]) -> str:
 
 
 def refused(call: Callable[[], Any], *words: str, by: str) -> None:
-    """Asserts that this policy refuses the request with these words."""
+    """Asserts that the policy `by` refuses the request, with these words in the message."""
     with pytest.raises(Refused) as refusal:
         call()
     said = refusal.value

@@ -1,4 +1,4 @@
-"""Workers with endpoints: Kubernetes probes whether they are ready, and the watcher reports their addresses."""
+"""Workers with endpoints: Kubernetes probes their readiness, and the watcher reports their addresses."""
 
 from __future__ import annotations
 

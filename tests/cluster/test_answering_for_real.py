@@ -1,4 +1,4 @@
-"""Workers with endpoints in real containers: a real kubelet probes them and gives them time to leave."""
+"""Workers with endpoints in real containers: a real kubelet probes them, and its preStop hook delays their SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-# Not ready at first; a request of /turn changes that.
+# A server that is not ready until a request of /turn.
 SERVER = """
 import http.server, os, signal, sys, threading
 well = threading.Event()
@@ -55,7 +55,7 @@ def when(rig: Rig, gang: Gang, *, ready: bool) -> Observation:
 def turn(rig: Rig, gang: Gang) -> None:
     [pod] = rig.pods(gang)
     path = f"{PODS.format(rig.namespace)}/{pod['metadata']['name']}:8000/proxy/turn"
-    # Until the program listens, the API server itself answers.
+    # Until the program listens, the API server answers this proxy request itself, with an error.
     wait_for(lambda: rig.admin.http.get(path).status_code == 200, what="it has turned")
 
 

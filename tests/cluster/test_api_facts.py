@@ -1,4 +1,5 @@
-"""Facts of Kubernetes 1.36 that the backend relies on. A change of one of them must be noticed here."""
+"""Facts about Kubernetes 1.36 that the backend relies on. A release that changes one of these facts fails these
+tests."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def refused(call: Any, *, code: int, says: str) -> None:
 
 
 def test_a_failed_test_operation_is_not_named_but_an_invalid_field_is(work: Work) -> None:
-    """A client that gets 422 therefore reads the object to learn whether it is outdated or its request is wrong."""
+    """A client that gets HTTP status 422 must read the object to learn whether the object has changed or the patch is
+    invalid."""
     job = work.create("named")
     with pytest.raises(Refused) as fence:
         work.change("named", fenced(job, suspended(False), epoch=3))
@@ -72,7 +74,8 @@ def test_a_job_cannot_be_moved_by_the_request_that_suspends_it(work: Work, nodes
 
 
 def test_a_suspended_job_can_be_moved_while_its_pods_still_terminate(work: Work, nodes: list[str]) -> None:
-    """`active == 0` alone therefore frees no GPU. With podReplacementPolicy Failed no index runs twice."""
+    """`active == 0` alone does not mean that GPUs are free. Because of podReplacementPolicy Failed no index runs
+    twice."""
     job = work.create("early", behaviour={"stop-after": "600"}, grace=600)
     work.start(job, nodes[0])
     work.wait_for_pods("early", 1, "Running")
@@ -81,7 +84,7 @@ def test_a_suspended_job_can_be_moved_while_its_pods_still_terminate(work: Work,
     terminating = work.read("early")["status"]
     assert (terminating.get("active", 0), terminating.get("terminating")) == (0, 1)
     work.change("early", fenced(job, placed(on_nodes(nodes[1])), suspended(False), epoch=2))
-    # It is resumed, and there is no second pod until the first has ended.
+    # The Job is resumed, but its second pod is created only after the first pod has ended.
     wait_for(lambda: condition(work.read("early"), "Suspended") == "False", what="it is resumed")
     assert [found["spec"]["nodeName"] for found in work.pods("early")] == [nodes[0]]
     work.let_end("early")
@@ -204,7 +207,8 @@ def test_a_policy_keeps_the_gate_from_a_user_who_may_edit_pods(
     taking = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
 
     def attempt() -> Refused | None:
-        """Tries a dry run until the server has loaded the policy, which takes about a second."""
+        """Sends a dry run until the server has loaded the policy, which takes about a second. Returns the refusal, or
+        None."""
         try:
             bob._patch(f"{path}?dryRun=All", "json-patch", taking)
         except Refused as refusal:
@@ -223,7 +227,7 @@ def test_a_policy_keeps_the_gate_from_a_user_who_may_edit_pods(
 
 
 def test_native_gangs_are_off_by_default(admin: Api) -> None:
-    """PodGroups may therefore be used where they exist, but must never be required."""
+    """Fairlot may therefore use PodGroups where a cluster offers them, but must not require them."""
     groups = {group["name"]: group for group in admin.get("/apis")["groups"]}
     versions = {version["version"] for version in groups["scheduling.k8s.io"]["versions"]}
     assert versions == {"v1"}

@@ -1,4 +1,4 @@
-"""Jobs from submission to bill on an attached cluster: real rounds, real database, real control plane."""
+"""Jobs on an attached cluster, from submission to bill: real rounds, a real database and a real control plane."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ def test_a_gang_runs_to_its_end_and_is_billed_for_its_gpus(lab: Lab) -> None:
 
 
 def contested(lab: Lab, nodes: Sequence[str]) -> tuple[list[Job], list[Job], list[Job]]:
-    """Returns Bob's jobs, which had all nodes, Charlie's, who wants as many, and those of Bob's that must stop."""
+    """Fills all nodes with Bob's jobs, then lets Charlie claim her half.
+
+    Returns Bob's jobs, Charlie's jobs (as many), and those of Bob's jobs that must stop.
+    """
     ours = [lab.send(gpus=8) for _ in nodes]
     lab.fill()
     for job in ours:
@@ -72,7 +75,7 @@ def contested(lab: Lab, nodes: Sequence[str]) -> tuple[list[Job], list[Job], lis
 
 def test_teams_take_turns_on_a_full_cluster_and_no_node_is_overcommitted(lab: Lab, nodes: list[str]) -> None:
     ours, theirs, stopped = contested(lab, nodes)
-    # Half of fifteen nodes and half of five: either half may be the larger one.
+    # Half of the fifteen A100 nodes and half of the five V100 nodes change hands, rounded up or down.
     assert abs(len(stopped) - len(nodes) / 2) <= 1
     running = Job.objects.filter(pk__in=[job.pk for job in theirs], state=Job.State.RUNNING)
     lab.until(lambda: running.count() == len(stopped), "half of the cluster is Charlie's")
@@ -82,7 +85,7 @@ def test_teams_take_turns_on_a_full_cluster_and_no_node_is_overcommitted(lab: La
             if not objects.has_ended(pod) and (node := pod["spec"].get("nodeName")):
                 bound[node] = bound.get(node, 0) + 8
     assert bound == dict.fromkeys(nodes, 8)
-    # The suspended jobs continue on the same or other nodes, with the same Job.
+    # The suspended jobs will continue with the same Job, on the same or other nodes.
     assert {lab.states([job])[0] for job in stopped} == {Job.State.SUSPENDED}
 
 
@@ -151,7 +154,7 @@ def test_a_returning_watcher_finds_jobs_that_ended_meanwhile(
     lab.fill()
     lab.reaches(done, Job.State.RUNNING)
     lab.reaches(lost, Job.State.RUNNING)
-    lab.watch()  # no new observation of them is an observation too
+    lab.watch()  # also updates the cluster's last_observed_at when nothing has changed
     lab.cluster.refresh_from_db()
     heard = lab.cluster.last_observed_at
     assert heard
@@ -169,7 +172,7 @@ def test_a_returning_watcher_finds_jobs_that_ended_meanwhile(
     lab.changes = lab.backend.changes(timeout=0.1)
     next(lab.changes)
     monkeypatch.setattr("scheduling.execution.reconcile.PATIENCE", timedelta(hours=1))
-    reconcile(lab.cluster)  # like the start of every watcher
+    reconcile(lab.cluster)  # as every watcher does at its start
     lab.reaches(done, Job.State.SUCCEEDED)
     assert lab.states([lost]) == [Job.State.RUNNING], "of what is not there at all only the database knows"
     missed = lab.lease(lost).missing_since
@@ -223,7 +226,8 @@ def test_the_next_job_can_reach_addresses_that_an_admin_has_opened(lab: Lab, adm
 
 
 def test_the_next_job_cannot_reach_addresses_that_an_admin_has_closed_again(lab: Lab, admin: Api) -> None:
-    """Identical network policies were in force before, and the process that writes them remembers that."""
+    """The last policies equal the first ones, which the writing process has cached. It must write them again all the
+    same."""
 
     def open_ones() -> list[Object]:
         job = lab.send()
@@ -260,7 +264,7 @@ def test_an_event_about_a_job_is_on_its_time_line_once(
         detail__message__startswith="the quota few denies a pod: it requests requests.nvidia.com/gpu=1"
     )
     lab.until(told.exists, lambda: f"the quota is named: {lab.story(gang)}")
-    # The next watcher gets the same events again.
+    # A new watcher receives the same events again.
     lab.changes.close()
     lab.changes = lab.backend.changes(timeout=0.1)
     heard: list[str] = []

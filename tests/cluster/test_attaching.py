@@ -1,4 +1,4 @@
-"""Attaching, checking and detaching clusters and replacing kubeconfigs, with the answers of a real API server."""
+"""Admins attach, check and detach clusters and replace kubeconfigs. A real API server answers."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ MONTH = 30 * 24 * 3600
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(fairlot: Path) -> None:
-    """Puts deploy/kubernetes in force."""
+    """Puts deploy/kubernetes in force on the control plane."""
 
 
 def kubeconfig(plane: ControlPlane, user: str = FAIRLOT, *, seconds: int = MONTH, **changed: Any) -> str:
-    """Returns a kubeconfig like `kubectl config view --raw --flatten`. `changed` are values of its cluster or user."""
+    """Returns a kubeconfig in the form of `kubectl config view --raw --flatten`. `changed` replaces values of its
+    cluster or user."""
     found = yaml.safe_load(flattened(plane.kubeconfig(user, seconds=seconds)))
     cluster, person = found["clusters"][0]["cluster"], found["users"][0]["user"]
     for name, value in changed.items():
@@ -134,7 +135,7 @@ def test_a_right_that_is_not_needed_may_be_missing(
     admin.merge(role, {"rules": [rule for rule in rules if "podgroups" not in rule["resources"]]})
 
     def rights() -> set[str]:
-        """Returns the missing rights."""
+        """Returns the keys of the rights that the cluster reports as missing."""
         return {key for key, there in check_cluster(actor=None, cluster=cluster).rights.items() if not there}
 
     try:
@@ -147,7 +148,8 @@ def test_a_right_that_is_not_needed_may_be_missing(
 
 
 def test_a_cluster_without_the_policies_is_reported(admin: Api, cluster: Cluster) -> None:
-    """The policies that refuse tenants' own GPU pods, and Fairlot's account elsewhere, must not be forgotten."""
+    """Without the policies, tenants could create GPU pods of their own, and Fairlot's account could act in other
+    namespaces."""
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
     def trouble() -> str:
@@ -166,7 +168,7 @@ def test_a_cluster_without_the_policies_is_reported(admin: Api, cluster: Cluster
 
 @pytest.mark.parametrize("version", [None, "1"])
 def test_policies_of_an_older_release_are_reported(admin: Api, cluster: Cluster, version: str | None) -> None:
-    """The policies of the first releases have no version."""
+    """The policies of the first releases have no version label."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/fairlot-gpus"
     now = admin.get(path)["metadata"]["labels"]["app.kubernetes.io/version"]
 
@@ -265,7 +267,7 @@ def test_a_token_that_expires_soon_is_reported(plane: ControlPlane, cluster: Clu
 def test_a_revoked_account_is_reported_until_the_kubeconfig_is_replaced(
     plane: ControlPlane, admin: Api, ada: Any
 ) -> None:
-    """Fairlot's own check, every few minutes, records it once."""
+    """Fairlot repeats its check every few minutes, but records the problem once."""
     admin.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "leaving"}})
     user = "system:serviceaccount:default:leaving"
     cluster = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, user))

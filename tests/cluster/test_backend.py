@@ -289,7 +289,7 @@ def test_workers_of_a_gang_find_each_other_by_name_and_by_list(
         assert (told["PET_NNODES"], told["PET_NPROC_PER_NODE"]) == ("3", "4")
         assert told["OMPI_MCA_orte_default_hostfile"] == "/job/hostfile"
         assert pod["spec"]["hostname"] == f"{name}-{objects.rank_of(pod)}"
-    # Both are deleted with the Job.
+    # The Service and the ConfigMap are deleted with the Job.
     admin.delete(f"{JOBS.format(tenant)}/{name}", propagationPolicy="Background")
     rig.wait(gang)
     for kind in ("services", "configmaps"):

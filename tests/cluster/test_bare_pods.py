@@ -1,4 +1,4 @@
-"""Jobs of one worker as pods without Jobs, behind the same interface, on a real control plane."""
+"""Jobs of one worker as bare pods, which the backend handles like Jobs, on a real control plane."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_pod_without_a_node_is_deleted_when_it_is_stopped(rig: Rig, nodes: lis
 
 
 def test_an_interrupted_stop_is_completed_when_it_is_repeated(rig: Rig, nodes: list[str]) -> None:
-    """The sender of the first order died between recording the reason and deleting the pod."""
+    """The process that gave the first order died between recording the reason and deleting the pod."""
     gang = rig.start(rig.gang(nodes[0], gpus=9))
     rig.wait(gang, Phase.STARTING)
     [pod] = rig.pods(gang)
@@ -257,7 +257,8 @@ def orders(network: Lossy, namespace: str) -> BarePodOrders:
 
 @pytest.fixture
 def played(plane: ControlPlane, namespace: str) -> Iterator[list[str]]:
-    """Yields nodes whose kubelets delete exactly the ended pod, like real ones. kwok deletes any pod of that name."""
+    """Yields nodes whose simulated kubelets, like real ones, delete a pod by its UID. kwok deletes any pod of that
+    name."""
     kubelets = Kubelets(
         plane, [f"{namespace}-{number}" for number in (0, 1)], selector=f"{objects.OWNER}=ours"
     )
@@ -376,7 +377,8 @@ def test_gangs_and_jobs_with_secrets_are_no_bare_pods(orders: BarePodOrders, nod
 def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_or_none(
     admin: Api, namespace: str, orders: BarePodOrders, network: Lossy, played: list[str]
 ) -> None:
-    """In between, kubelets may end terminating pods at once. Nothing older ever replaces something newer."""
+    """Between orders, kubelets may end terminating pods at any time. A pod of an older attempt never replaces a newer
+    one."""
     sys.stdout.write(f"seed {SEED}\n")
     chance = random.Random(SEED)
     epoch, carried_out = 1, 0
@@ -395,7 +397,7 @@ def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_o
         was = objects.epoch_of(before) if before else 0
         lives = after is not None and not objects.is_ordered_to_end(after)
         assert at in {was, about, 0}, f"seed {SEED}"
-        # Its kubelet may have deleted the terminating pod before the order came, which then found the name free.
+        # The kubelet may have deleted the terminating pod before the order, which then found the name free.
         goes = before is not None and "deletionTimestamp" in before["metadata"]
         assert at >= was or at == 0 or goes, f"seed {SEED}: an older attempt came after a newer one"
         if outcome is Outcome.DONE:
@@ -413,7 +415,7 @@ def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_o
 
 
 def test_a_tenants_users_cannot_make_a_pod_that_looks_like_fairlots(admin: Api, tenant: str) -> None:
-    """An admin cannot either: only Fairlot's own account may put these labels on pods."""
+    """Not even an admin of the cluster can: only Fairlot's own account may put these labels on pods."""
     made = objects.new_pod(9, POD, owner=tenant, attempt=objects.Attempt(1, "lease", "A100", ["n"]))
     with pytest.raises(Refused) as refused:
         admin.create(PODS.format(tenant), made)

@@ -1,4 +1,4 @@
-"""The sources of the test cluster's programs."""
+"""The test cluster's programs come from the environment, from the cache or from a build."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ replace hello.test/greeting => ./greeting
 
 @pytest.fixture
 def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Module:
-    """Returns a small program that needs nothing from the network, with an empty cache."""
+    """Returns a module with a small program that needs no network, and sets up an empty cache."""
     source = tmp_path / "go" / "hello"
     source.mkdir(parents=True)
     (source / "main.go").write_text(HELLO)
@@ -35,7 +35,7 @@ def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Module:
     (source / "greeting").mkdir()
     (source / "greeting" / "go.mod").write_text("module hello.test/greeting\n\ngo 1.26.0\n")
     monkeypatch.setattr(binaries, "SOURCES", source.parent)
-    # Go's own cache is kept, so that it need not compile its library again.
+    # Go keeps its own build cache, so that it need not compile its standard library again.
     told = subprocess.run([toolchain.go(), "env", "GOCACHE"], capture_output=True, text=True, check=True)
     monkeypatch.setenv("GOCACHE", told.stdout.strip())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

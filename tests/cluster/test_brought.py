@@ -1,4 +1,4 @@
-"""What real containers find of a job's attachments: secrets, datasets, processors and memory."""
+"""Real containers get their job's attachments: secrets, datasets, processors and memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(rig: Rig, node: RealNode, script: str, **brings: object) -> Gang:
 
 
 def log(rig: Rig, gang: Gang) -> str:
-    """Returns everything that it has written, once it has ended."""
+    """Waits until the gang has ended, and returns its whole log."""
 
     def read() -> tuple[str, bool]:
         asked = {"job_id": gang.job_id, "rank": 0, "offset": 0, "limit": 10**6}
@@ -47,7 +47,7 @@ def log(rig: Rig, gang: Gang) -> str:
 
 
 def test_a_script_arrives_unchanged(rig: Rig, real_node: RealNode) -> None:
-    """Kubernetes would replace some dollar signs with its own variables and remove others."""
+    """Without escaping, Kubernetes would expand $(NAME) in the script and turn $$ into $."""
     gang = run(rig, real_node, """echo '$(RANK) $$ $$(RANK)' "$RANK" $(echo $$)""")
     assert rig.wait(gang).end is End.SUCCEEDED, log(rig, gang)
     assert log(rig, gang) == "$(RANK) $$ $$(RANK) 0 1\n"
@@ -92,7 +92,7 @@ def test_a_missing_claim_is_reported_before_any_pod_waits_for_it(
 
 
 def test_a_container_gets_exactly_what_it_requested(rig: Rig, real_node: RealNode) -> None:
-    """Its cgroup and its shared memory come from the kernel, so they show what is in force."""
+    """The program reads its cgroup and its shared memory from the kernel, which shows the limits that are in force."""
     container = Container(0.5, 256 * MIB, 64 * MIB, working_directory="/opt", user_id=4321, group_id=1234)
     at = "/sys/fs/cgroup"
     script = (
@@ -103,7 +103,7 @@ def test_a_container_gets_exactly_what_it_requested(rig: Rig, real_node: RealNod
     )
     gang = run(rig, real_node, script, container=container)
     assert rig.wait(gang).end is End.SUCCEEDED, log(rig, gang)
-    # Files of the other version of cgroups are missing.
+    # Leaves out errors about files that only the other version of cgroups has.
     lines = [line for line in log(rig, gang).splitlines() if not line.startswith("cat: ")]
     assert lines[:4] == ["4321", "1234", "/opt", str(256 * MIB)]
     quota, period = map(int, lines[4].split())

@@ -40,7 +40,7 @@ subjects: [{{kind: ServiceAccount, name: clerk, namespace: {namespace}}}]
 
 @pytest.fixture
 def clerk(plane: ControlPlane, namespace: str) -> str:
-    """Returns a service account that may read the Jobs of the namespace."""
+    """Returns the user name of a service account that may read the Jobs of the namespace."""
     plane.admin.apply(CLERK.format(namespace=namespace))
     return f"system:serviceaccount:{namespace}:clerk"
 
@@ -66,7 +66,7 @@ def test_a_request_without_a_valid_token_is_refused(plane: ControlPlane) -> None
     url = f"{plane.server}{NODES}"
     trusted = ssl.create_default_context(cafile=str(plane.certificates / "apiserver.crt"))
     with httpx.Client(verify=trusted, trust_env=False) as nobody:
-        assert nobody.get(url).status_code == 403  # as system:anonymous
+        assert nobody.get(url).status_code == 403  # as the user system:anonymous
         assert nobody.get(url, headers={"Authorization": "Bearer of-nothing"}).status_code == 401
 
 
@@ -121,7 +121,7 @@ def test_one_fenced_patch_starts_a_suspended_job_on_its_nodes_and_it_completes(
     done = work.wait_for_condition("gang", "Complete")
     assert (done["status"]["succeeded"], done["status"]["completedIndexes"]) == (4, "0-3")
     pods = work.pods("gang")
-    # Eight GPUs each: one pod per node.
+    # Each pod needs all eight GPUs of a node, so each node has one pod.
     assert sorted(pod["spec"]["nodeName"] for pod in pods) == nodes[2:6]
     assert {pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] for pod in pods} == set(
         "0123"
@@ -131,7 +131,7 @@ def test_one_fenced_patch_starts_a_suspended_job_on_its_nodes_and_it_completes(
 
 def test_a_failing_test_operation_is_a_422_and_changes_nothing(work: Work, nodes: list[str]) -> None:
     work.create("fenced")
-    job = work.wait_for_condition("fenced", "Suspended")  # the controller has finished its writes
+    job = work.wait_for_condition("fenced", "Suspended")  # after that, the Job controller writes nothing more
     late = fenced(job, placed(on_nodes(nodes[0])), suspended(False), epoch=7)
     stranger = fenced({"metadata": {"name": "fenced", "uid": "another"}}, suspended(False), epoch=0)
     for operations in (late, stranger):
@@ -140,7 +140,7 @@ def test_a_failing_test_operation_is_a_422_and_changes_nothing(work: Work, nodes
         assert (refusal.value.code, refusal.value.reason) == (422, "Invalid")
     assert work.read("fenced")["metadata"]["resourceVersion"] == job["metadata"]["resourceVersion"]
     work.start(job, nodes[0])
-    with pytest.raises(Refused) as refusal:  # the same request again, as after a lost answer
+    with pytest.raises(Refused) as refusal:  # repeats the same request, as after a lost answer
         work.start(job, nodes[0])
     assert refusal.value.code == 422
 
@@ -155,11 +155,11 @@ def test_a_suspended_job_holds_its_gpus_until_the_pods_have_ended(work: Work, no
     assert not work.read("slice")["status"].get("active")
     work.start(other, nodes[0])
     waiting = work.wait_for_pods("next", 1, "Pending")
-    assert len(work.pods("slice")) == 2  # still there, and no other pod on their GPUs
+    assert len(work.pods("slice")) == 2  # the pods still terminate, and no other pod has their GPUs
     assert not waiting[0]["spec"].get("nodeName")
     work.let_end("slice")
     drained = work.wait_until_drained("slice")
-    assert not drained["status"].get("failed")  # a suspension is no failure
+    assert not drained["status"].get("failed")  # a suspension does not count as a failure
     assert "startTime" not in drained["status"]
     assert work.wait_for_pods("next", 1, "Running")[0]["spec"]["nodeName"] == nodes[0]
 
@@ -217,7 +217,7 @@ def test_gated_pods_wait_and_are_ungated_one_by_one(work: Work, nodes: list[str]
         assert len(gates) == 3 - number
         assert all("nodeName" not in pod["spec"] for pod in gates)
         assert all(pod["spec"]["nodeName"] == places[pod["metadata"]["name"]] for pod in running)
-        with pytest.raises(Refused) as refusal:  # again, as after a lost answer
+        with pytest.raises(Refused) as refusal:  # repeats the request, as after a lost answer
             work.api.patch(work.pod(pod), let_through)
         assert refusal.value.code == 422
 
@@ -257,7 +257,8 @@ def test_a_pod_reports_an_image_that_does_not_exist(work: Work, nodes: list[str]
 
 
 def test_pods_are_ready_again_after_their_nodes_were_unreachable(work: Work, nodes: list[str]) -> None:
-    """The controller manager marks nodes that are silent for a minute, and kubelets correct it."""
+    """The controller manager marks pods as not ready when their node is silent for a minute. Kubelets correct this
+    later."""
     work.start(work.create("serves"), nodes[0])
     [pod] = work.wait_for_pods("serves", 1, "Running")
     path = work.pod(pod)
@@ -289,7 +290,7 @@ def test_the_audit_log_has_each_request_with_its_user_and_answer(
     assert first["requestObject"][-1] == suspended(False)
     (refused,) = plane.audited(resource="jobs", verb="delete", namespace=namespace, user=clerk)
     assert refused["responseStatus"]["code"] == 403
-    # The scheduler's own request shows what ran where.
+    # The scheduler's binding request in the audit log shows which pod ran on which node.
     (bound,) = plane.audited(subresource="binding", namespace=namespace)
     assert bound["user"]["username"] == "system:kube-scheduler"
     assert bound["requestObject"]["target"]["name"] == nodes[10]

@@ -1,4 +1,4 @@
-"""GPUs are found on nodes, with the reason where they cannot be used."""
+"""Fairlot finds GPUs on nodes, with a reason where they cannot be used."""
 
 from __future__ import annotations
 
@@ -135,7 +135,8 @@ containers = st.lists(st.tuples(amounts, st.booleans()), max_size=4)
 def test_a_pod_holds_the_most_that_it_needs_at_any_moment(
     init: list[tuple[int, bool]], main: list[int]
 ) -> None:
-    """Compared with a simulation: init containers run one after another, each beside the sidecars so far, then all."""
+    """Compares the result with a simulation: init containers run one after another, each beside the sidecars so far,
+    and then all main containers run beside all sidecars."""
     sidecars = neediest = 0
     for gpus, stays in init:
         neediest = max(neediest, sidecars + gpus)

@@ -1,4 +1,5 @@
-"""The whole life of a job in real containers: attach, submit, watch, suspend, resume, move to other GPUs, pay."""
+"""The whole life of a job in real containers: attach, submit, watch, suspend, resume, move to another GPU type,
+bill."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ pytestmark = [
 
 STEPS = 200
 TRAIN = "python3 $FAIRLOT_EXAMPLES/digits/train.py --steps {steps} --seconds-per-step {pace}"
-# Each attempt reads its pace at the start: slow, so that its node can be drained long before the end.
+# Each attempt reads its pace from a file at its start. The first pace is slow, so that the job is preempted and its
+# node drained long before its end.
 PACE = '"$(cat $FAIRLOT_CHECKPOINT_DIR/pace 2>/dev/null || echo 1)"'
 PRICES = {"A100": Decimal("2.50"), "V100": Decimal("1.20")}
 SOON = PATIENCE * 1000  # milliseconds
@@ -85,7 +87,7 @@ def test_a_job_runs_in_containers_is_suspended_moves_and_is_billed(
     lines = log_lines(bob.page)
     expect(lines.filter(has_text=re.compile(r"^step 5 loss"))).to_have_count(1, timeout=SOON)
 
-    # Charlie also wants all GPUs: Bob's job is suspended and resumed.
+    # Charlie's jobs also want all GPUs, so Bob's job is suspended and resumed.
     rivals = [
         charlie.post("jobs", {"cluster": "lab", "spec": rival(name)})["id"]
         for name in ("one", "two", "three")
@@ -98,7 +100,7 @@ def test_a_job_runs_in_containers_is_suspended_moves_and_is_billed(
     resumed = lines.filter(has_text=re.compile(r"^resuming from the checkpoint of step \d+$"))
     expect(resumed).not_to_have_count(0, timeout=SOON)
 
-    # Its node is drained: it continues from its checkpoint on the other GPU type.
+    # The job's node is drained, and the job continues from its checkpoint on the other GPU type.
     hurry(machines, job)
     drain(ada.page, wait_for(lambda: node_of(bob, job), what="it has a machine"))
     expect(bob.page.locator("[data-log-state]")).to_have_text("Complete", timeout=SOON)
@@ -139,7 +141,8 @@ def rival(name: str) -> dict[str, object]:
 
 
 def give_it_room(machines: Machines) -> None:
-    """Creates the claim for checkpoints, which a cluster's administrators make for each new namespace of a team."""
+    """Creates the PersistentVolumeClaim for checkpoints, which a cluster's admins create in each team's new
+    namespace."""
     api = machines.plane.admin
 
     def without() -> list[str]:
@@ -161,20 +164,20 @@ def drain(page: Page, node: str) -> None:
 
 
 def hurry(machines: Machines, job: int) -> None:
-    """Makes the next attempt a fast one."""
+    """Makes the job's next attempt run at full speed."""
     [folder] = (machines.plane.folder / "volumes").glob(f"*/checkpoints/{objects.job_name(job)}")
     (folder / "pace").write_text("0.05")
 
 
 def node_of(person: Person, job: int) -> str | None:
-    """Returns the node where the job runs now."""
+    """Returns the name of the node where the job runs; None if it does not run."""
     clusters = {cluster["name"]: cluster for cluster in person.get("cluster")}
     nodes = clusters["lab"]["nodes"]
     return next((node["name"] for node in nodes if job in [held["job"] for held in node["held"]]), None)
 
 
 def check_the_bill(bob: Person, job: int) -> None:
-    """Asserts that the ledger has each attempt at the price of its GPU type, and that there are both types."""
+    """Asserts that the ledger has each attempt at the price of its GPU type, and that both types occur."""
     row = next(row for row in bob.get("usage?by=job")["rows"] if row["job_id"] == job)
     gpu_seconds, cost = Decimal(row["gpu_seconds"]), Decimal(row["cost"])
     assert gpu_seconds >= 4 * STEPS * Decimal("0.05")

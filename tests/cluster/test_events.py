@@ -1,4 +1,4 @@
-"""Events of a real cluster on the time lines of jobs, and gangs whose pods are denied."""
+"""Events of a real cluster appear on the timelines of jobs, including denials of a gang's pods."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_policy_that_denies_its_pods_ends_the_start_at_once(
 
 
 def wait_until_denied(admin: Api, namespace: str) -> None:
-    """Waits until the policy is in force, a moment after its creation."""
+    """Waits until the policy is in force, which takes a moment after its creation."""
     container = {
         "name": "main",
         "image": "example/none",
@@ -129,14 +129,14 @@ def test_a_pod_that_fits_nowhere_says_so_while_it_waits(rigging: Rigging, nodes:
 def test_a_node_that_is_no_longer_ready_is_reported_to_jobs_on_it(
     rigging: Rigging, admin: Api, nodes: list[str]
 ) -> None:
-    """The test writes the event of kubelets and controllers itself, because kwok's nodes do not fail."""
+    """The test creates the event that a controller would create, because kwok's nodes do not fail."""
     rig = rigging()
     here, elsewhere = rig.start(rig.gang(nodes[0])), rig.start(rig.gang(nodes[1], job=2))
     rig.wait(here, Phase.RUNNING)
     rig.wait(elsewhere, Phase.RUNNING)
     node = admin.get(f"{NODES}/{nodes[0]}")
     job = f"{JOBS.format(rig.namespace)}/{objects.job_name(1)}"
-    # Kubernetes writes it after the pods were created, so they may run before it exists.
+    # The Job controller sets startTime after it has created the pods, so pods may run before it is set.
     began = wait_for(lambda: rig.admin.get(job)["status"].get("startTime"), what="the Job has begun")
     event = {
         "metadata": {"generateName": "oom-"},

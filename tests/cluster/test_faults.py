@@ -1,4 +1,4 @@
-"""Components of the test cluster crash, hang and come back, and none outlives a test run."""
+"""Components of the test cluster crash, hang and come back, and none of them outlives a test run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_objects_survive_a_crash(plane: ControlPlane, work: Work, nodes: list[st
     component.start()
     wait_for(plane.apiserver.ready, what="the API server is ready")
     assert {pod["metadata"]["uid"] for pod in work.pods("survivor")} == before
-    # The others recover by themselves: a new Job runs to its end.
+    # The other components reconnect without a restart: a new Job runs to its end.
     later = work.create("later", behaviour={"run-for": "0.2"})
     work.start(later, nodes[7])
     work.wait_for_condition("later", "Complete")
@@ -43,7 +43,7 @@ def test_objects_survive_a_crash(plane: ControlPlane, work: Work, nodes: list[st
 def test_a_frozen_api_server_answers_nobody_until_it_thaws(plane: ControlPlane, work: Work) -> None:
     plane.apiserver.freeze()
     try:
-        # A timeout of the answer, or of the handshake where a new connection is needed.
+        # The answer times out, or the TLS handshake where a new connection is needed.
         with pytest.raises(httpx.TimeoutException):
             work.api.http.get(work.jobs, timeout=1)
     finally:
@@ -74,7 +74,7 @@ def test_no_process_outlives_the_one_that_started_it_even_when_that_is_killed(tm
     ) as starter:
         assert starter.stdout
         assert starter.stdout.readline().strip().endswith("test-admin.kubeconfig")
-        assert len(list(working_in(folder))) == 5  # including kwok
+        assert len(list(working_in(folder))) == 5  # etcd, three components of Kubernetes, and kwok
         os.kill(starter.pid, signal.SIGKILL)
     wait_for(lambda: not list(working_in(folder)), what="every component is gone")
 

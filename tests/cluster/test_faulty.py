@@ -1,4 +1,4 @@
-"""The bad network of the tests disturbs requests as described."""
+"""The tests' bad network disturbs requests in the way that each fault describes."""
 
 from __future__ import annotations
 

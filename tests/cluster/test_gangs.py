@@ -1,4 +1,4 @@
-"""A gang's Job on a real control plane: started, ungated, fenced, stopped and moved."""
+"""A gang's Job on a real control plane is started, ungated, fenced, stopped and moved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POD = objects.Pod(
 
 
 class Gang:
-    """One gang in the test's namespace, using the requests of scheduling.backends.kubernetes.objects."""
+    """A gang in the test's namespace, changed by the patches of scheduling.backends.kubernetes.objects."""
 
     def __init__(self, api: Api, namespace: str, *, workers: int, job_id: int = 7) -> None:
         self.work = Work(api, namespace)
@@ -60,12 +60,12 @@ class Gang:
         return self.work.pods(self.name)
 
     def wait_for_pods(self, count: int, phase: str) -> list[Object]:
-        """Returns the pods by rank."""
+        """Waits until `count` pods are in the phase, and returns the pods ordered by rank."""
         pods = self.work.wait_for_pods(self.name, count, phase)
         return sorted(pods, key=objects.rank_of)
 
     def wait_for_gated(self, count: int) -> list[Object]:
-        """Returns the gated pods by rank."""
+        """Waits until `count` pods are gated, and returns the pods ordered by rank."""
         pods = self.wait_for_pods(count, "Pending")
         assert all(map(objects.is_gated, pods))
         return pods
@@ -229,7 +229,7 @@ def test_without_podgroups_gangs_start_and_the_api_server_is_asked_once(
 def test_a_group_that_the_api_server_does_not_know_is_not_created(
     orders: Orders, namespace: str, nodes: list[str]
 ) -> None:
-    """It drops the field, as when only one of several API servers has been updated."""
+    """The API server drops the pods' field, as it would if only one of several API servers had been updated."""
     wanted = objects.new_job(7, POD, workers=2, owner="test", grouped=True)
     assert podgroups.named_by(wanted)
     made = orders.api.create(f"/apis/batch/v1/namespaces/{namespace}/jobs", wanted)
@@ -243,7 +243,10 @@ def test_a_group_that_the_api_server_does_not_know_is_not_created(
 def left_behind(
     plane: ControlPlane, orders: Orders, namespace: str, nodes: Sequence[str]
 ) -> Iterator[Object]:
-    """Yields a gang's deleted Job after its first attempt. What it owned still exists and is not collected."""
+    """Yields the Job of a gang, which was deleted after its first attempt. Its Service and ConfigMap still exist.
+
+    The controller manager is frozen for the block, so the garbage collector does not delete them.
+    """
     assert begin(orders, 1, *nodes) is Outcome.DONE
     work = Work(plane.admin, namespace)
     work.wait_for_pods(objects.job_name(7), 2, "Pending")
@@ -261,12 +264,12 @@ def left_behind(
 def test_a_gang_that_is_created_again_has_its_own_names_before_the_old_ones_are_collected(
     plane: ControlPlane, orders: Orders, namespace: str, nodes: list[str]
 ) -> None:
-    """Otherwise it would adopt the old objects and lose them."""
+    """Otherwise the gang would adopt the old Service and ConfigMap, and lose them to the garbage collector."""
     with left_behind(plane, orders, namespace, nodes[:2]) as first:
         assert begin(orders, 2, *nodes[:2]) is Outcome.DONE
     second = Work(plane.admin, namespace).read(objects.job_name(7))
     assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]} != {first["metadata"]["uid"]}
-    # A delayed process that only knows the first Job leaves them alone.
+    # A delayed process that only knows the first Job does not change the second Job's objects.
     how = {"job_label": objects.JOB, "workers": 2, "gpus": 2}
     assert not rendezvous.prepare(orders.api, namespace, first, **how)
     assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]}
@@ -283,7 +286,7 @@ def test_two_processes_with_the_same_order_create_the_names_again_once(
 
     def late(path: str, **conditions: Any) -> Object:
         monkeypatch.setattr(orders.api, "delete", delete)
-        assert begin(orders, 2, *nodes[:2]) is Outcome.DONE  # an object of the second Job
+        assert begin(orders, 2, *nodes[:2]) is Outcome.DONE  # meanwhile creates an object of the second Job
         return delete(path, **conditions)
 
     with left_behind(plane, orders, namespace, nodes[:2]):
@@ -295,7 +298,8 @@ def test_two_processes_with_the_same_order_create_the_names_again_once(
 
 
 def owners(api: Api, namespace: str) -> list[str]:
-    """Returns the owners of the names of a gang's workers, and of the host list."""
+    """Returns the UIDs of the owners of a gang's Service (the DNS names of its workers) and of its ConfigMap (the host
+    list)."""
     told = [
         api.get(f"/api/v1/namespaces/{namespace}/{kind}/{objects.job_name(7)}")
         for kind in ("services", "configmaps")
