@@ -1,4 +1,4 @@
-"""Times a decision: `python -m tests.fairshare.bench_decide`."""
+"""Times a decision of the default policy: `python -m tests.fairshare.bench_decide`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ REPEATS = 3
 
 
 def seconds(gpus: int) -> tuple[float, float, int]:
-    """Returns the best times of deciding and of encoding the snapshot, and the number of jobs picked."""
+    """Returns the best time of a decision, the best time of encoding its snapshot (in seconds), and the number of
+    picked jobs."""
     snapshot = synthetic_snapshot(gpus, JOBS_PER_GPU, max(gpus // GPUS_PER_TENANT, 5), seed=1)
     deciding, encoding = [], []
     for seed in range(REPEATS):

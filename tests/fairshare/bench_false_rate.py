@@ -1,7 +1,7 @@
-"""Counts, by load, sharing anomalies found in faultless histories, and delayed jobs that are found.
+"""Measures, by load, how many sharing anomalies are found in faultless histories, and how many delayed jobs are found.
 
-`python -m tests.fairshare.bench_false_rate [SEEDS DAYS]`; fairshare.counterfactual.anomalies.FALSE_RATES has the
-first.
+Usage: `python -m tests.fairshare.bench_false_rate [SEEDS DAYS]`. The first figures are those in
+fairshare.counterfactual.anomalies.FALSE_RATES.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Measured:
     compared: int
     causes: Counter[str]  # of anomalies found in faultless histories
     wronged: int
-    found: int  # of the delayed jobs
+    found: int  # number of the delayed jobs that are found
 
 
 def measure(load: float, seed: int, days: int) -> Measured:

@@ -1,8 +1,9 @@
 """Times decisions of two policies as clusters grow: `python -m tests.fairshare.bench_growth`.
 
 `--policies NAME:VERSION NAME:VERSION` chooses the policies (by default the newest and version 1 of gandiva_fair),
-`--most` the GPUs of the largest cluster, `--limit` the seconds after which a policy is given up. Each time is that
-of one decision on a busy cluster: the second one, a quantum after one that began with a tenth of the jobs.
+`--most` the GPUs of the largest cluster, and `--limit` the seconds after which a measurement is given up. Each time
+is that of one decision on a busy cluster: the second decision, one quantum after a first decision that began with a
+tenth of the jobs running.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ CASES: dict[str, Callable[[], Snapshot]] = {
 
 
 def seconds(policy: str, view: Snapshot) -> float:
-    """Returns the time of a decision on the busy cluster."""
+    """Returns the time of a decision on the busy cluster, in seconds."""
     first = Situation.first(POLICIES[policy].make(view.settings), view)
     now = first.after(first.decide(1))
-    # A new policy object remembers only the state of the first decision, no caches.
+    # A new policy object has no caches; only the state of the first decision is kept.
     fresh = POLICIES[policy].make(view.settings)
     chance = np.random.Generator(np.random.PCG64(2))
     start = perf_counter()
@@ -78,7 +79,8 @@ def _report(policy: str, view: Snapshot, found: multiprocessing.connection.Conne
 
 
 def timed(policy: str, view: Snapshot, limit: float) -> float:
-    """Returns `seconds` measured in its own process; infinite where both decisions take longer than `limit` seconds."""
+    """Returns the result of `seconds`, measured in a separate process; infinite if both decisions take longer than
+    `limit` seconds."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_report, args=(policy, view, there))
@@ -94,7 +96,7 @@ def timed(policy: str, view: Snapshot, limit: float) -> float:
 
 
 def exponent(sizes: list[int], times: list[float]) -> float:
-    """Returns the power of the size with which times grow, by least squares."""
+    """Returns the exponent with which times grow with sizes, fitted by least squares."""
     known = [(n, t) for n, t in zip(sizes, times, strict=True) if math.isfinite(t)]
     if len(known) < 2:
         return math.nan

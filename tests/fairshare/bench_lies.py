@@ -1,9 +1,10 @@
 """Measures what a team gains by lying about speeds: `python -m tests.fairshare.bench_lies [ECONOMIES]`.
 
-One team of each random economy claims other speed-ups than its jobs have, in 24 ways, or splits into two accounts.
-Its gain is in progress by its true speeds, in the order of its own jobs, compared with telling the truth. It is
-measured with claims believed; bounded by the operator's table of generations alone; and bounded by what
-most teams report for the same models, or by the table where fewer than three teams know a model.
+One team of each random economy reports other speed-ups than its jobs have, in 24 ways, or splits into two accounts.
+Its gain is the progress by its true speeds, in the order of its own jobs, compared with the progress when it tells
+the truth. The gain is measured in three ways: with all reports believed; bounded by the operator's table of
+generations alone; and bounded by what most teams report for the same models, or by the table if fewer than three
+teams know a model.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from tests.fairshare.policies.teams import teams, traded
 
 ECONOMIES = 30
 CAPACITY = (12, 12)
-MODELS = 3  # shared by jobs of all teams
-SPREAD = 0.03  # of a job around its model, in logarithms
+MODELS = 3  # number of models, shared by jobs of all teams
+SPREAD = 0.03  # standard deviation of a job's speed-up around that of its model, in logarithms
 LIAR = 0
 
 Bound = Literal["none", "table", "models"]
@@ -36,7 +37,7 @@ def _times(factor: float) -> Lie:
 
 
 def _last(factor: float, part: float) -> Lie:
-    """Returns a lie about only the jobs at the end of the team's order, which would wait."""
+    """Returns a lie about only the jobs at the end of the team's order, from fraction `part` on, which would wait."""
     return lambda own, others: np.where(np.arange(len(own)) < part * len(own), own, own * factor)
 
 
@@ -68,14 +69,14 @@ LIES: dict[str, Lie] = {
 
 @dataclass(frozen=True)
 class Economy:
-    """Teams with jobs of shared models, with speed-ups from the first generation to the second."""
+    """Teams with jobs of shared models. A speed-up is the speed on the second generation relative to the first."""
 
-    speed_up: list[Floats]  # of each team's jobs
+    speed_up: list[Floats]  # (jobs,) for each team
     model: list[Floats]
 
 
 def economy(seed: int, *, alike: bool = False) -> Economy:
-    """Returns random teams; most jobs of a team are of one model, with `alike` all of them."""
+    """Returns random teams. Most jobs of a team are of one model; with `alike` all of them are."""
     chance = np.random.default_rng(seed)
     of_model = chance.uniform(1.0, 6.0, MODELS)
     count = int(chance.integers(4, 7))
@@ -89,7 +90,8 @@ def economy(seed: int, *, alike: bool = False) -> Economy:
 
 
 def progress(speed_up: Floats, held: Floats) -> float:
-    """Returns the progress of one-GPU jobs with `held` (2,) when they run in order, matched by their true speeds."""
+    """Returns the progress of one-GPU jobs that run in order on `held` (2,) GPUs, with fast GPUs given by true
+    speed-ups."""
     runs = np.clip(held.sum() - np.arange(len(speed_up)), 0.0, 1.0)
     by_gain = np.argsort(-speed_up, kind="stable")
     fast = np.clip(held[1] - (np.cumsum(runs[by_gain]) - runs[by_gain]), 0.0, runs[by_gain])
@@ -101,7 +103,7 @@ def rates_of(speed_up: list[Floats]) -> list[Floats]:
 
 
 def seen(one: Economy, claims: list[Floats], bound: Bound, pricing: Pricing) -> Snapshot:
-    """Returns the teams by their claims, with the evidence that the policy compares them with."""
+    """Returns the view in which teams report `claims`, with the evidence that `bound` makes available to the policy."""
     view = teams(rates_of(claims), CAPACITY, pricing=pricing)
     if bound == "none":
         return view
@@ -111,13 +113,13 @@ def seen(one: Economy, claims: list[Floats], bound: Bound, pricing: Pricing) -> 
 
 
 def outcome(one: Economy, claims: list[Floats], *, bound: Bound, pricing: Pricing) -> float:
-    """Returns the liar's true progress."""
+    """Returns the liar's progress by its true speeds if teams report `claims`."""
     share, _ = traded(seen(one, claims, bound, pricing))
     return progress(one.speed_up[LIAR], share[LIAR])
 
 
 def gain(lie: Lie, seed: int, *, bound: Bound, pricing: Pricing = "between") -> float:
-    """Returns what the lie gains, as a fraction of the liar's progress with the truth."""
+    """Returns the liar's gain by the lie, as a fraction of its progress if it tells the truth."""
     one = economy(seed)
     others = np.concatenate(one.speed_up[1:])
     false = [np.maximum(lie(one.speed_up[LIAR], others), 0.05), *one.speed_up[1:]]
@@ -126,9 +128,10 @@ def gain(lie: Lie, seed: int, *, bound: Bound, pricing: Pricing = "between") -> 
 
 
 def gain_of_splitting(seed: int, *, alike: bool = False, pricing: Pricing = "between") -> float:
-    """Returns what a team gains by splitting into two accounts with half of the tickets and every other job each.
+    """Returns the gain of a team that splits into two accounts, each with half of the tickets and every other job.
 
-    If its jobs differ, this also changes their order, so that other jobs run.
+    The gain is a fraction of the team's progress without the split. If the team's jobs differ, the split also
+    changes their order, so that other jobs run.
     """
     one = economy(seed, alike=alike)
     truth = outcome(one, one.speed_up, bound="none", pricing=pricing)

@@ -1,7 +1,7 @@
-"""Times the prices of a market in random small clusters: `python -m tests.fairshare.bench_market [SEEDS]`.
+"""Times the computation of market prices in random small clusters: `python -m tests.fairshare.bench_market [SEEDS]`.
 
-Prints milliseconds of processor time for the prices in 60 random economies of each seed, and their relative distance
-from an equilibrium.
+Prints the milliseconds of processor time for the prices in 60 random economies of each seed, and the relative error
+of these prices.
 """
 
 from __future__ import annotations

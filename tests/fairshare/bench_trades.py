@@ -1,12 +1,12 @@
 """Measures the gains of trades in played economies: `python -m tests.fairshare.bench_trades [--policies …]`.
 
-Random teams of 1-GPU jobs whose speed-ups spread by σ around their team's, on two or three generations, are played
-quantum by quantum, with and without trading, in order of age and evenly. Progress is in GPU-quanta of a job's full
-speed. A *loser* makes less than 98 % of what it makes without trading, or of what its part of each generation makes
-in its own order where that is less, because time that others did not want is no longer free. *Captured* is the sum
-of all relative gains over the play without trading, as a fraction of the largest sum without losers that a linear
-program finds: in the own order of each team (a job runs only as long as all before it, or as long as each other),
-and with any of its jobs.
+Random teams have 1-GPU jobs whose speed-ups spread by σ around their team's, on two or three generations. They are
+played quantum by quantum, with and without trading, with jobs in order of age and evenly. Progress is counted in
+GPU-quanta of a job's full speed. A *loser* makes less than 98 % of the lower of two amounts: its progress without
+trading, and the progress that its part of each generation makes in its own order. The second counts because time
+that others did not want is no longer free. *Captured* is the sum of all relative gains over the play without
+trading, as a fraction of the largest sum without losers that a linear program finds: in the own order of each team
+(a job runs only as long as all before it, or as long as each other), and with any of its jobs.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from fairshare.model import Floats, Settings
 from tests.fairshare.policies.teams import ORDERS, Order, most_progress, own_progress
 
 SPREADS = (0.0, 0.1, 0.3, 0.6)
-SETTLED = 10  # rounds before progress counts
+SETTLED = 10  # rounds before progress is counted
 
 
 def teams(spread: float, seed: int, order: Order = "in order") -> Economy:
-    """Returns two to five teams, each with as many jobs as there are GPUs."""
+    """Returns two to five teams, each with as many jobs as the cluster has GPUs."""
     chance = np.random.default_rng([seed, int(spread * 100)])
     nodes = tuple((k, int(chance.choice([4, 8]))) for k in range(int(chance.integers(2, 4))))
     total = sum(gpus for _, gpus in nodes)
@@ -45,21 +45,22 @@ def teams(spread: float, seed: int, order: Order = "in order") -> Economy:
 
 
 def progress(economy: Economy, judged: PolicyUnderTest) -> Floats:
-    """Returns (T,) the progress of teams in a round."""
+    """Returns the mean progress of each team per round, (T,)."""
     return Played.of(economy, judged).progress(since=SETTLED) / (economy.rounds - SETTLED)
 
 
 def possible(economy: Economy, without: Floats, order: Order) -> float:
-    """Returns the largest sum of relative gains by an own order of each team."""
+    """Returns the largest sum of relative gains over `without` (T,) if each team runs its jobs in its own order."""
     owner = np.array([job.account for job in economy.jobs])
     worth = [economy.speed[owner == t] / alone for t, alone in enumerate(without)]
-    # The play may have given a little more than own order gives in the long run.
+    # A played team may make a little more than its own order gives in the long run.
     least = np.full(len(without), 0.98)
     return float((most_progress(worth, economy.capacity, least, order) - 1).sum())
 
 
 def private(economy: Economy, order: Order) -> Floats:
-    """Returns (T,) the progress of teams with equal tickets on their part of each generation, in their own order."""
+    """Returns the progress of teams with equal tickets, each on its part of every generation and in its own order,
+    (T,)."""
     owner, count = np.array([job.account for job in economy.jobs]), len(economy.accounts)
     rates = [economy.speed[owner == t] for t in range(count)]
     return own_progress(rates, np.tile(economy.capacity / count, (count, 1)), order)

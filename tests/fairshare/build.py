@@ -1,4 +1,4 @@
-"""Builds small clusters for the tests of fairshare in short notation."""
+"""Builds small clusters for the tests of fairshare, in short notation."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Job:
     accepts: tuple[int, ...] | None = None  # None: any
     rate: dict[int, float] = field(default_factory=dict)
     priority: int = 0
-    on: tuple[int, ...] = ()  # nodes of its workers, if it runs
-    was_on: tuple[int, ...] = ()  # nodes of its workers, where it ran last
+    on: tuple[int, ...] = ()  # nodes of the workers if the job runs
+    was_on: tuple[int, ...] = ()  # nodes of the workers where the job ran last
     resident: float = 1e6
     blocked: int = 0
     preemptible: bool = False
@@ -47,7 +47,8 @@ def snapshot(
     owed: dict[tuple[int, int], float] | None = None,
     **settings: object,
 ) -> Snapshot:
-    """Returns a snapshot; `nodes` are (generation, GPUs), `away` the nodes that are drained or down."""
+    """Returns a snapshot. `nodes` has pairs (generation, GPUs), and `away` the indices of nodes that are drained or
+    down."""
     kinds = max((k for k, _ in nodes), default=-1) + 1
     installed = np.array([gpus for _, gpus in nodes], dtype=np.int64)
     capacity = installed.copy()
@@ -100,7 +101,7 @@ def snapshot(
 
 
 def situation(given: Snapshot) -> Situation:
-    """Returns a situation of the default policy, with the options and the debts that are in the snapshot."""
+    """Returns the situation of the default policy before its first decision, with the snapshot's options and debts."""
     return Situation.first(policy_of(given.settings), given)
 
 
@@ -109,7 +110,7 @@ def decide(given: Snapshot, seed: int) -> Decision:
 
 
 def with_closed(given: Snapshot, closed: set[int]) -> Snapshot:
-    """Returns `given` with closed nodes, where running gangs stay and nothing new starts."""
+    """Returns `given` with closed nodes, on which running gangs stay and nothing new starts."""
     jobs, nodes = given.jobs, len(given.cluster.capacity)
     holds = np.repeat(jobs.running_on != NOWHERE, np.diff(jobs.place_start))
     gpus = np.repeat(jobs.gpus, np.diff(jobs.place_start))
@@ -129,14 +130,14 @@ def used_on_nodes(given: Snapshot, decision: Decision) -> Floats:
 
 
 def place_of(decision: Decision, job: int) -> list[int]:
-    """Returns the nodes of the workers of a picked job."""
+    """Returns the node of each worker of a picked job."""
     p = decision.run.tolist().index(job)
     return decision.place_node[decision.place_start[p] : decision.place_start[p + 1]].tolist()
 
 
 @st.composite
 def snapshots(draw: st.DrawFn, **settings: object) -> Snapshot:
-    """Draws small clusters with everything: generations, a tree, limits, drained nodes, running gangs, debts."""
+    """Draws small clusters that mix generations, a tree, limits, drained nodes, running gangs and debts."""
     kinds = draw(st.integers(1, 3))
     nodes = [
         (k, draw(st.sampled_from([2, 3, 4, 8]))) for k in range(kinds) for _ in range(draw(st.integers(1, 3)))

@@ -1,4 +1,4 @@
-"""Histories that the live policy made without any fault: every anomaly found in them is false."""
+"""Histories that the live policy made without any fault, so that every anomaly found in them is false."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ JOBS_A_DAY = 100
 
 
 def faultless(seed: int, load: float, *, days: int = 1) -> Past:
-    """Returns a history of six teams with one to three tickets on six nodes; their jobs need `load` of the GPUs."""
+    """Returns a history of six teams with one to three tickets each on six nodes. Their jobs need the fraction `load`
+    of the GPU time."""
     chance = np.random.Generator(np.random.PCG64(seed))
     count, span = JOBS_A_DAY * days, 24 * HOUR * days
     shape = chance.choice(len(SHAPES), count, p=[often for *_, often in SHAPES])
     gpus = np.array([workers * each for workers, each, _ in SHAPES])[shape]
     lasts = chance.lognormal(0.0, 1.2, count)
-    for _ in range(10):  # other jobs make up for what is cut off
+    for _ in range(10):  # each pass makes the other jobs longer, to make up for the jobs that are cut off
         lasts *= load * NODES * NODE_GPUS * span / float((lasts * gpus).sum())
         lasts = np.clip(lasts, 120.0, 12 * HOUR)
     tickets = chance.integers(1, 4, TENANTS).astype(np.float64)
@@ -44,7 +45,7 @@ def faultless(seed: int, load: float, *, days: int = 1) -> Past:
 
 
 def wronged(history: Past, every: int, by: float) -> Past:
-    """Returns the history with one of `every` jobs delayed by `by` seconds."""
+    """Returns the history with every job whose key is a multiple of `every` delayed by `by` seconds."""
     return replace(
         history,
         jobs=tuple(_later(one, by) if one.key % every == 0 else one for one in history.jobs),

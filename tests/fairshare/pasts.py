@@ -1,4 +1,4 @@
-"""Builds pasts of shared clusters: small ones by hand, and ones in which every tenant had its own machines."""
+"""Builds pasts of shared clusters: small pasts by hand, and pasts in which every tenant had its own machines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEEK = 7 * 24 * HOUR
 
 
 def nodes(*gpus: int, generation: int = 0, first: int = 0) -> tuple[NodeState, ...]:
-    """Returns nodes that are usable from the beginning."""
+    """Returns the states of nodes that are usable from the beginning."""
     return tuple(NodeState(0.0, first + i, generation, some, some) for i, some in enumerate(gpus))
 
 
@@ -30,7 +30,7 @@ def past(
     generations: int = 1,
     **more: object,
 ) -> Past:
-    """Returns a past, by default of two tenants with one user and equal tickets, and two nodes of four GPUs."""
+    """Returns a past. By default it has two tenants with one user each and equal tickets, on two nodes of four GPUs."""
     users = tuple((100.0,) for _ in parts)
     whole = {"user_tickets": users, "rules": Rules()} | more
     return Past(ends, generations, tuple(parts), nodes=machines, jobs=tuple(jobs), **whole)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def attempt(
 def job(
     key: int, tenant: int, arrival: float, *attempts: Attempt, workers: int = 1, gpus: int = 4, **more: object
 ) -> PastJob:
-    """Returns a job that ended with its last attempt."""
+    """Returns a job, which by default ended with its last attempt."""
     ended = attempts[-1].ends if attempts else None
     given = {"user": 0, "speeds": (1.0,), "ended": ended} | more
     return PastJob(
@@ -62,7 +62,7 @@ def job(
 def shared(wanted: Past, *, quantum: float = 60.0) -> Past:
     """Returns the past in which the live policy shares the nodes of `wanted` between teams of one user each.
 
-    The single attempts of the jobs say how long they run, as in `apart`.
+    The single attempt of each job in `wanted` says how long the job runs, as in `apart`.
     """
     machines = Machines(
         tuple(node.generation for node in wanted.nodes),
@@ -94,9 +94,9 @@ def shared(wanted: Past, *, quantum: float = 60.0) -> Past:
 
 
 def apart(wanted: Past) -> Past:
-    """Returns the past in which each tenant runs on its private cluster, by the same replay.
+    """Returns the past in which each tenant runs on its private cluster, as `replay` plays it.
 
-    The single attempts of the jobs of `wanted` say how long they run.
+    The single attempt of each job in `wanted` says how long the job runs.
     """
     purchase = Purchase.of(wanted)
     jobs: list[PastJob] = []
@@ -117,7 +117,7 @@ def apart(wanted: Past) -> Past:
 
 
 def _attempts(fate: Fate, wanted: Past, first: int = 0) -> tuple[Attempt, ...]:
-    """Returns the attempts of a job, on nodes that are numbered from `first` on."""
+    """Returns the attempts of a job from its fate, on nodes that are numbered from `first` on."""
     return tuple(
         Attempt(
             span.place.generation,

@@ -1,4 +1,4 @@
-"""Synthetic clusters under load, for timings and tests; the same seed gives the same cluster."""
+"""Synthetic clusters under load, for timings and tests. The same seed gives the same cluster."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def synthetic_snapshot(
 ) -> Snapshot:
     """Returns a cluster of about `gpus` GPUs with `tenants` teams of users in departments, and a long queue.
 
-    A tenth of the jobs that fit runs. Half of the jobs were measured on what they may use. With `levels` the ticket
-    tree has so many accounts below each account of each level instead, and the leaves are the users.
+    A tenth of the jobs that fit runs. Half of the jobs were measured on the generations that they may use. With
+    `levels`, the ticket tree is the regular tree of `_regular` instead, and its leaves are the users.
     """
     chance = np.random.Generator(np.random.PCG64(seed))
     kinds = len(generations)
@@ -76,7 +76,10 @@ def _accounts(tenants: int, kinds: int, chance: np.random.Generator) -> tuple[Ac
 
 
 def _regular(levels: tuple[int, ...], kinds: int, chance: np.random.Generator) -> tuple[Accounts, Ints]:
-    """Returns accounts with `levels[d]` children at each depth d, and the leaves; their parents trade."""
+    """Returns the accounts of a regular tree, and its leaves. The parents of leaves trade.
+
+    The tree has `levels[0]` roots, and `levels[d]` children below each account of depth d - 1.
+    """
     parents, above = [], np.array([NOWHERE])
     for below in levels:
         parents.append(np.repeat(above, below))
@@ -121,10 +124,10 @@ def _jobs(count: int, leaves: Ints, cluster: Cluster, chance: np.random.Generato
 
 
 def _rates(account: Ints, accepts: Bools, chance: np.random.Generator) -> Floats:
-    """Returns rates; jobs of each account gain from newer generations by a common degree."""
+    """Returns rates. All jobs of an account gain from newer generations to a similar degree."""
     count = len(account)
     gain = chance.uniform(0.2, 1.5, int(account.max(initial=0)) + 1)[account][:, None]
-    speed = 2.0 ** np.arange(accepts.shape[1])  # of a typical job
+    speed = 2.0 ** np.arange(accepts.shape[1])  # of a typical job, by generation
     rates = speed[None, :] ** gain * chance.lognormal(0.0, 0.1, accepts.shape)
     return np.where(accepts & (chance.random(count) < 0.5)[:, None], rates, np.nan)
 

@@ -16,14 +16,15 @@ SPEED = (1.0, 2.0, 3.5)
 USERS = 4
 # Workers, GPUs of a worker, and the probability of the shape.
 SHAPES = ((1, 1, 0.55), (1, 2, 0.2), (1, 4, 0.15), (1, 8, 0.05), (2, 4, 0.05))
-# How many waiting jobs are tried when GPUs come free.
+# Number of waiting jobs that are tried when GPUs become free.
 TRIED = 100
 
 
 def week(tenants: int, jobs: int, seed: int, *, load: float = 0.65) -> Past:
-    """Returns a week on three generations, with about a node of each for each tenant; jobs come in bursts by tenant.
+    """Returns a week on three generations, with about one node of each for each tenant. Each tenant's jobs come in
+    bursts.
 
-    Together the jobs need `load` of what the cluster has.
+    Together the jobs need the fraction `load` of the cluster's GPU time.
     """
     chance = np.random.Generator(np.random.PCG64(seed))
     tickets = chance.integers(1, 5, tenants).astype(np.float64)
@@ -74,7 +75,7 @@ def _jobs(tenants: int, count: int, chance: np.random.Generator) -> list[PastJob
 
 
 def _served(wanted: list[PastJob], lasts: list[float], nodes: tuple[NodeState, ...]) -> list[PastJob]:
-    """Returns the jobs as they ran; `lasts` says how long each runs, on any generation."""
+    """Returns the jobs as they ran. `lasts` has the seconds that each job runs, on any generation."""
     of_kind = [[one.node for one in nodes if one.generation == k] for k in range(len(SPEED))]
     free = [np.full(len(some), NODE_GPUS, dtype=np.int64) for some in of_kind]
     ends: list[tuple[float, int, int, tuple[int, ...]]] = []
@@ -109,7 +110,7 @@ def _served(wanted: list[PastJob], lasts: list[float], nodes: tuple[NodeState, .
 
 
 def _ran(job: PastJob, attempt: Attempt) -> PastJob:
-    """Returns the job with an attempt, cut off at the week's end."""
+    """Returns the job with an attempt that is cut off at the end of the week."""
     if attempt.begins >= WEEK:
         return job
     if attempt.ends > WEEK:

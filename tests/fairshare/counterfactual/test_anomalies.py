@@ -1,4 +1,4 @@
-"""An analysis finds no sharing anomaly where every tenant had what it would have had alone, and finds each cause."""
+"""The analysis finds every cause, and finds no sharing anomaly where every tenant had what it would have had alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ A, B = 0, 1
 
 
 def only(found: Past) -> Anomaly:
-    """Returns the only anomaly of the past."""
+    """Returns the anomaly of a past that has exactly one."""
     (one,) = [one for some in analyse(found) for one in some.anomalies]
     return one
 
@@ -83,7 +83,8 @@ def test_a_wait_of_a_tenant_that_has_its_share_is_due_to_its_own_jobs() -> None:
 
 
 def after_an_own_job(**first: object) -> list[Anomaly]:
-    """Returns the anomalies of a past where B's job waits for `first`, another job of B that came later."""
+    """Returns the anomalies of a past in which B's job 2 waits for B's job 3, which came later and has the fields
+    `first`."""
     jobs = [
         job(1, A, 0, attempt(0, 5 * HOUR, 0)),
         job(2, B, 0, attempt(5 * HOUR, 6 * HOUR, 1)),
@@ -113,7 +114,7 @@ def test_time_spent_waiting_for_own_jobs_is_left_out_of_the_delay() -> None:
 
 
 def test_a_wait_for_own_jobs_counts_if_the_team_was_behind_before() -> None:
-    """A holds everything for four hours; then B works off its backlog, one job after another."""
+    """A holds all GPUs for four hours; then B works off its backlog, one job after another."""
     jobs = [
         job(1, A, 0, attempt(0, 4 * HOUR, 0, 1), workers=2),
         job(2, B, 0, attempt(4 * HOUR, 5 * HOUR, 1)),
@@ -194,7 +195,7 @@ def test_a_limit_blocks_only_while_it_is_in_force(ends: float, cause: Cause) -> 
 
 
 def over_the_limit(limits: tuple[PastLimit, ...], *more: PastJob, held: int = 4, **fields: object) -> Anomaly:
-    """Returns the anomaly of B's job, which waits four hours while B holds two of its four GPUs and A `held`."""
+    """Returns the anomaly of a job of B that waits four hours while B holds two of its four GPUs and A holds `held`."""
     jobs = [
         job(1, B, 0, attempt(0, 5 * HOUR, 0), gpus=2),
         job(2, A, 0, attempt(0, 5 * HOUR, 1), gpus=held),
@@ -206,7 +207,7 @@ def over_the_limit(limits: tuple[PastLimit, ...], *more: PastJob, held: int = 4,
 
 def test_a_wait_for_idle_gpus_beyond_a_limit_is_due_to_that_limit() -> None:
     limit = PastLimit(frozenset({B}), None, 2, leaves_idle=True)
-    # A holds the rest of the other node, so that no GPU is idle.
+    # A holds the two other GPUs of the first node, so that no GPU is idle.
     rest = job(4, A, 0, attempt(0, 5 * HOUR, 0), gpus=2)
     found = over_the_limit((limit,), rest)
     assert (found.key, found.cause, found.holders[0][0]) == (3, Cause.IDLE_LIMIT, 1)
@@ -259,7 +260,7 @@ def test_repeated_preemptions_lose_the_time_of_repeated_starts() -> None:
 
 
 def test_work_lost_with_a_node_makes_a_job_end_late() -> None:
-    """Alone the job would run its four hours at once; the two lost hours are no part of its work."""
+    """Alone the job would run its four hours without a break; the two lost hours are no part of its work."""
     attempts = [attempt(0, 3 * HOUR, 0, lost_from=HOUR), attempt(3 * HOUR, 6 * HOUR, 0)]
     found = only(past([job(1, A, 0, *attempts)]))
     assert (found.cause, found.at_end, found.late) == (Cause.LOST_WORK, True, 2 * HOUR)
@@ -268,7 +269,7 @@ def test_work_lost_with_a_node_makes_a_job_end_late() -> None:
 
 
 def test_repeated_starts_are_not_lost_work() -> None:
-    """Ten minutes of the hour that was lost were a start, which the second attempt had to repeat."""
+    """Ten minutes of the lost hour were a start, which the second attempt had to repeat."""
     attempts = [
         attempt(0, HOUR, 0, starts_in=600.0, lost_from=0.0),
         attempt(HOUR, 3 * HOUR, 0, starts_in=600.0),
@@ -376,7 +377,7 @@ def test_hardware_joins_private_clusters_only_when_it_is_added() -> None:
 
 
 def test_hardware_that_is_removed_leaves_private_clusters_too() -> None:
-    """Half of the hardware goes after an hour; the jobs on it continue when there is room, and none is late."""
+    """Half of the hardware is removed after an hour. Its jobs continue when there is room, and no job is late."""
     shrinks = (*nodes(4, 4), NodeState(HOUR, 1, 0, 0, 0))
     jobs = [
         job(1, A, 0, attempt(0, 3 * HOUR, 0), gpus=2),
@@ -413,7 +414,7 @@ def test_speeds_are_estimated_from_jobs_that_were_measured_on_both_generations()
     accepts = np.array([[True, True]] * 4 + [[True, True], [False, True]])
     team = np.array([0, 0, 0, 1, 1, 2])
     assert speeds_of(rates, accepts, team) == [(1, 4), (1, 4), (1, 4), (1, 3), (1, 3), (0, 1)]
-    # A team that was never measured on two generations gets the median of all others: between 4 and 3.
+    # A team that was never measured on two generations gets the median over all others, which is between 4 and 3.
     assert speeds_of(rates, accepts, np.array([0, 0, 0, 1, 3, 2]))[4] == (1, 3.5)
 
 
@@ -486,13 +487,14 @@ lanes = st.lists(
 def test_a_tenant_within_its_share_has_no_anomaly_however_much_others_want(
     modest: list[list[tuple[int, int]]], greedy: list[tuple[int, int]]
 ) -> None:
-    """By the live policy, B has at most four one-GPU jobs at a time, its share of eight, and A floods the cluster."""
+    """Under the live policy B has at most four one-GPU jobs at a time, its share of eight GPUs, while A floods the
+    cluster."""
     jobs = [job(0, A, arrival, attempt(0, lasts, 0), gpus=1) for arrival, lasts in greedy]
     for lane in modest:
         now = 0.0
         for pause, lasts in lane:
             jobs.append(job(0, B, now + pause, attempt(0, lasts, 0), gpus=1))
-            now += pause + lasts + 600  # even if it had to wait for some rounds
+            now += pause + lasts + 600  # enough even if the job had to wait for some rounds
     listed = [replace(one, key=i) for i, one in enumerate(sorted(jobs, key=lambda one: one.arrival))]
     history = shared(past(listed, machines=nodes(8), ends=1e9))
     assert analyse(history)[B].anomalies == ()

@@ -67,7 +67,8 @@ def test_a_forecast_round_equals_a_live_round(given: Snapshot, seed: int) -> Non
 
 
 class Late(GandivaFair):
-    """Starts nothing in quantum rounds or in the first 70 seconds, and asks for a round every 20 seconds."""
+    """A policy that starts nothing in quantum rounds or in the first 70 seconds, and asks for a round every 20
+    seconds."""
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
         plan = super().decide(state, view, random)
@@ -90,7 +91,7 @@ def test_rounds_that_the_policy_asks_for_are_played_too() -> None:
 
 
 class Asking(GandivaFair):
-    """Asks for a round after `after` seconds, and counts its decisions."""
+    """A policy that asks for a round after `after` seconds, and counts its decisions."""
 
     after: float
     asked = 0

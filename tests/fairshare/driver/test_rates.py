@@ -1,4 +1,4 @@
-"""Whatever programs report as their speed, plans are finite, and only their own team trades differently."""
+"""Whatever speeds programs report, plans are finite, and only the reporting team trades differently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ RATES = st.one_of(st.floats(min_value=5e-324, max_value=1.7e308), st.sampled_fro
 
 
 def plan_beside(slow: float, fast: float, policy: str = NEWEST.name) -> Decision:
-    """Returns the plan for two teams that gain 1.2 and 4 by generation 1, and a third one with these rates."""
+    """Returns the plan for two teams with speed-ups 1.2 and 4 on generation 1, and a third team with the given
+    rates."""
     rates = [{0: 1.0, 1: 1.2}, {0: 1.0, 1: 4.0}, {0: slow, 1: fast}]
     jobs = [Job(team, rate=rate) for team, rate in enumerate(rates) for _ in range(16)]
     view = snapshot([(0, 8), (1, 8)], [Account(trades=True)] * 3, jobs)

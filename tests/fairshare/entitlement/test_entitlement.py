@@ -39,7 +39,8 @@ def test_shares_follow_tickets_on_every_generation():
 
 
 def test_entitlements_cover_every_generation_and_only_accounts_with_jobs_count():
-    """An account that cannot use a generation gets more of those that others cannot use, as far as possible."""
+    """An account that cannot use a generation gets more of the generations that others cannot use, as far as
+    possible."""
     accounts = [Account(1), Account(1), Account(7)]
     jobs = [*many(0), *many(1, accepts=(1,))]
     given = snapshot([(0, 8), (1, 8)], accounts, jobs)
@@ -48,7 +49,7 @@ def test_entitlements_cover_every_generation_and_only_accounts_with_jobs_count()
 
 
 def test_what_an_account_cannot_use_goes_to_its_siblings_first():
-    # There are two organisations; one of the two teams of the first wants only one GPU.
+    # There are two organisations. One of the two teams of the first organisation wants only one GPU.
     accounts = [Account(1), Account(1), Account(1, parent=0), Account(1, parent=0)]
     jobs = [*many(2, count=1), *many(3), *many(1)]
     given = snapshot([(0, 8)], accounts, jobs)
@@ -113,7 +114,7 @@ def test_only_a_leaf_that_takes_part_and_may_run_within_limits_is_active():
 @EXAMPLES
 @given(snapshots(trading=False))
 def test_every_account_gets_what_it_can_use_of_its_entitlement(given):
-    """Sharing costs no account anything: a leaf gets at least as many GPUs as it could use of its entitlement."""
+    """Sharing costs no account anything: each leaf gets at least as many GPUs as it could use of its entitlement."""
     given = without_quotas(given)
     decision = decide(given, seed=0)
     tree = Tree.of(given.accounts.parent)
@@ -128,7 +129,7 @@ def test_every_account_gets_what_it_can_use_of_its_entitlement(given):
 @EXAMPLES
 @given(snapshots(trading=False))
 def test_a_generation_is_left_over_only_if_no_account_can_use_it(given):
-    """This holds where no cap limits jobs and no account is guaranteed a faster generation."""
+    """Holds where no cap limits jobs and no account is guaranteed a faster generation."""
     given = replace(
         without_quotas(given),
         jobs=replace(given.jobs, rate=np.full_like(given.jobs.rate, np.nan)),

@@ -58,7 +58,7 @@ def test_indices_are_defined_for_no_accounts_and_for_zero_shares() -> None:
 
 
 def test_jains_index_reproduces_the_example_of_its_paper() -> None:
-    """Jain, Chiu and Hawe: if k of n users have equal shares and the others none, the index is k/n."""
+    """Jain, Chiu and Hawe: if k of n users have equal shares and all others have nothing, the index is k/n."""
     assert jain([1.0] * 20 + [0.0] * 80) == pytest.approx(0.2)
 
 
@@ -86,7 +86,7 @@ def test_rho_ignores_the_scale_of_weights_and_falls_with_more_sharers(
     same = {"seconds": seconds, "held": held, "entitled": entitled, "gpus": 8}
     rho = finish_time_fairness(**same, weight=weight, sharers=sharers)
     assert finish_time_fairness(**same, weight=weight * factor, sharers=sharers) == pytest.approx(rho)
-    # A smaller own part takes longer alone, so sharing looks better.
+    # With a smaller own part the job takes longer alone, so sharing looks better.
     assert finish_time_fairness(**same, weight=weight, sharers=sharers * 2) <= rho * (1 + 1e-9)
 
 

@@ -18,7 +18,8 @@ EXAMPLES = settings(max_examples=60, deadline=None)
 
 
 def limited(given: Snapshot, **caps: dict[int, float]) -> Snapshot:
-    """Returns the snapshot with `room_total`, `claim_total` or `borrow` (of all generations) of some accounts."""
+    """Returns the snapshot with limits for some accounts: `room_total`, `claim_total`, or `borrow` on all
+    generations."""
     shape = given.accounts.owed.shape
     arrays = {}
     for name, values in caps.items():
@@ -29,7 +30,8 @@ def limited(given: Snapshot, **caps: dict[int, float]) -> Snapshot:
 
 
 def used(given: Snapshot, decision: Decision, *, sharing: bool = False) -> np.ndarray:
-    """Returns (T, K) GPUs of each account with all accounts below it; with `sharing`, only of jobs in the sharing."""
+    """Returns the GPUs of each account with all accounts below it, (T, K); with `sharing`, only of jobs in the
+    sharing."""
     jobs, amounts = given.jobs, np.zeros_like(given.accounts.owed)
     sizes = (jobs.workers * jobs.gpus)[decision.run]
     if sharing and jobs.preemptible is not None:
@@ -90,7 +92,7 @@ def test_an_account_without_a_claim_has_no_entitlement(data):
 
 
 def with_one_gpu_jobs(given: Snapshot) -> Snapshot:
-    """Returns the snapshot with one-GPU gangs, which fit on any free GPU, and without caps."""
+    """Returns the snapshot without caps and with one-GPU gangs, which fit on any free GPU."""
     ones = np.ones(len(given.jobs), dtype=np.int64)
     free = np.full_like(given.accounts.cap, np.inf)
     jobs = replace(
@@ -134,7 +136,7 @@ def test_preemptible_jobs_change_nothing_for_others(data):
     assume(given.jobs.preemptible is not None)
     decision = decide(given, seed=1)
     takes_part = np.flatnonzero(~given.jobs.preemptible)
-    # If preemptible jobs hold nothing, others get the very same places.
+    # If preemptible jobs hold nothing, all other jobs get exactly the same places.
     waits = replace(given.jobs, running_on=np.where(given.jobs.preemptible, NOWHERE, given.jobs.running_on))
     waiting = decide(replace(given, jobs=waits), seed=1)
     alone = decide(without(given, given.jobs.preemptible), seed=1)
@@ -150,7 +152,7 @@ def test_preemptible_jobs_change_nothing_for_others(data):
 
 
 def without(given: Snapshot, left_out: Bools) -> Snapshot:
-    """Returns the snapshot without some of its jobs."""
+    """Returns the snapshot without the jobs marked in `left_out` (J,)."""
     stays = np.flatnonzero(~left_out)
     jobs, start = given.jobs, given.jobs.place_start
     places = [jobs.place_node[start[job] : start[job + 1]] for job in stays.tolist()]
@@ -177,7 +179,7 @@ def test_a_preemptible_job_gives_its_gpus_back_at_once() -> None:
     there = decide(alone, seed=0)
     assert there.preemptible is not None
     assert (there.run.tolist(), there.preemptible.tolist()) == ([0], [0])
-    assert not entitlements(alone).any()  # it is entitled to nothing and owed nothing
+    assert not entitlements(alone).any()  # its account is entitled to nothing and owed nothing
     lately = [Job(0, gpus=4, on=(0,), resident=1.0, preemptible=True), Job(1, gpus=4)]
     both = snapshot([(0, 4)], accounts, lately, min_hold=60.0)
     decision = decide(both, seed=0)
@@ -197,7 +199,8 @@ def test_gangs_on_idle_gpus_do_not_count_as_share_in_a_fill_round() -> None:
     jobs = [Job(0, gpus=4, on=(0,), preemptible=True), Job(0, gpus=4), Job(1, gpus=4)]
     given = snapshot([(0, 8)], [Account(), Account()], jobs, owed={(0, 0): 60.0}, may_preempt=False)
     decision = decide(given, seed=0)
-    assert decision.run.tolist() == [0, 1]  # the account that is owed more, as if none of its jobs ran
+    # job 1 runs, because its account is owed more and job 0 does not count as its share
+    assert decision.run.tolist() == [0, 1]
     claimed = decide(limited(given, claim_total={0: 4.0}), seed=0)
     assert (claimed.run.tolist(), list(claimed.preemptible)) == ([0, 1], [])
     capped = decide(limited(given, room_total={0: 4.0}), seed=0)
@@ -212,7 +215,7 @@ def test_a_gang_on_idle_gpus_continues_though_its_account_wants_another_first() 
 
 
 def test_within_an_account_preemptible_jobs_go_last() -> None:
-    """Order and priority do not matter."""
+    """Neither their order nor their priority changes that."""
     jobs = [Job(0, gpus=2, preemptible=True, priority=9), Job(0, gpus=2), Job(0, gpus=2)]
     decision = decide(snapshot([(0, 4)], [Account()], jobs), seed=0)
     assert decision.run.tolist() == [1, 2]
@@ -229,7 +232,7 @@ def test_idle_gpus_stay_with_running_gangs_or_go_by_a_lottery_of_tickets() -> No
 
 
 def test_idle_gpus_are_used_and_given_back_at_once() -> None:
-    """Even a gang that got idle GPUs just now is preempted when one with a claim comes."""
+    """Even a gang that has just got idle GPUs is preempted when a gang with a claim comes."""
     accounts = [Account(), Account()]
     alone = limited(snapshot([(0, 4)], accounts, [Job(0, gpus=4)]), claim_total={0: 0.0})
     there = decide(alone, seed=0)
@@ -239,7 +242,7 @@ def test_idle_gpus_are_used_and_given_back_at_once() -> None:
     both = limited(snapshot([(0, 4)], accounts, lately, min_hold=60.0), claim_total={0: 0.0})
     decision = decide(both, seed=0)
     assert (decision.run.tolist(), decision.reason.tolist()) == ([1], [Reason.PREEMPTIBLE, Reason.NONE])
-    # A fill round preempts nothing, so it stays until the quantum ends.
+    # A fill round preempts nothing, so the gang stays until the quantum ends.
     filling = replace(both, settings=replace(both.settings, may_preempt=False))
     assert decide(filling, seed=0).run.tolist() == [0]
 
@@ -247,7 +250,7 @@ def test_idle_gpus_are_used_and_given_back_at_once() -> None:
 def test_an_account_shares_up_to_its_claim_and_uses_idle_gpus_beyond() -> None:
     jobs = [*(Job(0) for _ in range(4)), *(Job(1) for _ in range(2))]
     given = limited(snapshot([(0, 4)], [Account(3.0), Account(1.0)], jobs), claim_total={0: 1.0})
-    # By tickets the first would have three. It claims one, the other uses two, and one is idle.
+    # By tickets the first account would have 3 GPUs. It claims 1 and the other account uses 2, so that 1 is idle.
     decision = decide(given, seed=0)
     assert used(given, decision).ravel().tolist() == [2, 2]
     assert decision.preemptible is not None
@@ -277,7 +280,7 @@ def test_gpus_of_an_absent_lender_are_not_borrowed_beyond_the_limit() -> None:
 
 
 def test_a_gang_larger_than_the_entitlement_runs_part_of_the_time() -> None:
-    """Nothing may be borrowed, so a gang of 8 GPUs runs half of the time with an entitlement of 4."""
+    """The account is entitled to 4 GPUs and may borrow none, so its gang of 8 runs half of the time."""
     accounts, jobs = [Account(), Account()], [Job(0, gpus=8), *(Job(1) for _ in range(8))]
     given = limited(snapshot([(0, 8)], accounts, jobs), borrow={0: 0.0})
     total, now, rounds = np.zeros((2, 1)), situation(given), 40

@@ -94,7 +94,7 @@ def test_the_first_job_of_each_generation_is_first():
 
 
 def test_enough_gpus_that_are_apart_are_fragmented():
-    # Three GPUs of each node are taken and stay taken, so a worker of two finds only single ones.
+    # Three GPUs of each node are taken and stay taken, so a worker of two GPUs finds only single free GPUs.
     kept = [Job(1, gpus=3, on=(node,), resident=0.0) for node in (0, 1)]
     reason = reason_of(Job(0, gpus=2), *kept, nodes=[(0, 4), (0, 4)], min_hold=60.0)
     assert reason == Reason.FRAGMENTED

@@ -1,4 +1,4 @@
-"""Over many rounds received time follows entitlements, and no account starves."""
+"""Over many rounds the GPU time that accounts receive follows their entitlements, and no account starves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fairshare.build import Account, Job, decide, situation, snapshot
 
 
 def play(given: Snapshot, rounds: int) -> Iterator[tuple[Snapshot, Decision, Floats]]:
-    """Yields for each round the view, the decision, and the GPUs that each account received (T, K)."""
+    """Yields, for each round, the view, the decision, and the GPUs that each account received, (T, K)."""
     now = situation(given)
     for number in range(rounds):
         decision = now.decide(seed=number)
@@ -41,7 +41,7 @@ MIXES = {
 
 
 def crowd(nodes: list[tuple[int, int]], sizes: list[list[int]], **settings: object) -> Snapshot:
-    """Returns accounts with tickets 1 : 2 : 4 …, each with more jobs of its sizes than the cluster holds."""
+    """Returns accounts with tickets 1 : 2 : 4 …, each with more jobs of the given sizes than the cluster holds."""
     total = sum(gpus for _, gpus in nodes)
     accounts = [Account(2.0**t) for t in range(len(sizes))]
     jobs = [
@@ -64,7 +64,8 @@ def test_received_time_differs_from_shares_by_a_constant_bound(mix):
 
 
 def test_gangs_stay_on_their_generation_despite_small_switch_losses():
-    """Switches cost different accounts a little of each quantum, and no gang moves for that."""
+    """Switches cost each account a different small part of every quantum, and no gang changes its generation for
+    that."""
     given = crowd([(0, 4), (1, 4)], [[1], [1], [1]], switch_cost=2.0)
     chance = np.random.default_rng(1)
     ahead, moved, stopped, rounds = np.zeros(3), 0, 0, 300
@@ -125,7 +126,7 @@ def test_every_lottery_follows_the_tickets():
 
 
 def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets():
-    """On two GPUs a pair has half the chance of a single job to come first, and gets both GPUs when it does."""
+    """On two GPUs a gang of two has half the chance of a single job to come first, and gets both GPUs when it does."""
     given = snapshot(
         [(0, 2)], [Account(), Account()], [Job(0, workers=2), Job(1), Job(1)], ordering="lottery"
     )
@@ -136,7 +137,7 @@ def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets()
 
 
 def test_no_account_starves():
-    """Many small jobs, a gang of a whole generation, and a poor account with a large gang all run again and again."""
+    """The jobs: many small ones, a gang as large as a generation, and a large gang of an account with few tickets."""
     accounts = [Account(100), Account(1), Account(10), Account(10)]
     jobs = [*(Job(0) for _ in range(40)), Job(1, workers=2, gpus=4, accepts=(0,))]
     jobs += [Job(2, workers=16, accepts=(1,)), *(Job(3, gpus=4) for _ in range(6))]
@@ -146,7 +147,7 @@ def test_no_account_starves():
     for _, _, got in play(given, 500):
         waiting = np.where(got.sum(axis=1) > 0, 0, waiting + 1)
         longest = np.maximum(longest, waiting)
-    # The poorest is entitled to about a 121st of 16 GPUs and needs 8 of them at a time.
+    # The poorest account is entitled to about a 121st of 16 GPUs and needs 8 GPUs at a time.
     assert longest[1] <= 8 / (16 / 121) * 2
     assert longest[[0, 2, 3]].max() <= 12
 
@@ -182,7 +183,7 @@ def test_a_gang_keeps_its_gpus_for_its_minimum_hold_time():
 def test_a_running_gang_is_not_stopped_for_less_than_a_switch_costs():
     def who_runs(behind: float) -> list[int]:
         jobs = [Job(0, on=(0,)), Job(1)]
-        # Each has half a GPU, so owed seconds count double.
+        # Each account's share is half a GPU, so GPU-seconds that it is owed count double.
         return decide(
             snapshot([(0, 1)], [Account(), Account()], jobs, owed={(1, 0): behind / 2}, switch_cost=10.0), 0
         ).run.tolist()
@@ -193,7 +194,7 @@ def test_a_running_gang_is_not_stopped_for_less_than_a_switch_costs():
 
 @pytest.mark.parametrize("others", [0, 3])
 def test_a_gang_stays_where_it_is_while_all_gangs_fit(others):
-    """It would be owed time of the other generation, which it may use but has no use for."""
+    """Its account would be owed time on the other generation, where the gang may run but has no need to."""
     accounts = [Account() for _ in range(others + 1)]
     jobs = [Job(0, on=(0,)), *(Job(t) for t in range(1, others + 1))]
     given = snapshot([(0, 4), (1, 4)], accounts, jobs, switch_cost=2.0)
@@ -202,7 +203,7 @@ def test_a_gang_stays_where_it_is_while_all_gangs_fit(others):
 
 
 def test_gangs_seldom_switch_if_nothing_changes():
-    """With integral shares and every gang in its place, nothing moves or stops after the first round."""
+    """Shares are whole numbers and every gang is in its place, so nothing moves or stops after the first round."""
     accounts = [Account(), Account()]
     given = snapshot([(0, 4), (1, 4)], accounts, [Job(t) for t in (0, 1) for _ in range(12)], switch_cost=2.0)
     decisions = [decision for _, decision, _ in play(given, 20)]
@@ -212,7 +213,7 @@ def test_gangs_seldom_switch_if_nothing_changes():
 
 
 def throughput(*, trading: bool, fractional: bool, rounds: int = 200) -> Floats:
-    """Returns the steps of two teams with speed-ups 1.2 and 4 on 4 slow and 4 fast GPUs."""
+    """Returns the steps of two teams with speed-ups 1.2 and 4 on four slow and four fast GPUs."""
     accounts = [Account(trades=True), Account(trades=True)]
     speed = np.array([[1.0, 1.2], [1.0, 4.0]])
     jobs = [Job(t, rate=dict(enumerate(speed[t].tolist()))) for t in (0, 1) for _ in range(8)]

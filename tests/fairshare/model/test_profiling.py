@@ -23,7 +23,7 @@ from tests.fairshare.build import (
 
 
 def two_sided(**chosen: object) -> Snapshot:
-    """Returns one team with a gang on each of two generations, each measured where it runs."""
+    """Returns a team with a gang on each of two generations, each measured only where it runs."""
     jobs = [Job(0, on=(0,), rate={0: 1.0}), Job(0, on=(1,), rate={1: 3.0})]
     return snapshot([(0, 1), (1, 1)], [Account(trades=True)], jobs, **chosen)
 

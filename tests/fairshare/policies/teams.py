@@ -1,4 +1,4 @@
-"""Teams that want to trade, and linear programs for what they could make of what they hold."""
+"""Teams that want to trade, and linear programs for the progress that they could make with what they hold."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 
 @dataclass(frozen=True)
 class Held:
-    """Stands in for the result of share_out: all teams are saturated, so only tickets count."""
+    """Stands in for the result of share_out. All teams are saturated, so that only tickets count."""
 
     entitled: Floats
     share: Floats
@@ -30,7 +30,7 @@ class Held:
 def teams(
     rates: list[Floats], capacity: tuple[int, ...], tickets: list[float] | None = None, **settings: object
 ) -> Snapshot:
-    """Returns teams of one-GPU jobs; `rates` of each team are (jobs, K)."""
+    """Returns teams of one-GPU jobs. `rates` has an array (jobs, K) for each team."""
     accounts = [Account(weight, trades=True) for weight in tickets or [1.0] * len(rates)]
     jobs = [
         Job(t, rate={k: float(x) for k, x in enumerate(job)}) for t, some in enumerate(rates) for job in some
@@ -39,7 +39,8 @@ def teams(
 
 
 def by_tickets(given: Snapshot) -> Held:
-    """Returns (T, K) entitlements, level by level, where every account has more jobs than that."""
+    """Returns the entitlements by tickets, level by level. Assumes that every account has more jobs than it is entitled
+    to."""
     tree, accounts = Tree.of(given.accounts.parent), given.accounts
     capacity = np.bincount(given.cluster.node_generation, given.cluster.capacity).astype(float)
     share = np.zeros((len(accounts.parent), len(capacity)))
@@ -57,9 +58,9 @@ def traded(given: Snapshot) -> tuple[Floats, tuple[Trade, ...]]:
 
 
 def own_progress(rates: list[Floats], held: Floats, order: Order) -> Floats:
-    """Returns (T,) the most that teams can make of what they hold (T, K), if the order of their jobs says which run.
+    """Returns the most progress of each team with the GPUs that it holds, (T,), if its own order says which jobs run.
 
-    `rates` of each team are (jobs, K), of jobs of one GPU.
+    `rates` has an array (jobs, K) of one-GPU jobs for each team; `held` is (T, K).
     """
     found = []
     for own, gpus in zip(rates, held, strict=True):
@@ -72,9 +73,9 @@ def own_progress(rates: list[Floats], held: Floats, order: Order) -> Floats:
 
 
 def most_progress(rates: list[Floats], capacity: Floats, least: Floats, order: Order) -> Floats:
-    """Returns (T,) the progress with the largest sum where no team makes less than `least` (T,).
+    """Returns the progress of each team, (T,), with the largest sum in which no team makes less than `least` (T,).
 
-    In order, a job runs only as long as all before it do; evenly, all jobs of a team run for the same time.
+    In order, a job runs only as long as all jobs before it; evenly, all jobs of a team run for the same time.
     """
     return _most(rates, capacity, np.ones(sum(map(len, rates))), least, order)
 

@@ -1,4 +1,4 @@
-"""Claims of speed are bounded, lies gain little, and suspicious teams are flagged."""
+"""Reported speeds are bounded, lies gain little, and suspicious teams are flagged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ NAN = np.nan
 
 
 def believed(rate, model, *, table=None):
-    """Returns, for one job of each team, the ratio of speeds at which it trades, and its source."""
+    """Returns two lists for one job of each team: the ratio of speeds at which it trades, and the source of that
+    ratio."""
     rate = np.array(rate, dtype=float)
     evidence = evidence_of(rate, np.arange(len(rate)), np.array(model), table and np.array(table))
     after = bounded(rate, evidence)
@@ -88,7 +89,7 @@ def test_no_lie_gains_five_percent_where_claims_are_bounded(name: str, bound: Bo
 
 
 def test_some_lies_gain_more_where_claims_are_believed() -> None:
-    """Shows that the test above can fail."""
+    """Shows that test_no_lie_gains_five_percent_where_claims_are_bounded can fail."""
     assert len(LIES) == 24
     assert max(gain(LIES["all × 1.25"], seed, bound="none") for seed in range(12)) > 0.05
 
@@ -103,7 +104,7 @@ def test_splitting_a_team_whose_jobs_differ_gains_little() -> None:
 
 
 def samples(fast_before: float, fast_after: float, *, noise: float = 0.02, count: int = 12) -> Samples:
-    """Returns samples of team 1, which begins to trade half-way; slow GPUs keep their speed."""
+    """Returns samples of team 1, which begins to trade half-way. Rates on slow GPUs do not change."""
     chance = np.random.default_rng(0)
     generation = np.tile([0, 1], count)
     trading = np.arange(2 * count) >= count

@@ -29,12 +29,12 @@ from fairshare.reasons import may_run
 from fairshare.tree import Tree
 from tests.fairshare.build import Account, Job, snapshot
 
-NEARLY = 1e-4  # of an account's progress
+NEARLY = 1e-4  # fraction of an account's progress
 NOTHING = 1e-6
 
 
 def best(economy: Economy, account: int, *, limits: list[tuple[Floats, float]]) -> float:
-    """Returns the most progress that an account could make within some limits on (K,) amounts."""
+    """Returns the most progress that an account could make within limits: pairs of weights (K,) and a bound."""
     own = economy.account == account
     speed, gpus = economy.speed[own], economy.gpus[own]
     classes, kinds = speed.shape
@@ -53,7 +53,7 @@ def bundle(economy: Economy, account: int, amount: Floats) -> float:
 
 
 def economy(seed: int) -> Economy:
-    """Returns accounts with a few classes of jobs that differ in speed, size and accepted generations."""
+    """Returns random accounts, each with a few classes of jobs that differ in speed, size and accepted generations."""
     chance = np.random.default_rng(seed)
     kinds, accounts = int(chance.integers(1, 4)), int(chance.integers(2, 7))
     speeds, owner = [], []
@@ -79,15 +79,16 @@ def progress(one: Economy, found: Equilibrium) -> Floats:
 
 
 def wide_economy(seed: int, generations: int) -> Economy:
-    """Returns an economy with incomes that differ by up to a million, speeds by a hundred, and sizes by a thousand.
+    """Returns an economy whose incomes differ by a factor of up to a million, speeds by a hundred, and sizes by a
+    thousand.
 
-    Some classes cannot use all of a generation.
+    Some classes cannot use all GPUs of a generation.
     """
     chance = np.random.default_rng(seed)
     accounts = int(chance.integers(2, 12))
     owner = np.repeat(np.arange(accounts), chance.integers(1, 4, accounts))
     speed = np.exp(chance.uniform(np.log(0.01), 0.0, (len(owner), generations)))
-    if chance.random() < 0.3:  # equally fast on several
+    if chance.random() < 0.3:  # equally fast on several generations
         speed = np.ceil(4 * speed) / 4
     speed *= chance.random(speed.shape) < 0.8
     speed[np.arange(len(owner)), chance.integers(generations, size=len(owner))] = 1.0
@@ -105,23 +106,23 @@ def wide_economy(seed: int, generations: int) -> Economy:
 
 
 def assert_equilibrium(one: Economy, found: Equilibrium) -> None:
-    """Checks an equilibrium by linear programs, independently of how it was found."""
+    """Asserts, by linear programs and independently of how it was found, that an equilibrium is correct."""
     has, bought, part = progress(one, found), one.of_accounts(found.use), one.income / one.income.sum()
     assert (found.use >= 0).all()
     assert (found.use.sum(axis=1) <= one.gpus * (1 + NOTHING)).all()
     assert (bought.sum(axis=0) <= one.capacity * (1 + NOTHING)).all()
     assert one.most is None or (found.use <= one.most * (1 + NOTHING)).all()
-    # No waste: what has a price is sold, and what has none is left only where no account can use more of it.
+    # Nothing is wasted: a generation with a price is sold, and one without is left only if no account can use more.
     unsold = one.capacity - bought.sum(axis=0)
     assert (unsold * found.price <= NOTHING * one.income.sum()).all()
-    # No account pays more than it has, or could have bought anything better.
+    # No account pays more than its income, and none could have bought anything better.
     assert (bought @ found.price <= one.income * (1 + NOTHING)).all()
     for account in range(len(one.income)):
         could = best(one, account, limits=[(found.price, one.income[account])])
         assert has[account] >= could * (1 - NEARLY)
         private = bundle(one, account, one.capacity * part[account])
         assert has[account] >= private * (1 - NEARLY)
-        # no account prefers what another one has, relative to its own tickets
+        # no account prefers what another account has, in proportion to tickets
         for other in range(len(one.income)):
             theirs = bundle(one, account, bought[other] * one.income[account] / one.income[other])
             assert has[account] >= theirs * (1 - NEARLY) - NOTHING
@@ -149,7 +150,7 @@ def test_an_equilibrium_is_certified(seed: int, generations: int) -> None:
 
 
 def test_wrong_prices_or_purchases_are_not_certified() -> None:
-    """Two accounts want the fast generation; each of these purchases or prices is wrong in one way."""
+    """Two accounts want the fast generation. Each of the wrong results has one kind of error."""
     one = Economy(
         np.array([[0.5, 1.0], [0.5, 1.0]]), np.full(2, 8.0), np.arange(2), np.full(2, 4.0), np.full(2, 4.0)
     )
@@ -194,7 +195,8 @@ def test_a_random_economy_breaks_no_promise_of_the_market(number: int) -> None:
 
 
 def test_an_account_that_bought_beyond_its_private_cluster_preempts_none_for_it() -> None:
-    """Nodes cannot hold all four at once; the gang of 14 has bought all that it needs, and 6 of it are guaranteed."""
+    """The nodes cannot hold all four gangs at once. The gang of 14 bought all the GPUs that it needs, of which 6 are
+    guaranteed."""
     gangs = [
         Gang(0, workers=3, gpus=2),
         Gang(1, workers=2, gpus=7),
@@ -225,7 +227,7 @@ def test_no_account_buys_more_of_a_generation_than_its_gangs_can_use(given: Case
 
 
 def test_the_judge_sees_that_max_min_shares_are_no_market() -> None:
-    """A job that keeps its guaranteed fast GPUs, which no other account wants, blocks another job of its account."""
+    """A job keeps its guaranteed fast GPUs, which no other account wants, and so blocks another job of its account."""
     few = [Gang(0, gpus=2, rate={0: 1.0, 1: 1.258}), Gang(0, gpus=3, rate={0: 1.0, 1: 0.919})]
     given = case(
         [(0, 4), (1, 8)],
@@ -240,7 +242,8 @@ def test_the_judge_sees_that_max_min_shares_are_no_market() -> None:
 
 
 def test_two_teams_with_one_speed_each_pay_the_speed_up_of_the_one_that_has_both() -> None:
-    """Fast GPUs go to the team that gains four times by them; the price is what they are worth to the other."""
+    """Fast GPUs go to the team that is four times as fast on them; the price is what they are worth to the other
+    team."""
     one = Economy(
         np.array([[1.0, 1.0], [0.25, 1.0]]), np.full(2, 99.0), np.arange(2), np.ones(2), np.full(2, 8.0)
     )

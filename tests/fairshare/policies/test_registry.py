@@ -93,13 +93,16 @@ def test_debts_without_a_generation_are_divided_as_the_share_is() -> None:
 
 
 def crowd(**settings: object) -> Snapshot:
-    """Returns two nodes of four GPUs; the first job runs on both, the second waits, the third is blocked."""
+    """Returns three nodes of four GPUs, two of them of generation 0.
+
+    The first job runs on these two nodes, the second waits, and the third is blocked.
+    """
     jobs = [Job(0, workers=2, gpus=2, on=(0, 1)), Job(1, workers=2, gpus=2), Job(1, gpus=1, blocked=18)]
     return snapshot([(0, 4), (0, 4), (1, 4)], [Account(), Account(cap={0: 4.0})], jobs, **settings)
 
 
 def planned(given: Snapshot, *gangs: tuple[int, int, tuple[int, ...]]) -> Decision:
-    """Returns the plan that runs these jobs on a generation and nodes."""
+    """Returns the plan that runs the given gangs: (job, generation, nodes of the workers)."""
     run = np.array([job for job, _, _ in gangs], dtype=np.int64)
     reason = np.ones(len(given.jobs), dtype=np.int64)
     reason[run] = 0
@@ -206,7 +209,7 @@ def test_a_fill_round_that_stops_or_moves_a_gang_is_refused(
     with pytest.raises(InvalidPlan, match="job 0 is stopped or moved by a fill round"):
         validate(planned(given, *gangs), given)
     validate(planned(crowd(), *gangs), crowd())
-    validate(planned(given, (0, 0, (1, 0))), given)  # which worker is on which node does not matter
+    validate(planned(given, (0, 0, (1, 0))), given)  # the workers may swap nodes
 
 
 def test_a_plan_that_starts_a_gang_beyond_a_limit_is_refused_but_running_ones_may_stay() -> None:

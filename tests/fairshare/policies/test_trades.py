@@ -43,7 +43,7 @@ CAPTURED: list[tuple[Order, float, float]] = [
 
 
 def alike(*speed_up_of: float, gpus: int = 8, **options: object) -> Snapshot:
-    """Returns teams whose jobs are all alike, twice as many as there are GPUs on two generations."""
+    """Returns teams, each with one-GPU jobs that are all alike: as many as both generations together have GPUs."""
     return teams([np.tile([1.0, s], (2 * gpus, 1)) for s in speed_up_of], (gpus, gpus), **options)
 
 
@@ -55,7 +55,7 @@ def amounts(done: tuple[Trade, ...]) -> list[tuple[int, int, float, float]]:
 
 
 def test_second_prices_of_three_teams() -> None:
-    """The example of an independent implementation: shares .33 .33 .34, speed-ups 4 6 8."""
+    """An example of an independent implementation: shares .33 .33 .34, speed-ups 4 6 8."""
     share, done = traded(alike(4, 6, 8, gpus=100, tickets=[33, 33, 34], pricing="second_price"))
     assert share / 100 == pytest.approx(np.array([[1, 0.190833], [0, 0.4125], [0, 0.396667]]), abs=1e-6)
     assert sorted(amounts(done)) == [
@@ -86,7 +86,8 @@ def test_the_price_between_two_close_speed_ups_is_in_the_middle() -> None:
 
 
 def test_similar_buyers_get_similar_amounts() -> None:
-    """One has a slightly higher speed-up, and the cheap GPUs would suffice for only one of them."""
+    """One of two similar buyers has a slightly higher speed-up, and the cheap GPUs would suffice for only one of the
+    two."""
     share, _ = traded(alike(1.5, 1.5, 5.0, 5.1, gpus=12, tickets=[1, 1, 4, 4]))
     assert share[2, 1] == pytest.approx(share[3, 1], rel=0.1)
     assert share[3, 1] > share[2, 1]
@@ -107,7 +108,8 @@ def test_a_trade_that_gains_too_little_is_not_made(speed_ups: tuple[float, ...])
 
 
 def test_own_jobs_are_matched_to_generations_by_comparative_speed() -> None:
-    """Four jobs that gain nothing and four that are nine times as fast make 40 on four GPUs of each."""
+    """Four jobs gain nothing by fast GPUs and four are nine times as fast: they make 40 on four GPUs of each
+    generation."""
     own = [Job(0, rate={0: 1.0, 1: 1.0}), Job(0, rate={0: 1.0, 1: 9.0})] * 4
     one = snapshot([(0, 4), (1, 4)], [Account(trades=True)], own)
     rows = Rows.of(one.jobs, one.jobs.accepts, np.array([8.0]))
@@ -116,7 +118,7 @@ def test_own_jobs_are_matched_to_generations_by_comparative_speed() -> None:
 
 
 def test_a_team_trades_for_the_jobs_at_the_margin_and_not_for_their_mean() -> None:
-    """The mean of its speed-ups is 5, but all of its running jobs are nine times as fast."""
+    """The mean of the team's speed-ups is 5, but all of its running jobs are nine times as fast."""
     first = np.array([[1.0, 9.0]] * 8 + [[1.0, 1.0]] * 8)
     share, (one,) = traded(teams([first, np.tile([1.0, 5.5], (16, 1))], (8, 4)))
     assert (one.seller, one.buyer) == (1, 0)
@@ -133,7 +135,7 @@ def test_jobs_that_were_not_measured_do_not_trade() -> None:
 
 
 def test_a_team_without_waiting_jobs_sells_nothing_for_more_gpus() -> None:
-    """Its jobs would only become slower, as no job could use what it is paid beyond one GPU for one."""
+    """The team's jobs would only become slower, as no job could use the GPUs that it is paid beyond one for one."""
     few, many = np.tile([1.0, 2.0], (8, 1)), np.tile([1.0, 4.0], (16, 1))
     assert traded(teams([few, many], (8, 8)))[1] == ()
 
@@ -167,7 +169,10 @@ def test_users_of_one_team_exchange_without_a_line_in_the_book() -> None:
 
 
 def random_teams(seed: int, count: int, spread: float, capacity: tuple[int, ...] = (12, 12)) -> list[Floats]:
-    """Returns twice as many jobs as GPUs; jobs of a team differ in speed by e^(±spread) per generation."""
+    """Returns the rates of random teams with twice as many jobs as GPUs in total, an array (jobs, K) for each team.
+
+    The speed-ups of a team's jobs spread by e^(±spread).
+    """
     chance = np.random.default_rng([seed, count, len(capacity)])
     step, jobs = np.log(chance.uniform(1, 6, count)) / (len(capacity) - 1), 2 * sum(capacity) // count
     return [np.exp(np.arange(len(capacity)) * (own + spread * chance.normal(size=(jobs, 1)))) for own in step]
@@ -206,7 +211,7 @@ def test_no_team_makes_less_progress_by_its_own_order(spread: float, order: Orde
 
 
 def test_a_buyer_that_forgets_what_it_pays_with_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shows that the test above can fail."""
+    """Shows that test_no_team_makes_less_progress_by_its_own_order can fail."""
     monkeypatch.setattr(Rows, "progress", lambda self, row, use: np.ones((2, len(self.account))))
     lost = 0
     for seed, count in INSTANCES[:12]:
@@ -218,7 +223,7 @@ def test_a_buyer_that_forgets_what_it_pays_with_loses(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_with_three_generations_no_team_loses_more_than_a_little(order: Order) -> None:
-    """Jobs are matched to generations pair by pair, which is not quite the best use of three."""
+    """Jobs are matched to generations pair by pair, which is not quite the best use of three generations."""
     for seed, count in INSTANCES[:18]:
         rates = random_teams(seed, count, 0.3, (4, 8, 4))
         one = teams(rates, (4, 8, 4))
@@ -228,7 +233,8 @@ def test_with_three_generations_no_team_loses_more_than_a_little(order: Order) -
 
 
 def test_jobs_do_not_return_to_a_generation_whose_time_their_team_sold() -> None:
-    """It would lose what it bought elsewhere, as waiting jobs prefer the generation where they ran."""
+    """Waiting jobs prefer the generation where they ran. There, the team would lose the time that it bought
+    elsewhere."""
     economy = bench_trades.teams(0.1, 31)
     alone = replace(economy, settings=replace(economy.settings, trading=False))
     with_trades, without = (bench_trades.progress(one, NEWEST) for one in (economy, alone))
@@ -236,7 +242,7 @@ def test_jobs_do_not_return_to_a_generation_whose_time_their_team_sold() -> None
 
 
 def test_no_team_loses_in_a_large_market() -> None:
-    """With more teams than share what is cheap, the highest speed-up buys first."""
+    """There are more teams than can share what is cheap, so the team with the highest speed-up buys first."""
     rates, gpus = random_teams(1, 80, 0.3, (400, 400)), (400, 400)
     one = teams(rates, gpus)
     before, (after, done) = by_tickets(one).share, traded(one)
@@ -249,7 +255,10 @@ def test_no_team_loses_in_a_large_market() -> None:
 
 
 def captured(spread: float, count: int, order: Order, capacity: tuple[int, ...] = (12, 12)) -> float:
-    """Returns the sum of all relative gains, as a fraction of the largest one by own orders without losers."""
+    """Returns the sum of all relative gains, as a fraction of the largest possible sum.
+
+    That is the largest sum in which each team runs jobs in its own order and no team loses.
+    """
     got = possible = 0.0
     for seed in range(13):
         rates = random_teams(seed, count, spread, capacity)
@@ -280,7 +289,7 @@ def test_trades_make_much_of_the_gain_that_own_order_allows(
 
 
 def limited(one: Snapshot, **arrays: object) -> Snapshot:
-    """Returns the snapshot with these limits; all others are off."""
+    """Returns the snapshot with the given limits on trades; all other limits on trades are off."""
     shape = one.accounts.owed.shape
     none = {
         "deals": np.ones(shape, dtype=bool),
@@ -292,7 +301,7 @@ def limited(one: Snapshot, **arrays: object) -> Snapshot:
 
 @st.composite
 def economies(draw: st.DrawFn) -> Snapshot:
-    """Draws departments of teams of users that want to trade, most of them with limits of all kinds."""
+    """Draws departments of teams of users that want to trade, most of them with all kinds of limits."""
     kinds, departments = draw(st.integers(2, 3)), draw(st.integers(1, 2))
     count = draw(st.integers(2, 4))
     accounts = [Account() for _ in range(departments)]
@@ -328,7 +337,7 @@ def economies(draw: st.DrawFn) -> Snapshot:
             give_most=table(INF, INF, 0.0, 0.3, 1.0),
             give_part=table(INF, INF, 0.0, 0.1, 0.5),
         )
-    if draw(st.booleans()):  # caps that entitlements keep
+    if draw(st.booleans()):  # caps that are no lower than entitlements
         share = by_tickets(one).share
         cap, total = share * table(1.0, 1.2, INF), share.sum(axis=1) * table(1.0, 1.3, INF)[:, 0]
         one = replace(one, accounts=replace(one.accounts, cap=cap, cap_total=total))
@@ -427,7 +436,7 @@ def many_teams(seed: int = 1) -> Snapshot:
 
 
 def without(one: Snapshot, jobs: Ints) -> Snapshot:
-    """Returns the snapshot with these jobs unable to run anywhere."""
+    """Returns the snapshot in which the given jobs cannot run anywhere."""
     accepts = one.jobs.accepts.copy()
     accepts[jobs] = False
     return replace(one, jobs=replace(one.jobs, accepts=accepts))

@@ -1,4 +1,4 @@
-"""Economies in which version 1 of gandiva_fair breaks a promise; every later version has to keep it there."""
+"""Economies in which version 1 of gandiva_fair breaks a promise that every later version has to keep there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fairshare.check.economy import Account, Economy, Job, economy
 A, J, S = Account, Job, economy
 FAST = {0: 1.0, 1: 4.0}
 
-# The name of each case begins with the promise that version 1 breaks in it.
+# The name of each case begins with the name of the promise that version 1 breaks.
 CASES: dict[str, Economy] = {
     "1 two teams, one with two gangs of a node": S(
         [(0, 4)] * 2, [A(), A()], [J(0, gpus=4), J(0, gpus=4), J(1)], trading=False, rounds=100
@@ -278,7 +278,7 @@ CASES: dict[str, Economy] = {
     ),
 }  # fmt: skip
 
-# Version 1 keeps the promise in these; later versions have once broken it.
+# Economies in which version 1 keeps the promise, but a later version once broke it.
 KEPT_BY_VERSION_1: dict[str, Economy] = {
     "8b a hole beside a gang that begins, once another went to faster GPUs": S(
         [(0, 4), (1, 8)],

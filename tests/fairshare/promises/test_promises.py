@@ -1,7 +1,7 @@
-"""Policies keep their promises, and the judge sees where version 1 does not.
+"""Policies keep their promises, and the judge detects the promises that version 1 breaks.
 
-Everything here asks `fairshare.check.policies` for the default policy, its newest version, and what each promises,
-so another default needs no change here. `make soak` goes through many more economies.
+All tests ask `fairshare.check.policies` for the default policy, its newest version, and what each policy promises,
+so that another default needs no change here. `make soak` plays many more economies.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def traces() -> Path:
-    """Returns the folder of the traces; skips if TRACES is not set, and fails if they are not there."""
+    """Returns the folder of the traces. Skips the test if TRACES is not set, and fails if the traces are missing."""
     folder = os.environ.get("TRACES")
     if not folder:
         pytest.skip("the published traces are not part of this repository; TRACES=FOLDER says where they lie")

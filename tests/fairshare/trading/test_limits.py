@@ -1,4 +1,4 @@
-"""Teams' limits on trades are never exceeded, and change nothing while they are off."""
+"""Trades never exceed the limits of teams, and limits that are off change nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLACK = 1e-6  # GPUs
 
 
 def limited(given: Snapshot, **arrays: object) -> Snapshot:
-    """Returns the snapshot with these limits; all others are off."""
+    """Returns the snapshot with the given limits on trades; all other limits on trades are off."""
     shape = given.accounts.owed.shape
     none = {
         "deals": np.ones(shape, dtype=bool),
@@ -31,7 +31,10 @@ def limited(given: Snapshot, **arrays: object) -> Snapshot:
 
 
 def market(*speed_up_of: float, gpus: int = 8, parents: tuple[int, ...] = ()) -> Snapshot:
-    """Returns teams with far more jobs than GPUs on two generations; `parents` of teams, departments first."""
+    """Returns teams with far more jobs than GPUs on two generations.
+
+    `parents` has the department of each team; departments come first among the accounts.
+    """
     departments = max(parents, default=-1) + 1
     accounts = [Account() for _ in range(departments)]
     accounts += [Account(trades=True, parent=parents[t] if parents else -1) for t in range(len(speed_up_of))]
@@ -51,7 +54,7 @@ def array(given: Snapshot, otherwise: float, **of: tuple[int, int, float]) -> np
 
 
 def given_of(decision: Decision) -> tuple[float, float]:
-    """Returns the fast GPUs that account 0 sold to account 1, and the slow ones that it got."""
+    """Returns the fast GPUs that account 0 sold to account 1, and the slow GPUs that it got for them."""
     assert {(t.seller, t.buyer) for t in decision.trades} == {(0, 1)}
     return sum(t.fast_gpus for t in decision.trades), sum(t.slow_gpus for t in decision.trades)
 
@@ -70,7 +73,7 @@ def test_a_buyer_gives_no_more_than_its_limit() -> None:
 
 
 def test_a_fractional_limit_is_relative_to_the_entitlement() -> None:
-    free = market(1.0, 4.0)  # four GPUs of each generation each
+    free = market(1.0, 4.0)  # each team has four GPUs of each generation
     held = limited(free, give_part=array(free, INF, seller=(0, 1, 0.25)))
     assert given_of(decide(held, seed=0))[0] == pytest.approx(1.0, rel=1e-6)
 
@@ -85,7 +88,7 @@ def test_a_generation_that_one_side_does_not_trade_is_not_traded(account: int, g
 
 
 def test_a_team_that_does_not_trade_does_not_set_prices() -> None:
-    """By the paper's rule the price is the second-highest speed-up of those that take part."""
+    """By the paper's rule the price is the second-highest speed-up of the teams that take part."""
     free = replace(market(1.0, 3.0, 4.0, gpus=9), settings=Settings(pricing="second_price"))
     deals = np.ones((3, 2), dtype=bool)
     deals[1] = False
@@ -128,7 +131,8 @@ def with_limits(draw: st.DrawFn) -> Snapshot:
 
 
 def given_across(accounts: Accounts, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (T, K) GPUs that each account gave across its border, and whether it traded any of a generation."""
+    """Returns the GPUs that each account gave across its border, and whether it traded the generation at all, (T, K)
+    each."""
     tree = Tree.of(accounts.parent)
     gave, touched = np.zeros(accounts.owed.shape), np.zeros(accounts.owed.shape, dtype=bool)
     for trade in decision.trades:
@@ -157,7 +161,7 @@ def test_no_trade_exceeds_any_limit(given: Snapshot) -> None:
 
 
 def test_the_limits_above_bind_in_some_examples() -> None:
-    """Shows that the test above can fail."""
+    """Shows that test_no_trade_exceeds_any_limit can fail."""
     free = market(1.0, 2.0, 6.0)
     gave, _ = given_across(free.accounts, decide(free, seed=0))
     assert gave.max() > 1.0

@@ -1,4 +1,4 @@
-"""Plays rounds of selection, with the shares of the policy or with given ones."""
+"""Plays rounds of selection, with the policy's shares or with given shares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def by_hand(guaranteed: list[list[float]], share: list[list[float]] | None = Non
 
 @dataclass
 class Round:
-    """A round: the view, the picks, and the GPUs that accounts got."""
+    """A round: the view, the balances, the picks, and the GPUs that accounts got."""
 
     given: Snapshot
     balances: Balances
@@ -59,7 +59,7 @@ class Played:
 
     @property
     def mean(self) -> Floats:
-        """(T,) GPUs that each account had on average."""
+        """Returns the GPUs that each account had on average, (T,)."""
         mean: Floats = sum(one.got.sum(axis=1) for one in self.rounds) / len(self.rounds)
         return mean
 
@@ -77,7 +77,7 @@ class Played:
         return [job for one in self.rounds for job in one.moves]
 
     def ran(self, job: int) -> list[int]:
-        """Returns the rounds in which a job ran."""
+        """Returns the numbers of the rounds in which a job ran."""
         return [i for i, one in enumerate(self.rounds) if one.picks.generation[job] != NOWHERE]
 
 

@@ -1,4 +1,4 @@
-"""Balances record what accounts are owed after some time."""
+"""Balances record the GPU time that accounts are owed."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ def test_guaranteed_time_is_saved_and_never_a_debt():
 
 
 def test_time_that_did_not_exist_is_owed_to_no_account():
-    """Half of what both were due existed: an account with less than its half is owed that by the other one."""
+    """The two accounts received half of what they were due. The one with less than its half is owed the rest by the
+    other."""
     found = after(Balances.none(2, 1), by_hand([[4.0], [4.0]]), [60.0, 180.0])
     assert found.guaranteed.tolist() == [60.0, 0.0]
     assert found.total.tolist() == found.owed[:, 0].tolist() == pytest.approx([60.0, -60.0])
 
 
 def test_missing_time_reduces_surplus_first():
-    """The first account has its guarantee and none of its surplus, which did not exist, so it is owed nothing."""
+    """The first account received its guarantee but no surplus. The surplus did not exist, so the account is owed
+    nothing."""
     found = after(Balances.none(2, 1), by_hand([[4.0], [1.0]], [[7.0], [1.0]]), [240.0, 60.0])
     assert found.total.tolist() == pytest.approx([0.0, 0.0])
     assert found.guaranteed.tolist() == [0.0, 0.0]
@@ -49,7 +51,8 @@ def test_missing_time_reduces_surplus_first():
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 20)] * 3), min_size=2, max_size=6))
 def test_balances_sum_to_zero(parts):
-    """Each leaf has some guaranteed GPUs and some surplus, and received some of what all were due together."""
+    """Each leaf has random guaranteed GPUs and surplus, and received a random part of what all leaves together were
+    due."""
     first, surplus, got = np.array(parts, dtype=np.float64).T
     share = first + surplus
     had = 60.0 * got * min(1.0, share.sum() / max(got.sum(), 1.0))
@@ -78,7 +81,8 @@ def test_balances_end_with_absence_and_may_grow_to_two_turns_of_the_largest_gang
 
 
 def test_a_team_is_charged_for_all_its_users():
-    """One user had what another one saved of its guarantee, so the team has none of it left."""
+    """One user received the time of both users. The other has saved its guarantee, but their team has none of it
+    left."""
     tree = Tree.of(np.array([-1, -1, 0, 0]))
     shares = by_hand([[4.0], [4.0], [2.0], [2.0]])
     found = after(

@@ -16,7 +16,7 @@ from fairshare.policies.gandiva_fair.network import Groups, Network
 
 
 class Economy:
-    """One pool of K generations, some accounts with classes, and guarantees of classes."""
+    """One pool with K generations, some accounts with classes, and guarantees of classes."""
 
     def __init__(self, seed: int) -> None:
         chance = np.random.default_rng(seed)
@@ -68,7 +68,8 @@ class Economy:
         return replace(leaves, least=leaves.sums(flow.sure.sum(axis=0)))
 
     def rows(self) -> tuple[Flow, Ints]:
-        """Returns rows for each class: its guarantee on each generation, and what it could use besides."""
+        """Returns two rows for each class, one for its guarantees and one for what it could use besides, and each row's
+        account."""
         row, k = np.nonzero(self.kept > 0)
         able = (self.able[row] & (self.step[row] >= self.step[row, k][:, None])).T
         at = np.arange(self.generations)[:, None] == k
@@ -93,7 +94,8 @@ class Economy:
         return np.bincount(account, flow.held.sum(axis=0), len(self.tickets))
 
     def constraints(self) -> tuple[list[Floats], list[float]]:
-        """Returns the constraints of a linear program over what classes hold and a level."""
+        """Returns the rows and bounds of a linear program, whose variables are the GPUs that classes hold, and a
+        level."""
         rows: list[Floats] = []
         bounds: list[float] = []
 
@@ -119,7 +121,8 @@ class Economy:
         return rows, bounds
 
     def best_totals(self) -> Floats:
-        """Returns max-min totals by a chain of linear programs; an account stops where it cannot rise alone."""
+        """Returns max-min totals, (A,), by a series of linear programs. An account stops where it cannot rise even
+        alone."""
         rows, bounds = self.constraints()
         generations, size, accounts = self.generations, self.able.size, len(self.tickets)
         member = self.account == np.arange(accounts)[:, None]
@@ -148,7 +151,7 @@ class Economy:
         up = np.append(np.zeros(size), -1.0)
         while np.isnan(total).any():
             open_ = {a for a in range(accounts) if np.isnan(total[a])}
-            # An account with a guarantee above the level does not hold the level down.
+            # An account whose guarantee is above the level does not hold the level down.
             below = set(open_)
             while True:
                 level = -solve(below, up)[0]

@@ -1,4 +1,4 @@
-"""The order of each account's jobs."""
+"""Each account has its own order of its jobs."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ def test_a_user_s_jobs_are_matched_to_generations_by_how_much_each_gains():
 
 
 def test_a_job_that_runs_a_part_of_the_time_has_it_on_the_generation_it_gains_most_by():
-    """Otherwise it would run when its account is due slow time, and another job would have all fast time: 15 of 25."""
+    """Otherwise the job would run when its account is due slow time, and another job would have all fast time: 15 of
+    25."""
     jobs = [Job(0, rate={0: 1.0, 1: 1.1}), Job(0, rate={0: 1.0, 1: 4.0})]
     jobs += [Job(t, rate={0: 1.0, 1: 2.0}) for t in (1, 2) for _ in range(6)]
     share = [[1.0, 0.25], [1.5, 0.9], [1.5, 0.85]]
@@ -83,7 +84,7 @@ def test_next_jobs_of_an_account_fill_holes_without_stopping_running_ones():
 
 
 def test_a_job_with_more_generations_makes_room_for_a_running_one_with_fewer():
-    """The first job of the account wants the running job's only generation, and may run elsewhere."""
+    """The account's first job accepts the running job's only generation, and also another generation."""
     jobs = [Job(0), Job(0, accepts=(1,), on=(1,)), Job(1, accepts=(0,)), Job(0)]
     one = decide(snapshot([(0, 2), (1, 1)], [Account(), Account()], jobs))
     assert 1 in one.runs

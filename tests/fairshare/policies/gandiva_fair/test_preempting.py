@@ -1,4 +1,4 @@
-"""An account that is due a fast generation gets it, even if what runs there fits nowhere else."""
+"""An account that is due a fast generation gets it, even if the gangs there fit nowhere else."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ONLY_FAST = Job(0, gpus=4, accepts=(1,))
 
 
 def two_users(*jobs: Job, tickets: float = 1.0) -> Economy:
-    """Returns two users on four GPUs of each of two generations; the first has `tickets`, the second 1."""
+    """Returns two users on four GPUs of each of two generations. The first user has `tickets`, the second has 1."""
     return economy([(0, 4), (1, 4)], [Account(tickets), Account()], jobs, trading=False, rounds=60)
 
 
 def private_progress(given: Economy) -> str | None:
-    """Returns which user makes less than its private cluster would, and by how much; None if none does."""
+    """Returns a sentence about the user that makes less progress than its private cluster would, or None."""
     [(_, verdict)] = judge(given, NEWEST, [promise for promise in PROMISES if promise.name == "4"])
     return verdict.broken
 
@@ -45,7 +45,8 @@ def test_a_preempted_gang_resumes_though_other_jobs_of_its_user_want_the_generat
 
 
 def test_placing_all_gangs_is_not_enough_if_some_are_slow_there():
-    """The jobs of a user are fast on different generations, and on one alone make only their mean speed."""
+    """Each of the user's jobs is fast on a different generation. If both run on one generation they make only the mean
+    speed."""
     fast_on_each = Job(1, gpus=2, rate=FAST), Job(1, gpus=2, rate={0: 4.0, 1: 1.0})
     given = two_users(*[Job(0, gpus=2, accepts=(1,))] * 2, *fast_on_each, tickets=0.5)
     assert private_progress(given) is None

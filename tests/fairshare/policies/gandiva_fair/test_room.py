@@ -1,4 +1,4 @@
-"""Nodes stored by their number of GPUs give the same answers as arrays of nodes."""
+"""Nodes stored by their number of GPUs give the same answers as an array of nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 11), st.integers(-4, 4)), max_size=1
 
 
 def changed(gpus: list[int], changes: list[tuple[int, int]]) -> tuple[Room, np.ndarray]:
-    """Returns the nodes after some changes, in both forms."""
+    """Returns the nodes after the changes (node, GPUs), as a Room and as an array."""
     room, array = Room(np.array(gpus)), np.array(gpus)
     for node, more in changes:
         room.add(node % len(gpus), more)

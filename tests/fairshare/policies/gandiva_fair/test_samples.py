@@ -1,4 +1,4 @@
-"""Gangs of one account change places until each is measured wherever it may run, at no cost to others."""
+"""Gangs of one account swap places until each is measured wherever it may run, at no cost to others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.fairshare.build import Account, Job, snapshot, snapshots, with_closed
 
 
 def decided(view: Snapshot) -> tuple[Picks, Picks]:
-    """Returns the policy's picks without and with gangs swapped for samples."""
+    """Returns the policy's picks before and after gangs were swapped for samples."""
     plan = Situation.first(GandivaFair(GandivaFair.options_type(trading=False)), view).decide(1)
     generation = np.full(len(view.jobs), NOWHERE, dtype=np.int64)
     generation[plan.run] = plan.generation

@@ -179,7 +179,7 @@ def test_caps_at_several_levels_give_no_account_more_than_its_jobs_can_use():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_totals_in_trees_are_max_min_at_every_level_within_limits(seed):
-    """The judge's linear programs give the totals; which generations they consist of depends only on accounts below."""
+    """The judge's linear programs give the expected totals, but not the generations of which these consist."""
     for number in range(30):
         given = mixed(Maker(seed, number))
         given = replace(given, accounts=tuple(replace(account, cap={}) for account in given.accounts))
@@ -200,7 +200,7 @@ def test_no_account_is_due_more_than_its_whole_gangs_can_use_of_the_nodes():
     accounts = [Account(8), Account(1)]
     odd = snapshot([(0, 8)], accounts, [*[Job(0, gpus=6)] * 2, *[Job(1)] * 8])
     assert shares(odd).share[:, 0] == pytest.approx([6, 2])
-    # Two workers of 3 fit on each node of 8, so one gang of three workers fits on two nodes.
+    # Two workers of 3 GPUs fit on each node of 8, so one gang of three workers fits on two nodes.
     wide = snapshot([(0, 8), (0, 8)], accounts, [*[Job(0, workers=3, gpus=3)] * 2, *[Job(1)] * 16])
     assert shares(wide).share[:, 0] == pytest.approx([9, 7])
 
