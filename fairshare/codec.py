@@ -23,7 +23,7 @@ _TRADES = "trades"
 
 
 class UnreadableRecord(Exception):
-    """The bytes are not a record of the expected kind and a known version."""
+    """The bytes are not a record of the expected kind in a known version."""
 
 
 def encode(value: Snapshot | Decision) -> bytes:
@@ -59,7 +59,8 @@ def encode_state(state: Mapping[str, Floats]) -> bytes:
 
 
 def decode_state(data: bytes) -> dict[str, Floats]:
-    """Returns the named arrays of an encoded state; raises UnreadableRecord when `data` is not one."""
+    """Decodes the named arrays of a state from the bytes that `encode_state` returns. Raises UnreadableRecord for any
+    other bytes."""
     return _open(data, "state")[1]
 
 
@@ -75,7 +76,7 @@ def _archive(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Returns an encoded snapshot; raises UnreadableRecord when `data` is not one."""
+    """Decodes a snapshot from the bytes that `encode` returns. Raises UnreadableRecord for any other bytes."""
     header, arrays = _open(data, "snapshot")
     return Snapshot(
         cluster=Cluster(generations=tuple(header["generations"]), **_part(arrays, "cluster")),
@@ -100,7 +101,7 @@ def _by_generation(jobs: dict[str, Any]) -> dict[str, Any]:
 
 
 def decode_decision(data: bytes) -> Decision:
-    """Returns an encoded decision; raises UnreadableRecord when `data` is not one."""
+    """Decodes a decision from the bytes that `encode` returns. Raises UnreadableRecord for any other bytes."""
     header, arrays = _open(data, "decision")
     whole = [name in {"seller", "buyer", "slow", "fast"} for name in Trade._fields]
     trades = tuple(
@@ -113,7 +114,7 @@ def decode_decision(data: bytes) -> Decision:
 
 
 def _arrays(holder: Any) -> dict[str, Any]:
-    """Returns the array fields of a dataclass by name."""
+    """Returns the fields of a dataclass that are arrays, by name."""
     values = {field.name: getattr(holder, field.name) for field in fields(holder)}
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 

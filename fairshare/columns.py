@@ -1,4 +1,4 @@
-"""Reduces arrays with many rows and few columns by row, several times as fast as numpy's own functions."""
+"""Reduces each row of arrays with many rows and few columns, several times as fast as numpy's own functions."""
 
 from __future__ import annotations
 

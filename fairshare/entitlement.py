@@ -1,4 +1,4 @@
-"""Computes the entitlement of active accounts from tickets, for every policy in the same way.
+"""Computes the entitlement of active accounts from tickets, in the same way for every policy.
 
 Gandiva_fair (EuroSys '20) gives each user a share of every generation in proportion to its tickets. Here tickets
 work at each level of a tree.
@@ -28,8 +28,10 @@ def entitlements(view: Snapshot) -> Floats:
 
 
 def private_clusters(view: Snapshot, tree: Tree, able: Bools) -> Floats:
-    """Returns the same as `entitlements`, unrounded. `able` (J, K) says where the jobs that take part in the sharing
-    may run."""
+    """Returns the GPUs of each account's private cluster, (T, K), as `entitlements` does, but without rounding.
+
+    `able` (J, K) says where the jobs that take part in the sharing may run.
+    """
     weight = active_tickets(with_claims(view.accounts), tree, view.jobs.account, able)
     return by_tickets(tree, weight, capacity_of(view.cluster))
 

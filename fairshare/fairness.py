@@ -86,7 +86,7 @@ def unfinished_between(begins: Floats, ends: Floats, since: Floats, until: Float
 
 
 def _ramp(points: Floats, moments: Floats) -> Floats:
-    """Returns, for each moment t, the sum of t − p over all points p before t."""
+    """Returns, for each moment t in `moments`, the sum of t − p over all points p before t."""
     ordered = np.sort(points)
     sums = np.concatenate([[0.0], np.cumsum(ordered)])
     before = np.searchsorted(ordered, moments)

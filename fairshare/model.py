@@ -1,4 +1,4 @@
-"""Defines what a policy reads and what it returns: arrays, held by frozen dataclasses.
+"""Defines the arrays that a policy reads and returns, held by frozen dataclasses.
 
 Sizes: N nodes, K generations, T accounts (nodes of the ticket tree), J jobs, P picked gangs. Times are in seconds;
 amounts of GPU time are in GPU-seconds. NaN means "not measured".
@@ -40,7 +40,8 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """The ticket tree: organisations, departments, teams, and users as its leaves. Parents come before children."""
+    """The accounts of the ticket tree: organisations, departments, teams, and users as its leaves. Parents come before
+    children."""
 
     parent: Ints  # (T,) index of the parent; NOWHERE for a root
     tickets: Floats  # (T,) weight among siblings, > 0
@@ -51,7 +52,7 @@ class Accounts:
     # Limits on trades across an account's border; None if no account has such a limit.
     deals: Bools | None = None  # (T, K) whether the account trades a generation at all
     give_most: Floats | None = None  # (T, K) limit of GPUs given away at once; inf when unlimited
-    # (T, K) the same limit as a fraction of the entitlement; inf when unlimited
+    # (T, K) limit of GPUs given away at once, as a fraction of the entitlement; inf when unlimited
     give_part: Floats | None = None
     # GPUs that the limits still allow in this round, which is less than `cap` when GPU-hours are nearly spent; None:
     # all of `cap`.
@@ -218,7 +219,7 @@ class Trade(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A policy's answer (the plan): which gangs run where until the next round, and why the others wait."""
+    """A policy's answer (the plan): which gangs run where until the next round, and why all other jobs wait."""
 
     run: Ints  # (P,) picked jobs
     generation: Ints  # (P,)

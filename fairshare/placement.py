@@ -1,8 +1,8 @@
-"""Places gangs: a worker's GPUs on one node, a gang on one generation and on as few nodes as possible.
+"""Places gangs: each worker's GPUs on one node, each gang on one generation and on as few nodes as possible.
 
 Within a round a generation's GPUs are *given* (to gangs picked in this round) or free. Some free GPUs are still
-*held* by running gangs that are not picked yet. New gangs avoid these while they can, so that a gang that goes on
-finds its nodes unchanged.
+*held* by running gangs that are not picked yet. New gangs avoid held GPUs while they can, so that a gang that goes
+on finds its nodes unchanged.
 """
 
 from __future__ import annotations
@@ -50,10 +50,13 @@ def _take(free: Ints, spot: Ints, gpus: int) -> None:
 
 
 class Packing:
-    """The nodes of one generation while a round is decided. Positions index `nodes`."""
+    """The nodes of one generation, and the gangs placed there while a round is decided.
+
+    A position is an index into `nodes`.
+    """
 
     def __init__(self, cluster: Cluster, generation: int, jobs: Jobs, holds: Bools) -> None:
-        """Reads the nodes of a generation; `holds` (J,) marks the gangs that have GPUs and may go on with them."""
+        """Reads the nodes of a generation. `holds` (J,) marks the gangs that have GPUs and may keep them."""
         self.nodes = np.flatnonzero(cluster.node_generation == generation)
         self.free = cluster.capacity[self.nodes]  # GPUs not given in this round
         self.free_gpus = int(self.free.sum())

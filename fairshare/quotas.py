@@ -92,7 +92,7 @@ def _cut(
 
 
 class Quotas:
-    """Counts the GPUs given to each limited account, together with all accounts below it."""
+    """The GPUs given to each limited account, together with all accounts below it."""
 
     def __init__(self, tree: Tree, accounts: Accounts) -> None:
         self._tree, self._accounts = tree, accounts
@@ -135,7 +135,7 @@ class Quotas:
             self._used[t, generation] += gpus
 
     def left(self, accounts: Accounts | None = None) -> Left:
-        """Returns what is left of the caps.
+        """Returns the GPUs that each account may still get within the caps.
 
         With `accounts`, uses their caps instead; an account may be capped there only if it is capped here.
         """

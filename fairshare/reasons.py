@@ -1,4 +1,4 @@
-"""Decides where jobs may run, and explains why others wait: *never* or *not now*."""
+"""Decides where jobs may run, and explains why all other jobs wait: *never* or *not now*."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def validate(plan: Decision, view: Snapshot) -> None:
     runs[run] = True
     _only((plan.reason == 0) == runs, np.arange(len(jobs)), "waits without a reason, or runs with one")
     stays = stays_put(plan, jobs)
-    # A fill round may leave a gang running that a quantum round has to stop.
+    # A fill round may keep a running gang that a quantum round would have to stop.
     may = np.zeros(len(run), dtype=bool) if view.settings.may_preempt else stays[run]
     _only(may | (jobs.blocked[run] == 0), run, "is blocked but runs")
     _only(may | jobs.accepts[run, plan.generation], run, "runs on a generation that it does not accept")

@@ -18,7 +18,7 @@ INF = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A node of the ticket tree."""
+    """An account of the ticket tree: an inner account or a leaf."""
 
     tickets: float = 1.0
     parent: int = NOWHERE
@@ -220,7 +220,8 @@ class Economy:
         )
 
     def __str__(self) -> str:
-        """Returns the economy as code for tests/fairshare/build.py, with `comes` and `goes` of jobs added."""
+        """Returns Python code that builds the economy, in the notation of tests/fairshare/build.py with `comes` and
+        `goes` of jobs."""
         lines = [
             f"S({list(self.nodes)},",
             f"  [{_several('A', self.accounts)}],",

@@ -17,7 +17,7 @@ VALID = "0"  # name of the check that decisions can be carried out
 
 @dataclass(frozen=True)
 class Breach:
-    """A promise and an economy in which it is broken."""
+    """A promise, and an economy in which a policy breaks it."""
 
     name: str
     title: str

@@ -1,8 +1,9 @@
-"""Computes what is due to each account for a set of jobs, by linear programs, independently of any policy.
+"""Computes what each account is due for a set of jobs, by linear programs, independently of any policy.
 
-An account's *private cluster* is its entitlement: what its tickets earn of every generation among the accounts that
-have jobs. Its *guarantee* is the best use that its jobs can make of that, by their own speeds. Its *share* is the
-guarantee and, beyond it, GPU time over all generations that is max-min fair by tickets, level by level of the tree.
+An account's *private cluster* is its entitlement: the GPUs of every generation that its tickets earn among the
+accounts that have jobs. Its *guarantee* is the best use that its jobs can make of the private cluster, by their own
+speeds. Its *share* is the guarantee and, beyond it, GPU time over all generations that is max-min fair by tickets,
+level by level of the tree.
 """
 
 from __future__ import annotations

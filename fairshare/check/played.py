@@ -29,7 +29,7 @@ class Played:
         return cls(economy, judged, seed, play(economy, judged, seed=seed))
 
     def without_trading(self) -> Played:
-        """Returns the same economy played by the same policy without trading."""
+        """Returns the same economy played by the same policy, with trading off."""
         settings = replace(self.economy.settings, trading=False)
         return Played.of(replace(self.economy, settings=settings), self.judged, self.seed)
 

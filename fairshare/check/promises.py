@@ -303,8 +303,10 @@ def _max_min(played: Played, *, limited: bool) -> Verdict | None:
 
 
 def _saturated(oracle: Oracle) -> bool:
-    """Returns whether no account has surplus: all want more than their private clusters, so that shares equal
-    guarantees."""
+    """Returns whether no account has surplus: every account wants more than its private cluster.
+
+    Shares then equal guarantees.
+    """
     progress = oracle.guarantee[0]
     return oracle.plain and all(
         abs(progress[t] - oracle.entitled[t].sum()) < EPSILON * 100 for t in oracle.leaves
@@ -391,7 +393,7 @@ def _well_packed(played: Played) -> Verdict | None:
                 if fills and _equal_claim(played, one, mine.account, gap):
                     rest = {j: nodes for j, nodes in one.after.items() if j != job}
                     own = [j for j in one.stopped if economy.jobs[j].account == mine.account]
-                    # A job that was stopped for this one goes before jobs that its account wants less (promise 2).
+                    # A job that was stopped for this job goes before jobs that its account wants less (promise 2).
                     again = any(played.wants_more(j, other) and would_fit(economy, j, rest) for j in own)
                     if would_fit(economy, other, rest) and not again:
                         broken.append(

@@ -139,7 +139,7 @@ class Analysis:
 
 
 def _has_an_end(job: PastJob) -> bool:
-    """Returns whether the job ran until its work was done, so that its end can be compared."""
+    """Returns whether the job ran until its work was done, so that its end can be compared with the replay."""
     return (
         job.ended is not None and job.runs_to_its_end and any(not attempt.failed for attempt in job.attempts)
     )

@@ -30,7 +30,8 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LateJob:
-    """A job that was `seconds` later than on the private cluster, at its end or at its start."""
+    """A job that started or ended `seconds` later than on the private cluster: at its end if `at_end`, else at its
+    start."""
 
     job: PastJob
     fate: Fate  # on the private cluster
@@ -137,7 +138,7 @@ class Timeline:
             del self.reservations[key]
 
     def held_under(self, limit: PastLimit, generations: Iterable[int]) -> int:
-        """Returns the GPUs that count towards the limit."""
+        """Returns the GPUs of the `generations` that are held and count towards the limit."""
         if limit.user is not None or limit.leaves_idle:
             return sum(self.job(key).gpus for key in self.attempts_under(limit, generations))
         return sum(int(self.by_tenant[tenant, k]) for tenant in limit.tenants for k in generations)

@@ -34,7 +34,10 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What happened since the last plan. All arrays are (T, K), in the order of the view's accounts."""
+    """The GPU time that accounts received since the last plan, and their shares in that plan.
+
+    All arrays are (T, K), in the order of the view's accounts.
+    """
 
     seconds: float
     received: Floats  # GPU-seconds that leaves held, without idle GPUs that only they wanted

@@ -28,7 +28,7 @@ MEMORY = "Limit on remembered debt, in seconds of the account's share"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How GPU time is shared."""
+    """The options of how GPU time is shared."""
 
     ordering: Literal["stride", "lottery"] = option("stride", ORDERING)
     trading: bool = option(True, "Teams trade GPU time across GPU types when both sides gain")

@@ -1,4 +1,4 @@
-"""Tells whether a policy may reuse what it computed for an earlier view."""
+"""Determines whether a policy may reuse results that it computed for an earlier view."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from fairshare.simulator.model import Fate, Machines, Placement, Scheduler, SimJ
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The outcome of a replay: the fate of every job, in the order of the workload."""
+    """The outcome of a replay: the fate of every job, in the order of the workload, and the number of decisions."""
 
     fates: Sequence[Fate]
     decisions: int

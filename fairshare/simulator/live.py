@@ -25,10 +25,11 @@ class Tickets:
 
 
 class LiveScheduler:
-    """Plays rounds as a live cluster does: rounds at the end of a quantum may preempt, rounds in between only fill free
-    GPUs.
+    """A scheduler that plays rounds as a live cluster does.
 
-    Speeds are known from the start. Without `policy` it uses the default policy with the options in the settings.
+    Rounds at the end of a quantum may preempt; rounds in between only fill free GPUs, or take back surplus if the
+    policy can. Speeds are known from the start. Without `policy` it uses the default policy with the options in the
+    settings.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class LiveScheduler:
 
     @staticmethod
     def _jobs(state: State, active: Sequence[int]) -> Jobs:
-        """Returns the active jobs without their places."""
+        """Returns the arrays of the active jobs, as if the jobs had no places."""
         jobs: list[SimJob] = [state.jobs[job] for job in active]
         speeds = np.array([job.speeds for job in jobs], dtype=np.float64).reshape(
             len(jobs), state.machines.generations
@@ -172,7 +173,7 @@ class LiveScheduler:
     def _placed(
         self, jobs: Jobs, state: State, active: Sequence[int], running: Mapping[int, Placement]
     ) -> Jobs:
-        """Returns the jobs with the places where they run or ran last."""
+        """Returns `jobs` with the places where they run or ran last."""
         nodes = [self._last_place[job].nodes if job in self._last_place else () for job in active]
         return replace(
             jobs,

@@ -77,7 +77,7 @@ class Span:
 
 @dataclass(slots=True)
 class Fate:
-    """The outcome of one job."""
+    """The outcome of a job: when it ran and ended, and what preemptions cost it."""
 
     first_start: float | None = None
     finish: float | None = None
@@ -92,7 +92,7 @@ class Fate:
 
 
 class State(Protocol):
-    """What a scheduler can read when it decides."""
+    """The part of a replay's state that a scheduler can read when it decides."""
 
     @property
     def now(self) -> float: ...
@@ -107,11 +107,14 @@ class State(Protocol):
     @property
     def running(self) -> Mapping[int, Placement]: ...
     def remaining(self, job: int) -> float:
-        """Returns the seconds that the job still has to run at speed 1."""
+        """Returns the run time that the job still needs at speed 1, in seconds."""
 
 
 class Scheduler(Protocol):
-    """Decides which jobs run. The engine calls it when a job arrives or ends, and at the times for which it asked."""
+    """A scheduler, which decides the jobs that run.
+
+    The engine calls `decide` when a job arrives or ends, and at the times that `ask_again` returned.
+    """
 
     def decide(self, state: State) -> Mapping[int, Placement]:
         """Returns the place of each job that runs. All other jobs wait and lose no progress."""

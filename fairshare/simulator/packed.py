@@ -8,9 +8,10 @@ from fairshare.simulator.model import Placement, State
 
 
 class FirstCome:
-    """Starts gangs in the order of arrival, each worker on one node, and preempts none.
+    """A scheduler that starts gangs in the order of arrival, each worker on one node, and preempts none.
 
-    No gang overtakes a waiting one. Workers go to the fullest node with room, to keep nodes empty for large workers.
+    No gang overtakes a waiting gang. Workers go to the fullest node with room, to keep nodes empty for large
+    workers.
     """
 
     def decide(self, state: State) -> Mapping[int, Placement]:

@@ -14,7 +14,10 @@ HERE = Placement(0)
 
 
 class Fifo:
-    """Runs jobs in the order of arrival. With `skips`, jobs behind a job that does not fit may start before it."""
+    """A scheduler that runs jobs in the order of arrival.
+
+    With `skips`, jobs behind a job that does not fit may start before it.
+    """
 
     def __init__(self, *, skips: bool = False) -> None:
         self._skips = skips
@@ -37,7 +40,7 @@ class Fifo:
 
 
 class ShortestFirst:
-    """Runs the jobs with the least remaining time first and preempts all others.
+    """A scheduler that runs the jobs with the least remaining time first and preempts all others.
 
     With `by_service` it compares remaining time times GPUs. Jobs with equal values keep their previous order; new
     jobs come last.

@@ -11,10 +11,10 @@ from fairshare.model import Bools, Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """S measurements of rates."""
+    """S measured rates of jobs, each with its team, model and generation, and whether the team traded at that time."""
 
     team: Ints  # (S,)
-    model: Ints  # (S,) only jobs of one model are comparable
+    model: Ints  # (S,) number of the model; only jobs of the same model are comparable
     generation: Ints  # (S,)
     rate: Floats  # (S,) > 0
     trading: Bools  # (S,) whether the team traded at that time

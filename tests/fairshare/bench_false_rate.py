@@ -24,7 +24,7 @@ EVERY, BY = 10, 6 * HOUR
 class Measured:
     load: float
     compared: int
-    causes: Counter[str]  # of anomalies found in faultless histories
+    causes: Counter[str]  # causes of anomalies found in faultless histories
     wronged: int
     found: int  # number of the delayed jobs that are found
 

@@ -74,7 +74,7 @@ def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats
 
 
 class Borders:
-    """Counts the GPUs that trades move across the borders of accounts.
+    """The limits of accounts, applied to the GPUs that trades move across the accounts' borders.
 
     A trade does not cross the border of an account that is above both sides.
     """

@@ -106,7 +106,7 @@ def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields
 
 
 class _Swaps:
-    """Swaps larger gangs that are ahead on a generation with smaller gangs that are due there."""
+    """Swaps of larger gangs that are ahead on a generation with smaller gangs that are due there."""
 
     def __init__(self, picked: Picked, jobs: Ints, generations: Ints) -> None:
         """Takes the `jobs` and `generations` that `_faster` returns."""

@@ -1,4 +1,4 @@
-"""Groups jobs into classes that shares treat alike: one leaf, the same accepted generations, the same speeds.
+"""Groups jobs into classes that shares treat alike: the same leaf, the same accepted generations and the same speeds.
 
 Jobs whose gangs cannot fill the nodes of a generation are alike only if they also have the same shape.
 """
@@ -22,7 +22,7 @@ SAME_SPEED = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """C classes, in the order of their leaves."""
+    """C classes of jobs, in the order of their leaves."""
 
     leaf: Ints  # (C,)
     able: Bools  # (K, C) where the jobs of the class may run

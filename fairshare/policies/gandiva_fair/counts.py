@@ -37,7 +37,7 @@ class Counts:
         return counts
 
     def use(self, job: int, generation: int, gpus: int) -> None:
-        """Counts `gpus` more GPUs for the job's account."""
+        """Counts `gpus` further GPUs against the limits of the job's account."""
         account = self._facts.account[job]
         if self._caps is not None:
             self._caps.use(account, generation, gpus)

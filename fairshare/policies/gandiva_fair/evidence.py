@@ -21,7 +21,7 @@ ROUNDING = 1e-9
 
 
 class Source(IntEnum):
-    """What a job's speeds are compared with."""
+    """The source with which a job's reported speeds are compared."""
 
     OWN = 0  # no source: the job's speeds are believed
     TABLE = 1  # the operator's table of generations

@@ -29,7 +29,7 @@ class _Rise:
     """The accounts that still rise from one level of their families to another, and the accounts that have stopped."""
 
     rising: Bools  # (A,)
-    has: Floats  # (A,) GPUs of accounts that have stopped
+    has: Floats  # (A,) GPUs of each account that has stopped
     floor: Floats  # (A,) GPUs guaranteed to each account
     top: Floats  # (A,) GPUs that each account can use
     tickets: Floats  # (A,)

@@ -1,4 +1,4 @@
-"""Contains the gangs picked so far, their places, and what is left of limits and of what accounts are due."""
+"""Contains the gangs picked so far, their places, and the GPUs that limits still allow and accounts are still due."""
 
 from __future__ import annotations
 

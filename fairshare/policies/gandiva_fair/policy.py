@@ -42,8 +42,8 @@ class _Divided:
 
 
 class GandivaFair(ByTickets[_Divided]):
-    """Divides by tickets with a guarantee, gang-aware turns over all generations, and trades between the jobs at the
-    margin."""
+    """A policy that divides by tickets with a guarantee, takes gang-aware turns over all generations, and trades
+    between the jobs at the margin."""
 
     name: ClassVar[str] = "gandiva_fair"
     version: ClassVar[int] = 2

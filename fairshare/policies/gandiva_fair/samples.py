@@ -1,4 +1,4 @@
-"""Measures the speeds that trades need: gangs of one account swap places across generations, once each.
+"""Measures the speeds that trades need: gangs of an account swap places across generations, once each.
 
 Gandiva_fair (EuroSys '20, section 3.3) profiles jobs on the generations that they may use. Here two gangs of the
 same shape and account swap places. The GPUs that every account gets of every generation stay the same, so that

@@ -1,4 +1,4 @@
-"""Finds places for all gangs together, by depth-first search."""
+"""Searches for places for all gangs together, depth first."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """GPUs of each generation, averaged over time; all (T, K)."""
+    """The GPUs of each account by generation, averaged over time; each array is (T, K)."""
 
     entitled: Floats  # the entitlement
     guaranteed: Floats  # the part of the entitlement that the account and all accounts below it can use

@@ -72,7 +72,7 @@ class Offers:
 
     @classmethod
     def of(cls, margin: Margin, party: Ints, *, sells: bool) -> Offers:
-        """Returns the offers of a margin; `party` (L,) is the party of each account."""
+        """Returns the offers for the blocks of a margin; `party` (L,) is the party of each account."""
         pair, leaf, ratio = margin.trader // len(party), margin.trader % len(party), np.round(margin.ratio, 9)
         by = np.lexsort((leaf, party[leaf], ratio if sells else -ratio, pair))
         pair, ratio, who, gpus = pair[by], ratio[by], party[leaf[by]], margin.gpus[by]

@@ -82,7 +82,7 @@ class Turns:
         self._is_first_lottery = (
             chance is not None and not balances.guaranteed.any() and not (jobs.running_on != NOWHERE).any()
         )
-        # Accounts that may have claims.
+        # Whether an account may have claims.
         self._is_due: list[bool] = ((due > 0) & (not self._is_first_lottery)).tolist()
         self._use = [0.0] * len(due)
         self._saving: set[int] = set()  # gangs that are saved for
@@ -147,7 +147,7 @@ class Turns:
         return NOWHERE
 
     def took(self, job: int) -> None:
-        """Records that the job whose turn it was is picked."""
+        """Records that the job whose turn it was has been picked, and offers its account's next job."""
         self.picked(job)
         self._refresh(self._account[job])
 
@@ -191,7 +191,7 @@ class Turns:
         return [other for other in order.listed[begin:end] if not self.taken[other]]
 
     def is_first(self, job: int) -> bool:
-        """Returns whether the job is the first of its account's jobs that take turns."""
+        """Returns whether the job comes first among its account's jobs that take turns."""
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:

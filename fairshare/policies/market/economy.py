@@ -52,7 +52,7 @@ class Equilibrium:
 
     price: Floats  # (K,) income for a GPU
     use: Floats  # (C, K) GPUs
-    worth: Floats  # (L,) GPUs of full speed that one more unit of income gains for each account
+    worth: Floats  # (L,) GPUs of full speed that another unit of income gains for each account
 
 
 def missed(economy: Economy, found: Equilibrium) -> float:

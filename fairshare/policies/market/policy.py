@@ -29,7 +29,7 @@ class MarketOptions:
 
 
 class Market(GandivaFair):
-    """Divides by a competitive equilibrium in which tickets are income, instead of by shares and trades.
+    """A policy that divides by a competitive equilibrium in which tickets are income, instead of by shares and trades.
 
     Each generation has a price at which demand equals supply. Tickets are income, level by level of the tree, and
     each user buys the GPUs on which its jobs, by their measured speeds, make most progress. So no user envies

@@ -119,7 +119,7 @@ def test_a_request_for_an_immediate_round_is_refused() -> None:
 
 
 def test_suspended_gangs_keep_their_last_nodes_until_they_resume() -> None:
-    """Two teams take turns on the same nodes, however many rounds are played."""
+    """Two teams take turns on the same nodes in all played rounds."""
     given = snapshot(
         nodes=[(0, 4), (0, 4)],
         accounts=[Account(), Account(), Account()],

@@ -24,7 +24,7 @@ def play(given: Snapshot, rounds: int) -> Iterator[tuple[Snapshot, Decision, Flo
 
 
 def strays(given: Snapshot, rounds: int) -> Floats:
-    """Returns (rounds, T) the GPU-quanta by which each account is ahead of its share after each round."""
+    """Returns the GPU-quanta by which each account is ahead of its share after each round, (rounds, T)."""
     ahead = [(got - decision.share).sum(axis=1) for _, decision, got in play(given, rounds)]
     return np.cumsum(ahead, axis=0)
 
@@ -137,7 +137,8 @@ def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets()
 
 
 def test_no_account_starves():
-    """The jobs: many small ones, a gang as large as a generation, and a large gang of an account with few tickets."""
+    """Account 0 has many small jobs, account 1 few tickets and a gang of half a generation, account 2 a gang of a whole
+    one."""
     accounts = [Account(100), Account(1), Account(10), Account(10)]
     jobs = [*(Job(0) for _ in range(40)), Job(1, workers=2, gpus=4, accepts=(0,))]
     jobs += [Job(2, workers=16, accepts=(1,)), *(Job(3, gpus=4) for _ in range(6))]

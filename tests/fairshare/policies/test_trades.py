@@ -43,7 +43,8 @@ CAPTURED: list[tuple[Order, float, float]] = [
 
 
 def alike(*speed_up_of: float, gpus: int = 8, **options: object) -> Snapshot:
-    """Returns teams, each with one-GPU jobs that are all alike: as many as both generations together have GPUs."""
+    """Returns teams of one-GPU jobs. All jobs of a team are alike, and each team has as many jobs as the cluster has
+    GPUs."""
     return teams([np.tile([1.0, s], (2 * gpus, 1)) for s in speed_up_of], (gpus, gpus), **options)
 
 
@@ -431,7 +432,7 @@ def test_a_seller_may_hold_gpus_beyond_its_entitlement() -> None:
 
 
 def many_teams(seed: int = 1) -> Snapshot:
-    """Returns a hundred teams with several thousand jobs on three generations; a tenth of the teams have limits."""
+    """Returns a hundred teams with several thousand jobs on three generations. A tenth of the teams have limits."""
     return synthetic_snapshot(1000, 10, 100, seed, settings=Settings(trading=True))
 
 

@@ -33,8 +33,7 @@ def test_guaranteed_time_is_saved_and_never_a_debt():
 
 
 def test_time_that_did_not_exist_is_owed_to_no_account():
-    """The two accounts received half of what they were due. The one with less than its half is owed the rest by the
-    other."""
+    """The two accounts together received half of what they were due, but the first less than half of its due."""
     found = after(Balances.none(2, 1), by_hand([[4.0], [4.0]]), [60.0, 180.0])
     assert found.guaranteed.tolist() == [60.0, 0.0]
     assert found.total.tolist() == found.owed[:, 0].tolist() == pytest.approx([60.0, -60.0])

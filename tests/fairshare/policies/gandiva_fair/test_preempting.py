@@ -45,7 +45,7 @@ def test_a_preempted_gang_resumes_though_other_jobs_of_its_user_want_the_generat
 
 
 def test_placing_all_gangs_is_not_enough_if_some_are_slow_there():
-    """Each of the user's jobs is fast on a different generation. If both run on one generation they make only the mean
+    """Each of the user's jobs is fast on a different generation. On one generation the two make only their mean
     speed."""
     fast_on_each = Job(1, gpus=2, rate=FAST), Job(1, gpus=2, rate={0: 4.0, 1: 1.0})
     given = two_users(*[Job(0, gpus=2, accepts=(1,))] * 2, *fast_on_each, tickets=0.5)
