@@ -112,7 +112,7 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
                     )
                     for row in report.rows
                 ],
-                note="GPU-hours. The classes of a row sum to its capacity, which is worth as much by the prices.",
+                note="GPU-hours. The classes of a row sum to its capacity. Worth: capacity x price.",
             ),
             Table(
                 "bearers",

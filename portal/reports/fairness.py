@@ -153,7 +153,7 @@ def set_weight(request: UserRequest, pk: int) -> HttpResponse:
         request,
         WeightForm(generation, request),
         lambda values: actions.set_weight(actor=request.user, generation=generation, **values),
-        done=f"A GPU-hour of {generation.name} counts for another number now.",
+        done=f"The weight of {generation.name} is changed.",
         to=("usage_fairness",),
         page=partial(_page),
     )

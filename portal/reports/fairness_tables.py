@@ -67,7 +67,7 @@ def _tables(report: FairnessReport) -> Iterator[Table]:
             (row.tenant.name, row.generation.name, *_figures(row.amounts), _figure(row.amounts.delivered))
             for row in report.rows
         ],
-        note="GPU-hours of the generation itself; each team without those below it.",
+        note="GPU-hours of each GPU type, not weighted. The row of a team does not include the teams below it.",
     )
     if report.indices:
         yield from _compared(report, report.indices)
@@ -95,7 +95,7 @@ def _tables(report: FairnessReport) -> Iterator[Table]:
             )
             for one in report.finished
         ],
-        note="How much longer jobs took than on a cluster of their team's own; above 1 they were worse off.",
+        note="How much longer jobs took than on a private cluster of their team. Above 1, a job was worse off.",
     )
     if report.statement:
         yield _statement(report.statement)
@@ -126,7 +126,7 @@ def _compared(report: FairnessReport, over_all: Indices) -> Iterator[Table]:
             )
             for one in report.compared
         ],
-        note="GPU-hours of all generations, each by its published weight.",
+        note="GPU-hours of all GPU types, multiplied by the published weight of the type.",
     )
     yield Table(
         "indices",
@@ -142,7 +142,7 @@ def _compared(report: FairnessReport, over_all: Indices) -> Iterator[Table]:
             (index.begins, index.ends, index.tenants, _figure(index.jain), _figure(index.max_min))
             for index in (over_all, *report.over_time)
         ],
-        note="The first row is of all of the period.",
+        note="The first row covers the whole period.",
     )
 
 
@@ -168,7 +168,7 @@ def _statement(statement: Statement) -> Table:
             )
             for line in statement.lines
         ],
-        note="GPU-hours of the slowest generation; what was not measured is left out.",
+        note="Converted to GPU-hours of the slowest GPU type. GPU types without a measured speed are left out.",
     )
 
 

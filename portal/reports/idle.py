@@ -28,8 +28,8 @@ from scheduling.models import GpuUse, ProcesslessStretch
 ROWS_PER_PAGE = 50
 TEAMS = 20
 BY_TEAM = (
-    "Of the period, as booked; each team without those below it. Cost of idle: of each hour's cost as much as was idle"
-    " of the hour. With no process: a part of it, as observed where GPUs tell."
+    "Booked time in the period. The row of a team does not include the teams below it. Cost of idle: the idle fraction"
+    " of each hour's cost. With no process: the part of the idle time in which no process was observed on the GPU."
 )
 
 

@@ -38,7 +38,9 @@ class Unbooked:
             return ""
         hours, jobs = self.gpu_seconds / 3600, f"{self.jobs} job{'s' if self.jobs != 1 else ''}"
         until = f"{self.since.astimezone(zone):%-d %B %Y, %H:%M:%S %Z}"
-        return f"{fixed(hours, 2)} GPU-hours of {jobs}, in no figure here; all is booked until {until}."
+        return (
+            f"{fixed(hours, 2)} GPU-hours of {jobs}, not in these figures; all usage is booked until {until}."
+        )
 
 
 def unbooked(tenants: Sequence[int] | None, begins: datetime, ends: datetime) -> Unbooked:

@@ -27,7 +27,7 @@ class Unsettled:
         if not self.since:
             return ""
         told = [f"{name} from {to_the_minute(at.astimezone(zone))} on" for name, at in self.since.items()]
-        return f"What idle, preemptible and borrowed time costs: {'; '.join(told)}."
+        return f"The cost of idle, preemptible and borrowed time: {'; '.join(told)}."
 
 
 NOTHING = Unsettled({})

@@ -125,7 +125,7 @@ def usage_facts(question: UsageQuestion, report: UsageReport) -> list[tuple[str,
         facts.append(("Label", question.key))
     if report.lacks_before:
         until = to_the_minute(report.lacks_before.astimezone(period.zone))
-        facts.append(("Archived", f"What was held before {until}; some figures lack parts of it."))
+        facts.append(("Archived", f"Usage before {until}; some figures lack parts of it."))
     left = question.unbooked()
     is_over = now_from_database() >= period.ends
     waiting = unsettled_of(question.scope.tenants, period.begins, period.ends)

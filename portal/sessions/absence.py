@@ -17,8 +17,8 @@ LONGEST_SECONDS = 3600
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="refresh" content="{again}"><title>{who} is not ready</title></head>
-<body><main><h1>{who} is not ready</h1>{lines}<p><a href="{page}">Its page in Fairlot</a> tells more. \
-This page looks again by itself.</p></main></body></html>
+<body><main><h1>{who} is not ready</h1>{lines}<p><a href="{page}">Its page in Fairlot</a> has details. \
+This page reloads automatically.</p></main></body></html>
 """
 
 
@@ -61,7 +61,7 @@ class Absence:
     def _lines(self) -> list[str]:
         lines = [self.why] if self.why else []
         if self.since is not None:
-            lines.append(f"Nobody has answered since {_moment(self.since)}.")
+            lines.append(f"It has not responded since {_moment(self.since)}.")
         if self.back_by is not None:
             lines.append(f"It is expected back by {_moment(self.back_by)}.")
         return lines

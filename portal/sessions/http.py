@@ -25,8 +25,8 @@ CHECK_SECONDS = 15.0
 PIECE = 64 * 1024
 # The longest pause between two chunks of an upload, in seconds.
 PAUSE_SECONDS = 60.0
-TOO_LARGE = (413, "The upload is too large: FAIRLOT_SESSIONS_BODY_LIMIT_BYTES says how large one may be.")
-TOO_SLOW = (408, "The upload did not go on.")
+TOO_LARGE = (413, "The upload is too large: the limit is FAIRLOT_SESSIONS_BODY_LIMIT_BYTES.")
+TOO_SLOW = (408, "The upload stopped for too long.")
 SILENT = (502, "The session's program did not answer.")
 _MOST = f"{headers.MOST_BYTES // 1024} KiB or {headers.MOST_LINES} lines, the most that Fairlot passes on."
 HEADERS_TOO_LARGE = (431, f"The request's headers, cookies among them, have more than {_MOST}")
@@ -34,7 +34,7 @@ NOT_PASSED_ON = (502, f"The session's program did not answer in HTTP, or with he
 # The answer after a timeout, which is typical of network policies that drop packets.
 OUT_OF_REACH = (
     504,
-    "Nothing answers at the session's address. If it stays so, the network keeps the portal out.",
+    "Nothing answers at the session's address. If this persists, a network policy may block the portal.",
 )
 
 

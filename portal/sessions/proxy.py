@@ -206,10 +206,12 @@ class Door(ABC):
         elif self.has_token:
             await self._pass_on(method)
         elif headers.comes_from_elsewhere(self.headers, method):
-            await http.say(self.send, 403, "Pages of other hosts may not ask for this.")
+            await http.say(self.send, 403, "Pages of other hosts may not send this request.")
         elif method not in SAFE and not headers.is_from_itself(self.headers, self.origin):
             await http.say(
-                self.send, 403, "Only a page of this host may ask for this: its Origin is another."
+                self.send,
+                403,
+                "Only pages of this host may send this request, but its Origin is another host.",
             )
         else:
             await self._pass_on(method)

@@ -19,7 +19,7 @@ from portal.reports.periods import GIVEN, ReportPeriod
 from portal.subscriptions.letters import Letter, letter_of
 
 MOST_ATTACHED = 5 * 1024 * 1024
-TOO_LARGE = "The file is too large for a letter; its page has it."
+TOO_LARGE = "The file is too large for a mail. Download it from the report's page."
 
 
 def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
@@ -101,9 +101,9 @@ def _text(letter: Letter) -> str:
         [
             *letter.lines,
             "",
-            f"All of it: {settings.PUBLIC_URL}{letter.page}",
+            f"Full report: {settings.PUBLIC_URL}{letter.page}",
             "",
-            f"You get this because you asked for it. To end it: {settings.PUBLIC_URL}{letter.page}#by-mail",
+            f"You get this mail because you subscribed to it. Unsubscribe: {settings.PUBLIC_URL}{letter.page}#by-mail",
             "",
         ]
     )

@@ -43,7 +43,7 @@ def subscribe(request: UserRequest) -> HttpResponse:
         messages.error(request, str(refused))
     else:
         how = f"{subscription.get_rhythm_display()}, {subscription.get_form_display()}"
-        messages.success(request, f"You get “{subscription.name}” {how}.")
+        messages.success(request, f"Subscribed to “{subscription.name}”: {how}.")
     return _back(request.user, report, tenant, by=by, label=label)
 
 
@@ -52,7 +52,7 @@ def unsubscribe(request: UserRequest, pk: int) -> HttpResponse:
     own = ReportSubscription.objects.of(request.user).select_related("tenant")
     subscription = get_object_or_404(own, pk=pk)
     actions.unsubscribe_from_report(actor=request.user, subscription=subscription)
-    messages.success(request, f"You get “{subscription.name}” no more.")
+    messages.success(request, f"Unsubscribed from “{subscription.name}”.")
     told = subscription
     return _back(request.user, told.report, told.tenant, by=told.by, label=told.label)
 

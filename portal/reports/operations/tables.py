@@ -218,7 +218,7 @@ def use_document(asked: Asked) -> Document:
             ]
             for (day, hour), one in sorted(asked.week.items())
         ],
-        note="Of closed hours, each by when it began. Parts are of capacity. Usable is what was held or free.",
+        note="Closed hours only, each by the time at which it began. Fractions are of capacity. Usable: held or free.",
     )
     demand = Table(
         "demand",
@@ -232,7 +232,7 @@ def use_document(asked: Asked) -> Document:
             seconds("beyond", "Beyond capacity"),
         ],
         [[one.begins, one.ends, one.wanted, one.held, one.usable, one.beyond] for one in asked.demand],
-        note="Wanted: the GPUs of all jobs from submit to end. Beyond capacity: hour by hour, wanted and not usable.",
+        note="Wanted: the GPUs of all jobs from submission to end. Beyond capacity: wanted above usable, hour by hour.",
     )
     return _of_closed_hours("Use and demand", asked, [week, demand])
 
@@ -264,10 +264,10 @@ def nodes_document(asked: Asked) -> Document:
             ]
             for one in asked.nodes
         ],
-        note="GPU-seconds are of closed hours, the rest as observed. MTBF is time up for each failure of the node or of"
-        " a GPU, MTTR time down for each time that the node went down.",
+        note="GPU time is of closed hours; other figures are as observed. MTBF: time up divided by the number of"
+        " failures of the node or its GPUs. MTTR: time down divided by how often the node went down.",
     )  # fmt: skip
-    of_page = "" if asked.page is None else " Here are those of the nodes above; the files have them all."
+    of_page = "" if asked.page is None else " Shows the GPUs of the nodes above; the files have all GPUs."
     gpus = Table(
         "gpus",
         "GPUs of nodes",
@@ -292,7 +292,7 @@ def nodes_document(asked: Asked) -> Document:
             ]
             for one in asked.gpus
         ],
-        note=f"As leases were observed, of the time that the node was there, until now.{of_page}",
+        note=f"Held: as observed from leases. Of: the time in which the node existed, up to now.{of_page}",
     )
     happened, count_of_events = node_events(
         *asked.bounds, cluster=asked.cluster, most=MOST_EVENTS if asked.is_page else None
@@ -323,7 +323,7 @@ def nodes_document(asked: Asked) -> Document:
             ]
             for one in happened
         ],
-        note="The latest first.",
+        note="Latest first.",
         more=count_of_events - len(happened),
     )
     return _of_closed_hours("Nodes", asked, [health, gpus, events])
@@ -344,7 +344,7 @@ def waits_document(asked: Asked) -> Document:
             [one.generation or "all", one.size or "all", one.jobs, one.p50, one.p90, one.p95, one.mean, one.most]
             for one in waits(None, *asked.bounds)
         ],
-        note="From submit to the first GPUs, of training jobs and sessions that got them in this time.",
+        note="From submission to the first GPUs, of training jobs and sessions that first got GPUs in this period.",
     )  # fmt: skip
     expanded = Table(
         "expansion",
@@ -354,7 +354,7 @@ def waits_document(asked: Asked) -> Document:
             [one.generation or "all", one.size or "all", one.jobs, one.weighted, one.p50, one.p90, one.p95]
             for one in expansions(None, *asked.bounds)
         ],
-        note="(Running + waiting) ÷ running, of training jobs that ended in this time."
+        note="(Running + waiting) ÷ running, of training jobs that ended in this period."
         " Weighted by GPUs × time running.",
     )
     return _document("Waits", asked, [waited, expanded])
@@ -366,7 +366,10 @@ def waste_document(asked: Asked) -> Document:
     archived = archived_until()
     lacks = ""
     if archived and asked.period.begins < archived:
-        lacks = f" Bills before {archived:%-d %B %Y} are archived: days (UTC) that the period cuts are left out there."
+        lacks = (
+            f" Bills before {archived:%-d %B %Y} are archived: of that time, days (UTC) that are only partly in the"
+            " period are left out."
+        )
     users = [one for one in told.users if one.wasted]
     tables = [
         _waste_table(
@@ -411,7 +414,7 @@ def _waste_table(
         columns,
         [[*named(one), *cells(one)] for one in rows],
         totals=[["all", *[None] * (len(names) - 1), *cells(total)]] if total else (),
-        note="Each second in one cause: failed or cancelled training jobs, lost and run again, held and not used.",
+        note="Each GPU-second has one cause: failed or cancelled training jobs, work lost and run again, or idle GPUs.",
     )
 
 
@@ -436,7 +439,7 @@ def prices_document(asked: Asked) -> Document:
              one.set_by, one.set_at]
             for one in price_history(*asked.bounds)
         ],
-        note="All prices that hold at any moment of this time; without an end until another one is set.",
+        note="All prices that are valid at any time of the period. Until is empty while no later price is set.",
     )  # fmt: skip
     return _document("Prices", asked, [table])
 
@@ -461,8 +464,8 @@ def chargeback_document(asked: Asked) -> Document:
             ["all", *[None] * 4, *_borne([one for one in asked.charges if one.currency == currency]), currency]
             for currency in sorted({one.currency for one in asked.charges})
         ],
-        note="Of closed hours, each team without those below it."
-        " The costs sum to what the capacity report's teams bear.",
+        note="Closed hours only. The row of a team does not include the teams below it."
+        " The costs sum to the amounts that teams bear in the capacity report.",
     )  # fmt: skip
     return _of_closed_hours(
         "Chargeback", asked, [table], waiting=unsettled_of(None, *asked.bounds, book=asked.book)

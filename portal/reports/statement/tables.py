@@ -24,7 +24,9 @@ AMOUNT = Column("amount", "Amount", Kind.MONEY, 6)
 CURRENCY = Column("currency", "Currency")
 MEASURES = ("entitled", "lent", "unused", "borrowed", "sold", "bought", "due", "received", "owed")
 
-LACKS = "parts of hours of it, and by job, label and day parts of days (UTC), are not counted."
+LACKS = (
+    "parts of its hours, and in the tables by job, label and day parts of its days (UTC), are not counted."
+)
 
 
 def document_of(statement: Statement) -> Document:
@@ -46,7 +48,7 @@ def document_of(statement: Statement) -> Document:
         facts.append(("Not settled yet", left))
     if statement.lacks_before:
         until = to_the_minute(statement.lacks_before.astimezone(period.zone))
-        facts.append(("Archived", f"What was held before {until}; {LACKS}"))
+        facts.append(("Archived", f"Usage before {until}; {LACKS}"))
     return Document(
         title=f"Statement of {statement.tenant.name}",
         tables=list(tables_of(statement)),
@@ -107,8 +109,8 @@ def _head(head: LedgerHead) -> Table:
         "Ledger head",
         [Column("head", "Head"), Column("at", "Made at", Kind.MOMENT)],
         [(printed(head), head.at)],
-        note="It stands for all that was booked and sealed until then. Keep it: with it Fairlot can tell at any time "
-        "whether today's books still descend from these.",
+        note="The head of the hash chain covers everything that was booked and sealed until then. Keep it: with the "
+        "head, Fairlot can check at any time whether its books still descend from these books.",
     )
 
 
@@ -145,9 +147,9 @@ def _lines(statement: Statement) -> Table:
             ("Total", None, None, None, one.gpu_seconds, None, one.cost, one.currency)
             for one in statement.totals
         ],
-        note="What the ledger has, corrections included. An amount is GPU-hours times price. The ledger rounds what "
-        "single hours and jobs cost, each by itself: Rounding is the difference. A price holds from one moment to "
-        "another; idle, preemptible and borrowed time may have its own, and all other time is owned.",
+        note="All bookings of the ledger, including corrections. An amount is GPU-hours × price. The ledger rounds the "
+        "costs of hours and jobs separately; Rounding is the difference. A price is valid from one time to another. "
+        "Idle, preemptible and borrowed time may have separate prices; all other time has the class Owned.",
     )
 
 
@@ -192,9 +194,10 @@ def _taken_back(statement: Statement) -> Table:
             ("Total", *[None] * 9, -seconds, -cost, currency)
             for currency, (seconds, cost) in _by_currency(statement.taken_back).items()
         ],
-        note="Of this period. Below zero is what was taken back from the team: the lines above are without it. Above "
-        "zero is what was billed to the team instead, and is in them. Both have the number of the correction, and the "
-        "transactions that had booked it. What classes of it cost is settled later, for who pays then.",
+        note="Corrections of usage in this period. A negative amount was taken back from the team, and is not in the "
+        "lines above. A positive amount was billed to the team instead, and is in the lines above. Each row has the "
+        "number of its correction, and the transactions that had booked the usage. The class prices of corrected usage "
+        "are settled later, for the team that pays then.",
     )
 
 
@@ -219,14 +222,14 @@ def _held(statement: Statement) -> Table:
         [Column("generation", "GPU"), *columns],
         rows,
         totals=[("Total", *_sums(rows, range(1, 5)))],
-        note="Assembling: held by a gang of which not all workers ran yet. Idle: seen to be used by nobody.",
+        note="Assembling: held before all workers of the gang ran. Idle: held, but observed to be unused.",
     )
 
 
 def _budgets(statement: Statement) -> Table:
     others = sorted({one.currency for one in statement.totals} - {settings.FAIRLOT_CURRENCY})
     left_out = (
-        f" Budgets are in {settings.FAIRLOT_CURRENCY}: what costs {' or '.join(others)} is in none of them."
+        f" Budgets are in {settings.FAIRLOT_CURRENCY}; costs in {' or '.join(others)} are not included."
     )
     money = [
         Column(name, heading, Kind.MONEY, 2)
@@ -262,9 +265,10 @@ def _budgets(statement: Statement) -> Table:
             )
             for one in statement.budgets
         ],
-        note=f"Of the periods that these days are in, of each kind the latest {MOST_PERIODS}, as of their end or the "
-        "end of these days, with what is held and not booked yet. The forecast is for the end of the budget's period; "
-        f"in its first two days, and once it is over, there is none.{left_out if others else ''}",
+        note=f"Budgets whose period overlaps these days, at most the latest {MOST_PERIODS} of each kind. Amounts are "
+        "as of the end of the budget's period or of these days, whichever is earlier, and include usage that is not "
+        "booked yet. The forecast is for the end of the budget's period; there is none in the first two days and after "
+        f"the end of that period.{left_out if others else ''}",
     )
 
 
@@ -280,8 +284,8 @@ def _ahead(ahead: Sequence[Ahead]) -> Table:
             CURRENCY,
         ],
         [(one.begins, one.ends, _rounded(one.spent), _rounded(one.forecast), one.currency) for one in ahead],
-        note="What this month costs if it goes on as until now, with what is held and not booked yet; in its first two "
-        "days there is no forecast.",
+        note="The cost of this month if usage continues at the present rate, including usage that is not booked yet. "
+        "There is no forecast in the first two days of a month.",
     )
 
 
@@ -313,7 +317,7 @@ def _totals(statement: Statement, name: str | None) -> list[Sequence[Cell]]:
 def _people(statement: Statement) -> Table:
     users = statement.users
     more = users.count - len(users.rows)
-    note = "The largest; the total is of all." if more else ""
+    note = "Only the largest users; the total includes all users." if more else ""
     table = _usage(statement, "users", users.rows, by="user", heading="User", title="By user", note=note)
     return replace(table, more=more)
 
@@ -342,7 +346,7 @@ def _labels(statement: Statement) -> Table:
         "By label",
         [Column("label", "Label"), Column("value", "Value"), TIME, AMOUNT, CURRENCY],
         rows,
-        note=f"Each label sums to the total; (none) are jobs without it.{keys}",
+        note=f"The values of each label sum to the total; (none) is for jobs without the label.{keys}",
         more=sum(one.count - len(one.rows) for one in statement.labels),
     )
 
@@ -391,7 +395,7 @@ def _waits(statement: Statement) -> Table:
             (one.size or "All", one.jobs, *(getattr(one, name) for name, _ in figures))
             for one in statement.waits
         ],
-        note="From submit to the first GPUs, of jobs that got them in this period.",
+        note="From submission to the first GPUs, of jobs that got their first GPUs in this period.",
     )
 
 
@@ -409,8 +413,8 @@ def _expansions(statement: Statement) -> Table:
             (one.size or "All", one.jobs, *(getattr(one, name) for name in names))
             for one in statement.expansions
         ],
-        note="(Time running + time waiting) ÷ time running, of training jobs that ended in this period; 1 is never to "
-        "have waited.",
+        note="(Time running + time waiting) ÷ time running, of training jobs that ended in this period. A job "
+        "that never waited has the factor 1.",
     )
 
 

@@ -493,8 +493,8 @@ def test_every_report_of_teams_is_sent_once_with_the_file_that_its_page_gives(
     assert lines_of(subscription) == bob.get(f"{file}.csv?{asked}&{query}").content.decode()
     assert "supernova" in lines_of(subscription) or "Astro" in lines_of(subscription)
     text = Letter.objects.get().text
-    [address] = [line for line in text.splitlines() if line.startswith("All of it: ")]
-    path = address.removeprefix(f"All of it: {settings.PUBLIC_URL}")
+    [address] = [line for line in text.splitlines() if line.startswith("Full report: ")]
+    path = address.removeprefix(f"Full report: {settings.PUBLIC_URL}")
     shown = bob.get(path)
     assert shown.status_code == 200
     assert report == "anomalies" or "February" in shown.content.decode() or "2031-02-01" in path

@@ -353,7 +353,7 @@ def test_the_forecast_has_a_line_for_each_currency(dollars: Scene, monkeypatch: 
         (10, Decimal("31.00"), "USD"),
     ]
     [budgets] = [one for one in document_of(may).tables if one.key == "budgets"]
-    assert "Budgets are in EUR: what costs USD is in none of them." in budgets.note
+    assert "Budgets are in EUR; costs in USD are not included." in budgets.note
 
 
 def test_only_the_clusters_on_which_a_team_held_time_keep_its_statement_provisional(dollars: Scene) -> None:

@@ -601,7 +601,7 @@ def test_a_blocked_network_is_distinguished_from_a_silent_program(
         Lease.objects.update(address=f"127.0.0.1:{full.getsockname()[1]}")
         answer = browser.ask("headers")
     assert answer.status == 504
-    assert b"the network keeps the portal out" in answer.body
+    assert b"a network policy may block the portal" in answer.body
 
 
 @pytest.mark.parametrize("what", ["the login ends", "the program runs elsewhere", "no check gets an answer"])
