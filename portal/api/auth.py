@@ -39,7 +39,7 @@ class Bearer(HttpBearer):
 
 
 class Session(SessionAuth):
-    """The session cookie of a signed-in browser. Calls that change something need the CSRF token, too."""
+    """The session cookie of a signed-in browser. Calls that change something also need the CSRF token."""
 
     def __call__(self, request: HttpRequest) -> Any | None:
         if not request.user.is_authenticated or (user := super().__call__(request)) is None:

@@ -31,7 +31,9 @@ class SharingAnomaly(Schema):
         description="The main cause: `over_borrowing`, `fragmentation`, `reservation`, `priority`, `failure`, …"
     )
     causes: dict[str, float] = Field(description="Seconds of delay by cause.")
-    late_seconds: float = Field(description="Delay in seconds; at least this if the job has not started.")
+    late_seconds: float = Field(
+        description="Delay in seconds; the least possible delay if the job has not started."
+    )
     at_end: bool = Field(description="True: the job ended late. False: it started late.")
     started_at: datetime | None
     ended_at: datetime | None
@@ -44,7 +46,7 @@ class AnomalyQuestion(Schema):
     team: Line = Field("", description="Slug of a team; the teams below it are included.")
     cluster: Line = Field("", description="Name of a cluster; by default the first by name.")
     analysis: AskedWhole | None = Field(
-        None, ge=1, le=2**63 - 1, description="Id of an analysis; by default the latest that is finished."
+        None, ge=1, le=2**63 - 1, description="Id of an analysis; by default the latest finished analysis."
     )
     cause: Line = ""
     offset: AskedWhole = Field(0, ge=0, le=2**31 - 1)
@@ -76,8 +78,12 @@ class Analysis(Schema):
 
 
 class FalseRate(Schema):
-    load: float = Field(description="Load of the cluster: what the jobs need divided by what there is.")
-    part: float = Field(description="Fraction of the compared jobs.")
+    load: float = Field(
+        description="Load of the cluster: demand of the jobs divided by the cluster's capacity."
+    )
+    part: float = Field(
+        description="Fraction of the compared jobs that are reported although nothing went wrong."
+    )
 
 
 class SharingAnomalies(WithOldNames, Schema):
@@ -95,7 +101,7 @@ class SharingAnomalies(WithOldNames, Schema):
         description="Number of jobs that could never run on the private cluster of their team."
     )
     false_rates: list[FalseRate] = Field(
-        description="Simulated fraction of jobs that are found although nothing went wrong, by load."
+        description="Fraction of jobs that are reported although nothing went wrong, by load, as simulated."
     )
     without_result: list[TeamWithoutResult] = Field(
         description="Teams whose analysis has no result, and why."

@@ -16,13 +16,15 @@ class NewBudget(Schema):
     period: Literal["month", "quarter"] = "month"
     percentages: list[Whole] | None = Field(
         None,
-        description="Percentages at which managers are warned once a period. Null: the previous ones, or 80 and 100.",
+        description="Percentages that warn managers, once a period. Null: the previous value, at first 80 and 100.",
     )
     by_forecast: Flag | None = Field(
         None,
-        description="Whether to warn when the forecast exceeds the budget. Null for the previous value, or true.",
+        description="Whether to warn when the forecast exceeds the budget. Null: the previous value, at first true.",
     )
-    webhook_url: Line | None = Field(None, description="Null for the previous address, or none.")
+    webhook_url: Line | None = Field(
+        None, description="Address of a webhook for warnings. Null: the previous address, at first none."
+    )
 
 
 class SetBudget(Schema):

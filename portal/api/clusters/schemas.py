@@ -102,7 +102,7 @@ class NewCluster(NewKubeconfig):
 
 class Reachable(Schema):
     ranges: list[Line] = Field(
-        description="Ranges of addresses in CIDR notation. Without any, jobs reach only the namespace of their team."
+        description="Ranges of addresses in CIDR notation. If empty, jobs reach only the namespace of their team."
     )
 
 
@@ -125,7 +125,7 @@ class ClusterAccess(WithOldNames, Schema):
     )
     bare_pods: bool = answered_too("standalone_pods")
     checked_at: datetime | None
-    trouble: str = Field(description="What is wrong, in plain words; empty if nothing is.")
+    trouble: str = Field(description="Problems of the cluster in plain words; empty without problems.")
     rights: dict[str, bool] = Field(description="Whether Fairlot has each right that it needs.")
     beyond: list[str] = Field(description="Rights that Fairlot has and does not need.")
     podgroups: str = Field(
@@ -144,7 +144,7 @@ class PolicyChoice(Schema):
     name: Line
     options: dict[str, Flag | float | Line] = Field(
         default_factory=dict,
-        description="Options with other values than the default. `choices` of the policy lists all options.",
+        description="Options whose values differ from the default. `choices` of the policy lists all options.",
     )
 
 
@@ -156,7 +156,7 @@ class PolicyVersion(Schema):
 class NewPolicy(PolicyChoice):
     shadow: PolicyVersion | None = Field(
         None,
-        description="A policy that decides the same rounds without effect, for comparison; null for none.",
+        description="A policy whose decisions have no effect and are only compared; null for no shadow policy.",
     )
 
 

@@ -11,7 +11,7 @@ from portal.api.old_names import WithOldNames, answered_too
 
 
 class FairAmounts(Schema):
-    """GPU-seconds. due = entitled - lent - unused + borrowed - sold + bought; owed = due - received."""
+    """Amounts in GPU-seconds: due = entitled - lent - unused + borrowed - sold + bought; owed = due - received."""
 
     entitled: float
     lent: float

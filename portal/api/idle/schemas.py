@@ -15,7 +15,7 @@ from portal.api.old_names import OldValues, WithOldNames, answered_too
 class GpuUse(Schema):
     measured_until: datetime
     measure: Literal["gpu", "cpu"] = Field(
-        description="`cpu` if the GPUs report nothing: the processor time of the processes."
+        description="`gpu`: utilisation of the GPUs. `cpu`: CPU time of the processes, if the GPUs report nothing."
     )
     percent: float = Field(
         description="Utilisation of the GPUs, or of one processor, at the last measurement."
@@ -23,19 +23,19 @@ class GpuUse(Schema):
     idle_since: datetime | None = Field(description="Null if the GPUs are used.")
     idle_seconds: float = Field(description="Seconds without use since `idle_since`, as measured.")
     processless_since: datetime | None = Field(
-        description="Since when no process is on the GPUs; null if there is one, or if it is unknown."
+        description="Time since which no process has used the GPUs; null if a process uses them, or if unknown."
     )
     warned_at: datetime | None
     then: Literal["stop", "preemptible"] | None = Field(
         description="What follows the warning: the job is stopped, or becomes preemptible."
     )
     acts_at: datetime | None = Field(
-        description="When this happens at the earliest; not at all if the GPUs are used again."
+        description="Earliest time of the action `then`, which does not happen if the GPUs are used again."
     )
     snoozed_until: datetime | None
     snooze_reason: str
     snooze_at_most: datetime | None = Field(
-        description="Latest time for which the job can be snoozed; null if it cannot."
+        description="Latest possible value of `until` in a snooze; null if the job cannot be snoozed."
     )
 
 
@@ -58,8 +58,8 @@ class IdleTeam(WithOldNames, Schema):
     processless_gpu_seconds: Figure
     allocated_gpu_seconds: Figure
     held_gpu_seconds: Figure = answered_too("allocated_gpu_seconds")
-    part: float = Field(description="Fraction of the allocated time.")
-    idle_cost: Figure = Field(description="The idle fraction of the cost of each hour.")
+    part: float = Field(description="Idle time as a fraction of the allocated time.")
+    idle_cost: Figure = Field(description="Sum over all hours of the idle fraction of the hour's cost.")
     cost: Figure = Field(description="Cost of all allocated time.")
     currency: str
 
@@ -71,17 +71,19 @@ class Snooze(Schema):
 
 class NewIdleRule(Schema):
     team: Line = Field(
-        "", description="Slug of a team; the rule holds for teams below it without a rule of their own, too."
+        "", description="Slug of a team. The rule also applies to teams below it that have no rule."
     )
-    cluster: Line = Field("", description="Name of a cluster; the rule holds for teams without a rule.")
+    cluster: Line = Field("", description="Name of a cluster. The rule applies to teams without a rule.")
     action: Annotated[
         Literal["nothing", "warn", "preemptible", "stop"], OldValues((("only_idle", "preemptible"),))
     ]
     after_minutes: Whole
     grace_minutes: Whole = 30
-    snooze_hours: Whole = Field(24, description="For how long owners may snooze it; 0 for not at all.")
+    snooze_hours: Whole = Field(
+        24, description="For how many hours owners may snooze the rule; 0 forbids snoozing."
+    )
     services: Flag = Field(
-        False, description="Whether to warn of replicas of services, too. They are never stopped."
+        False, description="Whether to warn about idle replicas of services, too. Replicas are never stopped."
     )
 
 

@@ -63,7 +63,7 @@ _columns_of = attrgetter(*(column.replace("__", ".") for column in COLUMNS.value
 
 
 def visible_job(request: ApiRequest, job_id: int) -> Job:
-    """Returns the job. Raises Http404 if it does not exist or the caller may not see it."""
+    """Returns the job with this id. Raises Http404 if there is no such job or the caller may not see the job."""
     if job_id >= 2**63:
         raise Http404
     found = job_in_sight(request.auth, _job.first(job_id))

@@ -52,7 +52,7 @@ class NewJob(Schema):
     cluster: Line = Field("", description="Name of the cluster.")
     even_if_never: Flag = Field(
         False,
-        description="Queue the job even if it can never run with the current nodes and limits. Else it is refused.",
+        description="Queue a job that can never run with the current nodes and limits. Otherwise the job is refused.",
     )
 
 
@@ -74,11 +74,11 @@ class NewJobs(Schema):
     cluster: Line = Field("", description="Name of the cluster.")
     even_if_never: Flag = Field(
         False,
-        description="Queue jobs even if they can never run with the current nodes and limits. Else they are refused.",
+        description="Queue jobs that can never run with the current nodes and limits. Otherwise such jobs are refused.",
     )
     atomic: Flag = Field(
         True,
-        description="True: all jobs are queued or none. False: accepted jobs are queued, and each has its own answer.",
+        description="True: all jobs are queued or none. False: accepted jobs are queued, refused jobs are reported.",
     )
 
 
@@ -142,7 +142,9 @@ class JobFilters(WithOldNames, Schema):
     owner: Line = Field("", description="User name.")
     q: Line = Field("", description="A part of the job's name.")
     label: Line = Field("", description="`key=value`, or a key for any value.")
-    preemptible: AskedFlag | None = Field(None, description="Only preemptible jobs, or only other jobs.")
+    preemptible: AskedFlag | None = Field(
+        None, description="True: only preemptible jobs. False: only jobs that are not preemptible."
+    )
     only_idle: AskedFlag | None = read_as("preemptible")
 
 
@@ -196,17 +198,17 @@ class Scheduling(Schema):
     detail: list[str]
     unblock: list[str]
     starts_by: datetime | None = Field(
-        description="When a waiting job starts at the latest if no job arrives; earlier if another job ends."
+        description="Latest start of a waiting job if no other job arrives; earlier if another job ends."
     )
     not_before: datetime | None = Field(
-        description="Set instead of `starts_by`: the job does not start before this time, where the forecast ends."
+        description="Set if `starts_by` is not known: the job does not start before this end of the forecast."
     )
-    deadline: datetime | None = Field(description="When the job should have ended, as its owner set it.")
+    deadline: datetime | None = Field(description="Time by which the job should end, as set by its owner.")
     ends_by: datetime | None = Field(
         description="When the job ends if it starts by `starts_by`, or now, and runs as long as its owner expects; "
         "null if it has run longer."
     )
-    is_late: bool = Field(description="Whether the job ended after its deadline, or is expected to.")
+    is_late: bool = Field(description="Whether the job ended, or is expected to end, after its deadline.")
 
 
 class Preflight(Schema):

@@ -41,7 +41,7 @@ class NewLimit(LimitTerms):
 class Limit(NewLimit):
     id: int
     used: Figure | None = Field(
-        description="Usage in the period, or now; with `each_user`, the highest of a user. Null after a change."
+        description="Present usage; with `each_user`, the highest usage of a user. Null in the answer to a change."
     )
 
 

@@ -63,7 +63,7 @@ class Days(Schema):
 
 class StatementQuery(Days):
     team: Line = Field("", description="Slug of a team; by default the first that the caller may see.")
-    part: Line = Field("", description="With `format=csv`, the key of one table.")
+    part: Line = Field("", description="With `format=csv`: key of the only table in the file.")
     format: FileFormat = "json"
 
 
@@ -94,7 +94,7 @@ class Statement(Tables):
 class CapacityOfGeneration(Schema):
     generation: str
     gpu_seconds: dict[str, Figure] = Field(
-        description="By class: `busy`, `idle`, `assembling`, `free`, `others`, `drained`, `down`; in all the capacity."
+        description="By class: `busy`, `idle`, `assembling`, `free`, `others`, `drained`, `down`. Sum: the capacity."
     )
     capacity_gpu_seconds: Figure
     value: Figure = Field(description="The capacity times the price.")
@@ -107,19 +107,20 @@ class Bearing(Schema):
 
 
 class CapacityIdentity(WithOldNames, Schema):
-    """tenants + written_off + classes + unallocated + drained + down = value, exactly."""
+    """The value of the capacity by who bears it, exactly: tenants + written_off + classes + unallocated + drained +
+    down = value."""
 
     currency: str
     tenants: list[Bearing]
     written_off: Figure = Field(description="Usage that corrections took back and billed to nobody else.")
     taken_back: Figure = answered_too("written_off")
     classes: Figure = Field(
-        description="What prices of classes took from bills; negative if they added to bills."
+        description="Amount by which class prices reduced bills; negative if they increased bills."
     )
     unallocated: Figure = Field(description="Free GPUs, GPUs used outside Fairlot, and rounding.")
     used_by_others: Figure = Field(description="A part of `unallocated`: GPUs used outside Fairlot.")
     rounding: Figure = Field(
-        description="A part of `unallocated`: the sum of what rounding the bills left over."
+        description="A part of `unallocated`: the sum of the rounding differences of all bills."
     )
     drained: Figure
     down: Figure

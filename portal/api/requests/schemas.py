@@ -16,7 +16,9 @@ class NewRequest(Schema):
     team: Line = Field(description="Slug of the team; for a new team, of the team above it.")
     kind: Literal["tickets", "limit", "extension", "team"]
     reason: Words
-    until: AwareDatetime | None = Field(None, description="When the grant ends; null if it stays.")
+    until: AwareDatetime | None = Field(
+        None, description="When the grant ends; null for a grant without an end."
+    )
     tickets: Whole | None = None
     name: Line | None = Field(None, description="Name of the new team.")
     limit: LimitTerms | None = None
@@ -54,7 +56,7 @@ class Request(Schema):
     granted: dict[str, Any] | None
     ends_at: datetime | None
     overtaken_at: datetime | None = Field(
-        description="When somebody changed by hand what the request had set. Its end leaves that change in place."
+        description="When somebody changed the granted value by hand. The end of the grant keeps that change."
     )
     ended_at: datetime | None
     ending: str = Field(description="What happened when the grant ended, or why it cannot end yet.")

@@ -32,7 +32,8 @@ NEXT_RUNS = 10
 
 
 def visible_schedule(request: ApiRequest, schedule_id: int) -> Schedule:
-    """Returns the schedule. Raises Http404 if it does not exist or the caller may not see it."""
+    """Returns the schedule with this id. Raises Http404 if there is no such schedule or the caller may not see the
+    schedule."""
     if schedule_id >= 2**63:
         raise Http404
     seen = Schedule.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")

@@ -47,7 +47,7 @@ def replace(request: ApiRequest, secret_id: int, given: schemas.SecretTexts) -> 
 
 @router.delete("/secrets/{int:secret_id}", response={204: None}, url_name="secret")
 def delete(request: ApiRequest, secret_id: int) -> Status[Any]:
-    """Deletes a secret. Refused (409) while a job that has not ended uses it."""
+    """Deletes a secret. Refused (409) while a job that has not ended uses the secret."""
     delete_secret(actor=request.auth, secret=_writable(request, secret_id))
     return Status(204, None)
 

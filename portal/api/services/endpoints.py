@@ -36,7 +36,8 @@ RULES = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds"
 
 
 def visible_service(request: ApiRequest, service_id: int) -> Service:
-    """Returns the service. Raises Http404 if it does not exist or the caller may not see it."""
+    """Returns the service with this id. Raises Http404 if there is no such service or the caller may not see the
+    service."""
     if service_id >= 2**63:
         raise Http404
     seen = Service.objects.visible_to(request.auth).with_counts()

@@ -21,7 +21,7 @@ class ServiceRules(Schema):
         None, description="Replicas that may be unavailable during a rollout; 0 by default."
     )
     progress_deadline_seconds: Whole | None = Field(
-        None, description="A rollout without progress for this long has failed; 600 by default."
+        None, description="Seconds without progress after which a rollout has failed; 600 by default."
     )
     auto_rollback: Flag | None = Field(
         None, description="Whether a failed rollout is rolled back; true by default."
@@ -89,7 +89,7 @@ class ServiceReplica(Schema):
     address: str = Field(description="Host and port; empty while the replica does not run.")
     why_not_ready: str
     claimable_from: datetime | None = Field(
-        description="From when jobs of others may preempt it; null while it has no more than what is guaranteed."
+        description="Time from which other jobs may preempt the replica; null while its GPUs are guaranteed."
     )
 
 
@@ -108,7 +108,7 @@ class Service(Schema):
     auto_rollback: bool
     revision: int
     good_revision: int | None = Field(
-        description="Number of the last revision of which all replicas were ready; null if there is none."
+        description="Number of the last revision whose replicas were all ready; null without such a revision."
     )
     stopped_at: datetime | None
     removed_at: datetime | None
@@ -118,7 +118,7 @@ class Service(Schema):
         description="Where members of the team reach the service, in a browser or with an API token that may write. "
         "Empty if the portal has no host names for programs."
     )
-    trouble: str = Field(description="What is wrong with the service; empty if nothing is.")
+    trouble: str = Field(description="Problems of the service in plain words; empty without problems.")
 
 
 class ReplicaFailure(Schema):

@@ -28,7 +28,8 @@ RELATED = ("job__tenant", "job__owner", "job__cluster")
 
 
 def visible_session(request: ApiRequest, session_id: int) -> Session:
-    """Returns the session. Raises Http404 if it does not exist or the caller may not see it."""
+    """Returns the session with this id. Raises Http404 if there is no such session or the caller may not see the
+    session."""
     if session_id >= 2**63:
         raise Http404
     return get_object_or_404(Session.objects.visible_to(request.auth).select_related(*RELATED), pk=session_id)

@@ -27,11 +27,11 @@ class NewSession(WithOldNames, NewJob):
     )
 
     idle_timeout_minutes: Whole = Field(
-        60, description="The session is stopped, after a warning, when nobody has used it for this long."
+        60, description="Minutes without use after which the session is stopped, following a warning."
     )
     idle_minutes: Whole | None = read_as("idle_timeout_minutes")
     time_limit_hours: Whole = Field(
-        12, description="The session is stopped this long after its first start in any case."
+        12, description="Hours after its first start at which the session is stopped in any case."
     )
     longest_hours: Whole | None = read_as("time_limit_hours")
 
@@ -58,7 +58,7 @@ class Session(WithOldNames, Schema):
         description="When the time limit stops the session; null before its first start and after its end."
     )
     claimable_from: datetime | None = Field(
-        description="From when jobs of others may preempt it; null while it has no more than what is guaranteed."
+        description="Time from which other jobs may preempt the session; null while its GPUs are guaranteed."
     )
     created_at: datetime
     end_message: str

@@ -17,8 +17,12 @@ class Amounts(Schema):
 
     entitled: float
     received: float
-    lent: float = Field(description="Entitled to but not needed by the team, and used by others.")
-    unused: float = Field(description="Entitled to but not needed by the team, and used by nobody.")
+    lent: float = Field(
+        description="GPU time that the team was entitled to but did not need, and that others used."
+    )
+    unused: float = Field(
+        description="GPU time that the team was entitled to but did not need, and that nobody used."
+    )
     borrowed: float
     bought: float
     sold: float
@@ -51,9 +55,9 @@ class TradeSide(Schema):
     got_generation: str
     speedup: float
     without: float = Field(
-        description="What the side gave, in GPUs of the slow generation by the side's own speed-up."
+        description="GPUs that the side gave, converted to the slow generation by the speed-up of its jobs."
     )
-    with_trade: float = Field(description="What the side got, in the same measure.")
+    with_trade: float = Field(description="GPUs that the side got, converted in the same way.")
     gain: float
 
 

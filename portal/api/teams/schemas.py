@@ -33,7 +33,7 @@ class TeamTickets(MaybeDry):
 
 class TeamParent(MaybeDry):
     parent: Line | None = Field(
-        description="Slug of the team above; null for the top level. It cannot be left out."
+        description="Slug of the team above; null for the top level. The field is required."
     )
 
 
@@ -55,10 +55,10 @@ class Team(Schema):
 
 class MemberChange(Schema):
     role: Literal["viewer", "member", "manager"] | None = Field(
-        None, description="Null to leave it unchanged."
+        None, description="Null leaves the role unchanged."
     )
     tickets: Whole | None = Field(
-        None, description="Weight of the member in the team; null to leave it unchanged."
+        None, description="Weight of the member in the team; null leaves the tickets unchanged."
     )
 
 
