@@ -91,8 +91,8 @@ class DocumentedAPI(NinjaAPI):
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
-    """Adds to the OpenAPI document the error answers, the file formats and the summaries of all operations, and returns
-    it."""
+    """Completes the OpenAPI document: adds the error answers, file formats and summaries of all operations. Returns the
+    document."""
     components = document["components"]
     components["schemas"]["Problem"] = PROBLEM_SCHEMA
     components["responses"] = {_name(status): _error(status, why) for status, why in _all_errors().items()}
@@ -107,9 +107,11 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def for_readers(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorates a view of the API's documentation: only signed-in users and callers with a valid token may read it.
+    """Decorates a view of the API's documentation, so that only signed-in users and callers with a valid token may read
+    it.
 
-    With FAIRLOT_PUBLIC_API_DOCS everybody may. Others get 401 for JSON, and a redirect to the login for the page.
+    Other callers get 401 for the JSON document, and a redirect to the login for the page. With
+    FAIRLOT_PUBLIC_API_DOCS everybody may read the documentation.
     """
 
     @wraps(view)

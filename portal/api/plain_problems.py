@@ -68,7 +68,7 @@ def _sentence(item: Mapping[str, Any]) -> str:
 def _shown(item: Mapping[str, Any]) -> str:
     """Returns the offending value, cut to 40 characters.
 
-    For a field that expects a text it returns only the value's type, because the value may be a secret.
+    If the field expects a text, returns only the type of the value, because the value may be a secret.
     """
     value = item.get("input")
     if item["type"] == "string_type":

@@ -100,8 +100,10 @@ def legend_of(gpu_maps: Iterable[list[GenerationRow]]) -> Legend:
 
 
 def _teams(user: User) -> dict[int, int]:
-    """Returns the number of each tenant that `user` may see, by the tenant's id. It does not change when jobs start or
-    end."""
+    """Returns a mapping from the id of each tenant that `user` may see to a number, which selects the colour.
+
+    The numbers do not change when jobs start or end.
+    """
     ids = [pk for (pk,) in _every_tenant()] if sees_every_tenant(user) else ids_with_role(user)
     return {pk: number for number, pk in enumerate(ids, start=1)}
 

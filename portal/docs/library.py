@@ -107,8 +107,8 @@ def search(query: str, limit: int = 30) -> list[Hit]:
 
 
 def _hit(section: Section, words: list[str], around: int = 110) -> Hit:
-    """Returns the section with the first match of any of the words, and about `around` characters before and after
-    it."""
+    """Returns a hit with the first match of any of the words in the section, and about `around` characters before and
+    after."""
     text = section.text
     places = [(at, len(word)) for word in words if (at := text.lower().find(word)) >= 0]
     at, length = min(places, default=(0, 0))

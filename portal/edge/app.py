@@ -103,8 +103,8 @@ class Edge:
         return self.streams if STREAMS.fullmatch(path) else self.pages
 
     async def _lease(self, threads: Threads, scope: Scope, client: Client) -> Lease:
-        """Waits for a thread and returns the lease. A login first waits for its turn, so that only a few logins have
-        threads.
+        """Waits for a thread and returns it as a lease. A login first waits for its turn, so that only a few logins
+        have threads.
 
         A login's turn ends when its thread is given back, because the password is hashed to the end even if the
         client leaves. Raises Refused if there is no turn or thread in time.

@@ -130,8 +130,10 @@ def disks() -> dict[str, str]:
 
 
 def database_disk(probe: Probe) -> str:
-    """Returns "full" if a write failed recently because the database's disk was full; else the free space, if the disk
-    is on this machine."""
+    """Returns "full" if a recent write failed because the database's disk was full.
+
+    Otherwise returns the state of the disk's free space if the disk is on this machine, else "ok".
+    """
     if full_disks.database_was_full():
         return "full"
     found = probe.question.last

@@ -49,7 +49,7 @@ class Threads:
         return self._turns.may_begin(client)
 
     async def take(self, client: Client, within: float) -> ThreadPoolExecutor:
-        """Waits for the client's turn and lends a thread. Raises Full after `within` seconds."""
+        """Waits for the client's turn, and returns a thread. Raises Full after `within` seconds."""
         await self._turns.begin(client, within)
         if self._idle:
             return self._idle.pop()[1]

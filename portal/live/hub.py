@@ -1,7 +1,7 @@
 """Passes messages about changes from Redis to the open pages, with one Redis subscription per web process.
 
 Each page's subscription keeps a changed topic only once, so that it stays small even if the page reads slowly. While
-Redis is unavailable, pages are informed of this and poll.
+Redis is unavailable, the hub informs the pages, which then poll.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ class Subscription:
         self._news = asyncio.Event()
 
     def wants(self, topic: str) -> list[str]:
-        """Returns which of its topics a message about `topic` concerns: `topic` itself, and a wildcard such as
+        """Returns the subscribed topics that a message about `topic` concerns: `topic` itself, and a wildcard such as
         "jobs:*"."""
         kind = f"{topic.partition(':')[0]}:*"
         return [name for name in (topic, kind) if name in self.topics]
 
     def among(self, missed: Iterable[str] | None, changed: Iterable[str]) -> list[str]:
-        """Returns those of its topics that changed: topics in `changed`, and topics that `missed` concerns, each once.
+        """Returns the subscribed topics that changed: topics in `changed`, and topics that `missed` concerns, each
+        once.
 
-        `missed` is None if missed changes are unknown; then all topics are returned.
+        `missed` is None if missed changes are unknown; then all subscribed topics are returned.
         """
         if missed is None:
             return sorted(self.topics)

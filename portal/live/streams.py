@@ -33,8 +33,10 @@ COMMENT = ": still here\n\n"
 
 
 def event(data: Any, *, name: str = "", event_id: object = "") -> str:
-    """Returns the text of one server-sent event. `data` is encoded as JSON, which keeps it on one line, unless it is a
-    string of a named event."""
+    """Returns the text of one server-sent event.
+
+    `data` is encoded as JSON, which has one line. Only a string of a named event is sent unchanged.
+    """
     lines = [f"id: {event_id}"] if event_id != "" else []
     if name:
         lines.append(f"event: {name}")
@@ -51,7 +53,7 @@ def stream(events: AsyncIterator[str]) -> StreamingHttpResponse:
 
 
 class Rights:
-    """Checks during a stream whether its reader is still signed in and may still see what is streamed.
+    """Checks during a stream whether its reader is still signed in and still has the right to read the stream.
 
     Checks at most every CHECK_SECONDS, with one short query in any free thread.
     """

@@ -64,8 +64,8 @@ def counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def compare(cluster: Cluster, jobs: dict[str, int], seconds: dict[str, int]) -> None:
-    """Raises CommandError unless the cluster's reports show these numbers of jobs and GPU-seconds by team, and its
-    books close."""
+    """Raises CommandError unless the reports of the cluster show the given jobs and GPU-seconds by team, and the books
+    close."""
     book = ClosedBook.objects.get(book=cluster.pk)
     operator = User.objects.filter(portal_role=User.PortalRole.OPERATOR).first()
     if operator is None:

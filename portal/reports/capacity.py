@@ -1,4 +1,5 @@
-"""The capacity report, for operators: the time of all GPUs by class, its worth, and who bears the worth."""
+"""The capacity report, for operators: the time of all GPUs by class, the worth of this time, and which teams bear the
+worth."""
 
 from __future__ import annotations
 
@@ -184,8 +185,8 @@ def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
 
 
 def _held_up(cluster: Cluster | None, report: CapacityReport) -> Iterator[Lease]:
-    """Yields leases that keep the next hour open, at most five per cluster: no usage is reported for the lease, or the
-    ledger refuses it.
+    """Yields at most five leases per cluster that keep the next hour from being closed, because their usage is not
+    reported or the ledger refuses it.
 
     Yields nothing before the time at which that hour should be closed.
     """

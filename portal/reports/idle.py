@@ -34,7 +34,7 @@ BY_TEAM = (
 
 
 def idle_now(viewer: User, tenant: Tenant | None = None) -> QuerySet[GpuUse]:
-    """Returns the use of GPUs that are idle now, of jobs that `viewer` may see, longest idle first.
+    """Returns the measured use of GPUs that are idle now, for jobs that `viewer` may see, longest idle first.
 
     With `tenant`, only jobs of that tenant and its subtree. Measurements that are too old are left out.
     """
@@ -55,8 +55,10 @@ class TeamIdle:
 
 
 def idle_by_team(viewer: User, period: ReportPeriod, tenant: Tenant | None = None) -> list[TeamIdle]:
-    """Returns the booked idle time of the teams that `viewer` may see, most idle time first; the time of a team does
-    not include the teams below it."""
+    """Returns the booked idle time of each team that `viewer` may see, most idle time first.
+
+    The time of a team does not include the teams below it.
+    """
     rows = idle_report(viewer, period.begins, period.ends, tenant=tenant)
     empty = ProcesslessStretch.objects.gpu_seconds_by_tenant(
         period.begins, period.ends, tenants_seen(viewer, tenant)

@@ -73,8 +73,8 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
     """Returns the period of a query. An invalid parameter is replaced by its default, and named in the period's
     `problems`.
 
-    Without `period`, `from` or `to` selects a range of days. With another `period` than `dates`, both are ignored,
-    because forms always send them.
+    Without `period`, `from` or `to` selects a range of days. With another `period` than `dates`, `from` and `to` are
+    ignored, because forms always send them.
     """
     problems: dict[str, str] = {}
     zone = read_zone(query.get("zone", ""), zone, problems)

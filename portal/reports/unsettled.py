@@ -43,8 +43,10 @@ def state_of(waiting: Unsettled, zone: tzinfo, *, is_over: bool) -> list[tuple[s
 def unsettled_of(
     tenants: Sequence[int] | None, begins: datetime, ends: datetime, *, book: int | None = None
 ) -> Unsettled:
-    """Returns since when usage in [`begins`, `ends`) is unsettled, of the tenants with these ids (None: all), on the
-    cluster with the id `book` (None: all)."""
+    """Returns the clusters with unsettled usage in [`begins`, `ends`), and since when it is unsettled.
+
+    `tenants` are ids (None: all tenants), `book` is the id of a cluster (None: all clusters).
+    """
     found = unsettled(begins, ends, tenants=tenants, book=book)
     names = dict(Cluster.objects.filter(pk__in=found).values_list("pk", "name")) if found else {}
     return Unsettled({names.get(pk, f"cluster {pk}"): at for pk, at in sorted(found.items())})

@@ -88,7 +88,7 @@ def _export_team(request: UserRequest, tenant: Tenant | None) -> str | None:
 
 
 def _visible_jobs(request: UserRequest, rows: Iterable[UsageRow], by: By) -> set[int]:
-    """Returns the ids of the jobs in the rows that the reader may see, so that only they become links.
+    """Returns the ids of those jobs in the rows that the reader may see. Only these jobs become links.
 
     A reader sees the usage of jobs even after losing the permission to see the jobs.
     """

@@ -1,4 +1,4 @@
-"""Relays HTTP requests to a session's program, and the program's answers back, in chunks as they arrive."""
+"""Relays HTTP requests to a session's program, and relays the answers back, in chunks as they arrive."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _perform(request: UserRequest, pk: int, act: Callable[[Session], object], do
 
 
 def visible_session(user: User, pk: int) -> Session:
-    """Returns the session with its job; raises Http404 if the user may not see it."""
+    """Returns the session with its job. Raises Http404 if the user may not see the session."""
     seen = Session.objects.visible_to(user)
     related = seen.select_related("job__tenant", "job__owner", "job__cluster")
     return get_object_or_404(related, pk=pk)

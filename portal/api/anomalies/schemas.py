@@ -21,7 +21,7 @@ class AnomalyHolder(Schema):
 
 
 class SharingAnomaly(Schema):
-    """A job that started or ended later than it would have on a private cluster of the size of its team's share."""
+    """A job that started or ended later than it would have on a private cluster with the GPUs of its team's share."""
 
     id: int
     job_id: int

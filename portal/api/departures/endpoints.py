@@ -1,4 +1,4 @@
-"""Endpoints for the unfinished work of a user in a team: count the work, and hand it over to another member."""
+"""Endpoints for the unfinished work of a user in a team: count the work, and hand the work over to another member."""
 
 from __future__ import annotations
 

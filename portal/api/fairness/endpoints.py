@@ -27,8 +27,8 @@ def fairness(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the GPU time that each team was entitled to and received. Teams below a team are not included in its
-    amounts."""
+    """Returns the GPU time that each team was entitled to and received. The amounts of a team do not include the teams
+    below it."""
     if format != "json":
         return fairness_in_format(request.auth, request.GET, format)
     report = read_fairness(request.auth, request.GET)

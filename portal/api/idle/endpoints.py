@@ -35,8 +35,8 @@ def idle(
     team: str | None = None,
     format: FileFormat = "json",  # noqa: A002
 ) -> list[dict[str, Any]] | HttpResponseBase:
-    """Returns jobs with idle GPUs, at most 500, longest idle first. `team` includes the teams below it; without `team`,
-    all teams of the caller are included.
+    """Returns jobs with idle GPUs, at most 500, longest idle first. With `team`, only jobs of that team and the teams
+    below it; without, jobs of all the caller's teams.
 
     Formats other than JSON contain all such jobs, and the teams as in `/idle/teams`.
     """
@@ -48,8 +48,8 @@ def idle(
 
 @router.get("/idle/teams", response=list[schemas.IdleTeam], url_name="idle_teams")
 def teams(request: ApiRequest, days: Query[Days], team: str | None = None) -> list[dict[str, Any]]:
-    """Returns the idle GPU time of each of the caller's teams and its cost, most idle time first. Teams below a team
-    are not included in its time."""
+    """Returns the idle GPU time and its cost for each of the caller's teams, most idle time first. The time of a team
+    does not include the teams below it."""
     tenant = chosen_tenant(request.auth, request.GET)
     return [_team(one) for one in idle_by_team(request.auth, asked_period(request.GET), tenant)]
 

@@ -29,7 +29,7 @@ PeriodName = Literal["1h", "24h", "7d", "30d"]
 @router.get("/share", response=schemas.Share, url_name="share", operation_id="portal_api_reports_share")
 def share(request: ApiRequest, team: str, period: PeriodName = "24h", cluster: str = "") -> dict[str, Any]:
     """Returns the GPU time that a team, including the teams below it, was entitled to and received on a cluster.
-    `cluster` is by default the first by name."""
+    Without `cluster`, the first cluster by name is used."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
     shared = chosen_cluster(request.GET, list(Cluster.objects.order_by(*by_name("name"))))
     stretch = read_period(period)

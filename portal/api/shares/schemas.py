@@ -62,8 +62,8 @@ class TradeSide(Schema):
 
 
 class Trade(Schema):
-    """A trade with the sides whose teams the caller may see. `counterpart` names the other side; if hidden, it is
-    `another team`."""
+    """A trade with the sides whose teams the caller may see. `counterpart` is the team of the other side, or `another
+    team` if the caller may not see that team."""
 
     id: int
     begins: datetime

@@ -1,8 +1,8 @@
 """`make bench-accounting`: measures the response times of the pages that report on a year with a million jobs.
 
-With `--trace` the command imports a published trace instead, and compares the reports with the trace's file. It uses
-a temporary database. SQL writes the year directly, without the database's guards; the functions that close books sum
-up hours and days.
+With `--trace` the command imports a published trace instead, and compares the reports with the trace's file. In both
+cases it uses a temporary database. SQL writes the year directly, without the database's guards; the functions that
+close books sum up hours and days.
 """
 
 from __future__ import annotations

@@ -67,9 +67,9 @@ class Table:
 class Document:
     """A title, facts (pairs of label and text) and tables.
 
-    Times are shown in the time zone `zone`; programs get them with the UTC offset of `zone`, or in UTC if `zone` is
-    None. In a CSV file a line with its key precedes each table, unless `has_keys` is false, for programs that expect
-    a plain table.
+    Times are shown in the time zone `zone`; programs get times with the UTC offset of `zone`, or in UTC if `zone` is
+    None. In a CSV file, a line with the table's key precedes each table. Without `has_keys` this line is left out,
+    for programs that expect a plain table.
     """
 
     title: str

@@ -170,7 +170,8 @@ def _wanted(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]],
 
 
 def _one_line(text: str) -> str:
-    """Returns the text with line breaks and tabs as spaces. Cuts it to MOST_LETTERS, since no cell shows more."""
+    """Returns the text on one line, with spaces for line breaks and tabs. Cuts the text to MOST_LETTERS, since no cell
+    shows more."""
     return re.sub(r"[\r\n\t\f\v]+", " ", text[:MOST_LETTERS] + "…" * (len(text) > MOST_LETTERS))
 
 

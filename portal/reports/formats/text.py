@@ -22,8 +22,10 @@ def csv_of_table(table: Table, zone: tzinfo | None = None) -> Iterator[str]:
 
 
 def csv_of(document: Document) -> Iterator[str]:
-    """Yields the CSV lines of all tables with their totals. An empty line separates tables; a line with its key
-    precedes each table if the document `has_keys`."""
+    """Yields the CSV lines of all tables with their totals, and an empty line between two tables.
+
+    If the document `has_keys`, a line with the table's key precedes each table.
+    """
     for place, table in enumerate(document.tables):
         if place:
             yield csv_line([])

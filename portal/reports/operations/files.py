@@ -24,10 +24,10 @@ def operations_in_format(query: Query, subject: str, form: str) -> HttpResponseB
 
 
 def read_operations(query: Query, subject: str, *, page: str | None = None) -> tuple[Asked, Document]:
-    """Returns the question that the query asks, and the report on `subject` as a document.
+    """Returns a pair: the question that the query asks, and the report on `subject` as a document.
 
-    `page` is the number of the page of nodes, for which it limits the rows; None means a file with all rows. Raises
-    Http404 for an unknown subject or cluster.
+    With `page`, the document is for a page and has only the GPUs of the nodes on this page of nodes; None is for
+    files, which have all rows. Raises Http404 for an unknown subject or cluster.
     """
     if subject not in SUBJECTS:
         raise Http404

@@ -70,7 +70,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class GpuHeld:
-    """A GPU of a node, with the seconds in which it was held, and the seconds in which the node existed."""
+    """The seconds in which jobs held one GPU of a node, and the seconds in which the node existed."""
 
     node: NodeHealth
     gpu: int
@@ -330,7 +330,7 @@ def nodes_document(asked: Asked) -> Document:
 
 
 def waits_document(asked: Asked) -> Document:
-    """Returns the waits on all clusters: jobs of a team count for the team on whichever cluster they ran."""
+    """Returns the waits of jobs on all clusters together, because the jobs of a team may run on any cluster."""
     sizes = [Column("generation", "GPU"), Column("size", "GPUs of the job"), count("jobs", "Jobs")]
     waited = Table(
         "waits",

@@ -152,8 +152,8 @@ def period_name(period: ReportPeriod) -> str:
 def statement_of(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: bool = False) -> Statement:
     """Returns the statement, read in one consistent read, so that sums agree even while usage is booked.
 
-    With `whole` it has all users, jobs, labels and days, for files that programs read. It is empty if `viewer` may
-    not see the tenant: callers check the permission first.
+    With `whole`, the statement has all users, jobs, labels and days, for files that programs read. The statement is
+    empty if `viewer` may not see the tenant: callers check the permission first.
     """
     with consistent_read():
         return _statement(viewer, tenant, period, whole=whole)
@@ -274,7 +274,7 @@ def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:
 
 
 def _shares(viewer: User, tenant: Tenant, period: ReportPeriod) -> list[tuple[str, Amounts]]:
-    """Returns for each generation the fairness amounts of the tenant and its subtree, summed."""
+    """Returns pairs (name of a generation, fairness amounts), summed over the tenant and its subtree."""
     sums: dict[str, Amounts] = {}
     for row in fairness_rows(Scope.of(viewer, period.begins, period.ends, tenant=tenant, cluster=None)):
         name = row.generation.name
