@@ -35,7 +35,7 @@ class SignedInMiddleware(LoginRequiredMiddleware):
             return None
         answer = super().process_view(request, view_func, view_args, view_kwargs)
         if answer is None and request.user.is_authenticated:
-            # pages access the user often, and a lazy object costs time at each access
+            # Pages access the user often, and a lazy object costs time at each access.
             request.user = user = get_user(request)
             if user.is_authenticated:
                 if request.method in ONLY_READS:

@@ -30,7 +30,7 @@ LATEST_EVENTS = 20
 def teams(request: UserRequest) -> HttpResponse:
     """Lists the teams that the user manages. If there is only one, redirects to its page."""
     found = list(managed(request))
-    # the navigation shows the entry under the same condition
+    # The navigation shows the entry under the same condition.
     if not found and not has_role(request.user, Membership.Role.MANAGER):
         raise Http404
     if len(found) == 1:

@@ -195,7 +195,7 @@ class Choice(forms.ChoiceField):
 
 
 class RowIterator(RowsOfField):
-    """Yields the choices of a `Row`: first `others`, then the listed rows."""
+    """The choices of a `Row`: first those in `others`, then the listed rows."""
 
     field: Row
 

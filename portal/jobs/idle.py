@@ -24,7 +24,7 @@ class IdleUse:
     acts_at: datetime | None = None  # earliest time at which idle GPUs make the rule act
     grace_left: timedelta | None = None  # further idle time until the job is stopped or becomes preemptible
     is_snoozed: bool = False
-    # latest time until which the job can be snoozed; None if it cannot be snoozed any more
+    # Latest time until which the job can be snoozed; None if it cannot be snoozed any more.
     snooze_ends: datetime | None = None
 
     @property

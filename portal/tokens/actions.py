@@ -42,7 +42,7 @@ def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -
     with transaction.atomic(durable=True):
         # The lock on the user's row keeps concurrent calls from exceeding MOST_TOKENS together.
         if User.objects.select_for_update().get(pk=actor.pk).password != actor.password:
-            # the change of password may have revoked all tokens
+            # The change of password may have revoked all tokens.
             raise NotAllowed("The password was changed meanwhile.")
         if ApiToken.objects.of(actor).usable().count() >= MOST_TOKENS:
             raise Refused(f"You have {MOST_TOKENS} tokens already; revoke one first.")

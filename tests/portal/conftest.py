@@ -1,4 +1,4 @@
-"""Fixtures: the scene, and browsers of the cast."""
+"""Fixtures for tests of the portal: the scene, and signed-in browsers."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _nothing_known_from_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clears caches of the process, and lets no slow machine look like a silent server."""
+    """Clears caches of the process, and raises time limits, so that a slow machine does not seem a silent server."""
     from portal import middleware  # noqa: PLC0415 - as below
     from portal.edge import health  # noqa: PLC0415 - as below
     from scheduling.core import pubsub  # noqa: PLC0415 - as below
@@ -39,7 +39,7 @@ def scene(db: None, kept_scene: "KeptScene") -> "Scene":
 
 @pytest.fixture
 def browser_of():
-    """Returns a function that returns a signed-in browser; CSRF is checked only where a test asks for it."""
+    """Returns a function that signs a user in and returns the browser. CSRF is checked only if a test enables it."""
 
     def sign_in(user: "User", *, enforce_csrf_checks: bool = False) -> Client:
         client = Client(enforce_csrf_checks=enforce_csrf_checks)

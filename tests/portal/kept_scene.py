@@ -1,4 +1,4 @@
-"""The scene is created once and restored for each test, which takes a tenth of the time."""
+"""Creates the scene once and restores it for each test, which takes a tenth of the time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.ledger_guard import CHANGES
 from tests.portal.scene import Scene, scene
 
 ROOMS = ("accounting", "scheduling", "portal")
-FRESH_FOR = 30.0  # seconds; later its "five minutes ago" would no longer be true
+FRESH_FOR = 30.0  # seconds; later, times of the scene such as "five minutes ago" would be wrong
 
 
 class KeptScene:
-    """The scene's objects, and a script that inserts all their rows, with the same keys each time."""
+    """The objects of the scene, and an SQL script that inserts their rows with the same primary keys."""
 
     def __init__(self) -> None:
         self.script = ""
@@ -24,18 +24,21 @@ class KeptScene:
         self.made_at = 0.0
 
     def put_back(self) -> Scene:
-        """Restores the scene in an empty database, where every trigger and constraint checks its rows again."""
+        """Inserts the scene into an empty database and returns it.
+
+        All triggers and constraints check the rows again.
+        """
         if self.made is None or time.monotonic() - self.made_at > FRESH_FOR:
             self.made, self.made_at = scene(), time.monotonic()
             self.script = rows_as_script()
         else:
             with connection.cursor() as cursor:
-                cursor.execute(self.script)  # without arguments: several statements at once, all or none
+                cursor.execute(self.script)  # without parameters, a single call can run several statements
         return copy.deepcopy(self.made)
 
 
 def rows_as_script() -> str:
-    # PostgreSQL fills generated columns itself.
+    # Leaves out generated columns, which PostgreSQL fills.
     columns = {
         model._meta.db_table: ", ".join(
             f'"{one.column}"' for one in model._meta.concrete_fields if not one.generated
@@ -44,7 +47,7 @@ def rows_as_script() -> str:
         for model in apps.get_app_config(room).get_models(include_auto_created=True)
     }
     tables = list(columns)
-    # The ledger needs entries after their causes, and the database records changes itself.
+    # Ledger entries come last, because they refer to other rows. Triggers write the tables of changes.
     for told in CHANGES:
         tables.remove(told)
     tables.append(tables.pop(tables.index("accounting_ledgerentry")))

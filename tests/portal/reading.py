@@ -1,4 +1,4 @@
-"""Reads files that Fairlot made, as programs of their readers do."""
+"""Reads XLSX, PDF and HTML that Fairlot wrote, as the programs of its users read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 
 
 def sheets(content: bytes) -> dict[str, list[list[tuple[str, str]]]]:
-    """Returns, by name of the sheet, rows of cells (kind n or inlineStr, text); fails for formulas."""
+    """Returns the sheets of an XLSX file by name, as rows of cells (kind "n" or "inlineStr", text).
+
+    Fails for a formula.
+    """
     book = zipfile.ZipFile(io.BytesIO(content))
     index = ET.fromstring(book.read("xl/workbook.xml"))  # noqa: S314 - a file that Fairlot made
     names = [sheet.get("name") for sheet in index.iter(f"{MAIN}sheet")]
@@ -29,13 +32,13 @@ def sheets(content: bytes) -> dict[str, list[list[tuple[str, str]]]]:
 
 
 def text_of(content: bytes) -> str:
-    """Returns the words of a PDF with single spaces, because wrapped lines look like separate ones."""
+    """Returns the text of a PDF with single spaces, because a line break within a cell is not distinguishable."""
     words = " ".join(page.extract_text() for page in PdfReader(io.BytesIO(content)).pages)
     return " ".join(words.replace("\N{NO-BREAK SPACE}", "_").split()).replace("_", "\N{NO-BREAK SPACE}")
 
 
 class _Tables(HTMLParser):
-    """Reads tables of a page by caption: rows of texts, the head first."""
+    """A parser that collects a page's tables by caption, as rows of cell texts. The first row is the heading."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +80,7 @@ class _Tables(HTMLParser):
 
 
 def tables_on(html: str) -> dict[str, list[list[str]]]:
-    """Returns the tables of a page by caption: rows of visible cell texts, the head first."""
+    """Returns a page's tables by caption, as rows of visible cell texts. The first row is the heading."""
     parser = _Tables()
     parser.feed(html)
     return parser.found

@@ -1,4 +1,4 @@
-"""A portal with a history: jobs, shares, trades, bookings and an audit trail of Astro, and some of Bio."""
+"""The scene: a portal with jobs, shares, trades, bookings and an audit trail of the team Astro, and a little of Bio."""
 
 from __future__ import annotations
 
@@ -40,26 +40,29 @@ SECRETS = ("Astro", "astro", "alice", "Alice", "bob", "Bob", "supernova", "SUPER
 
 
 def secrets_in(page: str) -> list[str]:
-    """Returns which secret names begin a word of the page; random tokens contain "bob" once in two thousand times."""
+    """Returns the names of Astro with which a word of the page begins.
+
+    Only beginnings of words count, because one in two thousand random tokens contains "bob".
+    """
     return re.findall(rf"\b(?:{'|'.join(SECRETS)})", page)
 
 
 @dataclass
 class Scene:
     world: World
-    job: Job  # Bob's, of Astro, running
-    waiting: Job  # Alice's, of Astro
-    other: Job  # Charlie's, of Bio
-    trade: Trade  # Astro sells to Bio
+    job: Job  # Bob's running job in Astro
+    waiting: Job  # Alice's waiting job in Astro
+    other: Job  # Charlie's job in Bio
+    trade: Trade  # Astro is the seller, Bio the buyer
     quota: Quota
-    membership: Membership  # Bob's in Astro
-    token: ApiToken  # Bob's
+    membership: Membership  # Bob's membership in Astro
+    token: ApiToken  # Bob's API token
     secret: str
-    team_secret: Secret  # of Astro
-    volume: Volume  # of Astro
-    request: Request  # Alice's, for Astro; not answered yet
-    schedule: Schedule  # Bob's, of Astro; due next New Year
-    service: Service  # Bob's, of Astro; without replicas yet
+    team_secret: Secret  # a secret of Astro
+    volume: Volume  # a volume of Astro
+    request: Request  # Alice's open request for Astro
+    schedule: Schedule  # Bob's schedule in Astro, due next New Year
+    service: Service  # Bob's service in Astro, without replicas
 
     @property
     def people(self) -> Cast:
@@ -71,7 +74,7 @@ class Scene:
 
 
 def with_a_session(scene: Scene) -> Scene:
-    """Returns the scene with a waiting session of Bob's in Astro."""
+    """Starts a session of Bob's in Astro, which waits. Returns the scene."""
     spec = JobSpec(name="supernova-notes", command="serve", port=8000)
     people = scene.people
     start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
@@ -88,7 +91,7 @@ def scene() -> Scene:
     made.quantum()
     made.carry_out()
     waiting = made.submit(cast.alice, cast.astro, gpus=4, workers=2, name="supernova-next")
-    made.fill()  # a quantum round might take GPUs from Bob's job, which shall run
+    made.fill()  # not `quantum`, which might preempt Bob's job
     first = Round.objects.earliest("number")
     now = now_from_database()
     share(first, cast.astro, cast.v100, ends=now, entitled=7200, received=5400, lent=1800)
@@ -146,7 +149,7 @@ def scene() -> Scene:
 
 
 def yearly(made: World) -> Schedule:
-    """Creates Bob's schedule, of which one run was missed."""
+    """Creates Bob's schedule with one skipped run."""
     cast = made.people
     schedule = create_schedule(
         actor=cast.bob,
@@ -168,7 +171,7 @@ def yearly(made: World) -> Schedule:
 def share(
     of: Round, tenant: Tenant, generation: Generation, *, ends: datetime, **amounts: float
 ) -> ShareInterval:
-    """Creates an hour's share interval that ends now; amounts are in GPU-seconds."""
+    """Creates a share interval of the hour before `ends`. The amounts are in GPU-seconds."""
     rest = dict.fromkeys(("entitled", "received", "lent", "unused", "borrowed", "bought", "sold"), 0.0)
     return ShareInterval.objects.update_or_create(
         round=of,
@@ -179,7 +182,7 @@ def share(
 
 
 def book(job: Job, user: User, generation: Generation, *, gpus: int, minutes: float, lease: int) -> None:
-    """Books usage of today, in a past without changes of price or month."""
+    """Books usage that ended five minutes ago."""
     ends = now_from_database() - timedelta(minutes=5)
     with transaction.atomic():
         book_usage(

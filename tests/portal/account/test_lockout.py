@@ -1,4 +1,4 @@
-"""A client that guesses passwords is locked out, and locks out no one else."""
+"""The limits on wrong passwords lock out a client that guesses passwords, and nobody else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BrowserOf = Callable[[User], Client]
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets limits that tests reach quickly; that of a user within a network stays 5."""
+    """Lowers two limits so that tests reach them quickly. The limit for a user from one network stays 5."""
     monkeypatch.setattr(lockout, "MOST_OF_NETWORK", 12)
     monkeypatch.setattr(lockout, "MANY_OF_USER", 9)
 
@@ -51,7 +51,7 @@ def ada(db: None) -> User:
 def log_in(
     username: str = "dora", password: str = PASSWORD, *, address: str, browser: Client | None = None
 ) -> int:
-    """Returns the status: 302 for the right password, 200 for a wrong one, 429 when locked."""
+    """Signs in and returns the HTTP status: 302 for the right password, 200 for a wrong one, 429 if locked."""
     data = {"username": username, "password": password}
     return (browser or Client()).post(reverse("login"), data, REMOTE_ADDR=address).status_code
 
@@ -61,7 +61,7 @@ def guess(times: int, username: str = "dora", *, address: str, browser: Client |
 
 
 def later(by: timedelta) -> None:
-    """Backdates everything counted so far."""
+    """Moves the windows of all counters into the past."""
     PasswordTries.objects.update(since=F("since") - by)
 
 
@@ -95,7 +95,7 @@ def test_a_known_browser_may_guess_neither_endlessly_nor_for_other_users(dora: U
     log_in(address=OFFICE, browser=own)
     own.post(reverse("logout"))
     assert guess(6, address=OFFICE, browser=own) == [200, 200, 200, 200, 429, 429]
-    # From any address, and with any other cookie.
+    # The lock of a browser holds from every address. Below, a forged cookie does not evade a lock either.
     assert log_in(address=HOME, browser=own) == 429
     guess(5, "ada", address=OFFICE)
     assert log_in("ada", address=OFFICE, browser=own) == 429
@@ -132,7 +132,7 @@ def test_a_login_clears_only_the_users_own_mistakes(dora: User) -> None:
     assert log_in(address=HOME) == 302
     assert guess(4, address=HOME) == [200] * 4
     network = PasswordTries.objects.get(username="", network=HOME)
-    # 5 of "nobody" until its own lock, 4 of dora; refused tries do not count.
+    # 5 for "nobody" until its own lock, and 4 for dora. Refused attempts do not count.
     assert network.failures == 9
 
 
@@ -152,7 +152,7 @@ def test_known_and_unknown_names_are_answered_alike(dora: User) -> None:
 
 
 def lockout_free(page: str) -> str:
-    """Returns the page without the form's token, which always differs."""
+    """Returns the page without its CSRF token, which differs on every request."""
     return "\n".join(line for line in page.splitlines() if "csrf" not in line)
 
 
@@ -191,7 +191,7 @@ def test_the_old_password_cannot_be_guessed_in_a_session_taken_over(
         return thief.post(reverse("password_change"), data, REMOTE_ADDR=MALLORY).status_code
 
     assert [change("wrong") for _ in range(5)] == [200] * 5
-    assert change(PASSWORD) == 200  # not even the right one
+    assert change(PASSWORD) == 200  # even the right password is refused
     later(timedelta(minutes=15))
     assert change(PASSWORD) == 302
 
@@ -199,9 +199,9 @@ def test_the_old_password_cannot_be_guessed_in_a_session_taken_over(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # Django leaves bodies to the garbage collector
+)  # Django leaves request bodies to the garbage collector
 def test_a_client_behind_a_proxy_locks_out_no_other_client_of_it(settings: LazySettings) -> None:
-    """Uses the whole ASGI application; the client's own X-Forwarded-For is left of the proxy's."""
+    """The whole ASGI application is called. The X-Forwarded-For that a client sends is left of the proxy's address."""
     from portal.asgi import application  # noqa: PLC0415 - needs the settings of the tests
 
     user("ada", password=PASSWORD, portal_role=User.PortalRole.ADMIN)
@@ -261,7 +261,7 @@ def test_admins_see_locks_and_lift_them(dora: User, ada: User, browser_of: Brows
     page = admin.get(reverse("admin_locks")).content.decode()
     for text in ("dora", HOME, OFFICE, MALLORY, "all users", lockout.STRANGE):
         assert text in page
-    assert "hunter2" not in page  # people type passwords there
+    assert "hunter2" not in page  # people may have typed their password into the field for the name
     locks = {lock.place: lock for lock in lockout.locks()}
     assert (locks[HOME].tries, locks[HOME].until - locks[HOME].since) == (6, timedelta(minutes=15))
     for place in (HOME, OFFICE, MALLORY):

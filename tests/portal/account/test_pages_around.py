@@ -1,4 +1,4 @@
-"""What surrounds every page: sign-in, the security policy, times in the user's zone, and error pages."""
+"""The frame of every page: sign-in, the security policy, times in the user's time zone, and error pages."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_templates_hold_nothing_that_the_policy_forbids(path: Path) -> None:
     assert "js:" not in text
 
 
-# Text that people write may be of any length and without spaces.
+# Names of variables with text that people write, which may be of any length and without spaces.
 WRITTEN = re.compile(
     r"name|tenant|team|owner|user|reason|note|text|label|why|title|trouble|cluster|generation"
 )
@@ -112,7 +112,7 @@ def test_cells_of_tables_break_what_people_write_wherever_it_is_too_long(path: P
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: str(path.relative_to(settings.BASE_DIR)))
 def test_fields_of_a_time_name_its_zone(path: Path) -> None:
-    """Schedules have their own field for the zone."""
+    """The schedule form (timing.html) is an exception: it has its own field for the time zone."""
     for label in re.findall(r"<label[^>]*>(.*?)</label>\s*<input [^>]*datetime-local", path.read_text()):
         assert "{% zone %}" in label or path.name == "timing.html"
 

@@ -52,7 +52,7 @@ def test_a_token_opens_the_api_and_notes_its_use(scene: Scene) -> None:
     used = scene.token.last_used_at
     Client().get("/api/v1/me", headers=bearer(scene.secret))
     scene.token.refresh_from_db()
-    assert scene.token.last_used_at == used  # recorded only at intervals
+    assert scene.token.last_used_at == used  # `last_used_at` is updated only at intervals
 
 
 @pytest.mark.parametrize(
@@ -158,4 +158,4 @@ def test_a_read_only_token_reads_and_cannot_write(scene: Scene) -> None:
     asked = client.post(
         "/api/v1/preflight", {"spec": "name: a\ncommand: b"}, "application/json", headers=bearer(secret)
     )
-    assert asked.status_code == 200  # a read-only call
+    assert asked.status_code == 200  # pre-flight is allowed because it changes nothing

@@ -1,4 +1,4 @@
-"""Every administrative action is for admins only, writes an audit event, and shows refusals beside the field."""
+"""Admins (and for some actions operators) administer the portal; each action writes an audit event."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests import make
 from tests.portal.scene import Scene
 from tests.waiting import PATIENCE
 
-# Path, form, verb of the audit event, and who else than admins may do it.
+# Path, form, and verb of the audit event, for actions that only admins may do.
 VERBS = [
     ("/admin/tenants/new/create/", {"name": "Chem", "parent": "{uni}", "tickets": "50"}, "tenant.create"),
     ("/admin/tenants/astro/tickets/", {"tickets": "300"}, "tenant.set_tickets"),
@@ -63,7 +63,7 @@ OPERATOR_VERBS = [
 
 @pytest.fixture
 def place(scene: Scene) -> dict[str, object]:
-    """Returns keys of the objects that the actions need, some of them unused."""
+    """Returns primary keys by the names in the paths and forms of VERBS. Creates objects that an action can delete."""
     cast = scene.people
     make.tenant("Empty")
     old = make.tenant("Old")
@@ -111,7 +111,7 @@ def test_for_all_other_users_administrative_pages_do_not_exist(scene, place, bro
 
 @pytest.mark.parametrize("case", VERBS + OPERATOR_VERBS)
 def test_where_a_form_was_posted_a_reload_finds_the_forms_page(scene, place, browser_of, case) -> None:
-    """The browser stays there after a refusal or a password that is shown once."""
+    """The browser stays at the form's URL after a refusal, and after a password that is shown once."""
     path, before = case[0].format(**place), AuditEvent.objects.count()
     ada = browser_of(scene.people.ada)
     response = ada.get(path, follow=True)
@@ -124,7 +124,7 @@ def test_where_a_form_was_posted_a_reload_finds_the_forms_page(scene, place, bro
 def test_the_nodes_page_follows_a_node_that_drains(
     scene: Scene, browser_of, django_capture_on_commit_callbacks
 ) -> None:
-    """Its live part follows the cluster's topic, is notified when the node empties, and is fetched alone."""
+    """The live part of the page subscribes to the cluster's topic and is fetched alone when the node becomes empty."""
     olga, node = browser_of(scene.people.olga), scene.world.lease(scene.job).held_gpus.first().node
     drain_node(actor=scene.people.olga, node=node, reason="new fan", mode="now")
 
@@ -135,7 +135,7 @@ def test_the_nodes_page_follows_a_node_that_drains(
     topics = re.search(r'id="nodes-body" class="page" data-live="([^"]*)"', page)[1].split()
     assert "4 of 4" in row(page)
     lease = scene.world.lease(scene.job)
-    pubsub._send(("cluster:0",))  # a position to continue from, whatever ran before
+    pubsub._send(("cluster:0",))  # ensures that the stream has a position, whatever tests ran before
     since = pubsub.position()
     with django_capture_on_commit_callbacks(execute=True):
         scene.world.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0)

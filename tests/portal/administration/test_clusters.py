@@ -32,7 +32,7 @@ def plays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
 def api_server(plays: StandIn) -> StandIn:
     plays.instead, plays.podgroups = None, ""
     needs = {(right.verb, right.resource.partition("/")[0]) for right in needed(in_teams=True)}
-    # rights that are too much outside of teams' namespaces
+    # Outside the teams' namespaces, these rights would be too broad.
     needs -= {("create", "pods"), ("create", "secrets")}
     plays.allows = lambda right: (
         (right["verb"], right["resource"]) in needs
@@ -54,7 +54,7 @@ def east(ada: Client, api_server: StandIn) -> Cluster:
 
 
 def text_of(response: Any) -> str:
-    """Returns the visible text on one line."""
+    """Returns the visible text of a page on one line."""
     plain = re.sub(r"<[^>]+>", " ", response.content.decode())
     return " ".join(html_module.unescape(plain).split())
 
@@ -118,7 +118,7 @@ def test_another_file_is_refused(ada: Client, data: bytes, said: str) -> None:
 
 
 def test_a_kubeconfig_is_never_shown_again(ada: Client, east: Cluster, api_server: StandIn) -> None:
-    """It appears neither on the pages, nor in the audit trail, nor where it was refused."""
+    """The kubeconfig is not on the pages, not in the audit trail, and not in the answer that refuses it."""
     seen = [ada.get(path) for path in ("/admin/clusters/", f"/admin/clusters/{east.pk}/", "/admin/audit/")]
     api_server.instead = Answer(401, b"{}")
     for path in ("/admin/clusters/attach/", f"/admin/clusters/{east.pk}/kubeconfig/"):

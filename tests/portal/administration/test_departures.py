@@ -18,7 +18,7 @@ from tests.portal.scene import Scene
 
 pytestmark = pytest.mark.django_db
 Browser = Callable[..., Client]
-# Bob's work in the scene.
+# The unfinished work that Bob has in the scene.
 HIS = "This user has 1 running job, 1 service and 1 schedule there."
 
 

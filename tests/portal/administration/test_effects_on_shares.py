@@ -1,4 +1,5 @@
-"""Creating, moving, archiving and restoring teams, and changing tickets, show the effect on shares first."""
+"""A page previews how shares would change before a team is created, moved, archived or restored, or its tickets
+changed."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def told(effect) -> dict[str, tuple[float | None, float | None]]:
 
 @pytest.fixture
 def tree() -> dict[str, Tenant]:
-    """Returns Uni (100) with Astro (100) and Bio (300), and Firm (100) with a member of 100 and Lab (100)."""
+    """Returns, by name, a tree with the tickets Uni 100 (Astro 100, Bio 300) and Firm 100 (a member 100, Lab 100)."""
     uni, firm = make.tenant("Uni"), make.tenant("Firm")
     make.membership(make.user("dora"), firm)
     return {

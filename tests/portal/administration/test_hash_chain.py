@@ -1,4 +1,4 @@
-"""Readers of statements get the head of the ledger, and admins see where the hash chain has stopped."""
+"""Readers of statements get the signed head of the ledger, and admins see where the hash chain stops."""
 
 import io
 from datetime import timedelta
@@ -56,7 +56,7 @@ def test_admins_see_that_sealing_has_stopped(scene: Scene, head: LedgerHead, bro
 
 
 def test_admins_see_which_book_is_not_sealed(scene: Scene, head: LedgerHead, browser_of) -> None:
-    """All other books are up to date."""
+    """The head names a seal that does not exist in the chain of audit events."""
     with transaction.atomic():
         heads.append(-1, 1, b"gone", heads.hold())
     html = browser_of(scene.people.ada).get("/admin/settings/").content.decode()

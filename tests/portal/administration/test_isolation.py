@@ -1,4 +1,4 @@
-"""The portal says how local jobs are isolated, and who may submit where they are not."""
+"""Pages say how local jobs are isolated, and who may submit jobs where they are not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPEC = {"spec": {"name": "a job", "command": "true"}}
 
 @pytest.fixture
 def found(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Returns a function that sets what was found on this machine."""
+    """Returns a function that sets the isolation that is found on this machine."""
     settings.FAIRLOT_LOCAL_TRUSTS_ALL = False
     return lambda it: monkeypatch.setattr(isolation, "isolation_of", lambda cluster: it)
 

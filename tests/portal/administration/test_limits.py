@@ -37,7 +37,7 @@ def test_an_admin_sets_every_kind_of_limit(scene: Scene, browser_of) -> None:
     assert told == ("gpu_hours", True, "rolling", 7, "idle", "12.500")
     page = shown(ada.get("/admin/tenants/astro/"))
     assert "in the last 7 days" in page
-    # Bob's and Alice's jobs are booked, and Bob has used most.
+    # Jobs of Bob and Alice are booked. The row shows Bob's use, which is the greatest.
     row = page.partition("in the last 7 days")[2].partition("</tr>")[0]
     assert re.search(r'data-label="Used">3(\.\d+)?<', row), row
     assert "make preemptible" in row
@@ -82,7 +82,7 @@ def test_a_preview_says_what_the_scheduler_would_do_and_saves_nothing(scene: Sce
 def test_other_tickets_of_a_member_are_previewed_before_they_are_saved(
     scene: Scene, browser_of, who: str
 ) -> None:
-    Job.objects.filter(pk=scene.waiting.pk).update(workers=1)  # Alice's job fits into her limit now
+    Job.objects.filter(pk=scene.waiting.pk).update(workers=1)  # Alice's job then fits into her limit
     browser, before = browser_of(getattr(scene.people, who)), AuditEvent.objects.count()
     place = "/team/astro" if who == "alice" else "/admin/tenants/astro"
     url = f"{place}/members/{scene.membership.pk}"
@@ -143,7 +143,7 @@ def test_teams_below_share_with_the_members_of_a_team(scene: Scene, browser_of) 
     uni, ada = Tenant.objects.get(slug="uni"), browser_of(scene.people.ada)
     member = Membership.objects.create(tenant=uni, user=scene.people.bob, tickets=100)
     page = shown(ada.post(f"/admin/tenants/uni/members/{member.pk}/preview/", {"tickets": "200"}))
-    assert re.search(r"instead of 100: 33.% → 50.% of what", page)  # Astro and Bio have 100 each
+    assert re.search(r"instead of 100: 33.% → 50.% of what", page)  # Astro and Bio have 100 tickets each
     asked = {"team": "uni", "user": "bob", "tickets": 200}
     rows = ada.post("/api/v1/tickets/preview", asked, content_type="application/json").json()
     assert {(row["team"], row["user"]) for row in rows} == {("astro", None), ("bio", None)}
@@ -179,7 +179,7 @@ def test_after_saving_shares_are_as_previewed(scene: Scene, by: str) -> None:
 
 
 def shares(lab: World, tenant: Tenant, *, gpus: str = "V100") -> float:
-    """Returns a team's share of a cluster in the next quantum."""
+    """Returns a team's share of the lab's cluster in the next quantum, in GPUs of the type `gpus`."""
     snapshot, legend = read_snapshot(lab.cluster, now=now_from_database())
     kind = legend.generations.index(Generation.objects.get(name=gpus).pk)
     return decide(snapshot, seed=0).share[legend.accounts.index((tenant.pk, None)), kind]
@@ -190,7 +190,7 @@ def shares(lab: World, tenant: Tenant, *, gpus: str = "V100") -> float:
     ("terms", "after"),
     [
         ({"kind": "gpus", "limit": 5}, 1),
-        ({"kind": "gpu_hours", "limit": Decimal("0.1"), "period": "month"}, 2),  # suffices for six GPUs
+        ({"kind": "gpu_hours", "limit": Decimal("0.1"), "period": "month"}, 2),  # enough for six GPUs
         ({"kind": "money", "limit": Decimal("0.12"), "period": "month", "at_limit": "idle"}, 2),
     ],
 )
@@ -201,7 +201,8 @@ def test_the_first_limit_counts_what_is_held_elsewhere(terms: dict[str, object],
     other.node("other-0", people.v100)
     other.submit(people.bob, people.astro, gpus=4)
     other.quantum()
-    Lease.objects.update(billed_until=now_from_database() + timedelta(hours=1))  # nothing of it is used yet
+    # So that no GPU time counts as used yet.
+    Lease.objects.update(billed_until=now_from_database() + timedelta(hours=1))
     for _ in range(4):
         lab.submit(people.bob, people.astro)
     quota = Quota(tenant=people.astro, **terms)
@@ -327,7 +328,9 @@ class TestApi:
                 ("/api/v1/limits/preview", self.NEW),
                 ("/api/v1/tickets/preview", {"team": "astro", "tickets": 5}),
             ):
-                previews = user == cast.olga and path.endswith("preview")  # as she answers requests
+                previews = user == cast.olga and path.endswith(
+                    "preview"
+                )  # operators need previews to answer requests
                 found = client.post(path, form, content_type="application/json").status_code
                 assert found == (200 if previews else 404)
             assert client.delete(f"/api/v1/limits/{scene.quota.pk}").status_code == 404

@@ -1,4 +1,4 @@
-"""Managers manage members and budgets of their team on its page and in the API, and operators may read them."""
+"""Managers manage members and budgets of their team on its page and in the API; operators may read them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_manager_adds_a_user_by_the_exact_name_or_address_and_removes_one(scen
     User.objects.filter(pk=make.user("dora").pk).update(email="dora@example.org")
     make.user("emil")
     for name in ("dora", "emil"):
-        assert name not in page(alice, "/team/astro/")  # other users are not listed
+        assert name not in page(alice, "/team/astro/")  # the page does not list users outside the team
     form = {"user": "Dora@Example.org", "role": "member", "tickets": "20"}
     assert alice.post("/team/astro/members/add/", form).status_code == 302
     added = Membership.objects.get(user__username="dora")

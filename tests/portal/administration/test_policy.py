@@ -1,4 +1,4 @@
-"""Admins choose a cluster's policy, see its effect on shares, and compare it with a second one."""
+"""Admins choose a cluster's policy, preview its effect on shares, and compare it with a shadow policy."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_shadow_policy_decides_on_the_same_views_and_both_are_shown_side_by_si
     assert ask_shadow(cluster_id=lab.cluster.pk) == 0
     rows = list(ShadowRound.objects.order_by("round__number"))
     assert [row.policy for row in rows] == ["counting"] * 4
-    assert rows[-1].own_figures == rows[-1].real_figures  # it decides as gandiva_fair does
+    assert rows[-1].own_figures == rows[-1].real_figures  # the policy "counting" decides like gandiva_fair
     page = ada.get(address(scene)).content.decode()
     for text in ("4 rounds since", "Switches an hour", "Jobs waiting", "counting 3"):
         assert text in page

@@ -1,4 +1,4 @@
-"""The refusal of a form is shown in that form, or names it. The test sends every form with invalid values."""
+"""A refusal is shown in the form that was sent, or names this form. The test sends every form with invalid values."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from tests.portal.every_page.test_every_url import walk
 from tests.portal.scene import Scene, with_a_session
 
 VOID = {"input", "br", "img", "meta", "link", "hr", "use", "path", "rect", "line", "circle", "col"}
-NEVER_SHOWN = {"value", "lines", "kubeconfig"}  # never shown again once sent
+NEVER_SHOWN = {"value", "lines", "kubeconfig"}  # fields whose value a page never shows again
 UNTYPED = {"checkbox", "radio", "password", "file", "submit"}
-# Sending these changes who is signed in, or deletes what the walk needs.
+# These forms sign the user out, or delete objects that the test still needs.
 LEFT_OUT = re.compile(r"/logout/|/password/|/revoke")
 
 
 class Page(HTMLParser):
-    """A page's forms with method POST: their fields, messages in them, and messages about them elsewhere."""
+    """The forms with method POST of a page: their fields, their values, and the messages about them."""
 
     def __init__(self, html: str, own: str = "") -> None:
         super().__init__()
         self.forms: dict[str, dict[str, str]] = {}
-        self.told: dict[str, list[str]] = {}  # by address: refusals inside the form, or answers to it
-        self.typed: dict[str, set[str]] = {}  # by address: the values shown in its visible fields
-        self.hidden: dict[str, set[str]] = {}  # by address: names of hidden fields
-        self.failed: set[str] = set()  # addresses that an answer refuses
-        self.invalid: set[str] = set()  # ids of messages about invalid fields
+        self.told: dict[
+            str, list[str]
+        ] = {}  # by action of the form: "refusal" inside the form, or "answer" elsewhere
+        self.typed: dict[str, set[str]] = {}  # by action of the form: values of visible fields
+        self.hidden: dict[str, set[str]] = {}  # by action of the form: names of hidden fields
+        self.failed: set[str] = set()  # actions that a message refuses
+        self.invalid: set[str] = set()  # ids of messages that describe invalid fields
         self.ids: list[str] = []
         self.own, self._inside, self._select = own, "", ""
-        self.dialogs: dict[str, str] = {}  # by address of its form, the dialog
+        self.dialogs: dict[str, str] = {}  # by action of the form: id of its dialog
         self.openers: set[str] = set()
         self._dialog, self._is_area = "", False
         self.feed(html)
@@ -109,7 +111,10 @@ def test_a_refusal_is_shown_in_the_form_that_was_sent(scene: Scene, browser_of) 
 
 
 def what_is_missing(browser: Client, action: str, wrong: dict[str, str]) -> str:
-    """Returns why the refusal is not visible at the form; empty if it is, or if the form was accepted."""
+    """Sends a form with invalid values. Returns why the page shows no refusal at the form; empty if it shows one.
+
+    Also returns an empty text if the form was accepted.
+    """
     answer = browser.post(action, wrong, follow=True)
     if answer.status_code not in {200, 422} or "html" not in answer["Content-Type"]:
         return f"{action}: {answer.status_code}"
@@ -119,17 +124,17 @@ def what_is_missing(browser: Client, action: str, wrong: dict[str, str]) -> str:
     if not page.told:
         return "" if answer.status_code == 200 else f"{action}: refused without a word"
     beside = page.dialogs.get(action) in {None, *page.openers}
-    if answer.redirect_chain:  # the answer names its form, which is on the page
+    if answer.redirect_chain:  # a message on the next page names the form, which must be on that page
         return "" if action in page.told and beside else f"{action}: {page.told}"
     return "" if {action, ""} & page.told.keys() else f"{action}: {page.told}"
 
 
 def what_is_lost(browser: Client, action: str, wrong: dict[str, str]) -> bool:
-    """Returns whether a refused user has to type the values again."""
+    """Sends a form with invalid values. Returns whether the values are missing from the page that shows the refusal."""
     answer = browser.post(action, wrong, follow=True)
     page = Page(answer.content.decode(), answer.request["PATH_INFO"])
     if answer.status_code == 200:
         return action in page.failed
-    if action not in page.forms:  # it was accepted before, and is no longer offered
+    if action not in page.forms:  # an earlier request was accepted, and the page no longer has the form
         return False
     return not any("²" in values for form, values in page.typed.items() if form in {action, page.own})

@@ -1,4 +1,4 @@
-"""The REST API has jobs, problem documents, paging and idempotency, and nothing of other teams."""
+"""The REST API: jobs, problem documents, paging, idempotency, and no data of other teams."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_an_address_with_a_slash_too_many_leads_to_the_right_one(scene: Scene, c
 def test_whatever_is_refused_is_a_problem_document(
     scene: Scene, browser_of, method: str, path: str, status: int
 ) -> None:
-    """CSRF is checked here: none of these may answer with an HTML page about it."""
+    """The client enforces CSRF checks, because their refusal must not be an HTML page."""
     strict = browser_of(scene.people.bob, enforce_csrf_checks=True)
     answer = getattr(strict, method)(f"/api/v1{path}")
     assert (answer.status_code, answer["Content-Type"]) == (status, "application/problem+json")
@@ -240,7 +240,7 @@ def test_events_scheduling_and_log_of_a_job(scene: Scene, call) -> None:
     assert rest["items"] == events["items"][1:]
     why = call("get", f"/jobs/{scene.waiting.pk}/scheduling").json()
     assert why["sentence"]
-    assert why["never"]  # eight GPUs, and the limit is six
+    assert why["never"]  # the job needs eight GPUs, and the limit is six
     log = call("get", f"/jobs/{scene.job.pk}/log?rank=0&offset=0").json()
     assert (log["rank"], log["offset"], log["text"]) == (0, 0, "")
     assert call("get", f"/jobs/{scene.job.pk}/log?rank=7").status_code == 404
@@ -257,7 +257,7 @@ def test_a_session_works_with_the_csrf_token_only(scene: Scene, browser_of) -> N
     strict = browser_of(scene.people.bob, enforce_csrf_checks=True)
     assert strict.get("/api/v1/me").json()["teams"] == [{"team": "astro", "role": "member", "tickets": 50}]
     assert strict.post("/api/v1/jobs", {"spec": SPEC}, JSON).status_code == 403
-    strict.get("/submit/")  # sets the cookie
+    strict.get("/submit/")  # sets the CSRF cookie
     token = strict.cookies["fairlot_csrf"].value
     sent = strict.post("/api/v1/jobs", {"spec": SPEC}, JSON, headers={"x-csrftoken": token})
     assert sent.status_code == 201
@@ -295,7 +295,7 @@ def test_the_documentation_loads_nothing_from_elsewhere(db: None, settings) -> N
 
 
 def decimals_of_answers() -> Iterator[tuple[str, object]]:
-    """Yields the fields of schemas that hold decimals, with how each is declared."""
+    """Yields the name and the type annotation of each field of the API's schemas that contains a Decimal."""
     names = [one.name for one in pkgutil.walk_packages(portal.api.__path__, "portal.api.")]
     for module in (import_module(name) for name in names if name.endswith(".schemas")):
         for name, one in vars(module).items():
@@ -315,7 +315,7 @@ def test_every_decimal_of_an_answer_is_declared_as_a_figure_or_an_amount() -> No
 
 
 def test_no_answer_has_the_digits_that_a_division_leaves(scene: Scene, call, browser_of) -> None:
-    """Calls every operation that needs at most a team, after a third of an hour was used."""
+    """Calls every GET operation without path parameters, after 20 minutes of use, which is a third of an hour."""
     book(scene.job, scene.people.bob, scene.people.v100, gpus=1, minutes=20, lease=901)
     set_quota(actor=None, tenant=scene.people.astro, kind="gpu_hours", limit=7)
     set_budget(actor=None, tenant=scene.people.astro, period="quarter", amount=7)

@@ -1,4 +1,4 @@
-"""Values that no column can store are refused in one place, with the parameter's name, on every page and call."""
+"""One middleware refuses values that no column can store, on every page and API call, and names the parameter."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def test_a_form_with_a_zero_byte_is_refused_beside_the_field_and_keeps_the_rest(
     scene: Scene, browser_of, path: str, field: str, form: dict[str, str]
 ) -> None:
     own = {"tenant": str(scene.people.astro.pk), "cluster": str(scene.world.cluster.pk)}
-    own |= {"yaml": "", "agreed": digest("")}  # the form was edited, the YAML was not
+    own |= {"yaml": "", "agreed": digest("")}  # the digest says that the form was edited and the YAML was not
     browser = browser_of(scene.people.ada if path.startswith("/admin/") else scene.people.alice)
     answer = browser.post(path, own | form | {field: "a\0b"})
     html = answer.content.decode()
@@ -74,7 +74,7 @@ def test_a_form_that_cannot_show_its_refusal_names_the_field(admin: Client) -> N
     assert "time_zone: must not contain zero bytes" in answer.content.decode()
 
 
-BODIES = [  # with % for what cannot be stored, and its field
+BODIES = [  # path, body with "%" in place of the wrong text, name of the wrong field
     ("/api/v1/jobs", {"spec": SPEC, "team": "%"}, "team"),
     ("/api/v1/jobs", {"spec": SPEC | {"name": "%"}}, "spec.name"),
     ("/api/v1/jobs", {"spec": SPEC | {"variables": {"A": "%"}}}, "spec.variables.A"),
@@ -94,7 +94,7 @@ def test_the_api_names_the_field_with_a_zero_byte_or_half_a_character(alice: Cli
 
 
 def test_yaml_escapes_make_no_text_that_cannot_be_stored(alice: Client) -> None:
-    """The JSON contains the escape as text, which only YAML turns into a character."""
+    """The JSON body contains the escape as plain text, and only the YAML parser turns it into a character."""
     for escape in ("\\0", "\\ud800", "\\udcff"):
         for spec in (f'name: "a{escape}"\ncommand: x', f'name: a\ncommand: x\nvariables: {{A: "{escape}"}}'):
             answer = sent(alice, "/api/v1/jobs", json.dumps({"spec": spec, "team": "astro"}))

@@ -1,4 +1,4 @@
-"""The API stands beside the pages: it calls the same actions, and never the views of pages."""
+"""The API does not depend on pages: it calls the same actions, but never their views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and switches are read strictly, in bodies, queries, forms and the environment."""
+"""Numbers and switches are read strictly, in bodies, queries, forms and environment variables."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ NO_DECIMAL = [
     "1e",
     "1e9999",
 ]
-# Data that is not a number or switch, by the type of the field.
+# JSON values that are refused, by type of the field.
 NO_DATA: dict[type, list[Any]] = {
     int: [True, False, "5", "yes", 5.5, 5.0, "１", [5], {}, 10**40],
     float: [True, "5", "yes", "１", [5], 10**400],
     Decimal: [True, False, "yes", "１", "٣", "1_0", "0x1", "NaN", "inf", [5], 10**40],
     bool: ["true", "yes", "on", 1, 0, 1.0, []],
 }
-# The same as text in a query.
+# Texts in a query that are refused, by type of the field.
 NO_TEXT = {int: NO_WHOLE, bool: ["yes", "on", "1", "0", "True", "t", ""]}
 
 
 def fields_of(source: str) -> list[tuple[type[BaseModel], Place, type]]:
-    """Returns each number and switch in bodies or queries of the API: the model, the place, and its type."""
+    """Returns each number and switch in the API's bodies or queries (`source`), as (model, place, type)."""
     found = {}
     for _, router in api._routers:
         for path in router.path_operations.values():

@@ -1,4 +1,4 @@
-"""Old names in the API and in job specifications work for one more version, and are marked deprecated."""
+"""Old names in the API and in job specifications still work for one version and are marked as deprecated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def subclasses(of: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def old_fields() -> list[tuple[type[BaseModel], str, str]]:
-    """Returns each schema with an old name of a field, the old name, and the new one."""
+    """Returns each renamed field of a schema, as the schema, the old name and the new name."""
     return [
         (model, name, str(field.json_schema_extra[RENAMED_TO]))
         for model in dict.fromkeys(subclasses(WithOldNames))
@@ -37,7 +37,8 @@ def old_fields() -> list[tuple[type[BaseModel], str, str]]:
 
 
 def marked(node: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any, dict[str, Any]]]:
-    """Yields each part of the OpenAPI document that is deprecated or renamed: its place, what it is in, and itself."""
+    """Yields each deprecated or renamed part of the OpenAPI document, as (its path, the part that contains it,
+    itself)."""
     parts = node.items() if isinstance(node, dict) else enumerate(node)
     for key, value in parts:
         if key == "schema" or not isinstance(value, dict | list):
@@ -63,7 +64,7 @@ def test_every_old_name_is_marked_and_stands_beside_its_new_name() -> None:
             assert place[2] in document["paths"][f"/api/v1{new}"], place
         elif isinstance(beside, dict):
             assert new in beside, place
-        else:  # parameters by name, or the values of a type
+        else:  # a list of parameters or of the variants of a type
             names = [one.get("name") for one in beside]
             assert new in names or new in beside[0].get("enum", ()), place
 

@@ -1,4 +1,4 @@
-"""A feature that needs a server or a setting says so in place of its form, and the API says the same."""
+"""A feature that needs a server or a setting says so in place of its form and in the API."""
 
 from scheduling.core import encryption
 from tests.portal.scene import Scene

@@ -1,4 +1,4 @@
-"""A broken database connection is replaced before a request uses it, without an extra query."""
+"""A broken database connection is replaced before a request uses it, and the check costs no extra query."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_connection_that_the_server_has_ended_is_replaced(
 ) -> None:
     ended = number(ours)
     end(ended, others)
-    ours.close_if_unusable_or_obsolete()  # as each request begins
+    ours.close_if_unusable_or_obsolete()  # as at the beginning of each request
     assert number(ours) != ended
 
 

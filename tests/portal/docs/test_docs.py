@@ -1,4 +1,4 @@
-"""The documentation is read, searched and linked inside the portal, and nothing outside docs/ is served."""
+"""The portal shows, searches and links the documentation, and serves no file outside docs/."""
 
 import re
 

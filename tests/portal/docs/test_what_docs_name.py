@@ -1,4 +1,4 @@
-"""Every command, option, setting, address, file and sample that the documentation names exists and is valid."""
+"""Each command, option, setting, URL, file and sample in the documentation exists and is valid."""
 
 import ast
 import importlib.util
@@ -37,7 +37,7 @@ IN_BLOCKS, IN_SPANS = "blocks", "spans"
 
 
 def code(kind: str) -> Iterator[tuple[str, str]]:
-    """Yields (page, code) of each code block, or of each code span in the text between them."""
+    """Yields pairs of page and code: for IN_BLOCKS each code block, otherwise each code span outside the blocks."""
     for page, text in TEXTS.items():
         if kind == IN_BLOCKS:
             yield from ((page, sample) for _, sample in BLOCK.findall(text))
@@ -53,13 +53,13 @@ def everything() -> Iterator[tuple[str, str]]:
 # --- commands ------------------------------------------------------------------------------------
 @cache
 def options_of(command: str) -> set[str]:
-    """The options of a Django command; KeyError for one that does not exist."""
+    """Returns the options of a Django command. Raises KeyError if the command does not exist."""
     found = load_command_class(get_commands()[command], command)
     return set(found.create_parser("manage.py", command)._option_string_actions)
 
 
 def managed() -> set[tuple[str, str, str]]:
-    """(page, command, rest) for each Django command that is named."""
+    """Returns the page, the command and the rest of the line for each Django command in the documentation."""
     return {(page, command, rest) for page, text in everything() for command, rest in MANAGED.findall(text)}
 
 
@@ -126,7 +126,7 @@ def test_variables_that_are_named_are_settings_or_set_for_jobs() -> None:
     assert [(page, name) for page, name in sorted(named) if name not in known] == []
 
 
-# Defaults that depend on other settings; the table says how.
+# Settings whose default depends on other settings, so that the table describes the default in words.
 DEPENDENT = {
     "FAIRLOT_TRUSTED_PROXIES",
     "FAIRLOT_TRUSTED_HEAD_KEYS",
@@ -164,7 +164,7 @@ def as_text(value: object) -> str:
 # --- addresses -----------------------------------------------------------------------------------
 @cache
 def operations() -> list[tuple[re.Pattern[str], set[str]]]:
-    """(pattern of the path, methods) of each path of the OpenAPI document, without deprecated operations."""
+    """Returns a pattern for each path of the OpenAPI document, with the methods that are not deprecated."""
     paths = api.get_openapi_schema()["paths"]
     return [
         (
@@ -179,7 +179,10 @@ CALL = re.compile(r"(?:\b(GET|POST|PUT|PATCH|DELETE) )?(?:\$FAIRLOT)?(/api/v1/[^
 
 
 def calls() -> Iterator[tuple[str, str, str]]:
-    """(page, method or "", path) of each API call that is named, in samples of curl with its method."""
+    """Yields page, method and path of each API call in the documentation.
+
+    The method is empty if the text does not say it.
+    """
     for page, text in everything():
         for line in text.replace("\\\n", " ").splitlines():
             for method, path in CALL.findall(line):
@@ -247,7 +250,7 @@ LABEL = re.compile(r"(?<![*\w])\*([A-Z][^*\n]*)\*(?!\*)")
 
 
 def test_labels_of_the_user_interface_that_are_named_exist() -> None:
-    """Emphasised words with a capital letter are labels; "→" leads from one to the next."""
+    """A label is an emphasised text that begins with a capital letter; "→" separates several labels."""
     sources = [path for room in ("templates", "portal", "scheduling") for path in (ROOT / room).rglob("*.*")]
     texts = [path.read_text() for path in sources if path.suffix in {".html", ".py"}]
     shown = re.sub(r"{{ \w+\|length\|pluralize:\"(\w+),\w+\" }}", r"\1", "\n".join(texts))
@@ -270,7 +273,7 @@ def test_each_reason_why_a_job_waits_is_explained() -> None:
 
 # --- samples -------------------------------------------------------------------------------------
 def specs() -> Iterator[tuple[str, object]]:
-    """(page, specification) of each sample: YAML blocks, and `spec` or `specs` in JSON."""
+    """Yields page and job specification of each sample: YAML blocks, and `spec` or `specs` in JSON bodies."""
     for page, text in TEXTS.items():
         for language, sample in BLOCK.findall(text):
             if language == "yaml":

@@ -1,4 +1,4 @@
-"""The client's address is what trusted proxies report, and never what a client reports."""
+"""The client's address is the one that trusted proxies report, never one that the client sends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROXY = "172.18.0.1"
 
 
 def seen(peer: str, *lines: str, name: bytes = b"x-forwarded-for") -> str:
-    """Returns the client's address as the wrapped application sees it."""
+    """Returns the client's address that `with_client_address` passes to the application."""
     found: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -41,7 +41,7 @@ def seen(peer: str, *lines: str, name: bytes = b"x-forwarded-for") -> str:
         (1, ["192.0.2.9, unknown"], PROXY),
         (1, ["192.0.2.9, _hidden"], PROXY),
         (2, ["127.0.0.1, 192.0.2.9, 198.51.100.1"], "192.0.2.9"),
-        (2, ["192.0.2.9"], PROXY),  # bypassed the outer proxy
+        (2, ["192.0.2.9"], PROXY),  # the client has bypassed the outer proxy
         (1, ["192.0.2.9:4711"], "192.0.2.9"),
         (1, ["2001:DB8::0001"], "2001:db8::1"),
         (1, ["[2001:db8::1]"], "2001:db8::1"),
@@ -74,7 +74,7 @@ def test_a_header_of_nearly_that_name_is_not_that_header(settings: LazySettings)
 def test_requests_through_a_proxy_on_this_machine_come_from_elsewhere(
     db: None, client: Client, header: str
 ) -> None:
-    """Whatever the header says, even this machine's own address."""
+    """The value of the header does not matter: even this machine's own address is refused."""
     Cluster.objects.create(name="lab", backend=Cluster.Backend.LOCAL)
     assert client.get(reverse("login")).status_code == 200
     refused = client.get(reverse("login"), headers={header: "127.0.0.1"})

@@ -1,4 +1,4 @@
-"""The server limits threads, bodies, waiting times, passwords and connections in front of Django."""
+"""In front of Django, the server limits threads, bodies, waiting times, password hashes and connections."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(work: Awaitable[Any]) -> Any:
 
 
 class Call:
-    """One request and its answer; `leave` disconnects the client."""
+    """An ASGI request with its response. Setting `left` disconnects the client."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Call:
 
 
 def portal_of(work: Callable[[], Any]) -> App:
-    """Returns a portal whose pages do `work` in their thread."""
+    """Returns an ASGI app that calls `work` in a thread and answers with its result."""
 
     async def portal(scope: Any, receive: Any, send: Any) -> None:
         said = await sync_to_async(work)()
@@ -110,7 +110,7 @@ def portal_of(work: Callable[[], Any]) -> App:
 
 
 class Busy:
-    """Work that waits until it may continue, and counts how many do it at once."""
+    """Work that blocks until `go_on` is set. `most` is the greatest number of calls at the same time."""
 
     def __init__(self) -> None:
         self.go_on, self.lock = threading.Event(), threading.Lock()
@@ -127,7 +127,7 @@ class Busy:
 
 
 def addresses(count: int) -> list[str]:
-    """Returns addresses of as many clients, since one client has only its share."""
+    """Returns `count` addresses. Each client gets only its share, so a test that needs more needs several clients."""
     return [f"192.0.2.{number}" for number in range(1, count + 1)]
 
 
@@ -138,7 +138,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def few(settings: LazySettings) -> int:
-    """Allows the fewest connections; returns how many pages work at once then."""
+    """Sets the lowest accepted limit of connections. Returns how many pages can then work at once."""
     settings.FAIRLOT_WEB_DATABASE_CONNECTIONS = 5
     return edge_app.pages_at_once()
 
@@ -234,7 +234,9 @@ class TestThreads:
 
         def end(pid: int) -> None:
             with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])  # waits until it has ended
+                cursor.execute(
+                    "SELECT pg_terminate_backend(%s, 60000)", [pid]
+                )  # waits until the backend has ended
             connection.close()
 
         first, second, third = run(three_times())
@@ -283,7 +285,9 @@ class TestThreads:
 
 
 class TestSilentDatabase:
-    @pytest.mark.parametrize("path", ["/jobs/", "/live"])  # a stream waits longer for a thread
+    @pytest.mark.parametrize(
+        "path", ["/jobs/", "/live"]
+    )  # /live waits longer for a thread, because it is a stream
     def test_requests_end_and_the_portal_goes_on_when_it_answers_again(
         self, few: int, monkeypatch, path: str
     ) -> None:
@@ -303,7 +307,7 @@ class TestSilentDatabase:
             calls = await asyncio.gather(*(Call(path, address=one).to(edge.serve) for one in addresses(6)))
             took = time.monotonic() - begun
             threads = edge.streams if path == "/live" else edge.pages
-            assert threads.free == 0  # they hang, and no more of them than before
+            assert threads.free == 0  # all threads hang, and no further thread was started
             answers.set()
             busy.go_on.set()
             await until(lambda: threads.free == threads.count)
@@ -504,9 +508,11 @@ class TestPasswords:
 def test_web_processes_together_leave_connections_to_the_others(
     settings: LazySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # If the web application was imported in this process, every connection takes a place, also the test's own.
+    # If this process has imported the web application, each connection takes a place, even the test's own connection.
     shared = connection_created.disconnect(dispatch_uid="web places")
-    monkeypatch.setattr(places, "LOCK", 7_111_000)  # so that places that are taken already do not count
+    monkeypatch.setattr(
+        places, "LOCK", 7_111_000
+    )  # another lock, so that places of other processes do not count
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT current_setting('max_connections')::int"
@@ -525,7 +531,7 @@ def test_web_processes_together_leave_connections_to_the_others(
         assert webs[2].connection is None
         webs[0].close()
         webs[2].connect()
-        places.take_place(None, webs[2])  # a connection that is closed, or dies, gives its place to others
+        places.take_place(None, webs[2])  # the place of the closed connection is free again
     finally:
         for one in webs:
             one.close()

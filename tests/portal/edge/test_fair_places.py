@@ -1,4 +1,4 @@
-"""If one client takes all bodies, threads, streams or logins in front of Django, others still get through."""
+"""If one client takes all bodies, threads, streams or logins in front of Django, other clients still get through."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cookie(session: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def waiting(edge: Edge, calls: list[Call]) -> AsyncIterator[list[asyncio.Task[Call]]]:
-    """Sends all of these calls, and ends those that still wait at the end."""
+    """Sends all `calls` and yields their tasks. At the end, disconnects all clients and waits for the tasks."""
     tasks = [asyncio.create_task(call.to(edge.serve)) for call in calls]
     try:
         yield tasks
@@ -43,7 +43,7 @@ async def waiting(edge: Edge, calls: list[Call]) -> AsyncIterator[list[asyncio.T
 
 
 def halves(address: str, count: int, size: int) -> list[Call]:
-    """Returns bodies of which `size` bytes arrive and then nothing, with a made-up cookie."""
+    """Returns `count` requests with a made-up cookie. Each body stops after `size` bytes, one byte before its end."""
     calls = []
     for _ in range(count):
         headers = cookie("guessed") | {"content-length": str(size + 1)}
@@ -96,7 +96,7 @@ class TestThreads:
     def test_slow_requests_of_one_client_leave_threads_to_others(
         self, monkeypatch: pytest.MonkeyPatch, session: str
     ) -> None:
-        """The client has one session and any other cookies, or many sessions at one address."""
+        """The client has one session with varying further cookies, or many sessions from one address."""
         monkeypatch.setattr(edge_app, "WAIT_SECONDS", 1.0)
         busy = Busy()
 
@@ -175,11 +175,11 @@ class TestThreads:
             await turns.begin(bob, 1)
             tasks = [asyncio.create_task(turns.begin(bob, PATIENCE)) for _ in range(4)]
             await asyncio.sleep(0)
-            tasks[0].cancel()  # while it waits
+            tasks[0].cancel()  # the request still waits
             await asyncio.sleep(0)
-            tasks[1].cancel()  # at the moment when its turn would come
+            tasks[1].cancel()  # the request is next in turn
             turns.end(bob)
-            tasks[2].cancel()  # just when its turn has come
+            tasks[2].cancel()  # the request has just got its turn
             await asyncio.gather(*tasks, return_exceptions=True)
             turns.end(bob)
             return len(turns._waiting), turns._of_logins.taken
@@ -250,7 +250,7 @@ class TestStreams:
                 await asyncio.gather(*tasks)
             return begun[: edge.streams.count + 2]
 
-        # Requests that wait at the address came first; then it is the other client's turn.
+        # One more request that already waits at the first address gets a thread; the next free thread serves Bob.
         assert run(crowd()) == [MALLORY, MALLORY, MALLORY, BOB]
 
     def test_streams_that_begin_take_no_thread_of_a_page(self) -> None:

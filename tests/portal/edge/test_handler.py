@@ -1,4 +1,4 @@
-"""Django behind the edge: the cost of a request between event loop and thread, and how it ends."""
+"""Django behind the edge: what passes between event loop and thread for a request, and how a request ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waiting import PATIENCE
 
 
 class Seen:
-    """Records what happened to the views below."""
+    """A record of what happens in the views below."""
 
     def __init__(self) -> None:
         self.began, self.ended, self.signals, self.go_on = False, False, [0, 0], threading.Event()
@@ -119,7 +119,7 @@ def test_an_error_in_a_view_becomes_a_response() -> None:
 
 
 def test_a_stream_is_closed_though_its_client_disconnects_at_its_end() -> None:
-    """A server reports that once the client has everything it asked for."""
+    """A server reports the disconnect as soon as it has sent the whole response."""
 
     class Ending(Call):
         async def send(self, message: Any) -> None:
@@ -177,7 +177,7 @@ def test_a_stream_ends_when_its_client_leaves() -> None:
 
 
 class LikeAFuture:
-    """Like the result of granian's `receive`, which can be awaited but is not a Future."""
+    """An awaitable like the result of granian's `receive`: it can be awaited, but it is not an asyncio.Future."""
 
     _asyncio_future_blocking = False
 
@@ -197,7 +197,7 @@ class LikeAFuture:
 
 
 def test_a_servers_awaitable_need_not_be_a_future() -> None:
-    """Otherwise each request would leave a task that never ends, and an error in the log."""
+    """If it had to be, each request would leave a task that never ends, and an error in the log."""
     errors: list[Any] = []
 
     class Granian(Call):

@@ -1,4 +1,4 @@
-"""All advisory locks of PostgreSQL have distinct numbers."""
+"""The numbers of all PostgreSQL advisory locks are distinct."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from scheduling.core.locks import Lock
 
 
 def test_no_two_locks_have_the_same_first_key() -> None:
-    # Uses members, since iterating an enumeration skips a second name of the same number.
+    # Reads `__members__`, because iterating over an enumeration skips a second name with the same number.
     named = [*Lock.__members__.values(), *OutboxLock.__members__.values(), places.LOCK]
     assert [int(key) for key, times in Counter(named).items() if times > 1] == []

@@ -28,7 +28,7 @@ KINDS = {
 
 
 def ask(path: str, *, host: str = "localhost", method: str = "GET") -> httpx.Response:
-    """Returns the response of the whole ASGI application."""
+    """Calls the whole ASGI application and returns its response."""
     from portal.asgi import application  # noqa: PLC0415 - needs the settings of the tests
 
     async def call() -> httpx.Response:
@@ -45,7 +45,7 @@ def ask(path: str, *, host: str = "localhost", method: str = "GET") -> httpx.Res
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # Django leaves bodies to the garbage collector
+)  # Django leaves request bodies to the garbage collector
 def test_every_kind_of_answer_has_them() -> None:
     answers = {path: ask(path) for path in KINDS}
     assert {path: answer.status_code for path, answer in answers.items()} == KINDS

@@ -1,4 +1,4 @@
-"""Problems that are not the reader's fault are named: a full disk, no database, too many requests."""
+"""Error pages name problems that are not the user's fault: a full disk, no database, too many requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CASES = [
 
 @pytest.fixture
 def breaks(monkeypatch: pytest.MonkeyPatch):
-    """Returns a function that makes everything that reads the signed-in user raise an error."""
+    """Returns a function that makes every page and API call raise an error when it reads the user's portal role."""
 
     def break_it(error: Exception) -> None:
         def raise_it(*_: object, **__: object) -> None:

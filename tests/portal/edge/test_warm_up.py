@@ -1,4 +1,4 @@
-"""A server loads pages and connections before its first request."""
+"""A server imports its pages and prepares its connections before the first request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Colours keep WCAG's AA contrast (4.5 for text, 3 for the borders of fields), light and dark."""
+"""Colours have WCAG's contrast for level AA (4.5 for text, 3 for the borders of fields) in light and dark mode."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Sends invalid values to every parameter of every page and call: none may cause a server error.
+"""Sends invalid values to every parameter of every page and API call: no value may cause a server error.
 
-Parameters of pages are found automatically (what a view reads is recorded, and forms are read from the pages), those
-of the API in its OpenAPI document, against which each answer is checked. Everything sent is rolled back.
+The test records which parameters a page's view reads, reads the fields of forms from the pages, and takes the
+parameters of API calls from the OpenAPI document, against which it validates each answer. All changes are rolled
+back.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ from tests.portal.every_page.test_every_url import arguments, every_name, walk
 from tests.portal.scene import Scene, with_a_session
 
 LONG = "x" * 10_000
-# Values that reach a view: numbers at the ends of columns and beyond, characters that only some functions take for
-# digits, lists, names with a meaning in formats, and text longer than any column.
+# Values that reach a view: numbers at and beyond the limits of columns, characters that only some functions accept as
+# digits, invisible characters, times at the limits, and text longer than any column.
 TYPED = (
     "2147483648", "9223372036854775808", "-1", "1e400", "²", "", "9999-12-31T23:59:59-23:59", "\u202e\u200b", LONG,
 )  # fmt: skip
 TYPED_IN_FORMS = ("9223372036854775808", "-1", "1e400", "²", "\u202e\u200b", LONG)
-# Values that no view sees: they are sent in all parameters at once.
+# Values that a middleware refuses before any view runs, so they are sent in all parameters at once.
 RAW = ("%00", "%ED%A0%80%FF%C0%AF")
 SENT: tuple[object, ...] = (
     2**31, 2**63 - 1, -1, 1e308, "1e400", "NaN", True, None, [], {}, {"a": {"b": [[1]]}}, ["x", 1, None], "²",
     "\u202e\u200b", LONG, "",
 )  # fmt: skip
-# JSON that is refused before any schema is applied.
+# JSON that is refused before it is validated against a schema.
 RAW_JSON = ("1e400", "NaN", "-Infinity", '"\\ud800"', '"\\u0000"', str(2**64), "[" * 10_000 + "]" * 10_000)
-ENOUGH = 2  # number of pages and calls on which a parameter name is tried with each value
+ENOUGH = 2  # on how many pages or calls a parameter's name is tried with each value
 
 
 class Forms(HTMLParser):
-    """The POST forms of a page: by address, their fields and values."""
+    """The fields and values of a page's forms with method POST, by action of the form."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +85,7 @@ class Forms(HTMLParser):
 
 @contextmanager
 def rolled_back() -> Iterator[None]:
-    """Rolls back everything written inside; inner durable transactions can still begin."""
+    """Returns a context manager that rolls back all changes made inside. Durable transactions can begin inside."""
     with transaction.atomic() as block:
         atomic = transaction.get_connection().atomic_blocks[-1]
         atomic._from_testcase = True
@@ -95,7 +96,7 @@ def rolled_back() -> Iterator[None]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Returns the names of parameters that views have read since it was cleared."""
+    """Returns a set that receives the names of the query and form parameters that views read."""
     names: set[str] = set()
     for method in ("get", "getlist", "__getitem__", "__contains__"):
         real = getattr(QueryDict, method)
@@ -114,7 +115,7 @@ def scene(scene: Scene) -> Scene:
 
 
 class Tried:
-    """Requests, and what was wrong with their answers."""
+    """Sends requests, and collects those that cause a server error or reach a column unchecked."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.count, self.wrong, self._log = 0, [], caplog
@@ -138,7 +139,7 @@ def form(pairs: dict[str, str]) -> dict[str, str]:
 
 
 def pages(scene: Scene) -> list[str]:
-    """Returns the address of each page, without logout, and of files in their fastest format."""
+    """Returns the URLs of all pages except logout, and of all files except XLSX and PDF, which are slow to make."""
     found = dict.fromkeys(url.partition("?")[0] for key, url in walk(scene) if not key.startswith("api-1:"))
     return [url for url in found if url != "/account/logout/" and not url.endswith((".xlsx", ".pdf"))]
 
@@ -188,7 +189,7 @@ def test_no_parameter_of_a_page_makes_an_error(
 
 
 class Operations:
-    """The operations of the document, with valid addresses and bodies from the scene."""
+    """The operations of the OpenAPI document, with valid URLs and bodies for the objects of the scene."""
 
     def __init__(self, scene: Scene) -> None:
         self.document = json.loads(json.dumps(api.get_openapi_schema(path_params={}), default=str))
@@ -225,7 +226,7 @@ class Operations:
         return schema
 
     def body(self, operation: dict[str, Any]) -> dict[str, Any] | None:
-        """Returns a valid body with every field."""
+        """Returns a body with a valid value for every field; None if the operation takes no body."""
         if "requestBody" not in operation:
             return None
         schema = self.resolved(operation["requestBody"]["content"]["application/json"]["schema"])
@@ -251,7 +252,7 @@ class Operations:
         return usual[schema.get("type", "string")]
 
     def flaw(self, operation: dict[str, Any], answer: Any) -> str:
-        """Returns how the answer differs from the document; empty if it does not."""
+        """Returns how an answer differs from what the document declares; empty if the answer is valid."""
         declared = operation["responses"].get(str(answer.status_code))
         if declared is None:
             return f"{answer.status_code} is not declared"
@@ -286,7 +287,7 @@ def wrong_calls(
     body: dict[str, Any] | None,
     seen: Counter[str],
 ) -> Iterator[tuple[str, object, dict[str, str]]]:
-    """Yields address, body and headers of calls with one error each."""
+    """Yields URL, body and headers of calls, each with one invalid value."""
     address = operations.address(path, operation)
     for parameter in operation["parameters"]:
         name = parameter["name"]
@@ -334,7 +335,7 @@ def test_no_parameter_of_a_call_makes_an_error_and_each_answer_is_declared(
         address, body = operations.address(path, operation), operations.body(operation)
         statuses = [call(client, address, body, {}) for client in (ada, alice, Client())]
         assert statuses[2] == 401
-        client = alice if statuses[1] < 400 else ada  # whichever of them may do it
+        client = alice if statuses[1] < 400 else ada  # Alice if she may call the operation
         for wrong in wrong_calls(operations, path, operation, body, seen):
             call(client, *wrong)
     assert tried.wrong == [], f"{len(tried.wrong)} of {tried.count}"
@@ -346,12 +347,12 @@ def test_no_parameter_of_a_call_makes_an_error_and_each_answer_is_declared(
 def test_valid_calls_are_answered_as_the_document_declares(
     scene: Scene, browser_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Schemathesis makes some valid calls of each operation, always the same ones."""
+    """Schemathesis generates up to three valid calls of each operation, always the same calls."""
     caplog.set_level(logging.ERROR)
     caplog.set_level(logging.ERROR, "django.request")
     operations, tried, undeclared = Operations(scene), Tried(caplog), []
     ada = browser_of(scene.people.ada)
-    unhealthy = list(HealthCheck)  # slow tests are no failure on a busy machine
+    unhealthy = list(HealthCheck)  # on a busy machine, a slow test is not a failure
     some = settings(
         max_examples=3,
         derandomize=True,

@@ -1,4 +1,4 @@
-"""Follows every link and form that a user can reach: none may lead to a refusal."""
+"""Follows every link and sends every form that a user can reach: none may be refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINK = re.compile(r'<(?!form)[a-z]+\b[^>]*?\b(?:href|hx-get)="([^"#][^"]*)"')
 PART = re.compile(r'<(?:form|div|section|select|input)\b[^>]*?\bhx-post="([^"]+)"')
 FORM = re.compile(r"<form\b([^>]*)>(.*?)</form>", re.DOTALL)
 HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
-# How many pages of one kind are visited; only their keys and queries differ.
+# How many pages are visited for each URL name, because they differ only in keys and queries.
 OF_A_KIND = 2
 ENDLESS = {"live", "job_log_stream"}
 REFUSED = {403, 404, 405}
@@ -47,7 +47,10 @@ def scene(scene: Scene) -> Scene:
 
 @dataclass
 class Walk:
-    """Walks from page to page by links; records refusals, and where each page's forms lead."""
+    """A walk along all links from the home page.
+
+    It records refused links, and the forms of each page by their action.
+    """
 
     client: Client
     pages: set[str] = field(default_factory=set)
@@ -70,7 +73,7 @@ class Walk:
             left += [(target, address) for target in self.read(response, address)]
 
     def read(self, response: HttpResponseBase, address: str) -> list[str]:
-        """Records the POST forms of a page; returns the addresses of its links."""
+        """Records the POST forms of a page. Returns the URLs of its links, or the target of a redirect."""
         if response.status_code in {301, 302}:
             return [urljoin(address, response["Location"])]
         if response.streaming or "html" not in response.get("Content-Type", ""):
@@ -87,7 +90,7 @@ class Walk:
         return [target for target in links if target.startswith("/") and not target.startswith("/static/")]
 
     def post_all(self) -> None:
-        """Sends each form without typed values, and rolls its effects back."""
+        """Sends each recorded form with only its hidden fields, and rolls the changes back."""
         for target, (page, fields) in self.forms.items():
             if kind_of(target) == "logout":
                 continue
@@ -107,7 +110,7 @@ def kind_of(address: str) -> str:
 
 @pytest.mark.parametrize(("who", "least"), [("ada", 60), ("olga", 50), ("alice", 45), ("bob", 40)])
 def test_no_link_and_no_form_leads_to_what_is_refused(scene: Scene, browser_of, who: str, least: int) -> None:
-    """The user is an admin, an operator, a manager or a member."""
+    """The users are an admin, an operator, a manager and a member."""
     walk = Walk(browser_of(User.objects.get(username=who)))
     walk.run()
     walk.post_all()

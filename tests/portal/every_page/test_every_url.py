@@ -1,4 +1,7 @@
-"""Requests every URL as every user. A URL that is missing from the table fails, so that none is forgotten."""
+"""Requests every URL as every user and compares the HTTP status with a table.
+
+A URL that the table lacks fails a test.
+"""
 
 import re
 from collections.abc import Iterator
@@ -15,9 +18,9 @@ from tests.portal.scene import SECRETS, Scene, with_a_session
 
 ANONYMOUS, ALICE, BOB, CHARLIE, OLGA, ADA = WHO = ("anonymous", "alice", "bob", "charlie", "olga", "ada")
 
-PAGE = dict.fromkeys(WHO, 200) | {ANONYMOUS: 302}  # all signed-in users
-OPEN = dict.fromkeys(WHO, 200)  # strangers too
-ASTRO = PAGE | {CHARLIE: 404}  # something of Astro's
+PAGE = dict.fromkeys(WHO, 200) | {ANONYMOUS: 302}  # for all signed-in users
+OPEN = dict.fromkeys(WHO, 200)  # also for users who are not signed in
+ASTRO = PAGE | {CHARLIE: 404}  # an object of Astro, which Charlie may not see
 API = dict.fromkeys(WHO, 200) | {ANONYMOUS: 401}
 API_ASTRO = API | {CHARLIE: 404}
 OPERATORS = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, OLGA: 200, ADA: 200}
@@ -27,14 +30,14 @@ API_MANAGER = API_OPERATORS | {ALICE: 200}
 MANAGER = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ALICE: 200}
 ASKERS = OPERATORS | {ALICE: 200}
 ASKERS_POSTED = dict.fromkeys(WHO, 302)
-POSTED = dict.fromkeys(WHO, 405) | {ANONYMOUS: 302}  # GET is refused before anything is looked up
-ADMINS_POSTED = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ADA: 302}  # GET leads back to the form's page
+POSTED = dict.fromkeys(WHO, 405) | {ANONYMOUS: 302}  # GET is refused before the view looks for the object
+ADMINS_POSTED = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ADA: 302}  # GET redirects to the form's page
 OPERATORS_POSTED = ADMINS_POSTED | {OLGA: 302}
 API_POSTED = dict.fromkeys(WHO, 405)
 NOWHERE = dict.fromkeys(WHO, 404)
 MOVED = dict.fromkeys(WHO, 302)
 
-# The status of GET for each URL of the resolver, by its name; "?…" is a query that the page needs.
+# The expected status of GET by URL name and user; "?…" is a query that the page needs.
 EXPECTED: dict[str, dict[str, int]] = {
     "home": PAGE,
     "docs": PAGE,
@@ -48,7 +51,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "preferences": PAGE,
     "live?topics=job:{job}": ASTRO,
     "healthz": OPEN,
-    "security_txt": NOWHERE,  # no contact is set
+    "security_txt": NOWHERE,  # the setting has no contact
     "tokens": PAGE,
     "revoke_token": POSTED,
     "revoke_all_tokens": POSTED,
@@ -103,7 +106,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "share?team=astro": ASTRO,
     "share_anomalies": PAGE,
     "share_anomalies?team=astro": ASTRO,
-    "share_anomalies_file": NOWHERE | {ANONYMOUS: 302},  # nothing is analysed yet
+    "share_anomalies_file": NOWHERE | {ANONYMOUS: 302},  # there is no analysis yet
     "share_analyse": OPERATORS_POSTED,
     "share_analyse_again": OPERATORS_POSTED,
     "trades": PAGE,
@@ -111,7 +114,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "trades_file": PAGE,
     "trades_file?team=astro": ASTRO,
     "trade_limits": MANAGER | {ADA: 200},
-    "trades?run={trade}": PAGE,  # Charlie's team is the other side
+    "trades?run={trade}": PAGE,  # Charlie's team is the other side of the trade
     "usage": PAGE,
     "usage?team=astro&by=job": ASTRO,
     "usage_file": PAGE,
@@ -342,7 +345,7 @@ def every_name(resolver: URLResolver, namespace: str = "") -> Iterator[tuple[str
 
 
 def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]:
-    """Returns Astro's own objects for the arguments of the pattern."""
+    """Returns arguments for the URL pattern that stand for objects of Astro."""
     keys = {
         "request": scene.request.pk,
         "service": scene.service.pk,
@@ -387,7 +390,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
 
 
 def walk(scene: Scene) -> Iterator[tuple[str, str]]:
-    """Yields each key of the table with its URL."""
+    """Yields each key of EXPECTED with its URL."""
     patterns = dict(every_name(get_resolver()))
     for key in EXPECTED:
         name, _, query = key.partition("?")
@@ -399,14 +402,14 @@ CSRF_TOKEN = re.compile(r"\b[0-9A-Za-z]{64}\b")
 
 
 def text_of(response: HttpResponseBase) -> str:
-    """Returns the readable text of a response, except for endless streams and random tokens."""
+    """Returns the text of a response without random CSRF tokens; empty for a stream, which may be endless."""
     if response.streaming:
         return ""
     return CSRF_TOKEN.sub("", response.content.decode("utf-8", "replace"))
 
 
 def is_page(response: HttpResponseBase) -> bool:
-    """Returns whether it is a whole page with the top bar, which has the link to help."""
+    """Returns whether the response is a whole page: only such pages have the top bar, which contains the help link."""
     return response.status_code == 200 and not response.streaming and b'class="topbar"' in response.content
 
 
@@ -418,7 +421,10 @@ def test_no_url_is_missing_in_the_table() -> None:
 def test_each_user_gets_what_the_table_says_charlie_reads_no_name_of_astros_and_pages_have_help(
     scene: Scene, clients: dict[str, Client]
 ) -> None:
-    """One walk checks all three, as it is long. Bob's pages show that there are names that could leak."""
+    """A single walk checks all three, because it takes long.
+
+    Bob's pages must contain the names that could leak to Charlie.
+    """
     secret = re.compile(rf"\b({'|'.join(SECRETS)})")
     wrong, leaks, shown = [], [], ""
     for key, url in walk(scene):
@@ -428,7 +434,7 @@ def test_each_user_gets_what_the_table_says_charlie_reads_no_name_of_astros_and_
                 wrong.append(f"{key} for {who}: {response.status_code}, not {EXPECTED[key][who]}")
             if is_page(response) and not entry_for(response.resolver_match.url_name):
                 wrong.append(f"{key} for {who}: no section of the documentation in portal/docs/help.py")
-            # The requested address comes back in links; it is the reader's own.
+            # Links repeat the query of the requested URL, which contains a team's slug that the reader typed.
             text = text_of(response).replace("team=astro", "") if who in {BOB, CHARLIE} else ""
             if who == CHARLIE:
                 leaks += [

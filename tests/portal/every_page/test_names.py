@@ -1,4 +1,4 @@
-"""Every list sorts names alphabetically, ignoring case."""
+"""Every list sorts names alphabetically and ignores case."""
 
 import re
 

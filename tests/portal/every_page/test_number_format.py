@@ -1,4 +1,4 @@
-"""Numbers on pages, in messages and in mails are formatted by accounting/core/wording.py alone."""
+"""Only accounting/core/wording.py formats the numbers on pages, in messages and in mails."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from accounting.core import wording
 from portal.wording import relative
 
 ROOT = Path(__file__).resolve().parents[3]
-# Bytes that a supervisor without Django counts in a log, and output for terminals.
+# Exceptions: code that runs without Django and counts the bytes of a log, and output for terminals.
 ELSEWHERE = (
     "accounting/core/wording.py",
     "backends/output.py",
@@ -26,7 +26,7 @@ OTHER_WAYS = {
     "portal accounting scheduling": re.compile(
         r"\{[^{}\n]*:,[^{}\n]*\}|:\.\d%|intcomma|\.replace\(\",\"|[^\w{]\d{1,3},\d{3} (?!r)[a-z]"
     ),
-    # Initial values of fields are for programs.
+    # `floatformat:"-3u"` and `stringformat` are allowed, because initial values of fields are read by programs.
     "templates": re.compile(r"\|floatformat(?!:'-3u')|\|intcomma|stringformat:\"(?!\.\df)"),
 }
 
@@ -83,7 +83,7 @@ def test_future_durations_are_rounded_and_past_ones_counted_in_full(seconds: flo
 
 
 def test_a_moment_has_its_year_where_it_is_not_the_readers_present_one() -> None:
-    """By the reader's clock: in Berlin the year begins an hour before UTC's."""
+    """The reader's time zone decides: in Berlin the year begins an hour before it does in UTC."""
     now = datetime(2026, 12, 31, 23, 30, tzinfo=UTC)
     berlin = ZoneInfo("Europe/Berlin")
     assert wording.to_the_second(now, now) == "31 Dec 23:30:00"

@@ -1,4 +1,4 @@
-"""Each page takes as many queries as tests/query_counts.py says."""
+"""Each page takes the number of queries that tests/query_counts.py states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_each_page_takes_as_many_queries_as_it_should(
     found = {}
     for page in PAGES:
         url = reverse(page)
-        ada.get(url)  # some things are read once a process
+        ada.get(url)  # some values are read only once per process
         with CaptureQueriesContext(connection) as asked:
             assert ada.get(url).status_code == 200, page
         found[page] = len(asked)

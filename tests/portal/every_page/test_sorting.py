@@ -1,4 +1,7 @@
-"""Every list sorts by its columns in both directions, by address; filters stay, and screen readers get the order."""
+"""Every list sorts by its columns in both directions, by the URL's query.
+
+Filters stay, and screen readers get the order.
+"""
 
 import re
 from html import unescape

@@ -1,4 +1,4 @@
-"""A job's bill shows each line; admins correct lines for nobody or for another team."""
+"""A job's bill shows every line. Admins reverse lines, or bill another team for them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_lines_are_billed_to_another_team(scene: Scene, browser_of) -> None:
     correct(browser, scene, team=str(scene.people.bio.pk))
     owner = scene.job.owner.username
     assert standing(scene) == [("Bio", owner)] * count
-    # Bob sees what his team no longer pays, but not what another team does.
+    # Bob sees which lines his team no longer pays, but not what the other team does.
     html = browser_of(scene.people.bob).get(f"/jobs/{scene.job.pk}/bill/").content.decode()
     assert "taken back" in html
     assert "Bio" not in html.partition("What was billed")[2].partition("</table>")[0]

@@ -1,4 +1,4 @@
-"""A failed job, session or replica shows its last output at once, and the meaning of its exit code."""
+"""The page of a failed job, session or replica shows its last output and the meaning of its exit code."""
 
 from __future__ import annotations
 

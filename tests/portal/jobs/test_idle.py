@@ -1,4 +1,4 @@
-"""Idle GPUs on pages and in the API: on a job's page, postponed by users, visible to some, and rules."""
+"""Idle GPUs on pages and in the API: the job's page, snoozing, reports, and the rules for idle GPUs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def idle(scene: Scene, job: Job, lasted: timedelta = 45 * MINUTE) -> GpuUse:
-    """Makes the job's GPUs idle for so long."""
+    """Records a measurement by which the job's GPUs have been idle for `lasted`."""
     now = now_from_database()
     return GpuUse.objects.create(
         job=job, lease=scene.world.lease(job), measured_until=now, measure="gpu", percent=0.0,
@@ -43,7 +43,7 @@ def idle(scene: Scene, job: Job, lasted: timedelta = 45 * MINUTE) -> GpuUse:
 
 @pytest.fixture
 def warned(scene: Scene) -> Job:
-    """Returns Bob's idle job, which is warned and will be stopped in ten minutes."""
+    """Returns Bob's job, whose GPUs are idle. Bob has been warned, and the job will be stopped in ten minutes."""
     set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=10, snooze_hours=2)
     idle(scene, scene.job)
     step_idle(job_id=scene.job.pk)
@@ -55,7 +55,7 @@ def text(client: Client, url: str) -> str:
 
 
 def in_an_hour() -> str:
-    """Returns the time in the form's format, in the reader's zone."""
+    """Returns the time in an hour, in the user's time zone and in the format of the form's field."""
     return f"{timezone.localtime(now_from_database() + 60 * MINUTE):%Y-%m-%dT%H:%M}"
 
 
@@ -85,7 +85,7 @@ def test_while_it_waits_for_its_next_turn_its_page_says_how_the_last_one_was(
     assert datetime.fromisoformat(earliest) >= now_from_database() + 6.9 * MINUTE
     Job.objects.filter(pk=warned.pk).update(state=Job.State.RUNNING, state_since=now_from_database())
     GpuUse.objects.update(measured_until=now_from_database() - MINUTE)
-    assert said in text(bob, f"/jobs/{warned.pk}/")  # this attempt is not measured yet
+    assert said in text(bob, f"/jobs/{warned.pk}/")  # the new attempt has no measurement yet
     assert "No GPU is idle now" in text(bob, PAGE)
     assert bob.get("/api/v1/idle").json() == []
     Job.objects.filter(pk=warned.pk).update(state=Job.State.SUSPENDED)
@@ -209,7 +209,7 @@ def test_the_month_by_team_has_what_idle_gpus_cost_and_those_without_a_process_i
     for figure in ("1</td>", "0.667</td>", "4</td>", f"{percent(0.25)}</td>"):
         assert figure in html
     assert text(bob, f"/api/v1/idle/teams?{asked}&team=astro") == text(bob, f"/api/v1/idle/teams?{asked}")
-    # Other days are empty, and days are those of the zone.
+    # Other days have no figures. A day is a day in the time zone of the request.
     for other in ("period=dates&from=2026-05-05&to=2026-05-05", "period=dates&from=2026-05-03&to=2026-05-03"):
         assert bob.get(f"/api/v1/idle/teams?{other}").json() == []
     assert bob.get("/api/v1/idle/teams?from=2026-05-03&to=2026-05-03&zone=Pacific/Honolulu").json() == [told]

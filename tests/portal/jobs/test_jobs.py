@@ -1,4 +1,4 @@
-"""The list of jobs, a job's pages, and cancelling one, as each of the cast."""
+"""The job list, the pages of a job, and cancelling a job, as seen by each user of the scene."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABS = ("job", "job_log", "job_events", "job_spec")
 
 
 def rows(browser: Client, query: str = "") -> list[str]:
-    """Returns the names of the listed jobs, in order."""
+    """Returns the names of the listed jobs, in the order of the list."""
     return [job.name for job in browser.get(reverse("jobs") + query).context["page"]]
 
 
@@ -97,7 +97,7 @@ def test_pages_hold_fifty_jobs_and_keep_the_filter(scene: Scene, browser_of) -> 
 def test_the_list_asks_the_database_the_same_number_of_questions_for_more_rows(
     scene: Scene, browser_of
 ) -> None:
-    multiply_teams(1)  # a user with one team is not asked which
+    multiply_teams(1)  # the pages ask only users of several teams which team to show
     for page in ("jobs", "home", "cluster"):
         browser = browser_of(scene.people.alice)
         few = count_queries(browser, reverse(page))
@@ -152,12 +152,14 @@ def test_a_waiting_job_says_why_in_a_chip_and_a_sentence(scene: Scene, browser_o
 def test_the_page_shows_speed_cost_and_where_it_ran(scene: Scene, browser_of) -> None:
     JobSpeed.objects.create(job=scene.job, generation=scene.people.v100, steps=100, seconds=10)
     JobSpeed.objects.create(job=scene.job, generation=scene.people.a100, steps=250, seconds=10)
-    scene.job.leases.update(billed_until=now_from_database() + timedelta(hours=1))  # the ledger has all of it
+    scene.job.leases.update(
+        billed_until=now_from_database() + timedelta(hours=1)
+    )  # no usage is left unbooked
     answer = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk]))
     fastest, slowest = answer.context["speeds"]
     assert (fastest.generation, fastest.rate, fastest.ratio) == ("A100", 25.0, 2.5)
     assert (slowest.generation, slowest.ratio) == ("V100", 1.0)
-    # 4 GPUs for 45 minutes at 3.00 an hour.
+    # 4 GPUs for 45 minutes at 3.00 per GPU-hour.
     assert dict(answer.context["cost"].amounts) == {"EUR": 9}
     text = answer.content.decode()
     assert "9.00 <small>EUR" in text
@@ -217,7 +219,8 @@ def test_cancelling_is_confirmed_with_the_name_and_needs_the_right(scene: Scene,
     people, url = scene.people, reverse("job_cancel", args=[scene.waiting.pk])
     page = reverse("job", args=[scene.waiting.pk])
     assert "Cancel “supernova-next”?" in browser_of(people.alice).get(page).content.decode()
-    assert "cancel-job" not in browser_of(people.bob).get(page).content.decode()  # a member, not the owner
+    # Bob is a member, but not the job's owner
+    assert "cancel-job" not in browser_of(people.bob).get(page).content.decode()
     assert browser_of(people.alice).get(url).status_code == 405
     assert browser_of(people.charlie).post(url).status_code == 404
     refused = browser_of(people.bob).post(url, follow=True)
@@ -279,7 +282,7 @@ def multiply_teams(times: int) -> None:
 
 
 def count_queries(browser: Client, url: str) -> int:
-    browser.get(url)  # warms sessions and caches
+    browser.get(url)  # the first request fills caches
     with CaptureQueriesContext(
         connection,
     ) as queries:
@@ -297,7 +300,8 @@ def test_a_job_says_for_how_long_it_has_been_so_and_where_it_runs(scene: Scene, 
     assert "1\xa0200 steps done, by its log." in text
     assert re.search(r"It runs on 4 × (A100|V100): \w+-0 GPU 0, 1, 2, 3\.", text)
     waiting = browser_of(scene.people.alice).get(reverse("job", args=[scene.waiting.pk])).content.decode()
-    assert "note-steady" in waiting  # the head keeps its height while the job runs and waits in turn
+    # The head of the page keeps its height when the job alternates between running and waiting.
+    assert "note-steady" in waiting
 
 
 def test_the_list_says_how_many_fit_and_what_of_its_address_means_nothing(scene: Scene, browser_of) -> None:

@@ -1,4 +1,4 @@
-"""Labels of jobs are given at submit, found in lists, and summed in reports."""
+"""Users give labels to jobs when they submit them, find jobs by label, and see sums by label in reports."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ GOOD = {"project": "apollo", "example.org/Run": "7", "gpu-test": ""}
 def test_labels_that_kubernetes_would_refuse_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(SpecError) as refused:
         JobSpec.parse({"name": "a", "command": "true", "labels": wrong})
-    whole = len(wrong) > 1  # too many labels, each of which is valid
+    whole = len(wrong) > 1  # too many labels; each label is valid
     assert list(refused.value.problems) == ["labels" if whole else f"labels.{next(iter(wrong))[:120]}"]
 
 
@@ -153,7 +153,7 @@ def test_values_of_labels_are_listed_by_key_with_their_jobs(labelled: Job, scene
 
 @pytest.fixture
 def paid_by_another(labelled: Job, scene: Scene) -> Job:
-    """Returns Astro's job, for which Bio pays since a correction; Bio's own jobs have labels of the same key."""
+    """Returns a job of Astro for which Bio pays since a correction. Jobs of Bio have labels with the same key."""
     cast = scene.people
     segments = UsageSegment.objects.filter(job_id=labelled.pk).select_related("generation")
     take_back_usage(
@@ -178,7 +178,9 @@ def test_a_jobs_labels_belong_to_its_team_though_another_pays(
         assert "apollo" not in text
         assert "(none)" in text or '"label": null' in text
     held = charlie.get(f"/api/v1/usage?{by}").json()["totals"][0]["gpu_seconds"]
-    assert Decimal(held) == 2 * 1800 + 4 * 900  # his team pays for it anyway
+    assert (
+        Decimal(held) == 2 * 1800 + 4 * 900
+    )  # Charlie's team pays for the job, although he may not see its labels
     for form in ("csv", "json", "xlsx", "pdf"):
         content = charlie.get(f"/usage/statement.{form}?{WIDE}").content
         text = (
@@ -198,7 +200,7 @@ def test_a_jobs_labels_belong_to_its_team_though_another_pays(
 def test_teams_above_read_the_labels_of_those_below(
     paid_by_another: Job, browser_of, who: str, asked: str, is_told: bool
 ) -> None:
-    if who == "una":  # of the team above both
+    if who == "una":  # a member of the parent of both teams
         user = User.objects.create(username="una")
         Membership.objects.create(tenant=paid_by_another.tenant.parent, user=user)
     reader = browser_of(User.objects.get(username=who))

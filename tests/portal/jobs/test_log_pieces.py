@@ -1,4 +1,4 @@
-"""Logs are cut into pieces of whole lines, and searched."""
+"""Logs are cut into pieces of whole lines and searched line by line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXTS = st.text(alphabet="aé日🙂\r\n\x1b", max_size=60)
 
 @dataclass
 class Held:
-    """A log in memory, with the part of the Backend that a LogFile needs."""
+    """A log in memory, with the methods of Backend that LogFile calls."""
 
     data: bytes
     reads: list[int] = field(default_factory=list)
@@ -37,7 +37,7 @@ def log(data: bytes) -> LogFile:
 
 @given(TEXTS, st.lists(st.integers(0, 200), max_size=6), st.booleans())
 def test_pieces_are_the_log_whatever_the_cuts(text: str, cuts: list[int], flush: bool) -> None:
-    """Reading on from the end of the last pieces gives each byte once, in order, and whole characters."""
+    """A reader that continues at the end of the last pieces gets each byte once and in order, and no cut characters."""
     data, pieces, at = text.encode(), [], 0
     for end in [*sorted(cut for cut in cuts if cut < len(data)), len(data)]:
         got, reached = split(data[at:end], at, flush=flush)
@@ -55,7 +55,7 @@ def test_pieces_are_the_log_whatever_the_cuts(text: str, cuts: list[int], flush:
 @given(st.binary(max_size=200))
 def test_binary_never_stops_the_log(data: bytes) -> None:
     pieces, reached = split(data, 0, flush=True)
-    assert len(data) - reached <= 3  # at most half a character is left for later
+    assert len(data) - reached <= 3  # at most an incomplete UTF-8 character is left
     assert all(offset < reached for offset, _ in pieces)
 
 
@@ -81,7 +81,7 @@ def test_the_start_of_the_line_around_an_offset(offset: int, start: int) -> None
 def test_search_finds_lines_by_their_offsets_over_the_borders_of_reads() -> None:
     line = b"x" * 99 + b"\n"
     data = bytearray(line * (3 * READ // 100))
-    starts = [0, READ - READ % 100, 2 * READ - 2 * READ % 100 - 100]  # one lies across a border
+    starts = [0, READ - READ % 100, 2 * READ - 2 * READ % 100 - 100]  # the second line spans two reads
     for start in starts:
         data[start + 40 : start + 46] = b"NeEdLe"
     found = search(log(bytes(data) + b"last needle"), "needle", regex=False, most=10)
@@ -102,5 +102,5 @@ def test_a_search_can_be_a_regular_expression_and_stops_at_the_most() -> None:
 
 
 def test_no_pattern_makes_the_search_slow() -> None:
-    """RE2 has no backtracking, so patterns that are slow elsewhere are fast."""
+    """RE2 does not backtrack, so a pattern that is slow in other engines is fast."""
     assert search(log(b"a" * 5000 + b"\n"), "(a+)+$b", regex=True, most=10).offsets == []

@@ -1,4 +1,4 @@
-"""Logs that are not plain files, endless logs, and disconnected readers cost little work and get clear messages."""
+"""Logs that are not plain files, endless logs, and disconnected clients cost little work and give clear messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TERABYTE = 1 << 40
 
 @pytest.fixture
 def log(scene: Scene) -> Iterator[Path]:
-    """Yields the path for the log of rank 0 of Bob's running job."""
+    """Yields the path of the log of worker 0 of Bob's running job. No file exists there yet."""
     files = JobFiles(backend_for(scene.job.cluster).root, scene.job.pk)
     removal.remove(files)
     files.make()
@@ -78,7 +78,10 @@ def test_a_file_that_is_no_log_of_fairlots_is_refused_with_the_reason(
 
 
 def everything_said(scene: Scene, browser: Client) -> str:
-    """Returns everything that the portal says about an unreadable log, in all ways to read it."""
+    """Returns the answers of all pages and API calls that read the log.
+
+    Fails if one does not say that it is unreadable.
+    """
 
     def get(name: str, query: str = "") -> Any:
         return browser.get(reverse(name, args=[scene.job.pk]) + query)
@@ -184,7 +187,7 @@ def test_any_place_behind_the_end_is_empty_and_what_is_no_place_is_refused(
 def test_a_search_ends_when_its_reader_leaves(
     scene: Scene, log: Path, browser_of: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client disconnects after the first piece; the search would take 40 more."""
+    """The client disconnects after the first piece; the whole log has 40 pieces."""
     monkeypatch.setattr(logs, "SEARCH_PIECE", 1000)
     log.write_bytes(b"0123456\n" * 5000)
     cookies = browser_of(scene.people.bob).cookies

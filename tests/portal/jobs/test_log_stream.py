@@ -1,4 +1,4 @@
-"""The log's stream follows the log, ends, and resumes after a cut without loss or repetition."""
+"""The stream sends a log while it grows, ends with it, and continues after a disconnect without loss or repetition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BINARY = "Grüße 日本語 🙂\n".encode() + b"\xff\xfe\x00\n" + b"10%\r50%\r1
 
 @dataclass
 class Got:
-    """What a reader has received from the stream."""
+    """The pieces and the end that a reader has received from the stream."""
 
     text: str = ""
     last_id: str = ""
@@ -36,7 +36,7 @@ class Got:
 
 @pytest.fixture
 def log(scene: Scene) -> Path:
-    """Returns the log file of rank 0 of Bob's running job."""
+    """Returns the path of the log of worker 0 of Bob's running job."""
     path = JobFiles(backend_for(scene.job.cluster).root, scene.job.pk).log(0)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"")
@@ -95,7 +95,7 @@ def test_cut_anywhere_and_resumed_the_parts_are_the_file(scene: Scene, log: Path
                     take(got, block)
                     blocks += 1
                     if blocks == 2:
-                        break  # the connection is cut after the first piece
+                        break  # disconnects after the first piece
             parts += 1
             assert parts < 100
         assert parts > 2
@@ -193,7 +193,7 @@ def test_strangers_hear_nothing(scene: Scene) -> None:
 
 
 def test_the_whole_file_can_be_downloaded_unchanged(scene: Scene, log: Path) -> None:
-    data = BINARY * 30_000  # more than one read
+    data = BINARY * 30_000  # longer than a single read
     log.write_bytes(data)
 
     async def download() -> tuple[bytes, str, str]:

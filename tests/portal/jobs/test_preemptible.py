@@ -1,4 +1,4 @@
-"""Users request, see and change preemptible jobs on pages and in the API."""
+"""Users submit preemptible jobs, see which jobs are preemptible, and change it, on pages and in the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specs stored under earlier rules are shown, cloned, changed and returned by the API."""
+"""Job specifications that earlier rules accepted can still be shown, cloned, changed and returned by the API."""
 
 from __future__ import annotations
 

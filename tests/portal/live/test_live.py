@@ -1,4 +1,4 @@
-"""Pages receive changes through one Redis subscription, and only topics that their user may read."""
+"""Pages receive changes through one Redis subscription, and only for topics that their user may read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(work: Callable[[], Awaitable[Any]]) -> Any:
 
 
 class Always:
-    """The rights of a reader who never loses them."""
+    """The rights of a reader who keeps them throughout the test."""
 
     def due_in(self) -> float:
         return PATIENCE
@@ -140,7 +140,7 @@ async def ask(user: User, **query: str):
 
 
 def told(block: bytes | str) -> tuple[str, str]:
-    """Returns (name, data) of an event, without its id."""
+    """Returns the name and the data of a server-sent event."""
     text = block if isinstance(block, str) else block.decode()
     fields = dict(line.split(": ", 1) for line in text.strip().splitlines())
     return fields.get("event", "message"), fields["data"]
@@ -171,11 +171,14 @@ def test_the_stream_relays_changes_and_refuses_what_is_not_the_users(scene: Scen
     assert position_of(change) == pubsub.position() != position_of(relay)
 
 
-# --- nothing is missed between a page and its stream, nor between two streams ------------------------
+# --- no event is lost between a page and its stream, or between two streams ---------------------------
 
 
 def first_words(topics: set[str], since: str, *, then: str) -> list[str]:
-    """Returns what a stream from `since` sends before the event `then`, which comes once it is live."""
+    """Returns the events that a stream from position `since` sends before the event `then`.
+
+    `then` is published once the stream is live.
+    """
 
     async def listen() -> list[str]:
         heard = []

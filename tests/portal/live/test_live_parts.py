@@ -1,4 +1,4 @@
-"""Parts of pages refresh by themselves and receive exactly what the page has there."""
+"""Parts of pages refresh themselves and receive exactly the HTML that the whole page has there."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from django.test import Client
 from tests.portal.every_page.test_every_url import EXPECTED, OLGA, clients, scene, text_of, walk
 from tests.portal.scene import Scene
 
-__all__ = ["clients", "scene"]  # fixtures
-# Times, keys of forms, and growing figures.
+__all__ = ["clients", "scene"]  # imported fixtures
+# Text that differs between two requests: times, keys of forms, and growing figures.
 CHANGING = re.compile(r"<time .*?</time>|\b[0-9a-f]{32}\b|[0-9]+", re.DOTALL)
 
 
 class Parts(HTMLParser):
-    """Elements that refresh themselves, as (id, address), and the ids of all top-level elements."""
+    """The elements of a page that refresh themselves, as (id, URL), and the ids of all top-level elements."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

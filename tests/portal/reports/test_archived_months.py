@@ -1,4 +1,4 @@
-"""Reports of a month with archived bills show the same figures as before."""
+"""Reports of a month show the same figures before and after the month's bills are archived."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def cast(transactional_db: None) -> Cast:
 
 @pytest.fixture
 def may(cast: Cast) -> Cast:
-    """Creates time of all classes, at two prices and in two currencies, and corrections before and after settlement."""
+    """Books a month with usage of all classes, two prices, two currencies, and corrections before and after
+    settlement."""
     of_classes = {"idle": Decimal(7), "preemptible": Decimal(1), "borrowed": Decimal("0.5")}
     Price.objects.filter(generation=cast.a100).update(**of_classes)
     actions.set_price(
@@ -71,7 +72,7 @@ def may(cast: Cast) -> Cast:
 
 
 def close(cast: Cast) -> None:
-    """Closes all of May, which has events on one day only."""
+    """Closes the hours of the whole month. Only one day has events."""
     busy = NOON.replace(hour=0)
     with transaction.atomic():
         open_book(book=1, since=FIRST)
@@ -88,7 +89,8 @@ def take_back(cast: Cast, lease: int, reason: str, payer: Payer | None = None) -
 
 
 def told(cast: Cast, browser_of) -> dict[str, str]:
-    """Returns all reports of the month and of its busy day as files, without the ledger's changing head."""
+    """Returns the reports of the month and of its busy day, by reader and URL, without the changing head of the
+    ledger."""
     of_reader = {
         cast.olga: [
             "/usage/statement.csv?team=uni&",
@@ -111,9 +113,10 @@ def told(cast: Cast, browser_of) -> dict[str, str]:
 
 
 def without_jobs_of_corrections(text: str) -> list[str]:
-    """Archived corrections no longer name the job, the payer or the transactions.
+    """Returns the lines of a report without the table of corrections and without the signed head.
 
-    The signed head differs too, since archiving extends the hash chain.
+    Archived corrections do not name the job, the payer and the transactions. The head differs because archiving
+    extends the hash chain.
     """
     head, found, rest = text.partition("corrections\r\ncorrection,")
     return without_heads(head + (rest.partition("\r\n\r\n")[2] if found else ""))
@@ -148,5 +151,5 @@ def test_an_archived_month_shows_other_users_nothing(may: Cast, browser_of, tmp_
     charlie = browser_of(may.charlie)
     assert charlie.get(f"/usage/statement.csv?team=astro&{PERIOD}").status_code == 404
     own = charlie.get(f"/usage/statement.csv?team=bio&{PERIOD}").content.decode()
-    assert "another's" in own  # only what was corrected of its own
+    assert "another's" in own  # Charlie sees only the corrections of his own team
     assert "after it was settled" not in own

@@ -1,4 +1,4 @@
-"""The labels of a chart's scale stand at their values."""
+"""The labels of a chart's axis are at the positions of their values."""
 
 from decimal import Decimal
 from itertools import pairwise

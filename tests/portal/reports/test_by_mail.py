@@ -1,4 +1,4 @@
-"""Statements are mailed once per period, to users who may still see the team, with the requested file."""
+"""Reports are mailed once per period, in the chosen file format, to users who may still see the team."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_the_statement_of_a_month_comes_once_with_its_file(scene: Scene, alice: 
 
 
 def test_the_mail_has_the_figures_of_the_period(scene: Scene, alice: User) -> None:
-    """The scene's bookings of today belong to the week that ends within seven days."""
+    """The scene books usage today, which is in the week that ends within seven days."""
     subscription = subscribed(scene, alice, "weekly", "xlsx")
     now = now_from_database() + timedelta(days=7, hours=6)
     assert send(subscription, now) is True
@@ -172,7 +172,7 @@ def test_the_mail_has_the_figures_of_the_period(scene: Scene, alice: User) -> No
 
 
 def test_the_mail_says_whether_more_will_be_booked(scene: Scene, alice: User) -> None:
-    """The earlier week is final when its mail is written; the current week is not."""
+    """A mail written today is about last week, which is final. A mail in a week is about this week, which is not."""
     subscription = subscribed(scene, alice, "weekly", "pdf")
     ReportSubscription.objects.update(created_at=LONG_AGO)
     for now, is_said in (
@@ -266,8 +266,10 @@ def test_one_that_always_fails_does_not_starve_those_behind_it(
         return write(subscription_id=subscription_id)
 
     monkeypatch.setattr(tasks, "send_report", fail)
-    monkeypatch.setattr(tasks, "LASTS", -1.0)  # one each time
-    for _ in range(60):  # it is practically impossible that the first one comes so often by chance
+    monkeypatch.setattr(tasks, "LASTS", -1.0)  # each call sends one report
+    for _ in range(
+        60
+    ):  # the order is random; in 60 calls, the sound report almost certainly comes first once
         with suppress(RuntimeError):
             tasks.send_reports()
     assert list(ReportDelivery.objects.values_list("subscription", flat=True)) == [sound.pk]
@@ -385,7 +387,7 @@ def test_reports_are_made_by_one_worker_at_a_time(scene: Scene, alice: User) -> 
             cursor.execute("SELECT pg_advisory_lock(%s, 0)", [Lock.REPORTS])
             tasks.send_reports()
             assert not subscription.deliveries.exists()
-            # Closing the connection is not enough, as its server process releases the lock a moment later.
+            # Unlocked explicitly, because the server releases a closed connection's lock only a moment later.
             cursor.execute("SELECT pg_advisory_unlock(%s, 0)", [Lock.REPORTS])
     finally:
         other.close()
@@ -407,7 +409,7 @@ def test_a_former_operator_gets_no_more_mail(scene: Scene, olga: User) -> None:
 
 # --- reports of teams -------------------------------------------------------------------------------
 
-# Each with its page, and the address of the file for the dates.
+# The page, the path of the files, and the query, by report.
 PAGES = {
     "usage": ("/usage/", "/usage", {"by": "job"}),
     "fairness": ("/usage/fairness/", "/usage/fairness", {}),
@@ -420,8 +422,10 @@ FEBRUARY = "period=dates&from=2031-02-01&to=2031-02-28"
 
 @pytest.fixture
 def future(scene: Scene) -> Scene:
-    """Returns the scene with data for each report in February 2031 by Bob's and Charlie's clocks, which is January in
-    UTC."""
+    """Returns the scene with data for each report in an hour that is in February 2031 in Tokyo, and in January in UTC.
+
+    Bob and Charlie have Tokyo as their time zone.
+    """
     people, begins = scene.people, datetime(2031, 1, 31, 16, tzinfo=UTC)
     User.objects.filter(username__in=["bob", "charlie"]).update(
         email="bob@example.org", time_zone="Asia/Tokyo"
@@ -479,7 +483,7 @@ def test_every_report_of_teams_is_sent_once_with_the_file_that_its_page_gives(
     subscription = ReportSubscription.objects.get()
     assert f"/usage/by-mail/unsubscribe/{subscription.pk}/" in bob.get(f"{page}?{query}").content.decode()
     assert AuditEvent.objects.latest("pk").verb == "report.subscribe"
-    # In Tokyo March is five hours old, and an hour later six.
+    # In Tokyo it is 1 March, 5:00, and an hour later 6:00, when the report of February is due.
     due = period_to_send(subscription, datetime(2031, 2, 28, 20, tzinfo=UTC), sent=None)
     assert due == (date(2031, 1, 1), date(2031, 1, 31))
     now = datetime(2031, 2, 28, 21, tzinfo=UTC)
@@ -532,7 +536,7 @@ def test_usage_by_each_group_is_a_report_of_its_own(future: Scene, browser_of) -
     for by, label in groups:
         answer = bob.put(url, wanted | {"by": by, "label": label}, content_type="application/json")
         assert answer.json()["by"] == (by or "user")
-    assert ReportSubscription.objects.count() == len(groups) - 1  # without a group it is by user
+    assert ReportSubscription.objects.count() == len(groups) - 1  # an empty `by` is the same as "user"
     for nonsense in ({"by": "label"}, {"by": "day", "label": "x"}, {"by": "label", "label": "x" * 401}):
         assert bob.put(url, wanted | nonsense, content_type="application/json").status_code == 409
     assert bob.put(url, wanted | {"by": "hour"}, content_type="application/json").status_code == 422
@@ -550,7 +554,7 @@ def test_a_letter_of_usage_says_what_is_not_booked_yet_as_its_page_does(scene: S
     subscription = actions.subscribe_to_report(
         actor=alice, report="usage", tenant=scene.people.astro, rhythm="monthly", form="xlsx"
     )
-    assert send(subscription) is True  # for February 2031, which is still empty
+    assert send(subscription) is True  # the report of February 2031, which has no bookings
     letter = Letter.objects.get()
     assert f"State: {PROVISIONAL}" in letter.text
     [file] = letter.attachments.all()

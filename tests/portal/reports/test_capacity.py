@@ -1,4 +1,4 @@
-"""The capacity report's page, file and API agree, and show that the books close."""
+"""The page, file and API of the capacity report agree, and the report shows that the books close."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from scheduling.models import Lease
 from tests.accounting.booking import close_hours
 from tests.portal.scene import Scene
 
-# A past hour may be in last month; the test must not depend on the calendar.
+# The period is long, because a past hour may be in last month on the day when the test runs.
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
 
 
 @pytest.fixture
 def closed(scene: Scene) -> Scene:
-    """Returns the scene's bookings in closed hours of a cluster with a thousand A100."""
+    """Returns the scene with its bookings in closed hours, as if its cluster had a thousand A100."""
     hour = start_of_hour(now_from_database())
     close_hours(scene.people, hour - 6 * HOUR, hour + HOUR, book=scene.world.cluster.pk)
     return scene
@@ -76,7 +76,7 @@ def test_the_report_names_what_keeps_an_hour_open(scene: Scene, browser_of) -> N
 
 
 def test_the_report_names_what_the_ledger_refuses(scene: Scene, browser_of) -> None:
-    """A gang is seen but cannot be billed, as its time begins within a closed hour."""
+    """Bob's job is observed, but its usage cannot be billed because it begins within a closed hour."""
     hour = start_of_hour(now_from_database()) - 3 * HOUR
     book = scene.world.cluster.pk
     close_hours(scene.people, hour - HOUR, hour, book=book)

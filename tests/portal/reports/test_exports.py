@@ -1,4 +1,4 @@
-"""Raw exports can be read back, and each reader gets what they may export."""
+"""Programs can read the raw exports, and each user gets only the jobs that the user may export."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lab(db: None) -> World:
 
 @pytest.fixture
 def jobs(lab: World) -> list[Job]:
-    """Returns one job that was interrupted and succeeded on two nodes, one that failed, and one that waits."""
+    """Returns three jobs: the first was preempted and succeeded later, the second failed, the third waits."""
     people = lab.people
     v100, more = lab.cluster.nodes.get(name="v100-0"), lab.node("v100-1", people.v100, 8)
     first = waited(lab, people.bob, people.astro, NOON, gpus=2, workers=2, name="train|me\n", priority=3)
@@ -67,7 +67,7 @@ def text_of(form: str, selection: Selection = LONG) -> str:
 
 
 def sacct(selection: Selection = LONG) -> list[dict[str, str]]:
-    """Reads the export as programs read `sacct --parsable2`."""
+    """Returns the rows of the sacct export, read like the output of `sacct --parsable2`."""
     head, *lines = text_of("sacct.txt", selection).split("\n")[:-1]
     assert head.split("|") == list(SACCT)
     rows = [line.split("|") for line in lines]
@@ -119,13 +119,13 @@ def test_sacct_lines_are_read_back(jobs: list[Job]) -> None:
 
 
 def is_consistent(row: dict[str, str]) -> bool:
-    """Returns whether the elapsed time is that from start to end, if both exist."""
+    """Returns whether the elapsed time equals the time from start to end. True if start or end is unknown."""
     if "Unknown" in (row["Start"], row["End"]):
         return True
     return moment(row["End"]) - moment(row["Start"]) == timedelta(seconds=seconds(row["Elapsed"]))
 
 
-# Microseconds without and with GPUs, and why the attempt ended.
+# An attempt: microseconds before it without GPUs, microseconds with GPUs, and why it ended.
 attempts = st.tuples(
     st.integers(0, 9 * 10**10), st.integers(0, 9 * 10**10), st.sampled_from(["stopped", "lost", "drained"])
 )
@@ -146,7 +146,7 @@ def lasts(one: Any) -> int:
 
 
 def lived(lab: World, history: list[Any]) -> None:
-    """Stores jobs submitted so many microseconds after noon, with their attempts."""
+    """Creates the jobs of `history` with their attempts. Times are in microseconds after noon."""
     for came, held, became, workers in history:
         at = NOON + came * MICROSECOND
         job = waited(lab, lab.people.bob, lab.people.astro, at, gpus=2, workers=workers)
@@ -172,7 +172,7 @@ def lived(lab: World, history: list[Any]) -> None:
 
 
 def sums(*parts: Selection) -> dict[str, Any]:
-    """Returns the sums over several files, after checking each line."""
+    """Returns sums over the files of all `parts`, and counts of ended jobs. Checks each line of the files."""
     found: dict[str, Any] = defaultdict(Decimal)
     found["ends"] = Counter()
     for part in parts:
@@ -203,7 +203,7 @@ def sums(*parts: Selection) -> dict[str, Any]:
 def test_files_of_adjoining_periods_add_up(
     lab: World, history: list[Any], cuts: list[int], is_over: bool
 ) -> None:
-    """Whatever jobs did, wherever periods are cut, and whether the last one is over or not."""
+    """Hypothesis chooses what jobs did, where periods are cut, and whether the last period has ended."""
     ends = NOON + 10**12 * MICROSECOND
     now = ends + hours(400 if is_over else -30)
     bounds = [NOON, *(NOON + cut * MICROSECOND for cut in sorted(cuts)), ends]
@@ -233,7 +233,7 @@ def test_a_job_that_is_cancelled_after_a_lost_attempt_is_cancelled_in_each_file(
 
 
 def test_a_job_over_midnight_is_in_both_days_with_its_part(lab: World, jobs: list[Job]) -> None:
-    """If requested, the job is whole in both."""
+    """Each day's file has the part of the job within the day. On request both files have the whole job."""
     midnight = NOON + hours(12)
     days = [Selection(midnight - hours(24), midnight, None), Selection(midnight, midnight + hours(24), None)]
     first = str(jobs[0].pk)
@@ -287,7 +287,10 @@ def test_the_last_turn_of_a_job_that_was_cancelled_between_two_is_cancelled(lab:
 
 
 def shredded(selection: Selection = LONG) -> list[dict[str, str]]:
-    """Reads lines as XDMoD's shredder does: with a fixed number of fields, and without dropping a line."""
+    """Returns the rows of the XDMoD export, read as XDMoD's shredder reads them.
+
+    The shredder expects a fixed number of fields and drops no line.
+    """
     found = []
     for line in text_of("xdmod.txt", selection).splitlines():
         row = dict(zip(SHREDDER, line.split("|", len(SHREDDER) - 1), strict=True))
@@ -312,7 +315,7 @@ def test_xdmod_gets_each_turn_once_whatever_the_periods(jobs: list[Job]) -> None
     assert gpu_seconds == sum(one.gpus * (one.held_until - one.held_from).total_seconds() for one in leases)
     waits = {(row["JobID"], row["State"]): moment(row["Start"]) - moment(row["Submit"]) for row in whole}
     assert waits[str(jobs[0].pk), "PREEMPTED"] == hours(1)
-    assert waits[str(jobs[0].pk), "COMPLETED"] == hours(2)  # since it lost its GPUs
+    assert waits[str(jobs[0].pk), "COMPLETED"] == hours(2)  # from the preemption to the next start
     cuts = [LONG.begins, NOON + hours(1.5), NOON + hours(2), NOON + hours(31), LONG.ends]
     parts = [shredded(Selection(a, b, None)) for a, b in itertools.pairwise(cuts)]
     key = lambda row: (row["JobID"], row["Start"])  # noqa: E731
@@ -322,7 +325,8 @@ def test_xdmod_gets_each_turn_once_whatever_the_periods(jobs: list[Job]) -> None
 def test_csv_and_json_say_the_same(jobs: list[Job]) -> None:
     rows = list(csv.DictReader(io.StringIO(text_of("jobs.csv"))))
     told = json.loads(text_of("jobs.json"))
-    steady = [name for name in told[0] if name != "wait_seconds"]  # the third still waits
+    # The waiting time of the third job grows between two exports.
+    steady = [name for name in told[0] if name != "wait_seconds"]
     for row, one in zip(rows, told, strict=True):
         assert [row[name] for name in steady] == [
             "" if one[name] is None else str(one[name]) for name in steady
@@ -334,7 +338,10 @@ def test_csv_and_json_say_the_same(jobs: list[Job]) -> None:
 
 
 def test_no_name_breaks_a_record(jobs: list[Job]) -> None:
-    """Such names are refused now but may be stored; programs split lines like str.splitlines, or at \\n."""
+    """Names with line breaks are refused today, but older ones may be stored.
+
+    Programs split lines like str.splitlines, or at \\n.
+    """
     forms = ("sacct.txt", "xdmod.txt", "jobs.json", "jobs.csv")
     before = {form: len(text_of(form).splitlines()) for form in forms[:-1]}
     breaks = "".join(char for char in map(chr, range(1, 0x3000)) if len(f"a{char}b".splitlines()) > 1)
@@ -387,7 +394,9 @@ def test_steps_of_reading_leave_nothing_out(jobs: list[Job], monkeypatch: pytest
 
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_read_at_once_are_sent_at_once(jobs: list[Job], form: str) -> None:
-    assert len(list(export_lines(form, LONG))) <= 2  # and a header or footer
+    assert (
+        len(list(export_lines(form, LONG))) <= 2
+    )  # one piece with all rows, and one with the header or footer
 
 
 def test_queries_do_not_grow_with_jobs(jobs: list[Job], lab: World) -> None:

@@ -1,4 +1,4 @@
-"""The fairness report's page, file and API agree, and show no team that the reader may not see."""
+"""The page, file and API of the fairness report agree and show no team that the reader may not see."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ from scheduling.models import FinishTime, JobSpeed, ShareInterval
 from tests.portal.scene import Scene
 from tests.query_counts import queries_of
 
-# The scene's hour may be in last month; the test must not depend on the calendar.
+# The period is long, because the scene's hour may be in last month on the day when the test runs.
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
 PAGE, CSV, API = "/usage/fairness/", "/usage/fairness.csv", "/api/v1/fairness"
 
 
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
-    """Returns the scene; an A100 counts for four V100, Bob's job is twice as fast there, and two jobs have ended."""
+    """Returns the scene with figures for fairness: an A100 counts for four V100, and two jobs have ended.
+
+    Bob's job is twice as fast on an A100.
+    """
     people = scene.people
     actions.set_weight(actor=people.olga, generation=people.a100, weight=Decimal(4))
     ShareInterval.objects.exclude(
         entitled__in=[3600, 7200]
-    ).delete()  # of the seconds in which the scene was created
+    ).delete()  # intervals of the seconds in which the scene was created
     ShareInterval.objects.filter(tenant=people.bio).update(received=7200)
     for generation, steps in ((people.v100, 100), (people.a100, 200)):
         JobSpeed.objects.update_or_create(
@@ -51,7 +54,7 @@ def scene(scene: Scene) -> Scene:
 
 
 def tables(file: str) -> list[list[dict[str, str]]]:
-    """Returns the file's tables, each as rows by heading."""
+    """Returns the tables of a CSV file. A row is a dictionary by column heading."""
     found = []
     for part in "\n".join(file.splitlines()).split("\n\n"):
         head, *rows = csv.reader(io.StringIO(part))
@@ -87,7 +90,7 @@ def test_page_file_and_api_say_the_same(scene: Scene, browser_of) -> None:
 def test_teams_are_compared_by_published_weights(scene: Scene, browser_of) -> None:
     told = browser_of(scene.people.olga).get(f"{API}?{WIDE}&cluster=lab").json()
     astro, bio = (next(one for one in told["compared"] if one["team"] == team) for team in ("astro", "bio"))
-    # V100: 7200 entitled, 1800 lent, 5400 received; A100: 3600 entitled, 1800 sold, 1800 received.
+    # V100: 7200 entitled, 1800 lent, 5400 received. A100: 3600 entitled, 1800 sold, 1800 received.
     assert astro["amounts"]["entitled"] == pytest.approx(7200 + 4 * 3600)
     assert astro["amounts"]["received"] == pytest.approx(5400 + 4 * 1800)
     assert astro["amounts"]["delivered"] == pytest.approx(1.0)

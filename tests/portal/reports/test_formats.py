@@ -1,4 +1,4 @@
-"""Documents have the same figures in every format, and no text becomes a formula."""
+"""A document has the same figures in every format, and no text becomes a formula."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ FORMULAS = (
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_name_is_never_a_formula(name: str):
     of = document((name, Decimal(1), Decimal(1), None, None))
-    assert sheets(xlsx_of(of))["Lines"][1][0] == ("inlineStr", name)  # and no cell of any sheet has a formula
+    assert sheets(xlsx_of(of))["Lines"][1][0] == ("inlineStr", name)  # `sheets` fails if a cell has a formula
     if name[0] != "{":
         assert list(csv.reader(io.StringIO("".join(csv_of(of)))))[2][0] == f"'{name}"
 
@@ -239,7 +239,7 @@ def test_there_is_no_other_format():
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kolkata"])
 def test_all_moments_of_a_file_for_programs_are_in_the_zone_of_its_days(zone: str):
-    """The database gives them in UTC, a period in its own zone."""
+    """One time is in UTC, as the database returns it, and the other in the time zone of another period."""
     at = datetime(2026, 3, 1, 12, tzinfo=UTC)
     columns = [Column("from", "From", Kind.MOMENT), Column("to", "To", Kind.MOMENT)]
     table = Table("lines", "Lines", columns, [(at, at.astimezone(ZoneInfo("America/Lima")))])

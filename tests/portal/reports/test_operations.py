@@ -1,4 +1,4 @@
-"""Usage → Operations: page, files and API agree, are for operators only, and the chargeback sums up."""
+"""The pages, files and API under Usage → Operations agree and are for operators only, and the chargeback adds up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.portal.reports.test_report_files import assert_in_csv, assert_in_pdf,
 from tests.portal.scene import Scene
 from tests.query_counts import queries_of
 
-# A past hour may be in last month; the test must not depend on the calendar.
+# The period is long, because a past hour may be in last month on the day when the test runs.
 LATE = datetime(2200, 1, 1, tzinfo=UTC)
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
 
@@ -53,7 +53,7 @@ def test_page_files_and_api_tell_the_same(
     closed: Scene, browser_of, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = now_from_database()
-    set_clock(monkeypatch, now)  # the same time for all requests
+    set_clock(monkeypatch, now)  # all requests get the same time
     browser = browser_of(closed.people.olga)
     response = browser.get(f"/usage/operations/{subject}/?{WIDE}")
     html = unescape(response.content.decode())
@@ -84,7 +84,7 @@ def test_page_files_and_api_tell_the_same(
 
 
 def test_the_picture_of_nodes_has_its_numbers_in_a_table(closed: Scene, browser_of) -> None:
-    """For each GPU of the page's nodes; files have all nodes."""
+    """The page has a row for each GPU of the 25 nodes that it shows; files have all nodes."""
     people, cluster = closed.people, closed.world.cluster
     for number in range(30):
         Node.objects.create(cluster=cluster, name=f"more-{number:02}", generation=people.v100, gpus=2)
@@ -103,7 +103,7 @@ def test_the_picture_of_nodes_has_its_numbers_in_a_table(closed: Scene, browser_
     assert told_held == set(held) != set()
     for row in rows:
         assert row["held_part"] == row["held_gpu_seconds"] / row["known_gpu_seconds"]
-    # The period began years before these nodes existed, and their GPUs were not free then.
+    # The period begins years before these nodes were created. That time must not count as free GPUs.
     there = {row["node"]: row["seconds_up"] + row["seconds_down"] for row in told["nodes"]["rows"]}
     for row in rows:
         if row["node"].startswith("more-"):
@@ -141,7 +141,7 @@ def facts_of_the_chargeback(scene: Scene, browser_of, query: str) -> dict[str, s
 def test_an_unsettled_cluster_keeps_no_other_clusters_chargeback_provisional(
     closed: Scene, browser_of
 ) -> None:
-    """A cluster on which no GPU was held, or that is detached, does not either."""
+    """A detached cluster, or one whose GPUs nobody held, does not make the chargeback provisional either."""
     book = closed.world.cluster.pk
     ClosedBook.objects.filter(book=book).update(until=LATE, priced_until=LATE)
     held = {"book": book + 1, "lease_id": 9600, "begins": LATE - HOUR, "ends": LATE}

@@ -1,4 +1,4 @@
-"""Page, CSV, XLSX, PDF and JSON of a report agree, and show no more than the page does."""
+"""The page, CSV, XLSX, PDF and JSON of a report agree, and a file shows no more than the page."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from tests.portal.share.test_anomalies import anomaly
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
-# Each report: its page, its file without ending, its API, and the query for all three.
+# Each report: the URL of its page, the URL of its file without the extension, its API call, and the query for all
+# three.
 USAGE = [
     ("/usage/", "/usage", "usage", f"{WIDE}&by={by}") for by in ("user", "job", "generation", "day", "tenant")
 ]
@@ -48,14 +49,16 @@ REPORTS = [
     ("/trades/", "/trades", "trades", ""),
     ("/share/anomalies/", "/share/anomalies", "share/anomalies", ""),
 ]
-# Reports whose CSV is one table with its own columns.
+# Reports whose CSV file has a single table, by report.
 ALONE = {"usage": "usage", "trades": "trades"}
 
 
 @pytest.fixture
 def full(scene: Scene) -> Scene:
-    """Returns the scene with closed hours, a booked trade, speeds, an idle and an ended job, and anomalies of two
-    teams."""
+    """Returns the scene with data for every report.
+
+    Adds closed hours, a booked trade, speeds, an idle and an ended job, and anomalies of two teams.
+    """
     people, book, hour = scene.people, scene.world.cluster.pk, start_of_hour(now_from_database())
     lasts = now_from_database() - period_of("month", None, now_from_database())[0]
     begins = now_from_database() - min(HOUR, lasts)
@@ -96,7 +99,7 @@ def full(scene: Scene) -> Scene:
 
 @pytest.fixture
 def document_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Client, str], Document]:
-    """Returns a function that returns the document from which a view makes a file."""
+    """Returns a function that requests a file and returns the Document from which the view made it."""
     given: list[Document] = []
     made = answers.in_format
 
@@ -189,7 +192,7 @@ def test_numbers_that_name_something_stand_as_they_are() -> None:
 
 
 def assert_in_sheets(document: Document, of_xlsx: dict[str, list[list[tuple[str, str]]]]) -> None:
-    """Checks that each table is its own sheet, cell by cell, after the facts."""
+    """Checks that the XLSX file has a sheet for each table, with the same cells, after a sheet with the facts."""
     assert list(of_xlsx) == ["Summary", *(table.title for table in document.tables)]
     for table in document.tables:
         head, *lines = of_xlsx[table.title]
@@ -202,7 +205,7 @@ def assert_in_sheets(document: Document, of_xlsx: dict[str, list[list[tuple[str,
 
 
 def assert_in_pdf(document: Document, text: str) -> None:
-    """Checks each table row by row and cell by cell in order, ignoring line breaks."""
+    """Checks that the PDF's text contains the cells of each table, row by row in order. Ignores white space."""
     text, at = "".join(text.split()), 0
     for table in document.tables:
         for row in rows_of(table):
@@ -217,7 +220,7 @@ def assert_in_sheet(column: Column, cell: Cell, kind: str, text: str, zone: tzin
     if column.kind in {*NUMERIC, Kind.ID} and not isinstance(cell, str):
         assert kind == "n"
         assert float(text) == pytest.approx(float(in_unit(column, cell)), rel=1e-12)  # type: ignore[arg-type]
-    elif isinstance(cell, date):  # also times, as sheets count days
+    elif isinstance(cell, date):  # a datetime is a date, too
         assert kind == "n"
         moment = (
             cell.astimezone(zone) if isinstance(cell, datetime) else datetime(cell.year, cell.month, cell.day)
@@ -229,7 +232,7 @@ def assert_in_sheet(column: Column, cell: Cell, kind: str, text: str, zone: tzin
 
 
 def assert_in_csv(document: Document, lines: list[list[str]], alone: str | None) -> None:
-    """Checks all tables one below another, or the one `alone`, which has no totals for programs."""
+    """Checks that the CSV file has all tables one below another, or only the table `alone` without its totals."""
     tables = [one for one in document.tables if alone in {None, one.key}]
     for table in tables:
         if alone is None and document.has_keys:
@@ -239,7 +242,7 @@ def assert_in_csv(document: Document, lines: list[list[str]], alone: str | None)
         for row, line in zip(rows, some, strict=True):
             named = dict(zip(head, line, strict=True))
             for column, cell in zip(table.columns, row, strict=True):
-                if column.key != "day":  # instead programs get the time at which the day began
+                if column.key != "day":  # programs get the time at which the day began in place of the day
                     assert named[column.key].removeprefix("'") == ("" if cell is None else str(told(cell)))
     assert lines == []
 
@@ -285,8 +288,8 @@ def times(seconds: float) -> str:
     return duration(float(seconds))
 
 
-# For each report: its page, the caption of the table on it, the key of the table in files, and, by the page's headings,
-# how a cell of the page follows from the row of the file.
+# For each report: its page, the caption of the table on the page, the table's key in files, and, by heading of the
+# page's table, a function that computes the cell's text from a row of the file.
 Row = dict[str, Any]
 PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
     *(

@@ -1,4 +1,4 @@
-"""A team's statement has the same figures in every format, and they are the ledger's."""
+"""A team's statement has the same figures in every format, and these are the figures of the ledger."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.portal.scene import SECRETS, Scene, book
 from tests.portal.scene import scene as new_scene
 from tests.query_counts import check
 
-# The scene's data is of the last hours.
+# The scene books usage in the last hours.
 FIRST, LAST = (str(date.today() + timedelta(days=days)) for days in (-30, 2))
 WIDE = f"period=dates&from={FIRST}&to={LAST}"
 ASTRO = f"team=astro&{WIDE}"
@@ -49,7 +49,7 @@ ASTRO = f"team=astro&{WIDE}"
 
 @pytest.fixture
 def rich(scene: Scene) -> Scene:
-    """Returns the scene with labels, a budget, a correction, and names that are dangerous in cells."""
+    """Returns the scene with labels, a budget, a correction, and a name that a spreadsheet would run as a formula."""
     cast = scene.people
     job = scene.world.submit(
         cast.bob, cast.astro, name="=HYPERLINK(1)", labels={"project": "apollo", "bare": ""}
@@ -67,7 +67,7 @@ def period(first: str = FIRST, last: str = LAST, zone: str = "UTC") -> ReportPer
 
 
 def tables_of_csv(text: str) -> dict[str, list[dict[str, str]]]:
-    """Returns, by key of the table, its rows with the total."""
+    """Returns, by key of the table, the rows of a CSV file. The totals are the last row."""
     found: dict[str, list[dict[str, str]]] = {}
     for block in text.replace("\r\n", "\n").split("\n\n"):
         key, rest = block.split("\n", 1)
@@ -97,7 +97,7 @@ def test_every_format_says_the_same_figures(rich: Scene, browser_of) -> None:
                     continue
                 if isinstance(cell, str):
                     continue
-                # The cost of running jobs grows from one request to the next.
+                # These figures grow between two requests, with the cost of running jobs.
                 moving = table.key in {"budgets", "forecast"}
                 if not moving:
                     assert Decimal(str(of_json[at][column.key])) == Decimal(str(cell))
@@ -153,7 +153,7 @@ def test_heads_have_units_and_the_currency_in_every_format(rich: Scene, browser_
     assert {"gpu_seconds", "price_per_gpu_hour", "amount", "currency"} <= in_csv["lines"][0].keys()
     [budget] = in_csv["budgets"]
     assert budget["currency"] == "EUR"
-    # Figures that are not sums of the ledger have the same digits everywhere.
+    # Figures that are not sums of the ledger have a fixed number of decimals in every format.
     for name in ("spent", "left"):
         assert Decimal(budget[name]).as_tuple().exponent == -2
     assert all(Decimal(row["part"]).as_tuple().exponent == -1 for row in in_csv["waste"])
@@ -298,7 +298,10 @@ def test_a_day_of_two_currencies_has_the_gpu_hours_of_both() -> None:
 
 @pytest.fixture
 def dollars(rich: Scene) -> Scene:
-    """In May 2020 Astro has four A100 for half an hour, and two H100 at 5 dollars an hour for an hour."""
+    """Returns the scene with usage of Astro in May 2020, in euros and in dollars.
+
+    Astro has four A100 for half an hour, and two H100 at 5 dollars an hour for an hour.
+    """
     cast = rich.people
     h100 = Generation.objects.create(name="H100")
     Price.objects.create(
@@ -376,7 +379,7 @@ def test_only_the_clusters_on_which_a_team_held_time_keep_its_statement_provisio
 
 
 def test_a_statement_is_recomputed_from_its_file_alone(rich: Scene, browser_of) -> None:
-    """A reader with only the file can check each line, the total, and which price held when."""
+    """A reader with only the file can recompute each line and the total, and can see which price applied when."""
     cast = rich.people
     first = datetime(2020, 5, 4, 12, tzinfo=UTC)
     Price.objects.filter(generation=cast.a100).delete()
@@ -441,7 +444,7 @@ def test_mays_statement_has_mays_budget_whenever_it_is_read(
 def test_users_who_see_a_team_see_the_months_forecast_cost(
     rich: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No budget is needed for that; ten of June's thirty days are over."""
+    """The team has no budget, and ten of June's thirty days have passed."""
     cast = rich.people
     begins = datetime(2026, 6, 5, 12, tzinfo=UTC)
     for lease, gpus in ((1, 1), (2, 4)):
@@ -454,7 +457,7 @@ def test_users_who_see_a_team_see_the_months_forecast_cost(
         june = statement_of(cast.bob, cast.astro, period(first, "2026-06-11"))
         assert june.budgets == []
         [ahead] = june.ahead
-        assert (ahead.spent, ahead.forecast, ahead.currency) == (60, 180, "EUR")  # at 3.00 an hour
+        assert (ahead.spent, ahead.forecast, ahead.currency) == (60, 180, "EUR")  # at 3.00 per GPU-hour
         [table] = [one for one in document_of(june).tables if one.key == "forecast"]
         assert next(iter(table.rows))[2:4] == (60, 180)
     set_clock(monkeypatch, datetime(2026, 6, 2, 23, tzinfo=UTC))
@@ -475,9 +478,9 @@ def test_wrong_dates_are_named(rich: Scene, browser_of) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_statement_takes_as_many_queries_for_many_labels_as_for_one() -> None:
-    """A consistent read asks once for a team's rows, and for the books and teams.
+    """The number of queries does not depend on the number of labels.
 
-    On the first of a month no day has ended for the forecast, so it needs fewer queries.
+    On the first day of a month the forecast needs fewer queries, because no day of the month has ended.
     """
     made = new_scene()
     cast = made.people

@@ -1,4 +1,4 @@
-"""The benchmark with a published trace reports where reports and file differ."""
+"""The benchmark on a published trace reports each difference between Fairlot's reports and the trace's file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The usage report's file agrees with the page, and unbooked usage is shown separately."""
+"""The file of the usage report agrees with the page, and unbooked usage is shown separately."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.accounting.ledger.test_at_once import at_once
 from tests.portal.scene import Scene, book
 from tests.portal.scene import scene as new_scene
 
-# A past day may be in last month; the test must not depend on the calendar.
+# The period is long, because a past day may be in last month on the day when the test runs.
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
 
 
@@ -76,7 +76,7 @@ def test_held_but_unbooked_usage_is_shown_separately(scene: Scene, browser_of) -
     held = unbooked(tenants_seen(scene.people.bob), *bounds)
     assert held.jobs == 1
     assert held.gpu_seconds == pytest.approx(4 * 600, rel=0.1)
-    assert unbooked(tenants_seen(scene.people.charlie), *bounds).jobs == 1  # Charlie's own
+    assert unbooked(tenants_seen(scene.people.charlie), *bounds).jobs == 1  # Charlie's own job
     assert (
         unbooked(tenants_seen(scene.people.bob), now - timedelta(hours=9), now - timedelta(hours=8)).jobs == 0
     )
@@ -88,7 +88,7 @@ def test_held_but_unbooked_usage_is_shown_separately(scene: Scene, browser_of) -
 def test_usage_booked_while_the_page_is_read_is_in_exactly_one_figure(
     browser_of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten minutes of Bob's running job are booked after the page has summed the ledger, and before it sums leases."""
+    """Ten minutes of Bob's job are booked after the page has read the ledger and before it reads the leases."""
     made = new_scene()
     lease = made.world.age(made.world.lease(made.job), 600)
     bob = browser_of(made.people.bob)
@@ -121,7 +121,7 @@ def period(query: str, now: datetime, zone: str = "UTC"):
 def test_months_are_those_of_the_readers_clock() -> None:
     newyear = datetime(2026, 12, 31, 23, 30, tzinfo=UTC)
     assert period("", newyear).begins == datetime(2026, 12, 1, tzinfo=UTC)
-    tokyo = period("period=last-month", newyear, "Asia/Tokyo")  # there it is January already
+    tokyo = period("period=last-month", newyear, "Asia/Tokyo")  # in Tokyo it is January already
     assert (str(tokyo.first), str(tokyo.last)) == ("2026-12-01", "2026-12-31")
     assert tokyo.ends == datetime(2026, 12, 31, 15, tzinfo=UTC)
 
@@ -152,7 +152,8 @@ WRONG = [
     ("period=last-week", "period"),
     ("zone=Mars/Olympus", "zone"),
     ("zone=../../etc/passwd&period=dates", "zone"),
-    ("zone=localtime", "zone"),  # the machine's zone, which neither the database nor a reader may know
+    # The time zone of the machine; neither the database nor the reader knows which one it is.
+    ("zone=localtime", "zone"),
 ]
 
 
@@ -185,7 +186,7 @@ def test_files_are_grouped_by_what_there_is_only(scene: Scene, browser_of) -> No
 
 
 def test_days_of_the_api_are_those_of_the_zone(scene: Scene, browser_of) -> None:
-    """A booking late in the evening (UTC) belongs to the next day in Tokyo."""
+    """Late evening in UTC is the next day in Tokyo."""
     people, begins = scene.people, datetime(2026, 5, 4, 22, tzinfo=UTC)
     with transaction.atomic():
         book_usage(

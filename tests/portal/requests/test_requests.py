@@ -1,4 +1,4 @@
-"""Teams make requests on pages and in the API, and get answers."""
+"""Managers make requests on pages and in the API, and operators answer."""
 
 from __future__ import annotations
 
@@ -182,7 +182,8 @@ def test_a_second_answer_is_refused_and_changes_nothing(scene: Scene, browser_of
     cast, pk = scene.people, scene.request.pk
     page, api = f"/requests/{pk}", f"/api/v1/requests/{pk}"
     olga = browser_of(cast.olga)
-    assert 'name="tickets"' in olga.get(f"{page}/").content.decode()  # what she reads is still open
+    # The page that Olga has open shows an open request.
+    assert 'name="tickets"' in olga.get(f"{page}/").content.decode()
     client, verb, form = {
         "withdrawn": (browser_of(cast.alice), "withdraw", {}),
         "declined": (browser_of(cast.ada), "decline", {"answer": "no"}),
@@ -235,7 +236,7 @@ def test_the_api_hides_requests_of_a_team_from_users_who_do_not_see_it(scene: Sc
     assert status(cast.alice, *next(iter(members.items()))) == 200
     assert (
         status(cast.olga, f"requests/{pk}/withdraw", {}) == 403
-    )  # an operator may see it but not withdraw it
+    )  # an operator may see the request but not withdraw it
 
 
 def test_a_manager_who_requests_a_limit_sees_no_other_users(scene: Scene, browser_of) -> None:

@@ -1,4 +1,4 @@
-"""The pages and the API of schedules."""
+"""Schedules on pages and in the API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TIMING = {
 
 
 def posted(**changes: object) -> dict[str, object]:
-    """Returns the form as a browser sends it."""
+    """Returns the fields of the form as a browser sends them, with `changes`."""
     fields = Fields(name="nightly", command="python train.py")
     yaml = fields.to_yaml()
     texts = {name: getattr(fields, name) for name in Fields.__dataclass_fields__}
@@ -60,7 +60,8 @@ def test_a_right_form_becomes_a_schedule(scene: Scene, bob: Client) -> None:
     assert (made.owner, made.tenant, made.name) == (scene.people.bob, scene.people.astro, "nightly")
     assert (made.missed, made.catch_up_seconds, made.overlap) == ("all", 5400, "replace")
     assert made.begins.isoformat() == "2096-03-24T11:00:00+00:00"  # noon in Berlin
-    assert made.next_due_at.isoformat() == "2096-03-25T01:00:00+00:00"  # that night the clocks skip 2:30
+    # 2:30 does not exist in that night, because the clocks change
+    assert made.next_due_at.isoformat() == "2096-03-25T01:00:00+00:00"
     assert not Job.objects.filter(name="nightly").exists()
 
 
@@ -105,7 +106,7 @@ def test_each_wrong_field_says_what_is_accepted_and_keeps_what_was_typed(
     html = response.content.decode()
     assert response.status_code == 422
     assert said in problem_of(html, field)
-    assert typed in html or field in {"missed", "overlap"}  # an invalid choice can only be forged
+    assert typed in html or field in {"missed", "overlap"}  # a browser cannot send an invalid choice
     assert Schedule.objects.count() == before
 
 
@@ -213,7 +214,8 @@ def test_pausing_running_and_deleting(scene: Scene, bob: Client) -> None:
     assert "Deleted" in html
     assert "Run now" not in html
     assert "No schedules yet" in text_of(bob.get("/schedules/"))
-    # On a page that was opened before, the message is not “you may not”.
+    # The schedule's page may be open since before the deletion. The message names the deletion, not a missing
+    # permission.
     assert "supernova-yearly is deleted." in text_of(bob.post(f"{page}run/", follow=True))
     assert "supernova-yearly is deleted." in text_of(bob.get(f"{page}edit/", follow=True))
 
@@ -308,7 +310,7 @@ def test_the_api_does_all_that_the_pages_do(scene: Scene, api) -> None:
     [
         ({"expression": "nonsense"}, 409, "expression"),
         ({"time_zone": "Mars/Olympus"}, 409, "time_zone"),
-        ({"begins": "2026-01-01T00:00:00"}, 422, "begins"),  # the zone is missing
+        ({"begins": "2026-01-01T00:00:00"}, 422, "begins"),  # the UTC offset is missing
         ({"overlap": "fight"}, 422, "overlap"),
         ({"catch_up_seconds": -1}, 409, "catch_up_seconds"),
         ({"spec": {"name": "x"}}, 422, "command"),

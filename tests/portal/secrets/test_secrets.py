@@ -1,4 +1,4 @@
-"""Secrets are created, replaced, deleted and offered on pages and in the API, and never shown."""
+"""Secrets are created, replaced, deleted and offered on pages and in the API, and their values are never shown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def held(name: str) -> Any:
 
 
 def everywhere(browser: Client) -> str:
-    """Returns everything in which a reader could find a secret."""
+    """Returns the text of all pages that could contain the value of a secret."""
     pages = [reverse(name) for name in ("secrets", "submit", "api-1:secrets", "jobs", "teams")]
     pages += [reverse("secret", args=[one.pk]) for one in Secret.objects.all()]
     pages += [reverse("job_spec", args=[one.pk]) for one in Job.objects.all()]
@@ -61,7 +61,7 @@ def test_several_texts_are_lines(scene: Scene, browser_of: Any) -> None:
         ({"name": "x", "lines": f"{TEXT} and=x"}, "Key 1 has an invalid name"),
         ({"name": "x", "lines": f"{TEXT}=a\n{TEXT}=b"}, "line 2 names a key a second time"),
         ({"name": "x", "lines": f"a=b\n{TEXT}=="}, "key 2 is = alone"),
-        ({"name": "x", "value": TEXT, "team": "astro"}, "Choose one of the list"),  # Bob manages no team
+        ({"name": "x", "value": TEXT, "team": "astro"}, "Choose one of the list"),  # Bob is not a manager
     ],
 )
 def test_a_wrong_form_says_why_and_repeats_nothing(

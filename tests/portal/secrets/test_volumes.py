@@ -21,7 +21,7 @@ from tests.portal.scene import Scene
 
 @pytest.fixture
 def kubernetes(scene: Scene) -> Cluster:
-    """Returns another cluster, with two A100s, which exists only in the database."""
+    """Returns a Kubernetes cluster with two A100s. It exists only in the database."""
     cluster = Cluster.objects.create(name="kubernetes", backend=Cluster.Backend.KUBERNETES)
     ClusterAccess.objects.create(cluster=cluster, sealed_kubeconfig=b"x", server="https://x")
     Node.objects.create(

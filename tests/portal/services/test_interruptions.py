@@ -1,4 +1,4 @@
-"""Notices and interruptions of services and sessions are shown on pages and in the API to those who may see them."""
+"""Pages and the API show notices and interruptions of services and sessions to users who may see them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def api_of(user: User) -> Client:
 
 
 def claimed(lab: World) -> list[Job]:
-    """Returns Bob's three sessions, which answered; Charlie claims two GPUs, of which one is free."""
+    """Returns Bob's three running sessions. Charlie's two jobs need two GPUs, of which only one is free."""
     mine = sessions(lab, 3)
     for job in mine:
         lab.see(lab.lease(job), Phase.RUNNING, address="127.0.0.1:9", ready_age=0.0)

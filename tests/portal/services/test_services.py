@@ -1,4 +1,4 @@
-"""The pages and the API of services."""
+"""Services on pages and in the API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RULES = {
 
 
 def posted(**changes: object) -> dict[str, object]:
-    """Returns the form as a browser sends it."""
+    """Returns the fields of the form as a browser sends them, with `changes`."""
     fields = Fields(name="chat", command="python serve.py", port="8000", readiness_path="/health")
     texts = {name: getattr(fields, name) for name in Fields.__dataclass_fields__} | {
         name: value for name, value in changes.items() if name in Fields.__dataclass_fields__
@@ -150,7 +150,7 @@ def test_it_says_what_is_up_what_waits_and_why(scene: Scene, bob: Client) -> Non
 
 
 def test_the_api_says_of_a_stuck_rollout_what_its_page_says(scene: Scene, bob: Client, api) -> None:
-    """The new revision's replica waits for GPUs, and no old one may end before it is ready."""
+    """The new replica waits for GPUs, and the old replica keeps its GPUs until the new one is ready."""
     service = scene.service
     gone = {"end": End.SUCCEEDED, "ended_age": 0.0, "exit_code": 0}
     scene.world.see(scene.world.lease(scene.other), Phase.ENDED, **gone)

@@ -1,4 +1,4 @@
-"""A program for a session, with aiohttp: it reports what it receives, and misbehaves on request."""
+"""A program for sessions, with aiohttp. It returns what it receives, and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def cookies(request: web.Request) -> web.Response:
 
 @routes.get(f"{BASE}long/{{lines}}/{{size}}")
 async def long(request: web.Request) -> web.Response:
-    """Returns many long header lines."""
+    """Returns a response with `lines` header lines of `size` characters."""
     lines, size = int(request.match_info["lines"]), int(request.match_info["size"])
     return web.Response(headers={f"X-Long-{number}": "x" * size for number in range(lines)}, text="long")
 

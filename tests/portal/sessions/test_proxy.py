@@ -1,4 +1,7 @@
-"""Requests reach sessions through the portal: real programs on the local backend, behind the portal's web server."""
+"""Requests reach sessions through the portal.
+
+Real programs run on the local backend, behind the portal's web server.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +60,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 PROGRAM = Path(__file__).with_name("session_program.py")
 BIG = 192 * 1024 * 1024
-MOST_GROWTH = 96 * 1024  # KiB, of the whole process with this test's own client
+MOST_GROWTH = 96 * 1024  # KiB that the process may grow, with the client that runs in this test
 
 
 @pytest.fixture
 def lab(jobs_folder: Path) -> Iterator[World]:
     made = world(v100=4)
     backend_for(made.cluster).prepare()
-    # Isolation would hide the program and this Python; it has its own tests.
+    # Runs without isolation, which has its own tests: it would hide the program and this Python interpreter.
     isolation.force(
         backend_factory.local_places(), Isolation(False, False, "a test wants it so", "a test wants it so")
     )
@@ -73,7 +76,7 @@ def lab(jobs_folder: Path) -> Iterator[World]:
 
 
 def started(lab: World, **fields: Any) -> Session:
-    """Returns Bob's session, ready."""
+    """Starts a session of Bob's, waits until it is ready, and returns it."""
     usual = {
         "name": "notes", "command": f"exec {sys.executable} {PROGRAM}", "port": 8000, "readiness_path": "/",
         "readiness_period_seconds": 1, "checkpoint_grace_seconds": 1,
@@ -98,7 +101,7 @@ def started(lab: World, **fields: Any) -> Session:
 
 @pytest.fixture
 def port(settings: LazySettings) -> Iterator[int]:
-    """Yields the port on which the production server serves the portal's ASGI application."""
+    """Yields the port on which granian serves the portal's ASGI application."""
     from portal.asgi import application  # noqa: PLC0415 - needs the settings of the tests
 
     with socket.socket() as taken:
@@ -125,7 +128,7 @@ def answers(port: int) -> bool:
 
 
 class Browser:
-    """A browser at one session's host, with only that host's cookie."""
+    """A browser at the host of a session. It sends only the cookie of that host."""
 
     def __init__(self, port: int, session: Session, cookie: str = "") -> None:
         self.name = f"session-{session.pk}.localhost:{port}"
@@ -179,7 +182,7 @@ def signed_in(user: User) -> Client:
 
 
 def let_in(client: Client, port: int, session: Session) -> Browser:
-    """Lets a user into a session through the portal: ticket, exchange, cookie."""
+    """Opens a session through the portal. Returns the browser at its host, with the cookie that replaced the ticket."""
     sent = client.get(f"/sessions/{session.pk}/open/")
     assert sent.status_code == 302
     browser = Browser(port, session)
@@ -221,7 +224,8 @@ def test_each_method_path_and_body_arrive_as_they_were(browser: Browser, method:
 
 
 def test_a_proxy_on_this_machine_is_not_this_machine(browser: Browser) -> None:
-    """Programs on Fairlot's own machine serve only clients there, whatever a proxy reports about its client."""
+    """While a local cluster exists, only clients on this machine are served, whatever a proxy reports about its
+    client."""
     assert browser.ask("headers").status == 200
     for name in ("X_Forwarded_For", "Forwarded", "Via", "X_Real_IP"):
         assert browser.ask("headers", **{name: "127.0.0.1"}).status == 403, name
@@ -230,7 +234,9 @@ def test_a_proxy_on_this_machine_is_not_this_machine(browser: Browser) -> None:
 def test_the_program_gets_neither_cookies_nor_authority_of_the_portal(
     browser: Browser, settings: LazySettings
 ) -> None:
-    settings.FAIRLOT_LOCAL_BEYOND_LOOPBACK = True  # as the proxy sets a header
+    settings.FAIRLOT_LOCAL_BEYOND_LOOPBACK = (
+        True  # X-Forwarded-For makes the request look like one through a proxy
+    )
     cookies = f"a=1; fairlot_visit={browser.cookie}; fairlot_session=secret; fairlot_csrf=secret; b=2"
     answer = browser.ask(
         "headers",
@@ -339,7 +345,7 @@ def test_a_slow_reader_holds_the_program_up_and_not_the_portals_memory(browser: 
         async with link.get(browser.url(f"big/{BIG}?slow"), headers=browser.headers()) as answer:
             await answer.content.readexactly(1)
             sent = -1
-            while True:  # until it stops making progress
+            while True:  # until the program sends no more
                 async with link.get(browser.url("sent"), headers=browser.headers()) as told:
                     now = int(await told.text())
                 if now == sent:
@@ -354,7 +360,7 @@ def test_pieces_arrive_when_they_are_sent_and_a_disconnect_is_noticed(browser: B
     async def listen(link: aiohttp.ClientSession) -> None:
         async with link.get(browser.url("drip"), headers=browser.headers()) as answer:
             assert await answer.content.readexactly(6) == b"first\n"
-            # Sent only when this is requested, while the first answer is still open.
+            # The program sends the second line only after this request, while the first response is still open.
             async with link.get(browser.url("go"), headers=browser.headers()) as other:
                 assert other.status == 200
             assert await answer.content.readexactly(7) == b"second\n"
@@ -391,7 +397,7 @@ def test_an_upload_that_does_not_go_on_ends(browser: Browser, monkeypatch: pytes
 
 
 def half_sent(browser: Browser) -> bytes:
-    """Returns the answer to a part of an upload, until the connection closes."""
+    """Sends a part of an upload. Returns the response, read until the connection closes."""
     with socket.create_connection(("127.0.0.1", browser.port), timeout=PATIENCE) as link:
         named = browser.headers() | {"Transfer-Encoding": "chunked"}
         head = [f"POST {browser.base}count HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
@@ -406,7 +412,7 @@ def half_sent(browser: Browser) -> bytes:
 def test_nothing_keeps_what_an_upload_that_is_refused_was_read_from(
     browser: Browser, monkeypatch: pytest.MonkeyPatch, settings: LazySettings, limit: int, refused: bytes
 ) -> None:
-    """The server surely closes the connection only when nothing refers to it any more."""
+    """The server closes the connection reliably only if no object refers to the exchange any more."""
     monkeypatch.setattr(http, "PAUSE_SECONDS", 0.2)
     settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES = limit
     exchanges: weakref.WeakSet[http._Exchange] = weakref.WeakSet()
@@ -590,7 +596,7 @@ def test_a_blocked_network_is_distinguished_from_a_silent_program(
     monkeypatch.setattr(http, "CONNECT_SECONDS", 0.2)
     with ExitStack() as stack:
         full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        # If connections are not accepted, the kernel drops further ones, as a network policy would.
+        # Fills the backlog: the kernel then drops further connections, as a network policy does.
         while True:
             waiting = stack.enter_context(socket.socket())
             waiting.settimeout(1)
@@ -618,7 +624,7 @@ def test_open_streams_and_sockets_end_with_the_login_and_with_the_turn(
             bobs.post(reverse("logout"))
         elif what == "no check gets an answer":
             monkeypatch.setattr(visits, "admit", no_answer)
-        else:  # an unreachable node closes nothing, so open connections would stay open
+        else:  # the program runs elsewhere; the old node is unreachable, so nothing closes its connections
             Lease.objects.update(address="127.0.0.1:1")
 
     async def stay(link: aiohttp.ClientSession) -> object:
@@ -652,7 +658,7 @@ def test_use_is_recorded_and_automatic_requests_of_pages_do_not_count(
 
 
 class ServiceBrowser(Browser):
-    """A browser at a service's host."""
+    """A browser at the host of a service."""
 
     def __init__(self, port: int, service: Service) -> None:
         self.name = f"service-{service.pk}.localhost:{port}"
@@ -661,7 +667,7 @@ class ServiceBrowser(Browser):
 
 
 def serving(lab: World, replicas: int = 1) -> Service:
-    """Returns Bob's service, whose replicas report their own number."""
+    """Starts a service of Bob's whose replicas answer with their job's number, and returns it."""
     program = (
         "import os, http.server as h\n"
         "class H(h.BaseHTTPRequestHandler):\n"

@@ -1,4 +1,4 @@
-"""The page and the API of anomalies show a team its own, and name no other teams."""
+"""The page and the API show a team its own anomalies and name no other team."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ PAGE, API = "/share/anomalies/", "/api/v1/share/anomalies"
 
 @pytest.fixture
 def analysis(scene: Scene) -> SharingAnalysis:
-    """Returns an analysis: Bob's job waited for Charlie's, and Charlie's for Bob's, an hour of it due to his team's
-    limit."""
+    """Returns an analysis by which Charlie's job delayed Bob's job by 2 hours, and Bob's job Charlie's by 1 hour.
+
+    The causes are over-borrowing and, for a minute of each delay, a limit.
+    """
     ends = start_of_hour(now_from_database())
     made = SharingAnalysis.objects.create(
         cluster=scene.world.cluster, begins=ends - timedelta(days=7), ends=ends, finished_at=ends
@@ -124,7 +126,7 @@ def test_operators_ask_and_see_how_far_it_is(scene: Scene, browser_of) -> None:
     while continue_analyses(seconds=60, at_once=1):
         pass
     html = olga.get(PAGE).content.decode()
-    # Everything came after the last full hour, unless another one has begun meanwhile.
+    # The scene is younger than the last full hour, unless another hour has begun during the test.
     assert any(told in html for told in ("No jobs were compared", "No anomalies", "Held its GPUs"))
     assert "Progress" not in html
 
@@ -176,7 +178,8 @@ def test_operators_have_it_analysed_again_and_others_read_when_it_is(
     cast = scene.people
     analysis.parts.filter(tenant=cast.astro).update(trouble="ValueError: no sense", gpus={}, judged=0)
     SharingAnomaly.objects.filter(part__tenant=cast.astro).delete()
-    SharingAnalysis.objects.update(ends=analysis.ends + timedelta(days=1))  # whenever midnight is
+    # Recent enough for the nightly repetition at any time of day.
+    SharingAnalysis.objects.update(ends=analysis.ends + timedelta(days=1))
     html = browser_of(cast.bob).get(PAGE).content.decode()
     assert "No jobs were compared" in html
     assert "It is repeated next night; operators can repeat it now." in html
@@ -190,7 +193,7 @@ def test_operators_have_it_analysed_again_and_others_read_when_it_is(
     assert olga.post(f"{PAGE}again/", asked)["Location"] == PAGE
     assert analysis.parts.get(tenant=cast.astro).done_at is None
     assert analysis.parts.get(tenant=cast.bio).done_at is not None
-    assert olga.post(f"{PAGE}again/", asked).status_code == 422  # it is requested already
+    assert olga.post(f"{PAGE}again/", asked).status_code == 422  # the repetition is requested already
     assert olga.post(f"{PAGE}again/", {"analysis": "12345"}).status_code == 422
 
 
@@ -226,7 +229,7 @@ def test_the_api_asks_for_an_analysis_as_the_page_does(scene: Scene, browser_of)
 def test_the_api_has_teams_analysed_again(scene: Scene, analysis: SharingAnalysis, browser_of) -> None:
     cast, url = scene.people, f"{API}/{analysis.pk}/again"
     olga = browser_of(cast.olga)
-    assert olga.post(url).status_code == 409  # every team has a result
+    assert olga.post(url).status_code == 409  # each team has a result, so there is nothing to repeat
     analysis.parts.filter(tenant=cast.astro).update(trouble="ValueError: no sense", gpus={}, judged=0)
     for user in (cast.alice, cast.charlie):
         assert browser_of(user).post(url).status_code == 404

@@ -1,4 +1,4 @@
-"""The share page and the trade book have correct sums and charts, and do not name counterparts."""
+"""The share page and the trade book have correct sums and charts, and do not name the other side of a trade."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_points_add_up_to_the_intervals(scene: Scene) -> None:
 
 def test_an_interval_across_the_border_counts_by_its_overlap(scene: Scene) -> None:
     cast = scene.people
-    ends = ShareInterval.objects.latest("ends").ends  # the scene may be half a minute old by now
+    ends = ShareInterval.objects.latest("ends").ends  # the scene may have been created half a minute ago
     series = read_share(cast.bob, cast.astro, scene.world.cluster, ends - timedelta(minutes=30), ends)
     half = {one.generation.name: one.total for one in series}
     assert half["V100"].entitled == pytest.approx(3600, rel=0.01)
@@ -78,7 +78,7 @@ def test_loans_and_trades_between_teams_are_none_of_their_parent(scene: Scene) -
         return by_name["V100"], by_name["A100"]
 
     slow, fast = v100_and_a100(cast.ada, cast.uni)
-    # Bio borrowed 1800 of the 2400 that Astro lent; Astro sold Bio all that was sold.
+    # Bio borrowed 1800 of the 2400 that Astro lent, and bought all that Astro sold.
     assert (slow.lent, slow.borrowed, slow.unused) == (pytest.approx(600), 0, pytest.approx(1200))
     assert (fast.sold, fast.bought) == (0, 0)
     own_slow, own_fast = v100_and_a100(cast.bob, cast.astro)
@@ -118,7 +118,7 @@ def test_each_cluster_has_a_share_of_its_own(scene: Scene, browser_of) -> None:
     assert [round(page.context["total"].entitled) for page in pages.values()] == [10_800, 36_000]
     assert pages["far"].context["owed"] == 99
     assert "<option selected>far</option>" in pages["far"].content.decode()
-    assert browser.get("/share/").context["cluster"] == far  # the first by name
+    assert browser.get("/share/").context["cluster"] == far  # the first cluster by name
     assert browser.get("/share/?cluster=nowhere").status_code == 404
     api = browser.get("/api/v1/share?team=astro&cluster=lab").json()
     assert (api["cluster"], {one["generation"] for one in api["generations"]}) == ("lab", {"A100", "V100"})
@@ -167,12 +167,12 @@ def test_the_page_shows_every_period(scene: Scene, browser_of, period: str) -> N
 
 
 def words(answer) -> str:
-    """Returns the page without emphasis and line breaks."""
+    """Returns the page's HTML on one line, without `<strong>` tags."""
     return " ".join(answer.content.decode().replace("<strong>", "").replace("</strong>", "").split())
 
 
 def again(of: Trade, **other: object) -> Trade:
-    """Creates a copy of the trade."""
+    """Creates and returns a copy of a trade, with other values for the fields in `other`."""
     trade = Trade.objects.get(pk=of.pk)
     trade.pk = None
     for name, value in other.items():
@@ -238,7 +238,7 @@ def test_charlie_reads_the_other_side_of_the_same_trade(scene: Scene, browser_of
     assert "1.20" not in words(charlie.get("/trades/"))
     assert "You gave 1.97 V100 for 0.9 A100" in told
     assert "speed-up 4 " in told or "speed-up 4.00" in told
-    assert "1.20" not in told  # Astro's speed-up is Astro's secret
+    assert "1.20" not in told  # the other side may not see Astro's speed-up
     [api] = browser_of(scene.people.charlie).get("/api/v1/trades").json()["items"]
     assert [side["team"] for side in api["sides"]] == ["bio"]
     assert api["counterpart"] == "another team"

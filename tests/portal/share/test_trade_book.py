@@ -20,7 +20,7 @@ from tests.portal.scene import Scene
 
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
-    """Returns the scene with three trades of a minute each, booked as rounds do."""
+    """Returns the scene with three trades of a minute each, which are booked in the same way as by a round."""
     people, first = scene.people, scene.trade
     for number, (fast, price) in enumerate([(0.4, 2.0), (1.3, 3.3)], start=1):
         first.pk = None

@@ -1,4 +1,4 @@
-"""Managers limit trades on the page and in the API."""
+"""Managers limit their team's trades on the page and in the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""On the submit page form and YAML edit each other, problems stand beside their fields, and resubmits count once."""
+"""On the submit page, form and YAML change each other, and problems are beside their fields. A repeated POST counts
+once."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def test_every_spec_survives_the_way_through_form_and_yaml(data: dict[str, objec
     fields = Fields.from_spec(spec)
     assert fields.to_spec() == spec
     assert read_yaml(fields.to_yaml()) == spec
-    assert read_yaml(fields.to_yaml().replace("\n", "\r\n")) == spec  # as browsers send it
+    assert read_yaml(fields.to_yaml().replace("\n", "\r\n")) == spec  # browsers send these line ends
 
 
 @settings(deadline=None)
@@ -104,7 +105,7 @@ FORM = {
 
 
 def posted(**changes: object) -> dict[str, object]:
-    """Returns the form as sent by a browser that showed the YAML of the same fields."""
+    """Returns the fields of the submit page with `changes`, as a browser sends them while form and YAML agree."""
     data = FORM | changes
     if "yaml" not in data:
         plain = {name: data[name] for name in Fields.__dataclass_fields__ if name in data}
@@ -170,7 +171,7 @@ def test_each_wrong_field_says_what_is_accepted_and_keeps_what_was_typed(
     assert response.status_code == 422
     assert said in problem_of(html, field)
     assert Job.objects.count() == before
-    assert 'value="train"' in html or field == "name"  # the rest is still there
+    assert 'value="train"' in html or field == "name"  # the other fields keep their values
     assert (typed[0] if isinstance(typed, list) else typed) in html
 
 
@@ -193,7 +194,7 @@ def test_bad_yaml_is_marked_and_left_alone(bob: Client) -> None:
     html = bob.post("/submit/", data).content.decode()
     assert "cannot be read in line 1" in html
     assert "name: [x" in html
-    assert 'value="train"' in html  # the form stays as it was
+    assert 'value="train"' in html  # the form is unchanged
 
 
 def test_use_form_and_use_yaml_work_without_a_script(bob: Client) -> None:
@@ -208,7 +209,7 @@ def test_an_edit_of_the_form_sends_the_yaml_and_the_preflight_back(bob: Client) 
     assert "name: edited" in html
     assert 'id="preflight"' in html
     assert "an hour" in html
-    assert 'id="spec-fields"' not in html  # text that is being typed is not replaced
+    assert 'id="spec-fields"' not in html  # the answer does not replace the fields in which the user types
 
 
 def test_an_edit_of_the_yaml_sends_the_form_back_only_if_it_is_right(bob: Client) -> None:
@@ -303,7 +304,7 @@ def test_a_long_command_is_one_line_of_yaml() -> None:
 
 
 def test_no_style_attribute_is_sent_or_copied_which_the_csp_refuses(bob: Client) -> None:
-    """A resized field has one, which htmx would copy to the field that replaces it."""
+    """The browser gives a resized field a style attribute, which htmx would copy to the new field."""
     page = bob.get("/submit/?example=digits")
     config = json.loads(re.search(r"name=\"htmx-config\" content='([^']*)'", page.content.decode())[1])
     assert "style" in config["morphIgnore"]
