@@ -1,4 +1,4 @@
-"""Trade limits that managers set for their teams."""
+"""Sets the trade limits of a team, which its managers choose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from scheduling.models import TradeLimit
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a team may give away of one generation; generation None: of all generations without an entry."""
+    """The limits on what a team gives away of one generation in trades.
+
+    `generation` None means all generations that no other Allowance names.
+    """
 
     generation: Generation | None = None
     trades: bool = True
@@ -35,10 +38,10 @@ class Allowance:
 def set_trade_limits(
     *, actor: User | None, tenant: Tenant, allowances: Sequence[Allowance]
 ) -> list[TradeLimit]:
-    """Replaces all trade limits of `tenant`; an empty list removes them. Asks for a round, which applies them.
+    """Replaces all trade limits of `tenant` and asks for a round that applies them; an empty list removes all limits.
 
-    Raises NotAllowed unless the actor manages the tenant; Refused if two entries name the same generation or an
-    amount is invalid.
+    Raises NotAllowed unless the actor manages the tenant. Raises Refused if two entries name the same generation or
+    an amount is invalid.
     """
     require(actor, "trade_limits.set", tenant)
     held = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant.pk).first()

@@ -1,4 +1,4 @@
-"""Which limits block a job, or warn about it, in words for one reader."""
+"""Finds the limits that block a job or warn about it, and puts them into words for one reader."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ AT_ONCE = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD)
 
 @dataclass
 class Binding:
-    """The present usage of limits for jobs of one cluster; each user's limits are read once."""
+    """Compares the present usage of limits with jobs of one cluster; reads the limits of each user once."""
 
     cluster: Cluster
-    reader: User | None = None  # None: anybody who may see the job
-    at: datetime | None = None  # None: now
+    reader: User | None = None  # None: everybody who may see the job
+    at: datetime | None = None  # time of the usage; None: the present
     _usages: dict[tuple[int, int, str], list[LimitUsage]] = field(default_factory=dict)
     _seen: dict[int, frozenset[int]] = field(default_factory=dict)
     _shares: dict[tuple[int, int], list[tuple[float, float]]] = field(default_factory=dict)
@@ -40,17 +40,20 @@ class Binding:
         return prices_at(self.now)
 
     def seen(self, job: Job) -> Container[int]:
-        """Returns the tenants whose limits the reader may see."""
+        """Returns the ids of the job's tenant and of the tenants above it whose limits the reader may see."""
         if job.tenant_id not in self._seen:
             self._seen[job.tenant_id] = visible_lineage(job.tenant, self.reader)
         return self._seen[job.tenant_id]
 
     def in_words(self, job: Job, found: Collection[LimitUsage]) -> list[str]:
-        """Returns one sentence per limit, without its full stop; all limits that the reader may not see share one."""
+        """Returns a sentence without its full stop for each limit in `found`.
+
+        All limits that the reader may not see share one sentence.
+        """
         return list(dict.fromkeys(self._in_words(one, job) for one in found))
 
     def in_short(self, job: Job, found: Collection[LimitUsage]) -> str:
-        """Returns the first limit in a few words; empty if there is none."""
+        """Returns the first limit in `found` in a few words; empty if `found` is empty."""
         return next((one.in_short(self.seen(job)) for one in found), "")
 
     def _in_words(self, one: LimitUsage, job: Job) -> str:
@@ -61,17 +64,18 @@ class Binding:
         return said
 
     def in_the_way(self, job: Job, *kinds: str, at_limit: str = Quota.AtLimit.BLOCK) -> list[LimitUsage]:
-        """Returns the limits of these kinds that leave no room for a waiting job."""
+        """Returns the limits of these kinds and with this effect (`at_limit`) that leave no room for a waiting job."""
         return [one for one in self._of(job, at_limit) if one.quota.kind in kinds and self._binds(one, job)]
 
     def reached(self, job: Job, at_limit: str) -> list[LimitUsage]:
-        """Returns limits over a period that are used up, and other limits that are exceeded now."""
+        """Returns the limits with the effect `at_limit` that the job's account exceeds now or, over a period, has used
+        up."""
         return [one for one in self._of(job, at_limit) if one.is_exceeded()]
 
     def warnings(self, job: Job, *, is_new: bool = False, beside: int = 0) -> list[LimitUsage]:
-        """Returns limits that only warn and that `job` exceeds; `is_new` if it is not stored yet.
+        """Returns the limits that only warn and that `job` exceeds. Set `is_new` for a job that is not stored yet.
 
-        `beside` is the number of further jobs that are not stored yet and come before it in the queue.
+        `beside` is the number of other jobs that are not stored yet and come before `job` in the queue.
         """
         found = [
             one.with_more(beside) if one.quota.kind == Quota.Kind.QUEUED_JOBS else one
@@ -83,7 +87,7 @@ class Binding:
         )
 
     def when(self, job: Job, found: Collection[LimitUsage]) -> tuple[str, ...]:
-        """Returns when the limits that block the job may let it start."""
+        """Returns sentences that say when the job may start despite the limits in `found`, without duplicates."""
         return tuple(dict.fromkeys(self._when(one, job) for one in found))
 
     def _of(self, job: Job, at_limit: str) -> list[LimitUsage]:
@@ -95,7 +99,7 @@ class Binding:
         return [one for one in self._usages[key] if not wanted or one.quota.generation_id in {None, *wanted}]
 
     def _overrun(self, job: Job) -> list[LimitUsage]:
-        """Returns warning limits on the run time that the job has exceeded."""
+        """Returns the limits on run time that only warn and that the job has exceeded."""
         if job.pk is None or job.state in Job.WAITING:
             return []
         quotas = Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN, at_limit=Quota.AtLimit.WARN)
@@ -117,7 +121,10 @@ class Binding:
         return one.is_exceeded(job.gpus)
 
     def _borrows(self, one: LimitUsage, *, more: int) -> bool:
-        """Returns whether the job would exceed the borrowing limit wherever the account has a share."""
+        """Returns whether a borrowing limit is exceeded on the generations where the account is entitled to GPUs.
+
+        With `more` additional GPUs, the limit must be exceeded on all of these generations, else on any.
+        """
         most = 1 + float(one.quota.limit)
         key = one.quota.pk, more
         if key not in self._shares:
@@ -127,7 +134,8 @@ class Binding:
         return bool(over) and (all(over) if more else any(over))
 
     def _lasts(self, one: LimitUsage, job: Job) -> bool:
-        """Returns whether the rest lasts for a quantum of what runs already plus the job."""
+        """Returns whether the remaining hours or money of a limit last for a quantum of the running jobs and `job`
+        together."""
         quota = one.quota
         had = gpus_had(quota, one.tenant, job.owner)
         kinds = set(job.generation_ids) or set(had) | set(self._prices)
@@ -137,7 +145,8 @@ class Binding:
         return left_of(quota, one.used) >= gpus * Decimal(str(self.cluster.effective_quantum))
 
     def _weight(self, quota: Quota, generation: int) -> Decimal:
-        """Returns what a GPU uses of the limit in an hour."""
+        """Returns how much of the limit one GPU of a generation uses per hour: its price for limits on money, else
+        1."""
         return self._prices.get(generation, Decimal(0)) if quota.kind == Quota.Kind.MONEY else Decimal(1)
 
     def _when(self, one: LimitUsage, job: Job) -> str:

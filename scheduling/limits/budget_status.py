@@ -1,4 +1,4 @@
-"""The present state of budgets."""
+"""Reads how much of each budget is spent, including usage that is not booked yet."""
 
 from __future__ import annotations
 
@@ -19,27 +19,31 @@ from scheduling.limits.caps import unbooked
 
 @dataclass(frozen=True, slots=True)
 class BudgetReader:
-    """Reads the state of budgets. A database error for one budget does not prevent reading the others."""
+    """Reads the status of budgets. A database error for one budget does not prevent reading the others."""
 
     now: datetime
     held: Sequence[UnbookedUsage]
 
     def present(self, budget: Budget) -> Outlook:
-        """Returns a budget's state in its present period."""
+        """Returns a budget's status in its present period."""
         with transaction.atomic():
             return outlook(budget, now=self.now, held=self.held)
 
     def past(self, budget: Budget) -> Outlook | None:
-        """Returns a budget's state at the end of the period that has just ended."""
+        """Returns a budget's status at the end of the previous period.
+
+        Returns None if that period is long over or had no such budget.
+        """
         with transaction.atomic():
             return outlook_back(budget, now=self.now, held=self.held)
 
 
 @contextmanager
 def consistent_budgets(**which: object) -> Iterator[tuple[Sequence[Budget], BudgetReader]]:
-    """Yields all budgets in force, or those that match, with a reader of their state.
+    """Context manager that yields a pair: the budgets in force that match `which`, and a reader of their status.
 
-    The ledger and unbooked usage are read in one snapshot, so that usage booked meanwhile counts exactly once.
+    Without `which`, yields all budgets in force. The ledger and unbooked usage are read in one database snapshot, so
+    that usage that is booked meanwhile counts exactly once.
     """
     with consistent_read():
         budgets = list(Budget.objects.in_force().filter(**which).select_related("tenant").order_by("pk"))
@@ -48,6 +52,6 @@ def consistent_budgets(**which: object) -> Iterator[tuple[Sequence[Budget], Budg
 
 
 def outlooks(**which: object) -> list[Outlook]:
-    """Returns the state of all budgets in force, or of those that match."""
+    """Returns the status of each budget in force that matches `which`; without `which`, of all."""
     with consistent_budgets(**which) as (budgets, reader):
         return [reader.present(budget) for budget in budgets]

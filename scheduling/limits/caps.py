@@ -1,4 +1,4 @@
-"""What limits mean for a round: caps of the accounts that a policy sees, and accounts with a used-up period."""
+"""Translates limits into caps of the accounts in a round's snapshot, including remaining hours and money."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ IN_ROUNDS = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD, Quota.Kind.BORROWED)
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """(T, K) and (T,) GPUs, infinite for accounts without a limit; see fairshare.model.Accounts."""
+    """The most GPUs of each account, by generation (T, K) and in total (T,); infinite without a limit.
+
+    See fairshare.model.Accounts.
+    """
 
     each: fs.Floats
     total: fs.Floats
-    cost: fs.Floats  # (T,) by the price of a GPU-hour
+    cost: fs.Floats  # (T,) money per hour that all generations together may cost
 
     @classmethod
     def none(cls, accounts: int, generations: int) -> Self:
@@ -39,7 +42,10 @@ class Caps:
         )
 
     def lower(self, account: int, generation: int | None, gpus: float) -> None:
-        """Lowers a cap, but not below zero: usage beyond one limit does not reduce others."""
+        """Lowers a cap of an account to `gpus` if it is higher, for one generation or, with None, in total.
+
+        Caps are never negative: usage beyond one limit does not reduce others.
+        """
         gpus = max(gpus, 0.0)
         if generation is None:
             self.total[account] = min(self.total[account], gpus)
@@ -47,7 +53,7 @@ class Caps:
             self.each[account, generation] = min(self.each[account, generation], gpus)
 
     def forbid(self, tree: Tree, account: fs.Ints, gpus: fs.Ints) -> fs.Bools:
-        """Returns (J, K) which gangs exceed a cap of their account or of one above it."""
+        """Returns (J, K) whether a gang of `gpus` GPUs exceeds a cap of its account or of an account above."""
         each, total = tree.least_on_path(self.each), tree.least_on_path(self.total)
         found: fs.Bools = (gpus[:, None] > each[account]) | (gpus > total[account])[:, None]
         return found
@@ -55,28 +61,30 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What an account holds in other clusters."""
+    """The GPUs that an account holds or has reserved on other clusters."""
 
     gpus: int
-    seconds: Decimal  # GPU-seconds of these GPUs until the next round there
+    seconds: Decimal  # GPU-seconds until the other cluster's next round
 
 
 @dataclass(frozen=True, slots=True)
 class RoundLimits:
-    """All limits that concern rounds, with their usage."""
+    """All limits that affect rounds, except those that only warn, with their usage."""
 
     cluster: Cluster
     quotas: Sequence[Quota]
     spending: Spending
-    paths: Mapping[int, str]  # of tenants
-    prices: Mapping[int, Decimal]  # of a GPU-hour, by generation
-    elsewhere: Mapping[tuple[int, int, int], Elsewhere]  # by tenant, user and generation
+    paths: Mapping[int, str]  # by tenant id
+    prices: Mapping[int, Decimal]  # per GPU-hour, by generation id
+    elsewhere: Mapping[tuple[int, int, int], Elsewhere]  # by (tenant, user, generation)
     quantum: Decimal
 
     @classmethod
     def read(cls, cluster: Cluster, *, now: datetime, lock: bool = False) -> Self:
-        """Reads the limits as of `now`. With `lock` no other cluster allocates the same GPUs or hours until the
-        transaction ends."""
+        """Reads the limits and their usage as of `now`.
+
+        With `lock`, no other cluster allocates the same GPUs or hours until the transaction ends.
+        """
         quotas = Quota.objects.filter(kind__in=IN_ROUNDS).exclude(at_limit=Quota.AtLimit.WARN)
         return cls._of(list(quotas.select_related("tenant")), cluster, now=now, lock=lock)
 
@@ -106,7 +114,8 @@ class RoundLimits:
         return self._of(quotas, self.cluster, now=self.spending.now, lock=False)
 
     def on(self, accounts: fs.Accounts, keys: Sequence[Account], generations: Sequence[int]) -> fs.Accounts:
-        """Returns `accounts`, identified by `keys`, with what the limits leave them in this round."""
+        """Returns `accounts` with the caps that the limits leave in this round; `keys` are the accounts' (tenant, user)
+        pairs."""
         shape = (len(keys), len(generations))
         cap, claim, borrow = Caps.none(*shape), Caps.none(*shape), Caps.none(*shape)
         room = self.of_periods(keys, generations, Quota.AtLimit.BLOCK)
@@ -139,7 +148,10 @@ class RoundLimits:
         )
 
     def of_periods(self, keys: Sequence[Account], generations: Sequence[int], at_limit: str) -> Caps:
-        """Returns for how many GPUs the remaining hours and money last until the next round."""
+        """Returns how many GPUs each account can pay until the next round from its remaining hours and money.
+
+        Considers only limits with the effect `at_limit`.
+        """
         caps = Caps.none(len(keys), len(generations))
         column = {generation: k for k, generation in enumerate(generations)}
         for quota, t, kind in self._each(keys, column):
@@ -150,7 +162,7 @@ class RoundLimits:
             if quota.kind == Quota.Kind.GPU_HOURS:
                 caps.lower(t, kind, lasts)
                 continue
-            if kind is None:  # one limit for several generations together
+            if kind is None:  # one limit for all generations together
                 caps.cost[t] = min(caps.cost[t], lasts)
             for k in range(len(generations)) if kind is None else [kind]:
                 cost = self.prices.get(generations[k], Decimal(0)) * self.quantum
@@ -166,7 +178,11 @@ class RoundLimits:
     def _each(
         self, keys: Sequence[Account], column: Mapping[int, int]
     ) -> Iterable[tuple[Quota, int, int | None]]:
-        """Yields every limit with each account that it limits, and its generation's column."""
+        """Yields (limit, account index, generation index) for each limit and each account that it applies to.
+
+        The generation index is None for a limit on all generations together. Limits on other generations are left
+        out.
+        """
         teams = {tenant: t for t, (tenant, user) in enumerate(keys) if user is None}
         leaves = [(t, key) for t, key in enumerate(keys) if key[1] is not None]
         for quota in self.quotas:
@@ -184,8 +200,11 @@ class RoundLimits:
         return whose and self.paths[tenant].startswith(self.paths[quota.tenant_id])
 
     def _elsewhere(self, quota: Quota, key: Account) -> Decimal:
-        """Returns what other clusters use of a limit: GPUs, or amounts until the next round, as `left_of` counts
-        them."""
+        """Returns how much of a limit the account uses on other clusters.
+
+        The unit is GPUs for limits on GPUs; for other limits it is the amount until the next round, in the unit of
+        `left_of`.
+        """
         tenant, user = key
         taken = Decimal(0)
         for (holder, person, generation), held in self.elsewhere.items():
@@ -201,13 +220,13 @@ class RoundLimits:
 
 
 def _told(array: fs.Floats, usual: fs.Floats | None = None) -> fs.Floats | None:
-    """Returns the array; None if it says nothing."""
+    """Returns the array; None if it has no effect, being infinite or nowhere below `usual`."""
     same = np.isinf(array).all() if usual is None else (array >= usual).all()
     return None if same else array
 
 
 def unbooked(tenants: Collection[int] | None = None) -> list[UnbookedUsage]:
-    """Returns what these tenants, by id (None: all), hold now and the ledger does not cover yet."""
+    """Returns the usage of leases that the ledger does not cover yet; `tenants` are ids, None means all."""
     rows = Lease.objects.filter(state__in=Lease.HOLDING).unbooked()
     if tenants is not None:
         rows = rows.filter(job__tenant__in=tenants)

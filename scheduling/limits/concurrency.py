@@ -1,7 +1,7 @@
-"""Limits on GPUs at once, against everything that is held, including stopping gangs.
+"""Enforces limits on concurrent GPUs against all held GPUs, including those of stopping gangs.
 
-A round picks as if stopping gangs had left. Picked gangs get a reservation and begin only when their limits leave
-room.
+A round picks gangs as if stopping gangs had left already. Picked gangs get a reservation, and start only when the
+limits leave room.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from scheduling.models import Cluster, Lease
 
 
 def that_fit(leases: Iterable[Lease]) -> list[Lease]:
-    """Returns the leases that may begin now besides what is held on all clusters, in order; the others wait.
+    """Returns those `leases`, in order, that may start now under the limits on GPUs held on all clusters together.
 
-    The caller holds the schedule's lock, and its transaction begins them. Without limits it takes one query.
+    The caller holds the schedule's lock and starts the leases in the same transaction. Without such limits, this
+    takes one query.
     """
     leases = list(leases)
     blocking = Quota.objects.filter(kind=Quota.Kind.GPUS, at_limit=Quota.AtLimit.BLOCK)
@@ -29,7 +30,7 @@ def that_fit(leases: Iterable[Lease]) -> list[Lease]:
         return leases
     if Cluster.objects.attached().count() > 1:
         lock_limits()
-    # Rounds have counted everything except stopping gangs.
+    # Rounds have counted all GPUs except those of stopping gangs.
     if not Lease.objects.filter(state=Lease.State.STOPPING).exists():
         return leases
     held = _Held(quotas, {tenant.pk: tenant for tenant in Tenant.objects.all()})
@@ -37,7 +38,7 @@ def that_fit(leases: Iterable[Lease]) -> list[Lease]:
 
 
 class _Held:
-    """GPUs that count against each limit, by the account it limits."""
+    """The number of held GPUs that count against each limit, by limit and limited account."""
 
     def __init__(self, quotas: Sequence[Quota], tenants: Mapping[int, Tenant]) -> None:
         self._quotas, self._tenants = quotas, tenants
@@ -49,7 +50,7 @@ class _Held:
                 self._gpus[place] += gpus
 
     def takes(self, lease: Lease) -> bool:
-        """Returns whether the lease fits, and counts it from then on."""
+        """Returns whether all limits leave room for the lease; if so, counts its GPUs as held."""
         counted = self._counted(lease.job.tenant_id, lease.job.owner_id, lease.generation_id)
         if any(self._gpus[place] + lease.gpus > quota.limit for quota, place in counted):
             return False

@@ -1,4 +1,4 @@
-"""Limits on waiting jobs of a team or user: concurrent submits take slots one after the other."""
+"""Enforces limits on the number of waiting jobs of a team or user, for concurrent submissions, too."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from scheduling.limits.usage import NAMED, usages_of
 
 
 class QueuePlaces:
-    """Queue slots for further jobs of `user` in `tenant`; messages name only limits that `reader` may see.
+    """The free queue slots for further jobs of `user` in `tenant`. Messages name only limits that `reader` may see.
 
-    Use it in the transaction that adds the jobs: a concurrent caller with the same limits waits for that to end.
+    Use it in the transaction that adds the jobs: it locks the limits, so that a concurrent submission under the same
+    limits waits until the transaction ends.
     """
 
     def __init__(self, tenant: Tenant, user: User, reader: User | None, *, now: datetime) -> None:
         quotas = Quota.objects.filter(kind=Quota.Kind.QUEUED_JOBS, at_limit=Quota.AtLimit.BLOCK)
-        # In order of their keys, so that two callers with the same limits never deadlock.
+        # Locked in order of their ids, so that two submissions under the same limits never deadlock.
         in_force = quotas.in_force_for(tenant, user.pk).select_related(*NAMED).order_by("pk")
         locked = list(in_force.select_for_update(no_key=True, of=("self",)))
         self._usages = usages_of(locked, tenant, user, now=now)
@@ -26,7 +27,7 @@ class QueuePlaces:
         self._taken = 0
 
     def take(self) -> Refused | None:
-        """Takes a slot; returns the reason if none is left."""
+        """Takes a slot and returns None; if no slot is left, returns the refusal with the limit."""
         for usage in self._usages:
             if usage.is_exceeded(self._taken + 1):
                 return Refused(

@@ -1,4 +1,4 @@
-"""Trade limits as a round sees them: a row for each account, a column for each generation."""
+"""Reads trade limits as arrays for a round: a row per account, a column per generation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduling.models import Cluster, Trade, TradeLimit
 
 @dataclass(frozen=True, slots=True)
 class LimitArrays:
-    """As in fairshare.model.Accounts; None if no tenant has set any."""
+    """Trade limits in the form of fairshare.model.Accounts; all None if no tenant has set a limit."""
 
     deals: fs.Bools | None = None
     give_most: fs.Floats | None = None
@@ -26,10 +26,10 @@ class LimitArrays:
 def read_trade_limits(
     cluster: Cluster, index: Mapping[int, int], column: Mapping[int, int], size: int, *, lock: bool
 ) -> LimitArrays:
-    """Returns the trade limits of the tenants in `index` (tenant → row); other rows have none.
+    """Returns (`size`, K) arrays with the trade limits of tenants; rows of other accounts have no limit.
 
-    `column` maps generations to columns. What they give on other clusters is subtracted. With `lock` no other
-    cluster trades away the same until the transaction ends.
+    `index` maps tenant ids to rows, `column` generation ids to columns. GPUs that a tenant gives away on other
+    clusters are subtracted. With `lock`, no other cluster trades away the same GPUs until the transaction ends.
     """
     found = list(TradeLimit.objects.filter(tenant__in=index.keys()).select_related("tenant").order_by())
     if not found:
@@ -42,7 +42,7 @@ def read_trade_limits(
         elsewhere = _given_elsewhere(cluster, counted.values())
     shape = size, len(column)
     deals, most, part = np.ones(shape, dtype=bool), np.full(shape, np.inf), np.full(shape, np.inf)
-    # Limits for all generations come first, so that one for a generation replaces them.
+    # Limits on all generations come first; a limit on one generation overrides them.
     for limit in sorted(found, key=lambda limit: limit.generation_id is not None):
         if limit.generation_id is None:
             columns = list(column.values())
@@ -60,7 +60,8 @@ def read_trade_limits(
 
 
 def _given_elsewhere(cluster: Cluster, tenants: Iterable[Tenant]) -> Mapping[tuple[int, int], float]:
-    """Returns, by tenant and generation, the GPUs that trades in force on other clusters give away."""
+    """Returns, by (tenant, generation), the GPUs that a tenant's subtree gives away in open trades on other
+    clusters."""
     others = Cluster.objects.attached().exclude(pk=cluster.pk)
     given: dict[tuple[int, int], float] = defaultdict(float)
     in_force = Trade.objects.filter(round__cluster__in=others, ends=None).select_related("seller", "buyer")

@@ -1,4 +1,4 @@
-"""The present usage of each kind of limit; see accounting.limits.quotas."""
+"""Computes the present usage of each kind of limit; see accounting.limits.quotas."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from accounting.models.quotas import QuotaQuerySet
 from scheduling.limits.caps import unbooked
 from scheduling.models import Cluster, Job, Lease, Round
 
-# What gangs hold, and what waiting gangs have reserved.
+# Leases that count against limits on GPUs: those that hold GPUs, and reservations of waiting gangs.
 HAD = Q(state__in=Lease.HOLDING) | Q(state=Lease.State.RESERVED, job__state__in=Job.WAITING)
 NAMED = ("tenant", "user", "generation")
-# Rows of leases or of jobs.
+# Lease or Job.
 Row = TypeVar("Row", bound=Model)
 
 
 def used_by_account(
     quotas: Iterable[Quota], *, now: datetime
 ) -> list[tuple[Quota, Mapping[Account, Decimal]]]:
-    """Returns each limit with its usage by limited account, in the limit's unit; missing accounts have used nothing."""
+    """Returns pairs: each limit, and its usage by limited account in the limit's unit. Accounts without usage are left
+    out."""
     found = list(quotas)
     of_a_period = [quota for quota in found if quota.kind in Quota.OF_A_PERIOD]
     spending = Spending(of_a_period, now, unbooked() if of_a_period else ())
@@ -36,13 +37,13 @@ def used_by_account(
 
 
 def usages_for(quotas: QuotaQuerySet, tenant: Tenant, user: User, *, now: datetime) -> list[LimitUsage]:
-    """Returns the usage of those `quotas` that apply to `user` in `tenant`."""
+    """Returns the usage of those limits in `quotas` that apply to `user` in `tenant`."""
     found = quotas.in_force_for(tenant, user.pk).select_related(*NAMED)
     return usages_of(found, tenant, user, now=now)
 
 
 def usages_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datetime) -> list[LimitUsage]:
-    """Like `usages_for`, for limits that apply to `user` in `tenant` and were read with their tenant and user."""
+    """Like `usages_for`, for limits that are known to apply and were read with their tenant, user and generation."""
     return [
         limit_usage(quota, used.get(limited_by(quota, tenant.pk, user.pk), Decimal(0)), tenant, user, now)
         for quota, used in used_by_account(quotas, now=now)
@@ -50,7 +51,7 @@ def usages_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datet
 
 
 def ran_for(jobs: Iterable[int], now: datetime) -> Mapping[int, timedelta]:
-    """Returns how long each job has held GPUs, over all its attempts."""
+    """Returns the run time of each job, by job id: its time on GPUs over all attempts, 0 for a missing key."""
     held = Coalesce(F("held_until"), Value(now)) - F("held_from")
     rows = Lease.objects.filter(job__in=list(jobs), held_from__isnull=False).order_by()
     sums = rows.values_list("job").annotate(ran=Sum(held, output_field=DurationField()))
@@ -58,14 +59,17 @@ def ran_for(jobs: Iterable[int], now: datetime) -> Mapping[int, timedelta]:
 
 
 def longest_run(quotas: QuotaQuerySet, job: Job, *, now: datetime) -> list[LimitUsage]:
-    """Returns the usage, which is the job's run time, of those `quotas` that apply to the job."""
+    """Returns the usage of those limits on run time in `quotas` that apply to the job: the job's run time in hours.
+
+    The usage is 0 for jobs that are no training jobs.
+    """
     found = list(quotas.in_force_for(job.tenant, job.owner_id).select_related(*NAMED))
     ran = in_hours(ran_for([job.pk], now)[job.pk]) if found and job.kind == Job.Kind.TRAINING else Decimal(0)
     return [limit_usage(quota, ran, job.tenant, job.owner, now) for quota in found]
 
 
 def gpus_had(quota: Quota, tenant: Tenant, user: User) -> Mapping[int, int]:
-    """Returns, by generation, the GPUs held or reserved that count against the limit of `user` in `tenant`."""
+    """Returns, by generation id, the held and reserved GPUs that count against a limit of `user` in `tenant`."""
     leases = _below(Lease.objects.filter(HAD), quota, "job__")
     if quota.generation_id is not None:
         leases = leases.filter(generation=quota.generation_id)
@@ -93,7 +97,10 @@ def _used(quota: Quota, spending: Spending, now: datetime) -> Mapping[Account, D
 
 
 def _below(rows: QuerySet[Row], quota: Quota, to_job: str = "") -> QuerySet[Row]:
-    """Returns the rows that a limit counts."""
+    """Returns the rows, of leases or jobs, that belong to the limit's tenants and user.
+
+    `to_job` is the lookup prefix from a row to its job.
+    """
     rows = rows.filter(**{f"{to_job}tenant__path__startswith": quota.tenant.path})
     return rows if quota.user_id is None else rows.filter(**{f"{to_job}owner": quota.user_id})
 
@@ -125,7 +132,10 @@ def in_hours(ran: timedelta) -> Decimal:
 
 
 def _borrowed(quota: Quota) -> Decimal:
-    """Returns the greatest borrowed part: GPUs beyond the entitlement, divided by it, as of the latest rounds."""
+    """Returns the largest borrowed fraction over clusters and generations: GPUs beyond the entitlement / entitlement.
+
+    The entitlement is that of each cluster's latest round.
+    """
     return max(
         (
             Decimal(str(round(have / earns - 1, 3)))
@@ -137,9 +147,10 @@ def _borrowed(quota: Quota) -> Decimal:
 
 
 def shares_of(quota: Quota, *, cluster: Cluster | None = None, more: int = 0) -> list[tuple[float, float]]:
-    """Returns the GPUs of the limit's tenants plus `more`, and their entitlement, by cluster and generation.
+    """Returns, for each cluster and generation, a pair: the GPUs of the limit's tenants plus `more`, and their
+    entitlement.
 
-    Jobs that asked to be preemptible borrow nothing.
+    GPUs of preemptible jobs do not count, because these borrow nothing. `cluster` None means all attached clusters.
     """
     clusters = Cluster.objects.attached() if cluster is None else [cluster]
     below = set(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))
