@@ -1,4 +1,4 @@
-"""GPU time of one generation in one time interval, as share reports count it."""
+"""Amounts of GPU time that make up a share, for share reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MEASURES = ("entitled", "received", "lent", "unused", "borrowed", "bought", "sol
 
 @dataclass(frozen=True)
 class Amounts:
-    """GPU-seconds of one generation, by how they count for a team's share; see ShareInterval."""
+    """GPU-seconds of one generation in one period, by how they count for a team's share; see ShareInterval."""
 
     entitled: float = 0.0
     received: float = 0.0
@@ -29,7 +29,7 @@ class Amounts:
 
     @property
     def due(self) -> float:
-        """Returns what the team should have received, after lending, borrowing and trades."""
+        """Returns the GPU-seconds that the team should have received, after lending, borrowing and trades."""
         return self.entitled - self.lent - self.unused + self.borrowed + self.bought - self.sold
 
     @property

@@ -1,6 +1,6 @@
-"""Encryption of secrets in the database, with keys that are kept elsewhere (FAIRLOT_SEALING_KEYS).
+"""Encrypts secrets in the database, with keys from the setting FAIRLOT_SEALING_KEYS.
 
-The first key is the newest: it encrypts. Every key decrypts. To rotate keys without downtime, put a new key in
+The first key is the newest and encrypts; every key decrypts. To rotate keys without downtime, put a new key in
 front, run `manage.py reseal`, then remove the old key.
 """
 
@@ -14,22 +14,22 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 
-# Binds the derived keys to this purpose: other keys derived from the same random text differ.
+# Binds derived keys to this purpose: keys derived from the same random text for another purpose differ.
 NO_KEY = "There is no key to seal secrets with: set FAIRLOT_SEALING_KEYS and start Fairlot again."
 PURPOSE = b"fairlot: sealed secrets, version 1"
 
 
 class SealError(Exception):
-    """A secret cannot be encrypted or decrypted; `str(error)` gives the reason for people."""
+    """A secret cannot be encrypted or decrypted; `str(error)` explains why, in words for people."""
 
 
 def seal(secret: bytes) -> bytes:
-    """Encrypts and signs `secret` with the newest key. Raises SealError if there is no key."""
+    """Encrypts and authenticates `secret` with the newest key. Raises SealError if no key is configured."""
     return _keys().encrypt(secret)
 
 
 def unseal(sealed: bytes) -> bytes:
-    """Decrypts `sealed`. Raises SealError if none of the keys encrypted it."""
+    """Returns the decrypted secret. Raises SealError if `sealed` was not encrypted with any of the keys."""
     try:
         return _keys().decrypt(sealed)
     except InvalidToken:
@@ -37,7 +37,7 @@ def unseal(sealed: bytes) -> bytes:
 
 
 def reseal(sealed: bytes) -> bytes:
-    """Encrypts the same secret again, with the newest key."""
+    """Returns the same secret, encrypted with the newest key. Raises SealError if no key decrypts `sealed`."""
     try:
         return _keys().rotate(sealed)
     except InvalidToken:
@@ -45,7 +45,7 @@ def reseal(sealed: bytes) -> bytes:
 
 
 def why_none() -> str:
-    """Returns why secrets cannot be encrypted; empty if they can."""
+    """Returns why secrets cannot be encrypted, in words for people; empty if they can."""
     return "" if settings.FAIRLOT_SEALING_KEYS else NO_KEY
 
 
@@ -61,7 +61,7 @@ def _opened(keys: tuple[str, ...]) -> MultiFernet:
 
 
 def _derived(key: str) -> bytes:
-    """Derives the 32 bytes that Fernet needs from random text of any length (RFC 5869)."""
+    """Derives the 32-byte key that Fernet needs, base64-encoded, from random text of any length (HKDF, RFC 5869)."""
     derivation = HKDF(algorithm=SHA256(), length=32, salt=None, info=PURPOSE)
     return base64.urlsafe_b64encode(derivation.derive(key.encode()))
 

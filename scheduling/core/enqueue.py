@@ -1,4 +1,4 @@
-"""Celery messages that leave after commit. If the broker is away, the next tick of beat does the same work."""
+"""Sends Celery messages after commit. If the broker is unavailable, the next tick of Celery beat does the same work."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from scheduling.models import Cluster
 
 logger = logging.getLogger(__name__)
 
-# Beat asks again for work whose message waited longer because no worker was there.
+# A message expires after this time without a free worker; beat then asks for the same work again.
 EXPIRES_SECONDS = 30
 RETRY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.2}
 
-# Audit events after which the next round may decide differently. Teams, limits and prices concern every attached
-# cluster; the others concern the cluster of the event's target. tests/scheduling/core/test_enqueue.py gives the reason
-# why each other verb is missing here.
+# Audit events after which the next round may decide differently. The first set affects every attached cluster, the
+# second only the cluster of the event's target. tests/scheduling/core/test_enqueue.py gives the reason why each other
+# verb is missing here.
 CHANGES_EVERY_CLUSTER = {
     "ledger.correct", "member.add", "member.change", "member.hand_over", "member.remove", "price.set",
     "quota.remove", "quota.set", "tenant.archive", "tenant.move", "tenant.restore", "tenant.set_tickets",
@@ -35,7 +35,10 @@ CHANGES_ITS_CLUSTER = {
 
 
 def want_rounds_after(verb: str, target: models.Model) -> None:
-    """Asks for rounds soon if the change behind an audit event can affect them; runs in the caller's transaction."""
+    """Requests rounds of the clusters that the change behind an audit event may affect, if any.
+
+    Runs in the caller's transaction.
+    """
     if verb in CHANGES_EVERY_CLUSTER:
         want_rounds(Cluster.objects.attached())
     elif verb in CHANGES_ITS_CLUSTER:
@@ -44,8 +47,9 @@ def want_rounds_after(verb: str, target: models.Model) -> None:
 
 
 def want_rounds(clusters: models.QuerySet[Cluster]) -> None:
-    """Records in the caller's transaction that `clusters` need a round before their quantum ends, and asks for it."""
-    # One order for all, so that two concurrent changes wait for each other instead of deadlocking.
+    """Requests a round of each cluster before its quantum ends, in the caller's transaction; wakes workers after
+    commit."""
+    # A fixed order, so that concurrent changes wait for each other instead of deadlocking.
     held = list(clusters.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
     Cluster.objects.filter(pk__in=held).update(round_wanted_at=now_from_database())
     for pk in held:
@@ -53,32 +57,32 @@ def want_rounds(clusters: models.QuerySet[Cluster]) -> None:
 
 
 def wake_rounds(cluster_id: int) -> None:
-    """Asks for a round soon."""
+    """Wakes a worker after commit to run a round of the cluster if one is due."""
     _after_commit("scheduling.tasks.run_round", cluster_id)
 
 
 def wake_forecasts(cluster_id: int) -> None:
-    """Asks for new forecasts of when the cluster's waiting jobs will start."""
+    """Wakes a worker after commit to forecast when the cluster's waiting jobs start."""
     _after_commit("scheduling.tasks.forecast_starts", cluster_id)
 
 
 def wake_shadow(cluster_id: int) -> None:
-    """Asks the cluster's shadow policy for its decisions."""
+    """Wakes a worker after commit to ask the cluster's shadow policy for its decisions."""
     _after_commit("scheduling.tasks.ask_shadow", cluster_id)
 
 
 def wake_operations(cluster_id: int) -> None:
-    """Asks a worker to run the operations in the outbox."""
+    """Wakes a worker after commit to run the cluster's operations in the outbox."""
     _after_commit("scheduling.tasks.run_operations", cluster_id)
 
 
 def wake_service(service_id: int) -> None:
-    """Asks a worker to check a service's replicas."""
+    """Wakes a worker after commit to create or end replicas of a service."""
     _after_commit("scheduling.tasks.step_service", service_id)
 
 
 def wake_analyses() -> None:
-    """Asks a worker to continue the pending analyses."""
+    """Wakes a worker after commit to continue pending sharing analyses."""
     _after_commit("scheduling.tasks.analyse_sharing")
 
 

@@ -1,4 +1,5 @@
-"""Makes a sentence for people of each code of a job's history. Nothing but pages, the API and mails reads these."""
+"""Turns the codes in a job's history into sentences for pages, the API and mails. No other code reads these
+sentences."""
 
 from __future__ import annotations
 
@@ -18,17 +19,17 @@ Parameters = Mapping[str, Any]
 
 
 def text_of(event: JobEvent) -> str:
-    """Returns what the event says, without its full stop; messages from outside are stored as they were."""
+    """Returns the event as a sentence without its full stop; a text from outside Fairlot is returned unchanged."""
     return sentence(event.code, event.detail) if event.code else event.text
 
 
 def end_text_of(job: Job) -> str:
-    """Returns why the job was cancelled, or what its backend said of its end; empty if neither said anything."""
+    """Returns why the job was cancelled, or else the backend's message about its end; empty if there is neither."""
     return end_text(job.end_code, job.end_detail, job.end_message)
 
 
 def end_text(code: str, parameters: Parameters, message: str) -> str:
-    """Like `end_text_of`, from the columns of a job."""
+    """Like `end_text_of`, from a job's columns `end_code`, `end_detail` and `end_message`."""
     return sentence(code, parameters) if code else message
 
 
@@ -37,14 +38,14 @@ def sentence_of(message: Message) -> str:
 
 
 def sentence(code: str, parameters: Parameters) -> str:
-    """Returns the sentence of a code, without its full stop."""
+    """Returns the sentence of a code with its parameters, without its full stop."""
     text = TEXTS[E(code)]
     made = text.format_map(parameters) if isinstance(text, str) else text(parameters)
     return f"{made}; {STARTS_AGAIN}" if parameters.get("starts_again") else made
 
 
 def minutes_or_hours(seconds: float) -> str:
-    """Returns a duration in minutes, or in hours from two hours on."""
+    """Returns a duration as text: below two hours in minutes ("90 min"), else in hours ("3 h")."""
     minutes = max(1, round(seconds / 60))
     return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60)} h"
 
@@ -58,7 +59,7 @@ def _utc(moment: str, form: str = "%Y-%m-%d %H:%M") -> str:
 
 
 def _more(text: str, name: str) -> Callable[[Parameters], str]:
-    """Returns a text that ends with a parameter where there is one."""
+    """Returns a function that formats `text` and appends ": " and the parameter `name` if this is set."""
 
     def made(parameters: Parameters) -> str:
         return text.format_map(parameters) + (f": {parameters[name]}" if parameters.get(name) else "")
@@ -93,7 +94,7 @@ def _drained(parameters: Parameters) -> str:
 
 
 def _beyond(parameters: Parameters) -> str:
-    """Returns that the owner has more GPUs than are guaranteed; empty where that is not known."""
+    """Returns how many GPUs the owner has and how many of these are guaranteed; empty if unknown."""
     if "guaranteed" not in parameters:
         return ""
     gpus = parameters["gpus"]

@@ -1,4 +1,4 @@
-"""A heartbeat file: its age tells a health check whether a program still works."""
+"""Touches a heartbeat file, whose age shows a health check whether a process still works."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from django.conf import settings
 
 
 def beat() -> None:
-    """Touches the file named by FAIRLOT_HEARTBEAT_FILE; does nothing if that is not set."""
+    """Updates the modification time of the file FAIRLOT_HEARTBEAT_FILE; does nothing if the setting is empty."""
     if settings.FAIRLOT_HEARTBEAT_FILE:
         Path(settings.FAIRLOT_HEARTBEAT_FILE).touch()

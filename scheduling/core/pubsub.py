@@ -1,6 +1,6 @@
-"""Notifications to open pages. Redis may lose any of them: pages also poll.
+"""Notifies open pages of changes through Redis. Redis may lose notifications, so pages also poll.
 
-Each message goes to a channel, for current listeners, and to a stream of recent messages, for pages that were not
+Each message goes to a channel, for present listeners, and to a stream of recent messages, for pages that were not
 listening yet; `position` returns the end of that stream.
 """
 
@@ -22,16 +22,16 @@ from scheduling.core.redis_sender import outgoing
 logger = logging.getLogger(__name__)
 
 NEWS = "fairlot:news"
-KEPT = 10_000  # recent messages, about
+KEPT = 10_000  # approximate number of recent messages in the stream
 NOTHING_YET = "0-0"
 SEND_SECONDS = 2.0
-# How long a page waits for a missing connection, and then for the answer.
+# How many seconds a page waits for a connection to Redis, and then for the answer.
 POSITION_SECONDS = (0.03, 0.06)
 SILENT_SECONDS = 2.0
 _silent_until = float("-inf")
 RECENT_SECONDS = 0.5
 _recent = (float("-inf"), "")
-# Both in one step, so that a reader of the stream hears the messages that follow in their order.
+# Adds and publishes in one step, so that a page that reads the stream and then listens gets all messages in order.
 SEND = f"""
 for _, topic in ipairs(ARGV) do
   local at = redis.call('XADD', KEYS[1], 'MAXLEN', '~', {KEPT}, '*', 'topic', topic)
@@ -41,22 +41,24 @@ end
 
 
 def channel() -> str:
-    """Returns the channel's name, which contains the database number: Redis channels are shared by all databases."""
+    """Returns the channel's name, which contains the Redis database number, as all databases share their channels."""
     database = redis.ConnectionPool.from_url(settings.REDIS_URL).connection_kwargs.get("db", 0)
     return f"fairlot:live:{database}"
 
 
 def publish(*topics: str) -> None:
-    """Sends topics such as "job:12", "jobs:<tenant id>" or "cluster:<id>" after the transaction commits."""
+    """Sends topics such as "job:12", "jobs:<tenant id>" or "cluster:<id>" to open pages after the transaction
+    commits."""
     if topics:
         transaction.on_commit(lambda: outgoing.put(("live", topics), lambda: _send(topics)), robust=True)
 
 
 def position() -> str:
-    """Returns the current end of the stream; data read from the database afterwards contains all earlier changes.
+    """Returns the id of the latest message in the stream, "0-0" for an empty stream.
 
-    Returns an empty string if Redis does not answer at once, and then does not ask again for a while, so that no
-    page waits a second time.
+    Data that is read from the database afterwards includes all changes up to this message. Returns an empty string
+    if Redis does not answer at once, and for the next SILENT_SECONDS without asking Redis, so that pages do not wait
+    again.
     """
     global _silent_until  # noqa: PLW0603 - one for the process
     if time.monotonic() < _silent_until:
@@ -71,7 +73,10 @@ def position() -> str:
 
 
 def recent_position() -> str:
-    """Returns a recent position that many pages share; a page may then hear recent messages twice."""
+    """Returns a position that is at most RECENT_SECONDS old, which many pages share.
+
+    A page that starts there may get some recent messages twice.
+    """
     global _recent  # noqa: PLW0603 - as above
     at, found = _recent
     if time.monotonic() - at > RECENT_SECONDS:

@@ -1,4 +1,4 @@
-"""A rate limit shared by all processes: the generic cell rate algorithm, in Redis.
+"""A rate limit that all processes share: the generic cell rate algorithm, in Redis.
 
 Source: ATM Forum, Traffic Management Specification 4.1 (1999), section 4.4.2: the virtual scheduling algorithm.
 """
@@ -16,8 +16,9 @@ from django.conf import settings
 
 logger = logging.getLogger(__name__)
 
-# KEYS[1]: when the next request would be due if all came evenly. ARGV: seconds between two requests, how many may come
-# at once, seconds to hold all of them back. Returns the seconds to wait as text, because numbers lose their fraction.
+# KEYS[1]: the time at which the next request would be due if requests came evenly. ARGV: seconds between two requests,
+# the number of requests that may come at once, and seconds for which to hold back all requests. Returns the seconds to
+# wait, as text because Redis truncates numbers.
 TAKE = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -37,7 +38,7 @@ ALONE = 0.1
 
 @dataclass(frozen=True)
 class Limit:
-    """A number of requests per second. `take` returns when one more may be sent and never raises."""
+    """A maximum number of requests per second. `take` waits until one more request may be sent, and never raises."""
 
     name: str
     per_second: float
@@ -48,7 +49,7 @@ class Limit:
         self.sleep(self._ask(0.0))
 
     def hold(self, seconds: float) -> None:
-        """Stops all requests for `seconds`, because the other side asked for it."""
+        """Holds back all requests for `seconds`, because the server asked for a pause."""
         self._ask(seconds)
 
     def _ask(self, pause: float) -> float:

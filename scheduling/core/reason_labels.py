@@ -1,4 +1,4 @@
-"""Short labels for the reasons of a round, and the set of reasons that depend on a limit."""
+"""Short labels for the reasons that rounds give to waiting jobs, and the set of reasons that depend on a limit."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ SHORT: Mapping[int, str] = {
 }
 
 
-# Reasons that depend on a limit; an Explainer finds whose limit it is and on what.
+# Reasons that depend on a limit. An Explainer finds whose limit it is, and of which kind.
 OF_LIMITS = frozenset({Reason.QUOTA_IN_USE, Reason.HOURS_SPENT, Reason.BORROWED_ENOUGH, Reason.PREEMPTIBLE})

@@ -1,6 +1,6 @@
-"""Messages to Redis, sent by one thread per process, so that no caller waits for Redis.
+"""Sends messages to Redis from one thread per process, so that no caller waits for Redis.
 
-Any of them may be lost: beat and the polling of pages make up for it.
+Messages may be lost; Celery beat and the polling of pages make up for lost messages.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from collections.abc import Callable, Hashable
 
 logger = logging.getLogger(__name__)
 
-# So many messages wait only if Redis does not answer, and by then beat has asked for the same work.
+# So many messages wait only if Redis does not answer; beat has then asked for the same work already.
 MOST_WAITING = 1000
-# How long an ending process waits for its last messages.
+# How long an ending process waits until its last messages are sent.
 LAST_WORDS_SECONDS = 1.0
 
 
 class Outgoing:
-    """A queue in front of one thread, which starts with the first message. Equal messages wait in it once."""
+    """A queue of messages that one thread sends. The thread starts with the first message.
+
+    A message that equals a waiting message is not queued again.
+    """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Resets the queue, for a new process after a fork: threads do not survive one."""
+        """Empties the queue for a new process after a fork, because threads do not survive a fork."""
         self._changed = threading.Condition()
         self._waiting: dict[Hashable, Callable[[], None]] = {}
         self._thread: threading.Thread | None = None
@@ -34,7 +37,10 @@ class Outgoing:
         self._dropped = 0
 
     def put(self, key: Hashable, send: Callable[[], None]) -> None:
-        """Queues `send` for the thread; `key` identifies the message."""
+        """Queues `send` to be called by the thread, unless a message with the same `key` waits already.
+
+        Drops the oldest message if MOST_WAITING messages wait.
+        """
         with self._changed:
             if key not in self._waiting and len(self._waiting) >= MOST_WAITING:
                 self._waiting.pop(next(iter(self._waiting)))
@@ -61,7 +67,7 @@ class Outgoing:
                 logger.warning("%s messages were dropped, as Redis takes none", dropped)
             try:
                 send()
-            except Exception:  # the next message may succeed
+            except Exception:  # one failed message must not end the thread
                 logger.exception("a message was not sent: %r", key)
             with self._changed:
                 self._sending = False

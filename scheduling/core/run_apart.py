@@ -1,4 +1,4 @@
-"""Work on many items in which no failing item blocks the others; failures appear on the cluster's page."""
+"""Processes many items so that a failing item does not block the others. Failures appear on the cluster's page."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-# The database is unavailable: a later attempt may succeed for all items.
+# Errors of an unavailable database: a later attempt may succeed for all items, so no item is left out.
 OUT_OF_REACH = (OperationalError, InterfaceError)
 LONGEST_TEXT = 1000
 MOST_FAILURES = 20
 
 
 def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]]) -> list[R]:
-    """Calls `do` with all items at once; if that fails, with halves of them, so that a failing item blocks no other.
+    """Calls `do` with all items; if it raises, calls it with random halves of them, down to single failing items.
 
-    `do` is a transaction. Returns the results for all items except those that failed and those that were left for
-    the next pass after MOST_FAILURES failures in a row, which have one common cause.
+    `do` opens its own transaction. Returns the results of all items that succeeded. After MOST_FAILURES failures in
+    a row, which have a common cause, the remaining items are left to the next call. Raises errors of an unavailable
+    database.
     """
     left: list[Sequence[T]] = [items] if items else []
     done: list[R] = []
@@ -42,7 +43,7 @@ def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Itera
         except Exception as error:
             if len(some) > 1:
                 middle = len(some) // 2
-                some = random.sample(some, len(some))  # otherwise the same items would wait in each pass
+                some = random.sample(some, len(some))
                 left += [some[middle:], some[:middle]]
                 continue
             failures += 1
@@ -56,7 +57,7 @@ def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Itera
 
 @transaction.atomic(durable=True)
 def note_failure(*, cluster_id: int, what: str, error: Exception) -> None:
-    """Shows on the cluster's page what failed, and when."""
+    """Stores a failure and its time in the cluster's row, to be shown on the cluster's page."""
     text = f"{what[:300]}: {type(error).__name__}: {error}"
     storable = text.replace("\0", "").encode("utf-8", "replace").decode()
     Cluster.objects.filter(pk=cluster_id).update(

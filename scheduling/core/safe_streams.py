@@ -1,4 +1,4 @@
-"""Standard output and standard error that ignore a full disk."""
+"""Makes standard output and standard error survive a full disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Dropping(io.FileIO):
-    """A file that drops what does not fit on the disk: a program must not end because its log cannot be written."""
+    """A file that silently drops output that does not fit on the disk.
+
+    A process must not end because its log cannot be written.
+    """
 
     def write(self, data: Any, /) -> int:
         try:
@@ -25,7 +28,8 @@ class Dropping(io.FileIO):
 
 
 def outlive_full_disks() -> None:
-    """Makes standard output and standard error drop what does not fit on the disk, if they are files."""
+    """Replaces sys.stdout and sys.stderr by streams that drop output if the disk is full, unless they are terminals or
+    pipes."""
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is not getattr(sys, f"__{name}__") or not _is_file(number):
             continue

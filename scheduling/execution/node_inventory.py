@@ -1,4 +1,4 @@
-"""The nodes of an attached cluster: found, changed, closed, lost, returned."""
+"""Updates the nodes of an attached cluster after observations: nodes that appear, change, disappear or return."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ GONE = "it is no longer in the cluster"
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """The state that a node should have after an observation; `state` is the one that follows from the cluster
-    alone."""
+    """The values that a node's row should have after an observation.
+
+    `state` leaves out drains, which only operators set.
+    """
 
     generation: Generation
     gpus: int
@@ -43,10 +45,10 @@ class _Shown:
 
 
 def apply_offers(*, cluster_id: int, offers: Sequence[NodeGpus]) -> bool:
-    """Updates the cluster's nodes to match `offers`, the complete list of nodes; returns whether any changed.
+    """Updates the cluster's nodes to match `offers`, the complete list of its nodes. Returns whether a node changed.
 
-    A node that jobs have used is never deleted: if it is gone it is down. A node that an operator drained stays
-    drained.
+    A node that disappeared is deleted if no job ever used it; otherwise its state becomes DOWN. A node that an
+    operator drained stays drained.
     """
     shown = {_name(offer): offer for offer in offers}
     known = apart(
@@ -68,7 +70,7 @@ def _apply(
     offers: Mapping[str, NodeGpus],
     generations: Mapping[str, Generation],
 ) -> bool:
-    """Updates the nodes with these names; those without an offer are gone."""
+    """Updates the nodes with these names; a node without an offer has disappeared. Returns whether a node changed."""
     lock_schedule(cluster_id)
     now = now_from_database()
     here = Node.objects.filter(cluster=cluster_id, name__in=names).select_related("generation")
@@ -119,7 +121,11 @@ def _shown(offer: NodeGpus, generation: Generation) -> _Shown:
 
 
 def _show(node: Node, shown: _Shown, now: datetime) -> bool:
-    """Records what has changed about a node that exists; returns whether anything did."""
+    """Writes the observed values to a node's row, with an audit event for important changes. Returns whether it
+    changed.
+
+    If the node has other, fewer or more failed GPUs, gangs leave it first.
+    """
     if node.generation_id != shown.generation.pk or shown.gpus < node.gpus:
         shown = _exchange(node, shown, now)
     elif shown.failed > node.failed_gpus:
@@ -133,7 +139,7 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
         "memory": shown.memory,
         "gone_at": None,
     }
-    if node.state != Node.State.DRAINED:  # only an operator sets and ends DRAINED
+    if node.state != Node.State.DRAINED:  # only an operator sets and removes the state DRAINED
         values |= {"state": shown.state, "state_reason": shown.reason}
     before = {name: getattr(node, name) for name in values}
     if before == values:
@@ -158,7 +164,11 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
 
 
 def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
-    """Handles a change of GPUs: gangs that hold some of the old ones leave first."""
+    """Returns the values for a node whose GPUs were exchanged or became fewer.
+
+    While gangs hold or reserve GPUs of the node, they are made to leave, and the node keeps its old GPUs and is
+    closed.
+    """
     if not HeldGpu.objects.filter(node=node, lease__state__in=Lease.OPEN).exists():
         return shown
     other = {"node": node.name, "gpus": shown.gpus, "generation": shown.generation.name}
@@ -177,7 +187,10 @@ def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
 
 
 def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
-    """Frees a node whose GPU failed: it is unknown whose, so if more are held than work all gangs leave."""
+    """Makes all gangs leave a node if they hold or reserve more GPUs than work.
+
+    It is unknown which gang holds a failed GPU.
+    """
     works = shown.gpus - shown.failed
     held = HeldGpu.objects.filter(
         node=node, lease__state__in=(Lease.State.STARTING, Lease.State.RUNNING, Lease.State.RESERVED)
@@ -188,7 +201,11 @@ def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
 
 
 def _lose(node: Node, now: datetime) -> bool:
-    """Marks a node that the cluster no longer has. A drained one is still drained when it returns."""
+    """Deletes a node that disappeared, or marks it as gone if it is drained or jobs have used it.
+
+    A drained node stays drained, also when it returns; other gone nodes become DOWN. Returns whether the node
+    changed.
+    """
     is_drained = node.state == Node.State.DRAINED
     if not is_drained and not HeldGpu.objects.filter(node=node).exists():
         audit.record(actor=None, verb="node.gone", target=node, before={"gpus": node.gpus})
@@ -206,7 +223,7 @@ def _lose(node: Node, now: datetime) -> bool:
 
 
 def _withdraw_reservations_of(node: Node) -> None:
-    """Withdraws reservations on a node that is closed or down."""
+    """Withdraws all reservations of GPUs on a node that may start nothing."""
     reserved = Lease.objects.filter(state=Lease.State.RESERVED, held_gpus__node=node).distinct()
     withdraw(list(reserved), why=Lease.End.NODE_CLOSED)
 
@@ -216,7 +233,7 @@ def _name(offer: NodeGpus) -> str:
 
 
 def _generation(product: str) -> Generation:
-    """Returns the generation with the hardware's product name; a slice of a GPU is a generation."""
+    """--"""
     whole, _, part = product.partition(" MIG ")
     name = f"{model_of(whole)} {part}".strip()
     found = Generation.objects.filter(name=name).first()

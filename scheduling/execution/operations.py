@@ -1,4 +1,7 @@
-"""Runs the operations in the outbox: claim them, call the backend outside any transaction, record the outcome."""
+"""Executes the operations in the outbox.
+
+Claims operations, calls the backend outside any transaction, and stores the outcome.
+"""
 
 from __future__ import annotations
 
@@ -44,18 +47,18 @@ logger = logging.getLogger(__name__)
 
 Order: TypeAlias = Callable[[], None]
 
-# If a worker dies during an operation, others may claim it after this time.
+# After this time, another worker may claim an operation whose worker died.
 CLAIM = timedelta(seconds=10)
 RETRY_SECONDS = (1, 2, 5, 10, 30)
-MOST_ATTEMPTS = 5  # to start; after that, others can make better use of the GPUs
+MOST_ATTEMPTS = 5  # attempts to start a gang; then other gangs make better use of the GPUs
 CANCEL_GRACE_SECONDS = 10.0
 
 
 def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
-    """Runs all due operations of `cluster`; returns how many were tried.
+    """Executes all due operations of `cluster`. Returns the number of operations that were tried.
 
-    Any number of workers may do this at once: one worker claims each operation, and running one twice has the effect
-    of running it once.
+    Any number of workers may call this at once: only one of them claims each operation, and executing an operation
+    twice has the same effect as once.
     """
     backend = backend_for(cluster)
     done = 0
@@ -72,7 +75,10 @@ def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
 
 @transaction.atomic(durable=True)
 def _claim(cluster: Cluster, most: int) -> list[Operation]:
-    """Claims due operations, so that others skip them for a while. Stops come first because they free GPUs."""
+    """Claims at most `most` due operations, so that other workers skip them for a while, and returns them.
+
+    Operations that end gangs come first, because they free GPUs.
+    """
     now = now_from_database()
     operations = list(
         Operation.objects.filter(cluster=cluster, done_at=None, not_before__lte=now)
@@ -82,7 +88,7 @@ def _claim(cluster: Cluster, most: int) -> list[Operation]:
     )
     claimed = Operation.objects.filter(pk__in=[operation.pk for operation in operations])
     claimed.update(not_before=now + CLAIM)
-    # A start whose lease was stopped before it began has never been tried.
+    # A start does not count as tried if its lease was ordered to stop before.
     tried = [one for one in operations if one.verb not in BEGIN or one.lease.state == Lease.State.STARTING]
     claimed.filter(pk__in=[operation.pk for operation in tried]).update(attempts=F("attempts") + 1)
     for operation in tried:
@@ -91,7 +97,7 @@ def _claim(cluster: Cluster, most: int) -> list[Operation]:
 
 
 def _give(orders: Mapping[Operation, Order]) -> list[tuple[Operation, Exception | None]]:
-    """Runs the orders concurrently, as none depends on another; returns each with its error, if any."""
+    """Calls the orders concurrently, as they are independent. Returns each operation with the raised error, or None."""
     if len(orders) == 1:
         return [(operation, _trouble_of(order)) for operation, order in orders.items()]
     with ThreadPoolExecutor(len(orders), thread_name_prefix="orders") as pool:
@@ -107,7 +113,7 @@ def _trouble_of(order: Order) -> Exception | None:
 
 
 def _is_put_back(backend: Backend, operation: Operation, trouble: Exception | None) -> bool:
-    """Returns whether the operation failed; it is then retried later or given up."""
+    """Returns whether the operation failed; if so, schedules a retry or gives up."""
     what = f"{operation.verb} of lease {operation.lease_id}"
     match trouble:
         case None:
@@ -119,21 +125,21 @@ def _is_put_back(backend: Backend, operation: Operation, trouble: Exception | No
             logger.warning("%s failed: %s", what, trouble)
             _put_back(backend, operation, str(trouble))
         case _:
-            # An unexpected error in one order must not stop the others.
+            # An unexpected error in one operation must not stop the others.
             logger.error("%s failed", what, exc_info=trouble)
             _put_back(backend, operation, repr(trouble))
     return True
 
 
 def _put_off(operation: Operation, error: str) -> None:
-    """Schedules a retry without a limit: an unreachable cluster is not the gang's fault."""
+    """Schedules a retry and resets the attempts: a gang is not to blame for an unreachable cluster."""
     now = now_from_database()
     Cluster.objects.filter(pk=operation.cluster_id).update(unanswered_at=now)
     _try_again(operation, now, error, attempts=1)
 
 
 def _put_back(backend: Backend, operation: Operation, error: str) -> None:
-    """Schedules a retry; after too many, the gang has failed to start."""
+    """Schedules a retry. If a gang cannot be started in MOST_ATTEMPTS attempts, its start has failed."""
     if operation.verb in BEGIN and operation.attempts >= MOST_ATTEMPTS:
         _fail_to_start(backend, operation, error)
         return
@@ -141,7 +147,7 @@ def _put_back(backend: Backend, operation: Operation, error: str) -> None:
 
 
 def _try_again(operation: Operation, now: datetime, error: str, **changes: int) -> None:
-    """Schedules a retry with exponential back-off."""
+    """Schedules a retry after a delay that grows with the number of attempts."""
     wait = RETRY_SECONDS[min(operation.attempts, len(RETRY_SECONDS)) - 1]
     Operation.objects.filter(pk=operation.pk).update(
         not_before=now + timedelta(seconds=wait), error=error, **changes
@@ -151,9 +157,9 @@ def _try_again(operation: Operation, now: datetime, error: str, **changes: int) 
 def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
     lease = operation.lease
     try:
-        # So that no part of it starts later.
+        # --
         backend.stop(job_id=lease.job_id, epoch=lease.epoch, token=lease.token, grace_seconds=0.0)
-    except Unanswered as trouble:  # parts of it may run, so its GPUs are not free yet
+    except Unanswered as trouble:  # workers of the gang may run, so its GPUs are not free yet
         _put_off(operation, str(trouble))
         return
     except (BackendError, OSError) as trouble:
@@ -172,7 +178,11 @@ def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
 
 
 def _order(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
-    """Returns the call that remains once the database has been read, so that no thread needs the database."""
+    """Reads all that an operation needs from the database, and returns the backend call as a function without
+    arguments.
+
+    Threads can then call it without the database. If reading fails, the function raises the error.
+    """
     try:
         backend.preload(operation.lease.job_id)
         return _order_of(backend, operation, log_limit_bytes)
@@ -204,7 +214,7 @@ def _order_of(backend: Backend, operation: Operation, log_limit_bytes: int) -> O
             return partial(backend.freeze, **which)
         case Operation.Verb.KILL:
             return partial(backend.stop, **which, grace_seconds=0.0)
-    return _nothing  # stopped meanwhile: what was never started needs no start
+    return _nothing  # the lease was stopped meanwhile, so there is nothing to start
 
 
 def _nothing() -> None:
@@ -212,7 +222,7 @@ def _nothing() -> None:
 
 
 class _Which(TypedDict):
-    """Identifies the lease that an order is for."""
+    """The arguments with which a backend identifies a lease."""
 
     job_id: int
     epoch: int
@@ -220,7 +230,10 @@ class _Which(TypedDict):
 
 
 def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
-    """Returns all that a backend needs to start a lease."""
+    """Returns the description of a gang with which a backend starts its lease.
+
+    Raises BackendError if a secret or volume of the job is unavailable.
+    """
     workers: dict[int, list[tuple[int, str, str, float | None]]] = {}
     resource = ""
     for gpu in lease.held_gpus.select_related("node").order_by("rank", "gpu_index"):
@@ -273,7 +286,10 @@ def _secrets(lease: Lease, spec: JobSpec) -> Secrets:
 
 
 def _container(job: Job, spec: JobSpec) -> Container:
-    """Returns the container of every attempt, whatever nodes it gets: computed from all nodes that can run it."""
+    """Returns the container settings of a job's workers, with resources that fit on each node that can run them.
+
+    They are the same for every attempt, whatever nodes it gets.
+    """
     if job.cluster.backend == Cluster.Backend.LOCAL:
         return DEFAULT_CONTAINER
     nodes = Node.objects.filter(cluster=job.cluster)

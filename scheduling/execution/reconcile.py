@@ -1,4 +1,7 @@
-"""Reconciles the desired with the actual state: level-triggered, from any process, any number of times."""
+"""Reconciles the desired state with the observed state of a cluster.
+
+Any process may do so at any time and any number of times: each run compares whole states and needs no history.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from scheduling.shares.intervals import Heard, correct_rounds
 
 logger = logging.getLogger(__name__)
 
-# How long an order may have no visible effect before it is repeated.
+# An order without visible effect is repeated after this time.
 PATIENCE = timedelta(seconds=10)
 MAX_STARTS = 5
 HEARD_EVERY = timedelta(seconds=2)
@@ -35,7 +38,10 @@ LEAVE = (Operation.Verb.STOP, Operation.Verb.FREEZE)
 
 
 def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observation]:
-    """Observes once and records the result; the backend may then forget ended leases that are booked."""
+    """Observes the cluster's gangs once, stores the observations, and returns them.
+
+    The backend may then forget gangs whose leases are closed and booked.
+    """
     backend = backend or backend_for(cluster)
     observations = backend.observe()
     _write_down(cluster, backend, observations)
@@ -43,36 +49,39 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
 
 
 def follow(cluster: Cluster, backend: Backend) -> None:
-    """Records changes and continues what orders have begun; for a watcher that sees every change."""
+    """Stores what changed in the cluster, and continues operations that take several steps.
+
+    Called by a watcher, which sees every change.
+    """
     run_each(FOLLOWING, lambda step: step(cluster, backend))
 
 
 def record_nodes(cluster: Cluster, backend: Backend) -> None:
-    """Records which nodes exist, if the backend reports them."""
+    """Updates the cluster's nodes, if the backend reports nodes."""
     found = backend.node_gpus()
     if found is not None:
         apply_offers(cluster_id=cluster.pk, offers=found)
 
 
 def record_changes(cluster: Cluster, backend: Backend) -> None:
-    """Records changes of gangs."""
+    """Stores changes of gangs since the last call, and until when the cluster's state is known."""
     heard = now_from_database() - timedelta(seconds=backend.staleness())
     _write_down(cluster, backend, backend.changed())
     _note_heard(cluster, heard)
 
 
 def record_cluster_events(cluster: Cluster, backend: Backend) -> None:
-    """Records events that the cluster reports about jobs beyond their state."""
+    """Adds events that the cluster reports about jobs to the jobs' histories."""
     events = backend.cluster_events()
     if events:
         note_cluster_events(cluster_id=cluster.pk, events=events)
 
 
 def advance(cluster: Cluster, backend: Backend) -> None:
-    """Continues what orders have begun."""
+    """Continues operations of the backend that take several steps."""
     try:
         backend.advance()
-    except BackendError as error:  # the next observation finds it again
+    except BackendError as error:  # the next observation finds the unfinished operation again
         logger.warning("%s: %s", cluster.name, error)
 
 
@@ -81,14 +90,14 @@ FOLLOWING = (record_nodes, record_changes, record_cluster_events, advance)
 
 
 def note_use(cluster: Cluster, backend: Backend) -> None:
-    """Records how GPUs are used, if the backend reports it."""
+    """Stores how much gangs use their GPUs, if the backend measures this."""
     uses = backend.use()
     if uses:
         note_gpu_use(cluster_id=cluster.pk, uses=uses, seen_at=now_from_database())
 
 
 def _note_heard(cluster: Cluster, heard: datetime) -> None:
-    """Records until when everything about an attached cluster is known; not each time, to save writes."""
+    """Stores until when the state of a Kubernetes cluster is known, at most once in HEARD_EVERY to reduce writes."""
     if cluster.backend == Cluster.Backend.LOCAL:
         return
     if cluster.last_observed_at is None or heard - cluster.last_observed_at >= HEARD_EVERY:
@@ -110,7 +119,11 @@ def _forget(backend: Backend, job_id: int, epoch: int, token: UUID) -> None:
 
 
 def reconcile(cluster: Cluster) -> None:
-    """Observes, then repairs: repeats orders without effect, closes lost leases, stops strays."""
+    """Observes a cluster and repairs what differs from the desired state.
+
+    Repeats orders without effect, closes lost leases, stops gangs without an open lease, and starts gangs whose
+    reserved GPUs are free.
+    """
     backend = backend_for(cluster)
     looked_at = now_from_database() - timedelta(seconds=backend.staleness())
     seen = {item.token: item for item in observe(cluster, backend)}
@@ -128,9 +141,11 @@ def reconcile(cluster: Cluster) -> None:
 def _repeat_orders(
     cluster: Cluster, seen: Mapping[UUID, Observation], looked_at: datetime
 ) -> tuple[list[int], list[Observation]]:
-    """Repeats orders without effect; returns leases that never began, and observations of lost ones.
+    """Repeats orders without visible effect.
 
-    `seen` may be out of date: a lease that began or was seen shortly before `looked_at` is never lost.
+    Returns a pair: the ids of stopping leases whose start was never tried, and observations that end lost leases.
+    `seen` may be out of date: a lease that began or was last observed shortly before `looked_at` does not count as
+    lost.
     """
     holding = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
     ids = list(holding.order_by("pk").values_list("pk", flat=True))
@@ -178,8 +193,11 @@ def _repeat_orders_of(
 
 
 def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> None:
-    """Marks a lease as missing since the last moment at which all was `heard`: before it, its end would have been
-    reported."""
+    """Marks a lease as missing from `now` on, unsaved.
+
+    The lease held its GPUs at least until `heard`, up to when the cluster's state is known: an earlier end would
+    have been reported.
+    """
     lease.missing_since = now
     if heard is not None and lease.last_seen_at is not None:
         lease.last_seen_at = max(heard, lease.last_seen_at)
@@ -191,7 +209,7 @@ def _repeat_stop(lease: Lease, operations: Mapping[str, Operation], now: datetim
         operation = operations.get(verb)
         if operation and operation.done_at and now - operation.done_at > grace + PATIENCE:
             logger.warning("lease %s still runs after a %s; ordering it again", lease.pk, verb)
-            if verb == Operation.Verb.FREEZE:  # what cannot be frozen has to be stopped
+            if verb == Operation.Verb.FREEZE:  # a gang that could not be frozen is stopped
                 operation, _ = Operation.objects.get_or_create(
                     cluster_id=lease.cluster_id, lease=lease, verb=Operation.Verb.STOP
                 )
@@ -199,7 +217,7 @@ def _repeat_stop(lease: Lease, operations: Mapping[str, Operation], now: datetim
 
 
 def _lost(lease: Lease, now: datetime) -> Observation:
-    """Returns an observation that ends a lost lease at the moment when it was last seen."""
+    """Returns an observation that a lost lease ended when it was last observed."""
     last = lease.last_seen_at or lease.held_from or now
     age = (now - last).total_seconds()
     return Observation(
@@ -215,7 +233,7 @@ def _lost(lease: Lease, now: datetime) -> Observation:
 
 
 def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observation]) -> None:
-    """Stops gangs without an open lease, as there are after an older database backup was restored."""
+    """Stops gangs without an open lease, which exist after an older database backup was restored."""
     leases = {
         lease.token: lease
         for lease in Lease.objects.filter(cluster=cluster, token__in=list(seen)).select_related("job")
@@ -238,11 +256,11 @@ def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observa
         elif item.token not in leases:
             _forget(backend, item.job_id, item.epoch, item.token)
 
-    # Closed leases stay closed, but a gang may have ended since it was seen.
+    # Closed leases stay closed, but their gangs may have ended since the observation.
     run_each([item for item in backend.observe() if item.token in strays], end)
 
 
 def _is_kept(lease: Lease) -> bool:
-    """Returns whether the processes of a closed lease are frozen on purpose or are being thawed for a new lease."""
+    """Returns whether the processes of a closed lease are kept: frozen, or being thawed for a new lease."""
     thaws = lease.job.leases.filter(state__in=Lease.HOLDING, operations__verb=Operation.Verb.THAW)
     return (lease.job.frozen and lease.end_reason == Lease.End.FROZEN) or thaws.exists()

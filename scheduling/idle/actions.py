@@ -1,4 +1,4 @@
-"""Actions on idle GPUs: set rules, warn and stop jobs that do not use their GPUs, snooze warnings."""
+"""Actions on jobs with idle GPUs: set and remove rules, warn, stop or make jobs preemptible, and snooze warnings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WHAT_FOLLOWS: dict[str, Step] = {
     IdleRule.Action.PREEMPTIBLE: Step.PREEMPTIBLE,
     IdleRule.Action.STOP: Step.STOP,
 }
-# Sessions have their own idle timeout.
+# Without sessions, which have their own idle timeout.
 KINDS = (Job.Kind.TRAINING, Job.Kind.REPLICA)
 LONGEST_SNOOZE_HOURS = 366 * 24
 FIELDS = ("action", "after_minutes", "grace_minutes", "snooze_hours", "services")
@@ -50,9 +50,9 @@ def set_idle_rule(
     snooze_hours: int,
     services: bool = False,
 ) -> IdleRule:
-    """Sets the idle rule of a tenant and its subtree, of a cluster, or (without both) of all; replaces an existing one.
+    """Creates or replaces the idle rule of a tenant and its subtree, of a cluster, or, with neither, of all teams.
 
-    Raises NotAllowed unless the actor is an admin, Refused for values that make no valid rule.
+    Raises NotAllowed unless the actor is an admin, and Refused with the field for invalid values.
     """
     require(actor, "idle_rule.set")
     if tenant is not None and cluster is not None:
@@ -83,7 +83,10 @@ def set_idle_rule(
 
 @transaction.atomic(durable=True)
 def remove_idle_rule(*, actor: User | None, rule: IdleRule) -> None:
-    """Removes a rule, so that the rule above it applies again. Raises NotAllowed unless the actor is an admin."""
+    """Removes an idle rule; its jobs then follow the next rule above.
+
+    Raises NotAllowed unless the actor is an admin, and Refused if the rule no longer exists.
+    """
     require(actor, "idle_rule.set")
     held = IdleRule.objects.select_for_update(of=("self",)).select_related("tenant", "cluster")
     found = held.filter(pk=rule.pk).first()
@@ -102,7 +105,7 @@ def _told(rule: IdleRule) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class IdleRules:
-    """All idle rules, to find the one that applies to a job."""
+    """All idle rules; finds the rule that applies to a job."""
 
     of_tenants: Mapping[int, IdleRule]
     of_clusters: Mapping[int, IdleRule]
@@ -118,19 +121,24 @@ class IdleRules:
         )
 
     def rule_of(self, tenant: Tenant, cluster_id: int | None) -> IdleRule | None:
-        """Returns the nearest rule of the tenant and its ancestors, else the cluster's, else the rule of all."""
+        """Returns the rule of the tenant or of its nearest ancestor with a rule, else the cluster's, else that of all
+        teams.
+
+        Returns None if there is none.
+        """
         for step in reversed(tenant.lineage):
             if step in self.of_tenants:
                 return self.of_tenants[step]
         return self.of_clusters.get(cluster_id or 0, self.of_all)
 
     def terms_of(self, job: Job) -> Terms | None:
-        """Returns the terms that apply to a job; None if no rule does."""
+        """Returns the terms of the idle rule that applies to a job; None if the job needs no warning, whatever its GPUs
+        do."""
         rule = self.rule_of(job.tenant, job.cluster_id)
         if rule is None or rule.action == IdleRule.Action.NOTHING or job.kind not in KINDS:
             return None
         if rule.action == IdleRule.Action.PREEMPTIBLE and job.preemptible:
-            return None  # it is preemptible already and keeps GPUs from nobody
+            return None  # a preemptible job keeps no GPUs from others
         is_replica = job.kind == Job.Kind.REPLICA
         if is_replica and not rule.services:
             return None
@@ -138,13 +146,13 @@ class IdleRules:
             after=td(minutes=rule.after_minutes),
             grace=td(minutes=rule.grace_minutes),
             snooze=td(hours=rule.snooze_hours),
-            # If a replica were stopped, its service would start another one.
+            # A service would replace a stopped replica, so replicas are only warned about.
             then=Step.NOTHING if is_replica else WHAT_FOLLOWS.get(rule.action, Step.NOTHING),
         )
 
 
 def idleness_of(use: GpuUse) -> Idleness:
-    """Returns the idleness in a row that was read with its lease."""
+    """Returns a job's Idleness from its GpuUse, which was read with its lease."""
     return Idleness(
         since=use.idle_since,
         lasted=use.idle_for,
@@ -158,7 +166,7 @@ def idleness_of(use: GpuUse) -> Idleness:
 
 
 def idle_to_step(now: datetime) -> list[int]:
-    """Returns the ids of jobs that need a warning or another step now."""
+    """Returns the ids of jobs with idle GPUs for which a warning or a further step is due."""
     rules = IdleRules.read()
     idle = GpuUse.objects.idle().select_related("job__tenant", "lease").defer("job__spec")
     return [use.job_id for use in idle if _step(use, rules, now) is not Step.NOTHING]
@@ -171,10 +179,11 @@ def _step(use: GpuUse, rules: IdleRules, now: datetime) -> Step:
 
 @transaction.atomic(durable=True)
 def step_idle(*, job_id: int) -> Step:
-    """Warns the owner and managers of a job with idle GPUs, stops it or makes it preemptible, whichever is due.
+    """Takes the step that is due for a job with idle GPUs: warns its owner and managers, stops it, or makes it
+    preemptible.
 
-    Any number of workers may call this at any time: the schedule lock admits one at a time, and each sees what
-    earlier calls did.
+    Returns the step. Any number of workers may call this at any time: the schedule lock admits one at a time, and
+    each sees what earlier calls did.
     """
     lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
     use = (
@@ -198,7 +207,7 @@ def step_idle(*, job_id: int) -> Step:
     elif step is Step.PREEMPTIBLE:
         why = Message.of(EventCode.IDLE_PREEMPTIBLE, seconds=use.idle_for.total_seconds())
         set_preemptible_within(actor=None, job=use.job, preemptible=True, why=why)
-        # If somebody ends its preemptible state, a warning comes first again.
+        # If somebody ends the job's preemptible state, its owner is warned again first.
         GpuUse.objects.filter(pk=use.pk).update(warned_at=None)
         write_to_people(use.job, f"{sentence_of(why)}. Its page lets it take part again")
     return step
@@ -219,7 +228,7 @@ def _warn(use: GpuUse, terms: Terms, now: datetime) -> None:
 
 
 def write_to_people(job: Job, said: str) -> None:
-    """Mails the job's owner and the managers of its team."""
+    """Mails `said` to the job's owner and to the managers of its team."""
     managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
     people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
     text = f"{job.name} of {job.owner.get_username()} in {job.tenant.name} runs. {said}."
@@ -229,10 +238,10 @@ def write_to_people(job: Job, said: str) -> None:
 
 @transaction.atomic(durable=True)
 def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUse:
-    """Postpones the warning and the stop until a moment, within the bounds of the rule; the actor gives a reason.
+    """Postpones a job's idle warning, and the step after it, to `until`; stores the actor's reason.
 
-    Raises NotAllowed unless the actor is the owner, a manager of the team or an operator; Refused if there is
-    nothing to postpone, or for longer than the rule allows.
+    Raises NotAllowed unless the actor is the owner, a manager of the team or an operator. Raises Refused if no
+    warning is to come, if `until` is in the past or beyond what the idle rule allows, or without a reason.
     """
     if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may snooze this.")

@@ -1,4 +1,7 @@
-"""When a job with idle GPUs is warned and when it is stopped, derived from a rule and measurements alone."""
+"""Decides when a job with idle GPUs is warned, and when it is stopped or made preemptible.
+
+The decision depends only on the idle rule and on measurements.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-# Older measurements say nothing about the present.
+# Measurements older than this say nothing about the present.
 STALE = timedelta(minutes=3)
 NOTHING = timedelta(0)
 
@@ -14,35 +17,44 @@ NOTHING = timedelta(0)
 class Step(Enum):
     NOTHING = "nothing"
     WARN = "warn"
-    PREEMPTIBLE = "preemptible"  # from now on it runs only on GPUs that nobody else wants
+    PREEMPTIBLE = "preemptible"  # the job then runs only on GPUs that nobody else wants
     STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A rule as it applies to one job."""
+    """The values of an idle rule for one job."""
 
     after: timedelta
     grace: timedelta
-    snooze: timedelta  # the longest allowed
+    snooze: timedelta  # the longest that the warning can be snoozed
     then: Step = Step.NOTHING  # the step after the warning
 
 
 @dataclass(frozen=True, slots=True)
 class Idleness:
-    """How one job that has not ended uses its GPUs. None marks events that have not happened or no longer count."""
+    """How long the GPUs of an unfinished job have been idle, and when its owner was warned.
 
-    since: datetime | None  # when its GPUs were last used, or when it started; None: they are in use
-    lasted: timedelta  # measured time since then in which it held GPUs without using them
+    None stands for events that have not happened or no longer count.
+    """
+
+    since: (
+        datetime | None
+    )  # when its GPUs were last used, or else when its workers ran; None: they are in use
+    lasted: timedelta  # the measured time since `since` in which the job held idle GPUs
     measured_until: datetime
-    is_of_this_turn: bool  # whether it still holds the GPUs that were measured
-    first_told: datetime | None = None  # when it was first warned or snoozed
+    is_of_this_turn: bool  # whether the measured lease still runs
+    first_told: datetime | None = None  # when its owner was first warned, or first snoozed the warning
     warned: datetime | None = None
-    lasted_warned: timedelta = NOTHING  # the part of `lasted` after the warning
+    lasted_warned: timedelta = NOTHING  # the part of `lasted` since the warning
     snoozed_until: datetime | None = None
 
     def is_warned(self, terms: Terms) -> bool:
-        """Returns whether a warning stands: no use and no snooze since, and idle long enough by the current rule."""
+        """Returns whether the last warning is still valid.
+
+        The GPUs must not have been used nor the warning snoozed since, and they must have been idle long enough by
+        `terms`.
+        """
         return (
             self.since is not None
             and self.warned is not None
@@ -52,16 +64,17 @@ class Idleness:
         )
 
     def grace_left(self, terms: Terms) -> timedelta | None:
-        """Returns how much more idle time leads to the step after the warning; None if no step is pending.
+        """Returns after how much more idle time the step after the warning is due; None if no step is pending.
 
-        Time without GPUs or without measurements does not count, because the job had no chance to use them.
+        Time without GPUs or without measurements does not count, because the job had no chance to use GPUs.
         """
         if terms.then is Step.NOTHING or not self.is_warned(terms):
             return None
         return max(NOTHING, terms.grace - self.lasted_warned)
 
     def acts_at(self, terms: Terms, now: datetime) -> datetime | None:
-        """Returns the earliest time of the step after the warning, as known at `now`; None if no step is pending."""
+        """Returns the earliest time at which the step after the warning is due, as known at `now`; None if none is
+        pending."""
         left = self.grace_left(terms)
         if left is None or self.warned is None:
             return None
@@ -69,13 +82,13 @@ class Idleness:
         return max(now, self.warned + terms.grace, goes_on + left)
 
     def snooze_ends(self, terms: Terms, now: datetime) -> datetime:
-        """Returns the latest time until which the job can be snoozed, however often somebody asks."""
+        """Returns the latest time to which the job's warning can be snoozed, even by several snoozes."""
         told = self.first_told
         first = told if told is not None and self.since is not None and told >= self.since else now
         return first + terms.snooze
 
     def step(self, terms: Terms, now: datetime) -> Step:
-        """Returns the step that is due at `now`."""
+        """Returns the step that is due at `now`: NOTHING, WARN, or the step after the warning."""
         if self.since is None or self.lasted < terms.after:
             return Step.NOTHING
         if not self.is_of_this_turn or now - self.measured_until > STALE:
