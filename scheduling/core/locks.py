@@ -39,22 +39,24 @@ def lock_schedules(cluster_ids: Iterable[int]) -> None:
 
 
 def try_lock_schedule(cluster_id: int) -> bool:
-    """Takes the lock of a cluster's schedule until the transaction ends; returns False at once if it is taken."""
+    """Takes the lock of a cluster's schedule until the transaction ends; returns False at once if another one
+    holds it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [Lock.SCHEDULE, cluster_id])
         return bool(cursor.fetchone()[0])
 
 
 def try_lock_forecasts(cluster_id: int) -> bool:
-    """Takes the lock for a cluster's start forecasts until the transaction ends; returns False at once if it is
-    taken."""
+    """Takes the lock for a cluster's start forecasts until the transaction ends; returns False at once if another one
+    holds it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [Lock.FORECASTS, cluster_id])
         return bool(cursor.fetchone()[0])
 
 
 def try_lock_shadow(cluster_id: int) -> bool:
-    """Takes the lock for a cluster's shadow rounds until the transaction ends; returns False at once if it is taken."""
+    """Takes the lock for a cluster's shadow rounds until the transaction ends; returns False at once if another one
+    holds it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [Lock.SHADOW, cluster_id])
         return bool(cursor.fetchone()[0])

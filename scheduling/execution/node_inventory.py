@@ -124,7 +124,7 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
     """Writes the observed values to a node's row, with an audit event for important changes. Returns whether it
     changed.
 
-    If the node has other, fewer or more failed GPUs, gangs leave it first.
+    If GPUs of the node were exchanged, removed or failed, makes gangs leave it first.
     """
     if node.generation_id != shown.generation.pk or shown.gpus < node.gpus:
         shown = _exchange(node, shown, now)
@@ -187,7 +187,7 @@ def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
 
 
 def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
-    """Makes all gangs leave a node if they hold or reserve more GPUs than work.
+    """Makes all gangs leave a node if they hold or reserve more GPUs than still work.
 
     It is unknown which gang holds a failed GPU.
     """

@@ -195,7 +195,7 @@ def _repeat_orders_of(
 def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> None:
     """Marks a lease as missing from `now` on, unsaved.
 
-    The lease held its GPUs at least until `heard`, up to when the cluster's state is known: an earlier end would
+    The cluster's state is known until `heard`, so the lease held its GPUs at least until then: an earlier end would
     have been reported.
     """
     lease.missing_since = now

@@ -132,8 +132,7 @@ class IdleRules:
         return self.of_clusters.get(cluster_id or 0, self.of_all)
 
     def terms_of(self, job: Job) -> Terms | None:
-        """Returns the terms of the idle rule that applies to a job; None if the job needs no warning, whatever its GPUs
-        do."""
+        """Returns the terms of the idle rule that applies to a job; None if no rule warns about this job."""
         rule = self.rule_of(job.tenant, job.cluster_id)
         if rule is None or rule.action == IdleRule.Action.NOTHING or job.kind not in KINDS:
             return None

@@ -108,7 +108,7 @@ class Explainer:
         return Explanation(sentence, short, False, tuple(self._detail(job)), helps)
 
     def _binding(self, job: Job, reason: Reason) -> list[LimitUsage]:
-        """Returns the limits that block the job now, if `reason` is such a limit.
+        """Returns the limits that block the job now, if `reason` says that limits do.
 
         Returns an empty list for other reasons, or if the limits have room again.
         """
@@ -152,7 +152,8 @@ class Explainer:
     def _over_quota(self, job: Job) -> str | None:
         """Returns why limits can never admit the job, in words; None if they can.
 
-        Considers the generations on which the whole gang fits; if there are none, all that the job accepts.
+        Considers the generations on which the whole gang fits. If it fits on none, considers all that the job
+        accepts.
         """
         slots = self._slots(job)
         fitting = [pk for pk, workers in slots.items() if workers >= job.workers]

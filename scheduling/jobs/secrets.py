@@ -1,4 +1,4 @@
-"""Secrets of users and teams. Their contents leave this module only towards a backend."""
+"""Secrets of users and teams. Only backends get their contents from this module."""
 
 from __future__ import annotations
 

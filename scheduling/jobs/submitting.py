@@ -125,9 +125,9 @@ def submit_within(
 ) -> Job:
     """Like `submit_job`, inside the caller's transaction.
 
-    `why` is the message in the job's history. Error messages name only limits that `reader` may see; with None, only
-    limits that everybody who sees the team may see, as messages that are stored must. `replica` has the Job fields
-    of a service's replica, which Fairlot submits for `actor`.
+    `why` is the message in the job's history. Error messages name only limits that `reader` may see; None means
+    limits that everybody who sees the team may see, for messages that are stored. `replica` has the Job fields of a
+    service's replica, which Fairlot submits for `actor`.
     """
     place = _Place(actor, tenant, cluster, reader=reader, why=why, replica=replica)
     [outcome] = place.submit([place.draft(spec, request_key=request_key, even_if_never=even_if_never)])
@@ -232,7 +232,7 @@ class _Draft:
 class _Place:
     """The team and cluster to which one transaction submits jobs; reads each fact about them at most once.
 
-    Creating it raises NotAllowed or Refused if the actor may not submit to this team or cluster.
+    The constructor raises NotAllowed or Refused if the actor may not submit to this team or cluster.
     """
 
     def __init__(
@@ -392,7 +392,7 @@ class _Place:
     def _is_bare_pod(self, spec: JobSpec) -> bool:
         """Returns whether the job may run as a pod without a Job object.
 
-        It may if it has one worker and no port, on a Kubernetes cluster for which an admin has allowed bare pods.
+        That needs one worker without a port, on a Kubernetes cluster for which an admin has allowed bare pods.
         """
         return spec.workers == 1 and spec.port is None and self._makes_bare_pods
 

@@ -44,11 +44,12 @@ class Overrun:
 
 
 def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
-    """Returns the jobs that have reached a time limit, with the shortest such limit that stops jobs.
+    """Returns each job that has reached a time limit, with one limit.
 
-    Without one, the result has the shortest limit that warns and of which the job's history has no warning yet. With
-    `job_id`, considers only this job. The run time is the time on GPUs over all attempts. Only training jobs have a
-    time limit: services replace replicas, and sessions have timeouts.
+    This is the shortest reached limit that stops jobs; without such a limit, the shortest reached limit that only
+    warns and about which the job's history has no warning yet. With `job_id`, considers only this job. The run time
+    is the time on GPUs over all attempts. Only training jobs have a time limit: services replace replicas, and
+    sessions have timeouts.
     """
     quotas = _quotas()
     if not quotas:
@@ -88,7 +89,7 @@ def _quotas() -> list[Quota]:
 
 
 def _warned(jobs: list[int]) -> set[tuple[int, int]]:
-    """Returns the (job id, limit id) pairs of which the jobs' histories already have a warning."""
+    """Returns the (job id, limit id) pairs about which the jobs' histories already have a warning."""
     events = JobEvent.objects.filter(job__in=jobs, kind=WARNED) if jobs else JobEvent.objects.none()
     return set(events.values_list("job_id", "detail__quota"))
 

@@ -572,8 +572,10 @@ def _cancelled(job: Job) -> dict[str, str]:
 
 
 def bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
-    """Books the unbilled time of each lease in the ledger, up to `until` or the lease's end; sets billed_until
-    unsaved."""
+    """Books the unbilled time of each lease in the ledger, up to `until` or the lease's end.
+
+    Sets `billed_until` of the leases without saving them.
+    """
     usages = []
     stretches = [(lease, *period) for lease in leases if (period := lease.unbooked_period(until)) is not None]
     if not stretches:

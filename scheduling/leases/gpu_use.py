@@ -81,8 +81,10 @@ def _note(cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
 
 
 class _Stretches(Generic[Kept]):
-    """The stored stretches of some leases that end at `since` or later. Adding a stretch merges it with those it
-    touches."""
+    """The stored stretches of some leases that end at `since` or later.
+
+    An added stretch is merged with the stored stretches that it touches.
+    """
 
     def __init__(self, model: type[Kept], leases: Iterable[Lease], *, since: datetime) -> None:
         self._model: type[Kept] = model

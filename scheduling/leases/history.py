@@ -46,11 +46,11 @@ class History:
         cause: str = "",
         **changes: Any,
     ) -> None:
-        """Applies `event` and `changes` to `job`, and adds `said` to its history. Raises IllegalTransition if not
-        allowed.
+        """Applies `event` and `changes` to `job`, and adds the message `said` to its history.
 
         `cause` is a Cause (scheduling/models/event_codes.py), for events that take GPUs away. `epoch` is that of the
-        lease in question, because a moving gang already has a newer lease; None: the job's latest.
+        lease in question, because a moving gang already has a newer lease; None: the job's latest. Raises
+        IllegalTransition if the job's state does not allow the event.
         """
         job.state = next_state(job.state, event)
         job.state_since = at

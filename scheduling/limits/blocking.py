@@ -123,7 +123,8 @@ class Binding:
     def _borrows(self, one: LimitUsage, *, more: int) -> bool:
         """Returns whether a borrowing limit is exceeded on the generations where the account is entitled to GPUs.
 
-        With `more` additional GPUs, the limit must be exceeded on all of these generations, else on any.
+        With `more` additional GPUs, the limit must be exceeded on all of these generations; without, on at least
+        one.
         """
         most = 1 + float(one.quota.limit)
         key = one.quota.pk, more

@@ -40,9 +40,9 @@ class BudgetReader:
 
 @contextmanager
 def consistent_budgets(**which: object) -> Iterator[tuple[Sequence[Budget], BudgetReader]]:
-    """Context manager that yields a pair: the budgets in force that match `which`, and a reader of their status.
+    """Context manager that yields a pair: the budgets in force, and a reader of their status.
 
-    Without `which`, yields all budgets in force. The ledger and unbooked usage are read in one database snapshot, so
+    `which` are query filters for the budgets. The ledger and unbooked usage are read in one database snapshot, so
     that usage that is booked meanwhile counts exactly once.
     """
     with consistent_read():
@@ -52,6 +52,6 @@ def consistent_budgets(**which: object) -> Iterator[tuple[Sequence[Budget], Budg
 
 
 def outlooks(**which: object) -> list[Outlook]:
-    """Returns the status of each budget in force that matches `which`; without `which`, of all."""
+    """Returns the status of each budget in force that matches the query filters `which`."""
     with consistent_budgets(**which) as (budgets, reader):
         return [reader.present(budget) for budget in budgets]

@@ -220,13 +220,16 @@ class RoundLimits:
 
 
 def _told(array: fs.Floats, usual: fs.Floats | None = None) -> fs.Floats | None:
-    """Returns the array; None if it has no effect, being infinite or nowhere below `usual`."""
+    """Returns the array; None if no value is finite or, with `usual`, if no value is lower than the one in `usual`."""
     same = np.isinf(array).all() if usual is None else (array >= usual).all()
     return None if same else array
 
 
 def unbooked(tenants: Collection[int] | None = None) -> list[UnbookedUsage]:
-    """Returns the usage of leases that the ledger does not cover yet; `tenants` are ids, None means all."""
+    """Returns the usage that the ledger does not cover yet, of leases that hold GPUs.
+
+    `tenants` are ids of tenants; None means all.
+    """
     rows = Lease.objects.filter(state__in=Lease.HOLDING).unbooked()
     if tenants is not None:
         rows = rows.filter(job__tenant__in=tenants)

@@ -1,4 +1,4 @@
-"""Enforces limits on the number of waiting jobs of a team or user, for concurrent submissions, too."""
+"""Enforces limits on the number of waiting jobs of a team or user, also when jobs are submitted concurrently."""
 
 from __future__ import annotations
 

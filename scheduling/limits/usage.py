@@ -51,7 +51,7 @@ def usages_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datet
 
 
 def ran_for(jobs: Iterable[int], now: datetime) -> Mapping[int, timedelta]:
-    """Returns the run time of each job, by job id: its time on GPUs over all attempts, 0 for a missing key."""
+    """Returns the run time of each job, by job id: its time on GPUs over all attempts; 0 for jobs without such time."""
     held = Coalesce(F("held_until"), Value(now)) - F("held_from")
     rows = Lease.objects.filter(job__in=list(jobs), held_from__isnull=False).order_by()
     sums = rows.values_list("job").annotate(ran=Sum(held, output_field=DurationField()))

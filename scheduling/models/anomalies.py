@@ -1,5 +1,5 @@
-"""Sharing analyses: for each team, the jobs that waited longer or ended later than on a private cluster of its own
-share."""
+"""Sharing analyses: for each team, the jobs that waited longer or ended later than on a private cluster for its
+tickets."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ UNBOOKED = models.Q(held_from__isnull=False) & (
 
 class LeaseQuerySet(models.QuerySet["Lease"]):
     def of_frozen_processes(self) -> Self:
-        """Returns the last frozen lease of each job with frozen processes: the lease in which its processes were
-        frozen."""
+        """Returns one lease for each job with frozen processes: the lease in which the processes were frozen."""
         frozen = self.filter(job__frozen=True, state=Lease.State.CLOSED, end_reason=Lease.End.FROZEN)
         return frozen.order_by("job_id", "-epoch").distinct("job_id")
 
@@ -159,10 +158,9 @@ class Lease(models.Model):
         return begins is not None and (self.billed_until is None or ends is None or begins < ends)
 
     def unbooked_period(self, until: datetime | None) -> tuple[datetime, datetime] | None:
-        """Returns (begin, end) of the time that the ledger does not cover, up to the lease's end or `until`, if
-        earlier.
+        """Returns the period (start, end) that the ledger does not cover; None if there is none or its end is unknown.
 
-        Returns None if there is no such time, or if neither end is known.
+        The period ends with the lease, or at `until` if that is earlier.
         """
         begins, ends = self.unbooked_from, min(filter(None, (until, self.held_until)), default=None)
         return (begins, ends) if begins is not None and ends is not None and begins < ends else None

@@ -27,11 +27,11 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return self.exclude(job__state__in=Job.ENDED)
 
     def idle_times(self, now: datetime) -> dict[int, tuple[timedelta, timedelta]]:
-        """Returns, by job id, two durations up to `now`: how long the session has run since its last use, and of that,
-        how long since its warning.
+        """Returns two durations for each session up to `now`, by job id.
 
-        All attempts count. Only time in which the session ran counts: nobody can use a session that waits, starts,
-        stops or is lost.
+        The first is how long the session has run since its last use; the second, how long since its last use or its
+        warning, whichever is later. All attempts count. Only time in which the session ran counts: nobody can use a
+        session that waits, starts, stops or is lost.
         """
         ended = Least("stop_asked_at", "held_until", "missing_since", Value(now, models.DateTimeField()))
 

@@ -16,9 +16,10 @@ class TradeLimitQuerySet(models.QuerySet["TradeLimit"]):
 
 
 class TradeLimit(models.Model):
-    """A tenant's limit on its trades of one generation; a null generation means all generations without a row.
+    """A tenant's limit on its trades of one generation.
 
-    The limit applies to trades of the tenant's subtree with other tenants, not to trades within the subtree.
+    If `generation` is null, the limit applies to all generations for which the tenant has no other limit. Limits
+    apply to trades of the tenant's subtree with other tenants, not to trades within the subtree.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="trade_limits")

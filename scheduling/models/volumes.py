@@ -26,7 +26,7 @@ class VolumeQuerySet(models.QuerySet["Volume"]):
 
 
 class Volume(models.Model):
-    """The permission for one team, or for all teams, to mount a storage by its name in a job's spec.
+    """External storage that jobs of one team, or of all teams, may mount by its name.
 
     The storage is a PersistentVolumeClaim, or a folder of the portal's machine for local clusters. Volumes are
     created and withdrawn but never changed, so each attempt of a job mounts what was named at submit, or is refused.

@@ -277,9 +277,9 @@ class _Commit:
         return leave
 
     def _stop(self, leave: dict[int, _Open], *, movers: Set[int]) -> dict[int, Job]:
-        """Withdraws the reservations in `leave`, and orders its other leases to stop or freeze.
+        """Withdraws the reservations in `leave`, and orders the other leases in `leave` to stop or freeze.
 
-        Returns the jobs that must stop, by id.
+        Returns the jobs of the ordered leases, by id.
         """
         leases = list(
             Lease.objects.filter(pk__in=[lease.id for lease in leave.values()])

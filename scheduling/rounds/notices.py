@@ -1,4 +1,4 @@
-"""Notices: warnings to owners of services and sessions before a round may preempt these for claims of others."""
+"""Notices: warnings to owners of replicas and sessions that a later round may preempt these for claims of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has a shadow policy decide past rounds, without effect."""
+"""Lets a shadow policy decide past rounds, without effect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_ROUNDS = 20
 
 @transaction.atomic(durable=True)
 def ask_shadow(*, cluster_id: int) -> int:
-    """Has the cluster's shadow policy decide the rounds since its last decision. Returns the number of these rounds.
+    """Lets the cluster's shadow policy decide the rounds since its last decision. Returns the number of these rounds.
 
     The shadow policy gets the snapshots of those rounds and observes what really happened. A newly chosen shadow
     policy begins with the latest round. Returns 0 at once if the cluster has no shadow policy, or if another worker

@@ -21,11 +21,10 @@ WINDOW = timedelta(days=30)
 
 
 def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -> dict[int, float]:
-    """Returns, by id of each tenant that began to trade in [`begins`, `ends`), the factor by which its speed-ups
-    changed.
+    """Returns the factor by which each tenant's speed-ups changed when it began to trade, by tenant id.
 
-    Compares only jobs with the label `model`, and only jobs of the same model. Leaves out tenants whose speed-ups
-    did not change.
+    Covers those `tenants` that began to trade in [`begins`, `ends`). Compares jobs only with jobs of the same model,
+    by their label `model`. Leaves out tenants whose speed-ups did not change.
     """
     began = _first_trades(tenants, begins, ends)
     for tenant in _first_trades(began, begins - WINDOW, begins):
@@ -59,8 +58,8 @@ def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -
 
 
 def _first_trades(tenants: Collection[int], begins: datetime, ends: datetime) -> dict[int, datetime]:
-    """Returns the time of each tenant's first trade in [`begins`, `ends`), by tenant id; leaves out tenants without
-    one."""
+    """Returns the time of each tenant's first trade in [`begins`, `ends`), by tenant id. Leaves out tenants without a
+    trade."""
     found: dict[int, datetime] = {}
     for side in ("seller", "buyer"):
         trades = Trade.objects.filter(**{f"{side}__in": tenants}, begins__gte=begins, begins__lt=ends)

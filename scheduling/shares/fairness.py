@@ -54,8 +54,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Indices:
-    """Fairness indices of one period over the delivered ratios (received / due) of the tenants to which time was
-    due."""
+    """Fairness indices of one period, over the ratio received / due of each tenant to which GPU time was due."""
 
     begins: datetime
     ends: datetime
@@ -102,8 +101,10 @@ class Statement:
 
     @property
     def total(self) -> Amounts:
-        """Returns the sum of all generations in GPU-seconds of the slowest one; leaves out generations without a
-        speed."""
+        """Returns the amounts summed over all generations, in GPU-seconds of the slowest generation.
+
+        Leaves out generations without a measured speed.
+        """
         return sum((line.own for line in self.lines), Amounts())
 
     @property
@@ -124,8 +125,8 @@ class Scope:
     def of(
         cls, user: User, begins: datetime, ends: datetime, *, tenant: Tenant | None, cluster: Cluster | None
     ) -> Scope:
-        """Returns a scope with `tenant` and the tenants below it, or with all tenants for None; only those visible to
-        `user`."""
+        """Returns a scope with the tenants that `user` may see: `tenant` and its subtree, or all tenants if it is
+        None."""
         tenants = Tenant.objects.visible_to(user)
         if tenant is not None:
             tenants = tenants.within(tenant)
@@ -148,7 +149,8 @@ def fairness_rows(scope: Scope) -> list[Row]:
 
 
 def compare(rows: Iterable[Row]) -> list[Compared]:
-    """Sums the rows of each tenant over generations, weighted by published weight, and keeps the tenants' order."""
+    """Returns each tenant's GPU-seconds summed over generations, weighted by published weight, in the order of
+    `rows`."""
     sums: dict[int, Amounts] = {}
     tenants = {}
     for row in rows:

@@ -109,7 +109,7 @@ class _Rhos:
         )
 
     def sharers(self) -> list[float]:
-        """Returns, for each job, the average number of unfinished jobs of its tenant during its life.
+        """Returns, for each job, the average number of its tenant's unfinished jobs between the job's submit and end.
 
         Preemptible jobs do not count.
         """
@@ -143,9 +143,9 @@ class _Rhos:
         return held
 
     def _read_entitled(self) -> dict[tuple[int, int], list[tuple[float, float, float]]]:
-        """Returns the tenants' entitlements as lists of (begin, end, GPU-seconds), by (tenant, generation).
+        """Returns lists of (start, end, GPU-seconds) to which a tenant was entitled, by (tenant, generation).
 
-        Begin and end are in seconds since EPOCH. Hours in which a job begins or ends are read as share intervals,
+        Start and end are in seconds since EPOCH. Hours in which a job begins or ends are read as share intervals,
         the hours between them as hourly sums.
         """
         tenants = {job.tenant_id for job in self.jobs}
@@ -170,7 +170,8 @@ class _Rhos:
 
 
 def _running_total(pieces: Iterable[tuple[float, float, float]]) -> tuple[Floats, Floats]:
-    """Returns two arrays: the begin and end of each piece in order, and the running total of GPU-seconds at each."""
+    """Returns two arrays: the times at which the pieces start and end, in order, and the total GPU-seconds up to each
+    time."""
     begins, ends, amounts = np.array(sorted(pieces)).T
     totals = np.cumsum(amounts)
     moments = np.maximum.accumulate(np.stack([begins, ends], axis=1).ravel())

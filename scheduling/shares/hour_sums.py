@@ -27,8 +27,7 @@ def sum_share_hours(*, cluster_id: int, at_most: int = 200) -> int:
 
 @transaction.atomic(durable=True)
 def sum_next_share_hour(*, cluster_id: int) -> bool:
-    """Sums the first hour that is not summed yet. Returns False if there is none, or if a round may still add
-    intervals.
+    """Sums the first hour that is not summed yet and returns True; returns False if no hour can be summed yet.
 
     A round's intervals are written by the next round and end when that round begins. So once a round has run after
     the end of an hour, no more intervals are added to that hour.

@@ -27,7 +27,8 @@ SILENCE_SECONDS = 30.0
 
 
 class ShareRate(TypedDict):
-    """The GPUs of one generation by which one tenant's share counts, from a round until the next one."""
+    """One tenant's share of one generation from a round until the next one, in GPUs. See ShareInterval for the
+    fields."""
 
     tenant: int
     generation: int
@@ -42,8 +43,9 @@ class ShareRate(TypedDict):
 def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) -> list[Any]:
     """Returns a ShareRate for each tenant with jobs and each generation, to be stored in Round.shares.
 
-    A tenant's rates count its own members, not tenants below it. Unused entitlement counts as lent as far as other
-    tenants borrow it, in proportion; the remainder counts as unused.
+    A tenant's rates count its own members, not tenants below it. If tenants borrow only a fraction of the
+    entitlement that others do not use, this fraction of each tenant's unused entitlement counts as lent, and the
+    remainder as unused.
     """
     bought, sold = np.zeros_like(decision.share), np.zeros_like(decision.share)
     for trade in decision.trades:
@@ -183,8 +185,8 @@ class Heard:
 def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
     """Corrects balances and share intervals of earlier rounds after leases were observed or closed.
 
-    Earlier rounds counted ended leases for too long, and silent leases for too short a time. The caller has saved
-    the leases and holds the cluster's lock.
+    Earlier rounds counted ended leases for too long, and counted leases that were silent (not observed) for too
+    short a time. The caller has saved the leases and holds the cluster's lock.
     """
     last = cluster.last_round_at
     if last is None:
@@ -214,7 +216,8 @@ def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
 def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: datetime) -> list[datetime]:
     """Returns, for each time in `seen`, until when rounds counted a lease whose last observation was at that time.
 
-    This is the last round, or for a lease that was silent by then, the last round within SILENCE_SECONDS of `seen`.
+    That is `last`, the time of the last round. If the lease was silent by then, that is instead the last round
+    within SILENCE_SECONDS after the observation, or the observation itself.
     """
     silence = timedelta(seconds=SILENCE_SECONDS)
     silent = sorted({at for at in seen if at is not None and last - at > silence})

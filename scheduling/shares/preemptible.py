@@ -38,7 +38,7 @@ def note_preemptible(*, cluster_id: int, preemptible: Collection[int], anew: boo
 
 
 def _going_on(cluster_id: int) -> dict[int, int]:
-    """Returns the job id of each open lease of the cluster that is preemptible now and not stopping, by lease id."""
+    """Returns the cluster's open leases that are preemptible now, except stopping ones: job ids by lease id."""
     open_ones = PreemptibleTime.objects.filter(
         lease__cluster=cluster_id, lease__state__in=Lease.OPEN, during__upper_inf=True
     )

@@ -87,7 +87,7 @@ _generations = Prepared(
 
 
 def point_times(begins: datetime, ends: datetime) -> list[datetime]:
-    """Returns the begin of each of the POINTS parts of a period."""
+    """Returns the start of each of the POINTS parts of a period."""
     step = (ends - begins) / POINTS
     return [begins + step * point for point in range(POINTS)]
 

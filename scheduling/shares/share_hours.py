@@ -76,7 +76,7 @@ def write_hour(cluster_id: int, hour: datetime) -> None:
 def write_hours_again(cluster_id: int, *, since: datetime, until: datetime) -> None:
     """Recomputes the stored sums of hours that overlap [since, until), after share intervals in that period changed.
 
-    Hours that are not summed yet stay so.
+    Hours without stored sums stay without.
     """
     book = ShareBook.objects.filter(cluster=cluster_id, until__gt=since).first()
     if book is None:
@@ -93,11 +93,12 @@ def read_sums(
     cluster: Cluster | None = None,
     tenants: Collection[int] | None = None,
 ) -> dict[Key, Amounts]:
-    """Returns the amounts of each tenant and generation in each period [begin, end) of `stretches`, by Key.
+    """Returns the amounts of each tenant and generation in each period of `stretches`.
 
-    Reads hourly sums where they exist, else share intervals. An interval that crosses the bounds of a period counts
-    by its overlap. A tenant's amounts are those of its own members, without tenants below it. `cluster` None means
-    all clusters, `tenants` None all tenants.
+    Keys are (index of the period, tenant, generation); a period is [start, end). Reads hourly sums where they exist,
+    else share intervals. An interval that crosses the bounds of a period counts by its overlap. A tenant's amounts
+    are those of its own members, without tenants below it. `cluster` None means all clusters, `tenants` None all
+    tenants.
     """
     clusters = [cluster.pk] if cluster else list(Cluster.objects.values_list("pk", flat=True))
     with connection.cursor() as cursor:

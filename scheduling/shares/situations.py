@@ -39,7 +39,8 @@ def policy_of_cluster(cluster: Cluster) -> Policy:
 
 
 def some_cluster_lets_jobs_take_turns() -> bool:
-    """Returns whether the policy of any cluster supports jobs of one account taking turns by GPU time."""
+    """Returns whether the policy of at least one cluster can let the jobs of an account take turns by their GPU
+    time."""
     in_use = Cluster.objects.order_by().values_list("policy", flat=True).distinct()
     return any(Need.OWN_ORDER in policy_type(name).needs for name in in_use)
 
@@ -187,7 +188,10 @@ def situation_of_shadow(policy: Policy, round_: Round, memory: Memory | None) ->
 
 
 def happened_as_bytes(happened: Happened | None) -> bytes | None:
-    """Returns `seconds`, `received` and `corrected`, which are the same for every policy, encoded; None for None."""
+    """Returns the encoded `seconds`, `received` and `corrected`, which are the same for every policy.
+
+    Returns None if `happened` is None.
+    """
     if happened is None:
         return None
     return codec.encode_state(

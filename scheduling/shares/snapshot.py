@@ -206,7 +206,10 @@ def _read_snapshot(
 
 
 def within_limits(snapshot: fs.Snapshot, legend: SnapshotIndex, *, between: bool = False) -> fs.Snapshot:
-    """Returns `snapshot` with the limits of `legend` applied: caps of accounts, and gangs that spent hours forbid."""
+    """Returns `snapshot` with the limits of `legend` applied.
+
+    Accounts get caps, and no gang accepts a generation on which its account's hours or money are spent.
+    """
     accounts = legend.limits.on(snapshot.accounts, legend.accounts, legend.generations)
     return _without_spent_hours(replace(snapshot, accounts=accounts), legend, between=between)
 
@@ -239,7 +242,7 @@ def before_and_after(
 
 
 def fs_ordering(cluster: Cluster) -> Any:
-    """Returns the cluster's ordering as the policy spells it, which is the same."""
+    """Returns the name of the cluster's ordering, which fairshare spells in the same way."""
     return str(cluster.ordering)
 
 
@@ -580,7 +583,7 @@ def _with_leaf(
 
 
 def _longer(table: Any, rows: int, filled: float) -> Any:
-    """Returns a (T, K) table with `rows` more rows that contain `filled`; None for None."""
+    """Returns the (T, K) `table` with `rows` more rows, filled with `filled`; None if `table` is None."""
     if table is None:
         return None
     return np.vstack([table, np.full((rows, table.shape[1]), filled, dtype=table.dtype)])
@@ -597,7 +600,8 @@ class _Place:
 
 
 def _places(cluster: Cluster) -> Iterable[_Place]:
-    """Returns a place for each gang: where it runs, where it has a reservation, or where it was frozen."""
+    """Returns a _Place for each gang that runs, has a reservation, or was frozen; for a moving gang, its
+    destination."""
     leases: dict[int, _Place] = {}
     ranks: dict[int, dict[int, int]] = {}
     held = HeldGpu.objects.filter(lease__cluster=cluster).order_by()

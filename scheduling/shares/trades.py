@@ -69,7 +69,7 @@ def _row(trade: fs.Trade, legend: SnapshotIndex) -> tuple[float, ...]:
 
 
 def _end(cluster: Cluster, trades: Sequence[Trade], *, ends: datetime) -> None:
-    """Ends open trades at `ends`, or at their begin if that is later, and books the GPU time that they moved."""
+    """Ends open trades at `ends`, or at their start if that is later, and books the GPU time that they moved."""
     tenants = Tenant.objects.in_bulk({pk for one in trades for pk in (one.seller_id, one.buyer_id)})
     generations = Generation.objects.in_bulk({pk for one in trades for pk in (one.slow_id, one.fast_id)})
     for one in trades:
@@ -86,7 +86,8 @@ def _traded(
     tenants: Mapping[int, Tenant],
     generations: Mapping[int, Generation],
 ) -> TradedTime | None:
-    """Returns the GPU time that a trade moved until `ends`; None if either side rounds to 0 microseconds."""
+    """Returns the GPU time that a trade moved until `ends`; None if either side rounds to 0 microseconds of GPU
+    time."""
     seconds = Decimal(str((ends - trade.begins).total_seconds()))
     given, taken = (_gpu_seconds(gpus, seconds) for gpus in (trade.fast_gpus, trade.slow_gpus))
     if given <= 0 or taken <= 0:
