@@ -63,8 +63,8 @@ def prune(*, records: timedelta, attempts: timedelta) -> int:
 def remove_files(*, after: timedelta) -> int:
     """Deletes logs and checkpoints of jobs that ended longer than `after` ago; returns the number of these jobs.
 
-    Marks a job once its files are gone, so that the next pass completes an interrupted one. Logs files that cannot
-    be deleted, and tries them again in the next pass.
+    Marks a job once its files are gone, so that the next pass completes an interrupted one. If files cannot be
+    deleted, writes a warning to the log and tries again in the next pass.
     """
     old = (
         Job.objects.filter(

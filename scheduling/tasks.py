@@ -44,7 +44,7 @@ from scheduling.sessions.actions import sessions_to_step, step_session
 from scheduling.shares.hour_sums import sum_share_hours
 
 logger = logging.getLogger(__name__)
-# Well below the time after which a task counts as hung.
+# Time that one message spends on analyses; well below the time after which a task counts as hung.
 ANALYSIS_SECONDS = 60
 
 
@@ -109,7 +109,7 @@ def reconcile_all() -> None:
 
 @shared_task
 def check_clusters() -> None:
-    """Checks whether Fairlot can still work in each attached Kubernetes cluster."""
+    """Checks Fairlot's access to each attached Kubernetes cluster, and its rights there."""
     # Longest unchecked first: if many clusters are slow to answer, the next run begins with those that this run did not
     # reach.
     run_each(Cluster.objects.attached().filter(access__isnull=False).order_by("access__checked_at"), _check)
@@ -130,7 +130,7 @@ def run_due_schedules() -> None:
 
 @shared_task
 def bill_running_leases() -> None:
-    """Books the full hours of running leases."""
+    """Books the full hours of leases that are still running."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
     run_each(clusters, lambda cluster_id: bill_running(cluster_id=cluster_id))
 
@@ -184,7 +184,7 @@ def step_sessions() -> None:
 
 @shared_task
 def end_overlong_jobs() -> None:
-    """Stops jobs at their time limit, or warns of it."""
+    """Stops training jobs that have reached their time limit, or warns once if the limit only warns."""
     found = overlong(now_from_database())
     run_each([one.job_id for one in found], lambda job_id: end_overlong(job_id=job_id))
 
@@ -204,7 +204,7 @@ def measure_use() -> None:
 
 @shared_task
 def step_idle_jobs() -> None:
-    """Warns the owners of jobs with idle GPUs, or stops such jobs."""
+    """Warns of jobs with idle GPUs, stops them or makes them preemptible, whichever is due."""
     found = idle_to_step(now_from_database())
     run_each(found, lambda job_id: step_idle(job_id=job_id))
 
@@ -218,7 +218,8 @@ def end_grants() -> None:
 
 @shared_task
 def watch_budgets() -> None:
-    """Warns of budgets that are spent or will be, and of spending that was late in a period that has ended."""
+    """Warns of budgets that are nearly spent or will be, in the present period and in the period that has just
+    ended."""
     found: list[Outlook] = []
     try:
         with consistent_budgets() as (budgets, reader):

@@ -96,9 +96,8 @@ def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysi
 
 def _analyse_again(analysis: SharingAnalysis, actor: User | None) -> int:
     """Queues the analysis's teams without a result again; returns the number of these teams."""
-    SharingAnalysis.objects.select_for_update().get(
-        pk=analysis.pk
-    )  # locked, so that no worker marks the analysis finished meanwhile
+    # Locked, so that no worker marks the analysis finished meanwhile.
+    SharingAnalysis.objects.select_for_update().get(pk=analysis.pk)
     parts = analysis.parts.troubled()
     count = parts.update(done_at=None, trouble="", gpus={}, judged=0, unfinished=0, carried=0, too_large=0)
     if count:
@@ -202,9 +201,8 @@ class AnalysisSteps:
 @transaction.atomic(durable=True)
 def finish_analysis(analysis: SharingAnalysis) -> bool:
     """Marks the analysis finished if no team is waiting; returns False if a team is."""
-    SharingAnalysis.objects.select_for_update().get(
-        pk=analysis.pk
-    )  # locked, so that nobody queues teams again meanwhile
+    # Locked, so that nobody queues teams again meanwhile.
+    SharingAnalysis.objects.select_for_update().get(pk=analysis.pk)
     left = SharingPart.objects.filter(analysis=analysis, done_at=None)
     if left.exists():
         return False

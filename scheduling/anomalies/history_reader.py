@@ -109,7 +109,7 @@ class _Reader:
         return Seen(past, list(shares.tenants), self.names)
 
     def _since(self, moment: datetime | None, otherwise: float) -> float:
-        """Returns the seconds from the period's begin to `moment`, clamped to the period; `otherwise` for None."""
+        """Returns the seconds from the period's start to `moment`, clamped to the period; `otherwise` for None."""
         if moment is None:
             return otherwise
         return min(max((moment - self.begins).total_seconds(), 0.0), self.length)

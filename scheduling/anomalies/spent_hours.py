@@ -21,7 +21,7 @@ from accounting.models import Quota, Tenant, UsageSegment
 from scheduling.anomalies.past_limits import BINDING
 
 SECONDS = Decimal(3600)
-# Usage by hour: pairs of the hour's begin and the GPU-seconds or money used in the hour.
+# Usage by hour: pairs of the hour's start and the GPU-seconds or money used in the hour.
 Hourly = Sequence[tuple[datetime, Decimal]]
 
 

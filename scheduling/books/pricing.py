@@ -1,5 +1,5 @@
-"""Class prices: gives accounting the borrowed, preemptible and idle time of closed hours, so that it books the price
-difference."""
+"""Class prices: gives accounting the borrowed, preemptible and idle time of closed hours, for which accounting books
+the difference in price."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ def _shares_are_known(cluster_id: int, hour: datetime) -> bool:
     cluster = Cluster.objects.only("detached_at", "last_round_at").get(pk=cluster_id)
     round_after = cluster.last_round_at is not None and cluster.last_round_at >= hour + HOUR
     if not round_after:
-        return (
-            cluster.detached_at is not None
-        )  # a detached cluster has no more rounds, so the hour is never summed
+        return cluster.detached_at is not None  # no more rounds, so the hour is never summed
     return not ShareInterval.objects.filter(cluster=cluster_id).exists()
 
 

@@ -37,9 +37,8 @@ class _Places:
     prefix: str
     checkpoint_claim: str
     reachable: tuple[str, ...]
-    reachable_since: (
-        datetime | None
-    )  # part of the cache key: even ranges that were set before are written again, because others were set in between
+    # Part of the cache key: even ranges that were set before are written again, because others were set in between.
+    reachable_since: datetime | None
 
     @classmethod
     def of(cls, access: ClusterAccess) -> Self:

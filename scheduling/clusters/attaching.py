@@ -1,6 +1,6 @@
 """Actions of admins on Kubernetes clusters: attach, check, replace the kubeconfig, change settings, detach.
 
-Each action queries the API server before it opens the transaction that records the answer.
+An action that needs the API server calls it before the transaction that records the answer.
 """
 
 from __future__ import annotations

@@ -123,8 +123,8 @@ def heirs(tenant: Tenant, reader: User) -> models.QuerySet[User]:
 def remove_member(
     *, actor: User | None, membership: Membership, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
-    """Ends a membership and, in the same transaction, settles the user's work in the team as `fate` says. Returns what
-    was handed over to `to`, or None."""
+    """Ends a membership. In the same transaction, the user's work in the team waits, is cancelled or goes to `to`, as
+    `fate` says. Returns what was handed over, or None."""
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
     done = _settle(actor, work_of_member(membership), fate, to)
@@ -136,8 +136,8 @@ def remove_member(
 def deactivate_user(
     *, actor: User | None, user: User, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
-    """Deactivates a user and, in the same transaction, settles the user's work as `fate` says. Returns what was handed
-    over to `to`, or None."""
+    """Deactivates a user. In the same transaction, the user's work waits, is cancelled or goes to `to`, as `fate` says.
+    Returns what was handed over, or None."""
     require(actor, "user.change")
     user = lock_with_admins(user)
     done = _settle(actor, Work(user), fate, to)
@@ -160,8 +160,8 @@ def settle_work(
 
 
 def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> HandedOver | None:
-    """Settles the work as `fate` says, within the caller's transaction. The caller has checked the actor's
-    permission."""
+    """Leaves, cancels or hands over the work as `fate` says, in the transaction of a caller that has checked the
+    actor's permission."""
     match fate:
         case Fate.WAITS:
             return None

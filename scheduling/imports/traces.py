@@ -138,9 +138,8 @@ def replay(jobs: Iterable[TraceJob], *, nodes: int, gpus_per_node: int) -> list[
     """
     wanted = [job for job in jobs if job.gpus and job.duration]
     for job in wanted:
-        if (
-            job.gpus > nodes * gpus_per_node
-        ):  # checked before the search for the number of workers, which may take millions of steps
+        # Checked before the search for the number of workers, which may take millions of steps.
+        if job.gpus > nodes * gpus_per_node:
             raise _too_large(job, nodes, gpus_per_node)
     gangs = [gang(job.gpus, gpus_per_node) for job in wanted]
     for job, (workers, each) in zip(wanted, gangs, strict=True):

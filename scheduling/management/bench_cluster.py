@@ -15,14 +15,14 @@ GPUS_PER_NODE = 8
 GENERATIONS = ("V100", "A100", "H100")
 # By generation: least and greatest speed of a job relative to the first generation.
 FASTER = ((1.0, 1.0), (1.0, 3.0), (1.0, 6.0))
-# Gang sizes and their frequencies, mostly small, as in the published traces.
+# (workers, GPUs per worker, fraction of the jobs): gangs are mostly small, as in the published traces.
 SIZES = (
     (1, 1, 0.70),
     (1, 2, 0.10),
     (1, 4, 0.15),
     (1, 8, 0.04),
     (2, 8, 0.01),
-)  # (workers, GPUs per worker, fraction of the jobs)
+)
 GPUS_PER_TEAM = 10
 TEAMS_PER_DEPARTMENT = 10
 USERS_PER_TEAM = 3

@@ -36,7 +36,7 @@ def wanted_by_hour(
 ) -> Mapping[datetime, Decimal]:
     """Returns the GPU-seconds that jobs wanted in each full UTC hour that begins in [begins, ends) and is over.
 
-    The keys are the begins of the hours. Makes two queries.
+    The keys are the starts of the hours. Makes two queries.
     """
     first, last = hours_beginning_in(begins, ends)
     last = min(last, start_of_hour(now_from_database()))

@@ -101,8 +101,8 @@ def waits(tenants: list[int] | None, begins: datetime, ends: datetime) -> list[W
 
 
 def expansions(tenants: list[int] | None, begins: datetime, ends: datetime) -> list[Expansion]:
-    """Returns the expansion factors of these tenants' training jobs (None: of all), with rows in the order of
-    `waits`."""
+    """Returns the expansion factors of training jobs of the tenants with these ids (None: all). Rows are in the order
+    of `waits`."""
     return [
         Expansion(generation, size, len(factors), lasted / ran, *_percentiles(factors))
         for generation, size, factors, (lasted, ran) in _groups(EXPANSIONS, tenants, begins, ends)

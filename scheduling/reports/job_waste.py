@@ -1,8 +1,8 @@
 """Wasted GPU time by cause. Each second has at most one cause, so the total is at most the booked time.
 
-- *failed*, *cancelled*: all the time that training jobs held GPUs and that later failed or were cancelled. Sessions
-  and
-  replicas of services do not count: people end them, and their time was of use.
+- *failed*, *cancelled*: all the time that a training job held GPUs in the period, if the job failed or was
+  cancelled, even after the period. Sessions and replicas of services do not count: people end them, and their time
+  was of use.
 - *run again*: of other jobs, the time of attempts whose work was lost (scheduling/leases/lost_work.py).
 - *idle*: of the remaining time, that in which jobs held GPUs without using them.
 """
@@ -50,8 +50,8 @@ NOTHING = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class Wasted:
-    """GPU-seconds that were held, and that were wasted by cause, of one team, user, generation or job, or in total. Key
-    fields of other kinds are None."""
+    """GPU-seconds that were held, and that were wasted by cause, of one team, user, generation or job, or in total. Ids
+    and names that do not apply are None."""
 
     held: Decimal = NOTHING
     failed: Decimal = NOTHING
@@ -278,7 +278,8 @@ def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) 
 def _of_all(
     whole: GroupedUsage, found: GroupedUsage, causes: Sequence[Ints]
 ) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
-    """Returns (key columns, amount columns) of rows that add up to all time held, and wasted by each cause.
+    """Returns (key columns, amount columns) of rows. The amounts add up to the time held and the time wasted by each
+    cause.
 
     The idle time of jobs that were read one by one comes from their own rows, all other idle time from the sums by
     user.
@@ -304,7 +305,7 @@ def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) 
 
 
 def _named(told: Mapping[tuple[str, ...], Amounts]) -> list[list[Wasted]]:
-    """Returns a list of Wasted with names for each kind of rows in `told`, in its order, the most waste first."""
+    """Returns, for each grouping in `told` and in its order, a list of Wasted with names, the most waste first."""
 
     def of(name: str, names: QuerySet[Any, tuple[int, str]]) -> dict[int, str]:
         return dict(

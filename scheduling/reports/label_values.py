@@ -23,8 +23,8 @@ OF_TENANTS = " AND job_id IN (SELECT id FROM scheduling_job WHERE tenant_id = AN
 
 
 def values_of(keys: Sequence[str], jobs: Ints, tenants: Collection[int] | None) -> dict[str, Names]:
-    """Returns, by label key, the values of these jobs, leaving out jobs of other teams than `tenants` (None: leaves out
-    none).
+    """Returns, by label key, the values of these jobs. Counts only jobs of the teams with the ids `tenants` (None: all
+    jobs).
 
     A corrected bill may charge another team for a job, but the job's labels belong to the job's own team. Makes one
     query.

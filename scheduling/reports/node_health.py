@@ -158,7 +158,7 @@ def node_events(
     """Returns (events, count): the latest `most` changes of nodes in the period (None: all), latest first, and the
     number of all changes.
 
-    Leaves out changes of nothing but the number of GPUs that pods outside Fairlot hold.
+    Leaves out changes in which only the number of GPUs differs that pods outside Fairlot hold.
     """
     rows = _rows(HISTORY, begins, ends, cluster, most=most)
     return [NodeEvent(*row[:-1]) for row in rows], rows[0][-1] if rows else 0

@@ -32,7 +32,7 @@ class RunSide:
     got_generation: str
     other: str  # name of the other tenant; "another team" if the reader may not see it
     speedup: float
-    worth: Worth  # in GPU-seconds of the slow generation
+    worth: Worth  # measured in GPU-seconds of the slow generation
 
     @property
     def gain(self) -> float:
@@ -67,7 +67,7 @@ def read_runs(trades: QuerySet[Trade], mine: Collection[int]) -> list[Run]:
     """
     try:
         inner, params = trades.order_by().select_related(None).query.sql_with_params()
-    except EmptyResultSet:  # the reader is in no team
+    except EmptyResultSet:  # Django finds that no row can match, because the reader is in no team
         return []
     # The inner query is SQL that Django generated, with parameters; everything else in this statement is constant.
     sql = f"""

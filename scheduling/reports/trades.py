@@ -27,7 +27,7 @@ class Side:
     got: float
     got_generation: str
     speedup: float
-    worth: Worth  # in GPUs of the slow generation
+    worth: Worth  # measured in GPUs of the slow generation
 
     @property
     def gain(self) -> float:

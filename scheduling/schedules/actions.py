@@ -177,7 +177,7 @@ def resume_schedule(*, actor: User, schedule: Schedule) -> Schedule:
 
 @transaction.atomic(durable=True)
 def delete_schedule(*, actor: User, schedule: Schedule) -> None:
-    """Deletes the schedule. Its past runs stay and its jobs continue. Deleting again changes nothing."""
+    """Deletes the schedule. Its past runs stay and its jobs continue. Deleting a deleted schedule changes nothing."""
     if Schedule.objects.visible_to(actor).filter(pk=schedule.pk, deleted_at__isnull=False).exists():
         return
     schedule = lock_changeable(actor, schedule)

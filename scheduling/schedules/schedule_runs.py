@@ -167,9 +167,8 @@ def _submit(schedule: Schedule, request_key: str | None = None, *, asked_by: Use
     if schedule.overlap == Schedule.Overlap.REPLACE:
         instead = Message.of(EventCode.NEXT_RUN, schedule=schedule.name)
         earlier = schedule.jobs_at_work()
-        lock_schedules(
-            earlier.values_list("cluster_id", flat=True)
-        )  # also other clusters, because the schedule may have moved since
+        # Also other clusters, because the schedule may have moved since.
+        lock_schedules(earlier.values_list("cluster_id", flat=True))
         for job in earlier.order_by("cluster", "pk"):
             cancel_within(actor=owner, job=job, why=instead)
     return submit_stored(

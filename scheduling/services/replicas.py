@@ -37,7 +37,7 @@ NOTED_EVERY = timedelta(seconds=5)
 
 @transaction.atomic(durable=True)
 def step_service(*, service_id: int) -> bool:
-    """Creates and ends the replicas that the service needs changed now; returns whether it changed anything.
+    """Takes the service's next step: creates and ends replicas as needed now. Returns whether it changed anything.
 
     Any number of workers may call this at any time: the lock on the service's row admits one at a time, and each
     call sees the results of earlier ones.
@@ -105,8 +105,7 @@ class _Look:
 
     @cached_property
     def ended(self) -> Mapping[int, Sequence[Job]]:
-        """Returns, by slot, the latest ended replicas of each slot without a replica that still exists, latest
-        first."""
+        """Returns, by slot, the last ended replicas of each slot that has no living replica, latest first."""
         taken = [job.slot for job in self.jobs]
         latest = Window(RowNumber(), partition_by=F("slot"), order_by=F("attempt").desc())
         found = (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica that has not ended."""
+    """The state of a service's replica that has not ended."""
 
     id: int  # a later replica has a greater id
     slot: int

@@ -26,9 +26,7 @@ class Clocks:
     longest: timedelta
     runs: bool
     idle_for: timedelta  # time that the session ran since its last use, over all attempts
-    idle_warned: (
-        timedelta | None
-    )  # time that it ran unused since the idle warning; None without a standing warning
+    idle_warned: timedelta | None  # unused run time since the idle warning; None without a standing warning
     first_started: datetime | None
     end_warned: datetime | None = None
 

@@ -106,7 +106,7 @@ REFUSED: dict[str, str] = {
     "metadata": "a spec is no object of Kubernetes: set name",
     "spec": "a spec is no object of Kubernetes: its fields stand at the top",
 }
-# Greatest depth at which fields are looked up, enough for the container fields of a CronJob; most fields to report.
+# Fields are looked up to this depth, enough for the container fields of a CronJob; at most this many are reported.
 DEEPEST, MOST = 12, 40
 
 

@@ -59,9 +59,8 @@ class Statements:
     """Counts the SQL statements of a connection, and the rows that they read or write."""
 
     count: int = 0
-    rows: dict[bool, int] = field(
-        default_factory=lambda: {False: 0, True: 0}
-    )  # True: rows written; False: rows read
+    # True: rows written; False: rows read.
+    rows: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
 
     def __call__(
         self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]

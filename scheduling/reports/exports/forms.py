@@ -27,8 +27,8 @@ BREAKS = {
 
 
 def sacct(selection: Selection) -> Iterator[str]:
-    """Yields pipe-separated lines with a header: for each attempt a job line and a step line, and a job line for a job
-    that waits or never got GPUs."""
+    """Yields pipe-separated lines with a header: for each attempt a job line and a step line, and one more job line for
+    a job that waits or ended while it waited."""
     now, generations = now_from_database(), generations_of()
     yield sacct_head()
     for some in read_jobs(selection, now):

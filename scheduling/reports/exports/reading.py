@@ -22,7 +22,7 @@ STEP = 2000
 
 @dataclass(frozen=True)
 class Selection:
-    """Which jobs to export: those of the teams with the ids `tenants` (None: all teams) in [begins, ends)."""
+    """The jobs to export: those of the teams with the ids `tenants` (None: all teams) in [begins, ends)."""
 
     begins: datetime
     ends: datetime
@@ -80,7 +80,8 @@ class Selection:
         return Stretch(max(begins, self.begins).astimezone(UTC), ends, goes_on)
 
     def attempts(self) -> QuerySet[Lease]:
-        """Returns the attempts that ended in the period. Adjoining periods so contain each attempt exactly once."""
+        """Returns the attempts that ended in the period, so that adjoining periods contain each attempt exactly
+        once."""
         ended = Lease.objects.filter(
             held_until__gte=self.begins, held_until__lt=self.ends, held_from__isnull=False
         ).filter(cluster__in=list(Cluster.objects.values_list("pk", flat=True)))

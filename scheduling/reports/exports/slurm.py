@@ -53,7 +53,7 @@ def sacct_head() -> str:
 
 def sacct_lines(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> list[str]:
     """Returns the lines of a job: for each attempt a line as `sacct --duplicates` shows for a requeued job, and a step
-    line JOB.EPOCH. A job that waits or never got GPUs gets one more line."""
+    line JOB.EPOCH. A job that waits, or that ended while it waited, gets one more line."""
     lines = []
     for attempt in exported.attempts:
         line = _of_attempt(exported, attempt, now, generations) | {"Restarts": str(attempt.number - 1)}
@@ -87,7 +87,8 @@ def attempt_state(exported: ExportedJob, attempt: Attempt) -> str:
 
 
 def _waits_after(exported: ExportedJob, last: Attempt) -> bool:
-    """Returns whether the job waits after its last attempt, or was cancelled while it did and no attempt shows that."""
+    """Returns whether the job waits after its last attempt, or was cancelled while it waited, which no attempt
+    shows."""
     if exported.there.goes_on:
         return not last.held.goes_on
     return exported.state == J.CANCELLED and attempt_state(exported, last) != "CANCELLED"
@@ -101,7 +102,7 @@ def _of_attempt(
 
 
 def _without_gpus(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:
-    """Returns the columns of a job that waits, or that ended before it got GPUs."""
+    """Returns the columns of a job while it waits, or of one that ended while it waited."""
     ended = None if exported.there.goes_on else exported.there.ends
     times = _times(exported.waits_since, None, ended, now)
     return (

@@ -120,9 +120,7 @@ def test_a_user_who_may_cancel_a_job_makes_it_preemptible_and_back(lab: World) -
         with pytest.raises(NotAllowed):
             set_preemptible(actor=stranger, job=job, preemptible=True)
     assert set_preemptible(actor=people.alice, job=job, preemptible=True).preemptible
-    set_preemptible(
-        actor=people.alice, job=job, preemptible=True
-    )  # setting the same value again changes nothing
+    set_preemptible(actor=people.alice, job=job, preemptible=True)  # which changes nothing
     event = AuditEvent.objects.get(verb="job.preemptible")
     assert (event.actor_name, event.before, event.after) == (
         "alice",

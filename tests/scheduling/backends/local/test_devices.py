@@ -97,9 +97,7 @@ def test_a_job_whose_gpu_cannot_be_distinguished_from_others_does_not_start(
         raise gpus.NvmlError("the NVIDIA driver does not answer")
 
     monkeypatch.setattr(gpus, "devices", broken)
-    with pytest.raises(
-        BackendError, match="driver does not answer"
-    ):  # no failed start: the order will be repeated
+    with pytest.raises(BackendError, match="driver does not answer"):  # so the order is repeated
         rig.start(rig.gang("true", epoch=2, gpus=[Worker(0, "node", (), ("a",), None)]))
     assert devices.of_others((), dev) == [str(dev / name) for name in ("nvidia0", "nvidia1", "nvidia10")]
 

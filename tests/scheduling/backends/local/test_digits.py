@@ -63,9 +63,7 @@ def test_a_suspension_longer_than_a_step_is_not_taken_for_a_stop(rig: Rig) -> No
     rig.freeze(gang)
     rig.wait(gang, Phase.FROZEN)
     frozen = time.monotonic()
-    until(
-        lambda: time.monotonic() > frozen + 0.5
-    )  # real time must pass: the freeze has to be longer than a step
+    until(lambda: time.monotonic() > frozen + 0.5)  # in real time: longer than a step
     thawed = rig.gang(TRAIN, epoch=2)
     rig.backend.thaw(thawed)
     step = max(map(int, re.findall(r"^step (\d+)", rig.log(), re.MULTILINE)))
