@@ -55,8 +55,8 @@ class Terms:
             raise Refused(error.message, error.field) from None
 
     def has_timetable_of(self, stored: Schedule) -> bool:
-        """Returns whether the timetable equals that of `stored`, apart from blanks and letter case in the
-        expression."""
+        """Returns whether the timetable equals that of `stored`. Blanks, letter case and macros such as @daily do not
+        make expressions differ."""
         own, others = ([getattr(one, name) for name in TIMETABLE] for one in (self, stored))
         return [tidy(own[0]), *own[1:]] == [tidy(others[0]), *others[1:]]
 

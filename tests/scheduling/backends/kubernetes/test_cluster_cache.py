@@ -180,8 +180,8 @@ def gang_that_runs() -> tuple[ClusterCache, dict[str, Any], list[dict[str, Any]]
 
 
 def tended(view: ClusterCache) -> list[str]:
-    """Runs the ungater once and returns the reasons for which it stopped gangs. There is no API server, so it must
-    remove no scheduling gate."""
+    """Runs the ungater once and returns the reasons for which it stopped gangs. The ungater must remove no scheduling
+    gate meanwhile, because there is no API server."""
     orders, nowhere = Noting(), Api(NOWHERE)
     GangUngater().advance(nowhere, view, lambda job_id: orders)
     nowhere.close()

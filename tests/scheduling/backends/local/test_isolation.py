@@ -78,8 +78,8 @@ class Scene:
         self.rig.backend = self.rig.another_backend()
 
     def steal(self) -> dict[str, Any]:
-        """Runs both jobs; returns what the thief found: whether each row of the table worked, and the attempts that
-        worked."""
+        """Runs both jobs; returns what the thief found: by row of the table, whether an attempt worked, and the
+        attempts that worked."""
         rig = self.rig
         with ExitStack() as stack:
             portal = subprocess.Popen(["sleep", "600"], env={"PASSWORD": f"{MARK}-{self.open}-portal"})

@@ -1,4 +1,5 @@
-"""Secrets of a local job are only in its processes and in files that only its user can read; its end removes them."""
+"""Secrets of a local job exist only in its processes and in files that only its user can read. The job's end removes
+them."""
 
 from __future__ import annotations
 
