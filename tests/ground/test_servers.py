@@ -139,9 +139,7 @@ def test_a_kill_during_initdb_heals_at_the_next_start(var, milliseconds):
     )  # fmt: skip
     wait_for((var / "postgres" / "unfinished").exists)
     try:
-        starting.wait(
-            milliseconds / 1000
-        )  # waits until the moment at which the test kills it, not for an event
+        starting.wait(milliseconds / 1000)  # the test chooses this moment for the kill
     except subprocess.TimeoutExpired:
         starting.kill()
     starting.wait()

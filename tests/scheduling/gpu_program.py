@@ -1,10 +1,10 @@
-"""Runs on a real GPU in tests; needs only the driver, no toolkit and no package.
+"""Test programs that compute on a real GPU; they need only the GPU's driver, no toolkit and no package.
 
-gpu_program.py count            computes until there is a file `enough`, then prints whether the result is right
-gpu_program.py ahead SECONDS    queues work for so long at once, waits for it, then prints the same
-gpu_program.py hold MEBIBYTES   allocates memory of the GPU and does nothing
-gpu_program.py bursts SECONDS   computes for a moment every so many seconds
-gpu_program.py look             prints how many GPUs it may use, or the driver's error code
+gpu_program.py count            computes until a file `enough` exists, then prints whether the result is right
+gpu_program.py ahead SECONDS    queues work for SECONDS at once, waits for it, then prints the same
+gpu_program.py hold MEBIBYTES   allocates GPU memory and does nothing
+gpu_program.py bursts SECONDS   computes for a moment every SECONDS
+gpu_program.py look             prints the number of GPUs that it may use, or the driver's error code
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def say(*words: object) -> None:
 
 
 class Cuda:
-    """The first GPU that CUDA_VISIBLE_DEVICES shows."""
+    """The first GPU in CUDA_VISIBLE_DEVICES, used through the CUDA driver API."""
 
     def __init__(self) -> None:
         self.driver = ctypes.CDLL("libcuda.so.1")
@@ -76,7 +76,7 @@ class Cuda:
 
 
 class Cells:
-    """Counters on the GPU that start at 0. The end shows whether each step was done exactly once."""
+    """Counters in GPU memory that start at 0. Their final values show whether each step was done exactly once."""
 
     def __init__(self, cuda: Cuda) -> None:
         self.cuda = cuda
@@ -87,10 +87,11 @@ class Cells:
         self.times = 0
 
     def advance(self, times: int) -> None:
-        """Queues one kernel on the GPU, and does not wait."""
+        """Queues one kernel that advances each counter by `times` steps, and does not wait for it."""
         self.times += times
         arguments = (self.at, ctypes.c_uint32(times))
-        given = (ctypes.c_void_p * 2)(*map(ctypes.addressof, arguments))  # read before the call returns
+        # the driver reads this array before the call returns
+        given = (ctypes.c_void_p * 2)(*map(ctypes.addressof, arguments))
         blocks, threads = (CELLS // 256, 1, 1), (256, 1, 1)
         self.cuda.call("cuLaunchKernel", self.kernel, *blocks, *threads, 0, None, given, None)
 
@@ -98,7 +99,7 @@ class Cells:
         self.cuda.call("cuCtxSynchronize")
 
     def times_in(self, seconds: float) -> int:
-        """Returns how many steps one kernel does in about that time."""
+        """Measures and returns how many steps one kernel does in about `seconds`; at least 1."""
         self.advance(1)
         self.wait()
         began = time.monotonic()
@@ -113,7 +114,7 @@ class Cells:
 
 
 def advanced(times: int) -> int:
-    """Returns the value of 0 after that many steps, by squaring the step."""
+    """Returns the value that a counter has after `times` steps from 0, computed by repeated squaring of the step."""
     value, factor, addend = 0, FACTOR, ADDEND
     while times:
         if times & 1:

@@ -1,7 +1,7 @@
-"""A job that tries whatever it must not be able to do, and prints what worked.
+"""A job that tries everything that a job must not be able to do, and prints which attempts worked.
 
-It runs alone inside jobs and imports nothing of Fairlot. TARGETS lists in JSON what to try: rows of the table in
-docs/local-jobs.md, each with a kind of attempt and a target.
+This program runs inside jobs and imports nothing of Fairlot. The environment variable TARGETS contains the attempts
+as a JSON list of [row, kind, target]; a row is a line of the table in docs/local-jobs.md.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def read(path: str) -> bool:
-    """Returns whether the file or folder can be read and has content."""
+    """Returns whether the file or folder has content. Raises OSError if it cannot be read."""
     if os.path.isdir(path):
         return any(os.scandir(path))
     with open(path, "rb") as file:
@@ -27,11 +27,12 @@ def read(path: str) -> bool:
 
 
 def write(path: str) -> bool:
-    """Returns whether the file can be written, or a file created in the folder."""
+    """Returns whether the file can be written, or whether a file can be created in the folder. Raises OSError if
+    not."""
     if os.path.isdir(path):
         os.close(os.open(os.path.join(path, "planted"), os.O_CREAT | os.O_WRONLY, 0o600))
         return True
-    if not os.path.exists(path):  # a hidden file could be recreated under its own name
+    if not os.path.exists(path):  # creating a new file would not reach a hidden one
         return False
     os.close(os.open(path, os.O_WRONLY | os.O_APPEND))
     return True
@@ -46,7 +47,7 @@ def see(pid: int) -> bool:
 
 
 def read_environment(mark: str) -> bool:
-    """Returns whether any process shows an environment that contains the mark."""
+    """Returns whether the environment of any other process can be read and contains `mark`."""
     wanted = mark.encode()
     return any(attempt(_has, pid, wanted) for pid in os.listdir("/proc") if pid.isdigit())
 
@@ -80,13 +81,14 @@ def connect_abstract(name: str) -> bool:
 
 
 def regain(path: str) -> bool:
-    """Returns whether it can become root, or uncover the path by its own namespaces."""
+    """Returns whether this process can become root or has capabilities, or can uncover the hidden path by unmounting
+    what hides it in new user and mount namespaces."""
     if os.getuid() != 0 and (attempt(os.setuid, 0) is not False or attempt(os.setgroups, [0]) is not False):
         return True
     with open("/proc/self/status") as file:
         if any(line.startswith(("CapEff", "CapPrm", "CapAmb")) and int(line.split()[1], 16) for line in file):
             return True
-    if attempt(read, path):  # nothing hides it
+    if attempt(read, path):  # the path is not hidden, so it cannot be uncovered
         return False
     child = os.fork()
     if child == 0:
@@ -105,7 +107,7 @@ def _uncover(path: str) -> bool:
 
 
 def attempt(how: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns the result of an attempt; False when it is refused."""
+    """Calls `how` and returns its result; False if it raises OSError."""
     try:
         return how(*arguments)
     except OSError:
@@ -127,7 +129,8 @@ KINDS: dict[str, Callable[[Any], bool]] = {
 
 
 def main() -> None:
-    """Prints one line: for each row, whether an attempt worked, and which."""
+    """Makes all attempts and prints FOUND and a JSON object in one line: `rows` says for each row whether an attempt
+    worked, and `worked` lists the attempts that worked."""
     found: dict[str, bool] = {}
     worked: list[str] = []
     for row, kind, target in json.loads(os.environ["TARGETS"]):

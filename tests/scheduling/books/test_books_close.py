@@ -152,10 +152,7 @@ class History:
     turns: Sequence[Turn] = ()
     looks: Sequence[Look] = ()
     trades: Sequence[Trade] = ()
-    prices: tuple[Decimal, Decimal] = (
-        Decimal(3),
-        Decimal(4),
-    )  # price of fast GPUs before and after `price_changes`
+    prices: tuple[Decimal, Decimal] = (Decimal(3), Decimal(4))  # of fast GPUs, before and after the change
     price_changes: float = 12.5 * 3600
     class_prices: dict[str, Decimal | None] = field(default_factory=dict)
     intervals: Sequence[tuple[float, float]] = ()

@@ -166,9 +166,7 @@ def test_a_gang_that_the_ledger_refuses_blocks_no_other(lab: World, hour: dateti
     for lease in leases:
         ran(lease, hour + HOUR / 2)
     refused = leases[1]
-    with (
-        transaction.atomic()
-    ):  # the ledger already has usage of this lease for another period than the lease states
+    with transaction.atomic():  # this usage has another period than the lease
         book_usage([usage_of(refused, hour + HOUR / 2, hour + HOUR * 3 / 4)])
     assert bill_running(cluster_id=lab.cluster.pk) == 2
     billed = Lease.objects.filter(billed_until__gte=hour + HOUR)

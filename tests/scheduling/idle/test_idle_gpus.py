@@ -1,4 +1,4 @@
-"""Jobs with idle GPUs are warned and stopped by a rule, and users can postpone that."""
+"""Idle rules warn and stop jobs with idle GPUs, and users can postpone the stop."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LIVES = st.lists(
         st.sampled_from(
             ["idle", "idle", "idle", "idle", "used", "unmeasured", "snooze", "waiting", "waiting"]
         ),
-        st.sampled_from([True, True, False]),  # whether Fairlot looks at the job then
+        st.sampled_from([True, True, False]),  # whether Fairlot checks the job afterwards
     ),
     min_size=6,
     max_size=60,
@@ -71,9 +71,9 @@ def test_no_job_is_stopped_unwarned_too_early_in_use_or_while_postponed(
     snooze: timedelta,
     then: Step,
 ) -> None:
-    """Whatever happens between irregular looks, with waits between attempts.
+    """Tries random lives of a job, with irregular checks by Fairlot and with waits between attempts.
 
-    After "waiting" the job runs again, and nothing of that attempt is measured yet.
+    After "waiting" the job runs again, and its GPU use in the new attempt has not been measured yet.
     """
     terms = Terms(after=after, grace=grace, snooze=snooze, then=then)
     now = measured = promised = NOON
@@ -83,7 +83,7 @@ def test_no_job_is_stopped_unwarned_too_early_in_use_or_while_postponed(
     first = warned = snoozed = last_use = None
     longest_put_off = NOON
     is_of_this_turn = True
-    unused: list[tuple[datetime, datetime]] = []  # as measured, over all attempts
+    unused: list[tuple[datetime, datetime]] = []  # the measured idle intervals of all attempts
 
     def seen() -> Idleness:
         return Idleness(
@@ -140,14 +140,15 @@ def test_a_warning_comes_first_and_then_the_end() -> None:
     warned = warned_at_half_past(39)
     assert warned.step(TERMS, NOON + 39 * MINUTE) is Step.NOTHING
     assert warned.acts_at(TERMS, NOON + 39 * MINUTE) == NOON + 40 * MINUTE
-    assert warned.step(TERMS, NOON + 40 * MINUTE) is Step.NOTHING  # the last minute is not measured yet
+    assert warned.step(TERMS, NOON + 40 * MINUTE) is Step.NOTHING  # the last minute has not been measured yet
     over = warned_at_half_past(40)
     assert over.step(TERMS, NOON + 40 * MINUTE) is Step.STOP
-    assert over.step(TERMS, NOON + 44 * MINUTE) is Step.NOTHING  # nothing was measured since
+    assert over.step(TERMS, NOON + 44 * MINUTE) is Step.NOTHING  # the last measurement is too old
 
 
 def warned_at_half_past(measured: int, **changes: Any) -> Idleness:
-    """Returns an idleness since noon, measured without a gap until that many minutes past."""
+    """Returns an idleness since noon that was warned of at 12:30 and is measured without a gap until `measured` minutes
+    past noon."""
     told = NOON + 30 * MINUTE
     idle = Idleness(
         NOON, measured * MINUTE, NOON + measured * MINUTE, is_of_this_turn=True, first_told=told, warned=told,
@@ -157,7 +158,7 @@ def warned_at_half_past(measured: int, **changes: Any) -> Idleness:
 
 
 def test_waiting_for_a_turn_uses_up_no_grace() -> None:
-    """It is preempted a minute after the warning and has its GPUs again an hour later."""
+    """The job is preempted a minute after the warning, and holds GPUs again an hour later."""
     waits = warned_at_half_past(31, is_of_this_turn=False)
     later = NOON + 90 * MINUTE
     assert waits.grace_left(TERMS) == 9 * MINUTE
@@ -185,7 +186,8 @@ def test_a_longer_rule_takes_a_warning_back() -> None:
 def test_it_is_not_put_off_for_ever() -> None:
     told = Idleness(NOON, HOUR, NOON + HOUR, True, first_told=NOON + 30 * MINUTE)
     assert told.snooze_ends(TERMS, NOON + HOUR) == NOON + 30 * MINUTE + 2 * HOUR
-    before = Idleness(NOON, HOUR, NOON + HOUR, True, first_told=NOON - HOUR)  # an earlier idle time
+    # `first_told` belongs to an earlier idle time
+    before = Idleness(NOON, HOUR, NOON + HOUR, True, first_told=NOON - HOUR)
     assert before.snooze_ends(TERMS, NOON + HOUR) == NOON + 3 * HOUR
 
 
@@ -207,7 +209,7 @@ def rule(**changes: Any) -> IdleRule:
 
 
 def idle(lab: World, job: Job, lasted: timedelta = 31 * MINUTE) -> GpuUse:
-    """Makes the job's GPUs idle for so long, until now."""
+    """Records that the job's GPUs have been idle for the time `lasted`, until now."""
     now = now_from_database()
     measured = {"lease": lab.lease(job), "measured_until": now, "measure": "gpu", "percent": 0.0,
                 "idle_since": now - lasted, "idle_for": lasted}  # fmt: skip
@@ -242,7 +244,7 @@ def test_the_nearest_rule_holds(lab: World) -> None:
     rule(tenant=people.bio)
     remove_idle_rule(actor=people.ada, rule=of_astro)
     assert found() == of_uni
-    assert rule(after_minutes=45).pk == for_all.pk  # setting it again replaces it
+    assert rule(after_minutes=45).pk == for_all.pk  # setting the rule again replaces it
 
 
 def test_only_admins_set_rules_and_senseless_ones_are_refused(lab: World) -> None:
@@ -302,7 +304,7 @@ def test_the_owner_and_managers_are_warned_once_and_then_it_is_stopped_once(lab:
 
 
 def later(passed: timedelta) -> None:
-    """Backdates the warning, with GPUs held and idle since then."""
+    """Backdates the warning by `passed`, during which the job held its GPUs and they were idle."""
     use = GpuUse.objects.get()
     GpuUse.objects.update(
         warned_at=use.warned_at - passed, first_told_at=use.first_told_at - passed, idle_warned=passed
@@ -341,7 +343,7 @@ def test_sessions_have_their_own_clock_and_replicas_are_left_alone_unless_the_ru
     lab: World, kind: str
 ) -> None:
     job = start(lab)
-    job.kind = kind  # not stored, since a replica belongs to a service
+    job.kind = kind  # not stored, because a stored replica would need a service
     rule()
     assert IdleRules.read().terms_of(job) is None
     rule(services=True)
@@ -411,7 +413,7 @@ def test_a_postponed_stop_is_preceded_by_a_new_warning(lab: World) -> None:
 
 
 def test_it_is_put_off_also_while_it_waits_for_its_next_turn(lab: World) -> None:
-    """Where many want GPUs, an attempt may be too short for a user to react."""
+    """On a busy cluster an attempt may be too short for a user to react during it."""
     rule()
     job = start(lab)
     idle(lab, job)

@@ -1,4 +1,4 @@
-"""A published trace becomes the history of a cluster: reports agree with the file, and the books close."""
+"""An imported trace becomes the history of a cluster: reports agree with the file, and the books can be closed."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from tests.scheduling.world import world
 
 BEGINS = datetime(2026, 4, 30, 22, tzinfo=UTC)
 HEADER = "job_id,user,num_gpu,submit_time,iterations,model_name,duration,interval"
-Row = tuple[int, str, int, int, int]  # number, team, GPUs, submitted, duration
+Row = tuple[int, str, int, int, int]  # job number, team, GPUs, submit time in seconds, duration in seconds
 
 
 def rows(count: int, seed: int) -> list[Row]:
-    """Returns random rows like the trace of Philly's virtual clusters: most small, a few without GPUs."""
+    """Returns `count` random rows like those of the Philly trace: most jobs are small, and a few have no GPUs."""
     dice = random.Random(seed)
     return [
         (
@@ -117,7 +117,7 @@ def test_every_worker_had_its_gpus_and_no_job_overtook_another(tmp_path: Path) -
     for lease in Lease.objects.select_related("job"):
         places = list(HeldGpu.objects.filter(lease=lease).values_list("rank", "node_id"))
         assert len(places) == lease.gpus == lease.job.workers * lease.job.gpus_per_worker
-        assert len(set(places)) == lease.job.workers  # each worker whole on one node
+        assert len(set(places)) == lease.job.workers  # all GPUs of a worker are on one node
     starts = list(Job.objects.order_by("created_at", "id").values_list("first_started_at", flat=True))
     assert starts == sorted(starts)
     assert not Job.objects.exclude(state="succeeded").exists()
@@ -132,7 +132,7 @@ def test_a_trace_comes_in_once(tmp_path: Path) -> None:
     for more in ((), ("--name", "Later"), ("--nodes", "7")):
         with pytest.raises(CommandError, match="was imported before, as Philly"):
             imported(path, *more)
-    # the same jobs in another notation
+    # The same jobs, in a file with other line ends and other model names.
     path.write_text(path.read_text().replace("resnet", "vgg").replace("\n", "\r\n"))
     with pytest.raises(CommandError, match="was imported before, as Philly"):
         imported(path)
@@ -146,15 +146,15 @@ def test_a_trace_comes_in_once(tmp_path: Path) -> None:
     create_tenant(actor=None, name="Later", parent=None)
     with pytest.raises(CommandError, match="a team of this name already"):
         imported(path, "--name", "Later")
-    assert everything() == before + 2  # the team and its audit event
+    assert everything() == before + 2  # the new rows are the team Later and its audit event
 
 
 class Killed(BaseException):
-    """Raised where a process is killed: no code of its own runs afterwards."""
+    """Raised where the test kills the process. As a BaseException it is not caught by `except Exception`."""
 
 
 def everything() -> int:
-    """Returns the number of rows in the tables that an import writes."""
+    """Returns the total number of rows in the tables that an import writes."""
     models = (
         Tenant, User, Membership, Generation, Cluster, Node, NodeChange, Job, JobEvent, Lease, HeldGpu, UsageSegment,
         AuditEvent, ClosedBook,
@@ -266,7 +266,7 @@ def test_an_invalid_trace_is_refused_with_its_line(text: str, why: str) -> None:
 
 
 def test_a_gang_that_fits_on_no_nodes_is_refused_by_number() -> None:
-    job = TraceJob("9", "a", 15, 0, 60)  # three workers of five GPUs, of which a node of eight fits one
+    job = TraceJob("9", "a", 15, 0, 60)  # three workers of five GPUs; a node of eight fits one worker
     with pytest.raises(BadTrace, match="job 9 wants 15 GPUs; 2 x 8 are too few"):
         replay([job], nodes=2, gpus_per_node=8)
     assert len(replay([job], nodes=3, gpus_per_node=8)) == 1

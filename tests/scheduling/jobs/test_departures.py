@@ -1,4 +1,5 @@
-"""A member who may no longer submit in a team runs nothing there, and the work is handed over or stopped."""
+"""When a member may no longer submit in a team, the member's work there is stopped, or handed over to another
+member."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def become_a_viewer(lab: World) -> Callable[[], object]:
 
 
 def lose_what_came_from_above(lab: World) -> Callable[[], object]:
-    """Returns an action that moves the team away from the department of which the user is a member."""
+    """Makes Bob a member of the parent team Uni only, and moves Astro away from Uni. Returns a function that moves
+    Astro back."""
     people = lab.people
     bobs(lab).delete()
     make.membership(people.bob, people.uni)
@@ -158,7 +160,7 @@ def test_a_schedule_is_not_paused_when_its_owner_loses_rights(lab: World, clock:
 
 
 def everything(lab: World) -> tuple[Job, Job, Service, Schedule]:
-    """Returns Bob's running job, his waiting one, a service with one replica and a schedule."""
+    """Returns (running job, waiting job, service with one replica, schedule), all of them Bob's."""
     people = lab.people
     running = start(lab, gpus=2)
     waiting = lab.submit(people.bob, people.astro, gpus=4)
@@ -196,7 +198,7 @@ def test_work_is_handed_over_and_the_ledger_keeps_earlier_owners(lab: World) -> 
     assert lab.states([running]) == [Job.State.RUNNING], "nothing of it was stopped"
     lab.see(Lease.objects.get(pk=lease.pk), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0, exit_code=0)
     held = list(UsageSegment.objects.filter(job_id=running.pk).order_by("period"))
-    # There are more than two if an hour ends meanwhile.
+    # Usage is split at full hours, so there may be more than two segments.
     assert [name for name, _ in groupby(one.user_name for one in held)] == ["bob", "alice"]
     assert 200 <= sum(one.gpu_seconds for one in held if one.user_name == "bob") < 300
     assert all(one.period.upper == other.period.lower for one, other in pairwise(held))

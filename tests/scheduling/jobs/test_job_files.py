@@ -1,4 +1,5 @@
-"""Logs and checkpoints of ended jobs are removed after some days, but never a running job's or files elsewhere."""
+"""Logs and checkpoints of ended jobs are removed after some days. Files of running jobs, and files that links point to,
+are kept."""
 
 from __future__ import annotations
 
@@ -27,11 +28,12 @@ from tests.scheduling.world import World, start, world
 
 
 class Killed(BaseException):
-    """Raised where the process is killed."""
+    """Raised where the test kills the process. As a BaseException it is not caught by `except Exception`."""
 
 
 def fill(files: JobFiles, outside: Path) -> None:
-    """Creates everything that a job may leave behind."""
+    """Creates every kind of file that a job may leave: links to `outside`, a FIFO, and folders without permissions
+    among them."""
     files.make()
     (files.folder / "run.lock").touch()
     files.log(0).write_text("step 1\n")
@@ -65,7 +67,7 @@ def kept(outside: Path) -> bool:
 
 
 def left(root: Path) -> list[str]:
-    """Returns everything below `root` except the folders that all jobs share."""
+    """Returns the relative paths of everything below `root`, except the folders that all jobs share."""
     found = (str(path.relative_to(root)) for path in root.rglob("*"))
     return sorted(set(found) - {".status", ".beats", ".removed"})
 
@@ -83,7 +85,7 @@ def test_everything_goes_and_links_are_not_followed(tmp_path: Path, outside: Pat
     assert os.listdir(root / ".status") == ["51-1.json"]
     assert JobFiles(root, 51).log(0).read_text() == "step 1\n"
     assert JobFiles(root, 51).status(1).exists()
-    removal.remove(JobFiles(root, 5))  # a repetition changes nothing
+    removal.remove(JobFiles(root, 5))  # removing the same files again changes nothing
     removal.remove(JobFiles(root, 51))
     assert left(root) == []
     removal.remove(JobFiles(tmp_path / "no such root", 1))
@@ -112,7 +114,7 @@ def test_a_tree_of_any_depth_goes(tmp_path: Path) -> None:
     files = JobFiles(tmp_path / "jobs", 5)
     files.make()
     inner = os.open(files.folder, os.O_DIRECTORY)
-    for _ in range(3000):  # deeper than Python's recursion, the limit of open folders, and the longest path
+    for _ in range(3000):  # exceeds Python's recursion limit, the limit of open files, and the longest path
         os.mkdir("d", dir_fd=inner)
         deeper = os.open("d", os.O_DIRECTORY, dir_fd=inner)
         os.close(inner)
@@ -126,7 +128,7 @@ def test_time_is_asked_at_each_name_and_the_rest_goes_the_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = JobFiles(tmp_path / "jobs", 5)
-    for number in range(50):  # also of folders without a name in them
+    for number in range(50):  # the clock is also read for folders that contain no file
         (files.folder / "work" / str(number)).mkdir(parents=True)
     clock = count()
     monkeypatch.setattr(removal, "time", SimpleNamespace(monotonic=lambda: next(clock)))
@@ -142,7 +144,7 @@ def test_time_is_asked_at_each_name_and_the_rest_goes_the_next_time(
 
 
 def test_asking_whether_a_job_runs_does_not_change_its_folder(rig: Rig) -> None:
-    """The team's user passes through that folder to its own files."""
+    """The team's user needs the permission to pass through that folder to its own files."""
     rig.start(rig.gang("echo ready; exec sleep 600"))
     rig.wait_for_log("ready")
     folder = rig.files().folder
@@ -169,7 +171,7 @@ def test_killed_at_any_step_it_is_completed_the_next_time(
                 removal.remove(files)
                 done = True
             except Killed:
-                # Either all of it or nothing of it is where the job had it.
+                # The job's folder is either complete or gone.
                 assert not files.folder.exists() or files.log(0).read_text() == "step 1\n"
         removal.remove(files)
         assert left(files.root) == [], f"killed at step {number}"
@@ -240,7 +242,7 @@ def folder(job: Job) -> JobFiles:
 
 
 def ended(lab: World, days: float) -> Job:
-    """Returns a job that ended that many days ago, with its files."""
+    """Returns a job that ended `days` days ago, with files."""
     job = start(lab)
     lab.see(lab.lease(job), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0)
     Job.objects.filter(pk=job.pk).update(ended_at=now_from_database() - timedelta(days=days))

@@ -1,4 +1,4 @@
-"""Jobs are submitted and cancelled, and show their state in words."""
+"""Users submit and cancel jobs, and each job's state has an explanation in words."""
 
 import pytest
 from django.core.exceptions import ObjectDoesNotExist
@@ -233,7 +233,8 @@ def test_preflight_knows_the_quota(lab: World) -> None:
 def test_never_applies_if_a_limit_forbids_the_only_generation_that_fits(
     lab: World,
 ) -> None:
-    """Three GPUs fit only on the V100 node, of which Uni may hold two; that it may hold A100 does not help."""
+    """Three GPUs of one type fit only on the V100 node, but Uni may hold only two V100. The A100s that Uni may hold do
+    not help."""
     Quota.objects.create(tenant=lab.people.uni, kind=Quota.Kind.GPUS, limit=2, generation=lab.people.v100)
     wanted = spec(gpus_per_worker=3)
     where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": wanted}

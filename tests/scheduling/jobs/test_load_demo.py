@@ -1,4 +1,4 @@
-"""The demo has people, hardware, and jobs that contend for an hour while some end soon."""
+"""The demo has people, nodes, long jobs that compete for GPUs for an hour, and jobs that end soon."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def loaded(tmp_path: Path, monkeypatch) -> Path:
-    monkeypatch.setattr(load_demo, "declare_local_gpus", lambda **_: [])  # as on a machine without GPUs
+    monkeypatch.setattr(load_demo, "declare_local_gpus", lambda **_: [])  # acts like a machine without GPUs
     call_command("load_demo", "--passwords-file", str(tmp_path / "passwords"))
     return tmp_path
 
 
 def seconds(steps: int, gain: str) -> float:
-    """Returns the least seconds that a job runs, on any GPUs and on the fastest ones."""
+    """Returns the shortest possible duration of a demo job in seconds: that on GPUs of the fastest type."""
     return steps * SECONDS_PER_STEP / FASTEST ** float(gain)
 
 

@@ -1,4 +1,4 @@
-"""Teams request more, are granted it at once, and lose it when the grant ends."""
+"""Teams request tickets or limits, get them as soon as an operator approves, and lose them when the grant ends."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def granted(
 
 
 def run_out(*requests: Request) -> None:
-    """Ends the time of each grant now."""
+    """Lets the grants of these requests reach their end now."""
     Request.objects.filter(pk__in=[one.pk for one in requests]).update(ends_at=now_from_database())
     tasks.end_grants()
 
@@ -289,7 +289,8 @@ def test_jobs_of_a_team_hold_no_gpus_after_its_end_and_go_on_when_it_is_restored
 )
 @given(st.data())
 def test_original_values_return_in_whatever_order_grants_end(cast: Cast, data: st.DataObject) -> None:
-    """Each grant's value holds while it is the latest that has not ended, and in the end none is left."""
+    """The value in force is always that of the latest grant that has not ended; at the end the original value is
+    back."""
     Request.objects.all().delete()
     Tenant.objects.filter(pk=cast.astro.pk).update(tickets=100)
     values = data.draw(st.lists(st.integers(101, 120), min_size=1, max_size=4, unique=True))
@@ -302,7 +303,8 @@ def test_original_values_return_in_whatever_order_grants_end(cast: Cast, data: s
 
 
 class Ends:
-    """One value of Astro's that grants set, and its expected value: the original, and the grants on top of it."""
+    """A value of Astro that grants change, and the model of it: the last value set by hand, and the grants made since
+    then."""
 
     def __init__(self, cast: Cast, kind: str) -> None:
         self.cast, self.kind = cast, kind
@@ -351,7 +353,7 @@ class Ends:
         assert (trail.target_id, trail.after["ending"]) == (str(one.pk), one.ending)
 
     def disturb(self, data: st.DataObject) -> None:
-        """Moves the team, archives it and restores it, none of which a grant sets."""
+        """Moves, archives and restores the team, which must not change the value; may end a grant meanwhile."""
         astro, ada = Tenant.objects.get(pk=self.cast.astro.pk), self.cast.ada
         move_tenant(actor=ada, tenant=astro, parent=data.draw(st.sampled_from([None, self.cast.bio])))
         archive_tenant(actor=ada, tenant=astro)
@@ -369,10 +371,10 @@ class Ends:
 def test_the_end_of_a_grant_takes_back_only_what_it_set(cast: Cast, kind: str, data: st.DataObject) -> None:
     Request.objects.all().delete()
     Quota.objects.all().delete()
-    # An example that hypothesis aborts leaves it archived.
+    # If hypothesis aborts an example, the team may be left archived.
     Tenant.objects.filter(pk=cast.astro.pk).update(tickets=100, archived_at=None)
     ends = Ends(cast, kind)
-    values = st.integers(1, 3)  # few, so that different people set the same value
+    values = st.integers(1, 3)  # few values, so that grants and people often set the same value
     for verb in data.draw(
         st.lists(st.sampled_from(["grant", "grant", "end", "set", "remove", "disturb"]), max_size=12)
     ):
@@ -547,7 +549,7 @@ class TestMail:
         assert "too much" in outgoing.outbox[0].body
 
     def letter_to(self, name: str) -> tuple[str, list[str]]:
-        """Returns the subject and the lines of the only mail to them, and deletes it."""
+        """Returns (subject, lines of the text) of the only mail to the user `name`, and deletes the mail."""
         letter = Letter.objects.get(address=f"{name}@example.org")
         Letter.objects.all().delete()
         return letter.subject, letter.text.split("\n")

@@ -1,4 +1,5 @@
-"""Workers get CPU and memory of their node: as requested, or by their GPUs, within the cluster's limits."""
+"""Workers get CPU cores and memory of their node: as requested, or in proportion to their GPUs, within the cluster's
+limits."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from tests.scheduling.world import World, world
 
 @pytest.fixture
 def lab(transactional_db: None) -> World:
-    """Returns two kinds of nodes, one with less per GPU."""
+    """Returns a world with a V100 and an A100 node; the V100 node has fewer cores and less memory per GPU."""
     made = world(v100=4, a100=8, backend=Cluster.Backend.KUBERNETES)
     made.cluster.nodes.filter(gpus=4).update(cpus=20.0, memory=100 * GIB)
     made.cluster.nodes.filter(gpus=8).update(cpus=128.0, memory=1000 * GIB)
@@ -36,7 +37,7 @@ def submit(lab: World, **fields: Any) -> Job:
 
 
 def given_to(lab: World, **fields: Any) -> Container:
-    """Returns what the next job gets at its first start."""
+    """Submits a job, starts it, and returns the container with the resources of its workers."""
     job = submit(lab, **fields)
     lab.fill()
     return describe_gang(lab.lease(job), JobSpec.parse(job.spec), 1000).container
@@ -50,7 +51,7 @@ def test_default_resources_are_the_gpus_part_of_the_smallest_node(lab: World) ->
     assert (anywhere.cpus, anywhere.memory) == (
         4.5,
         int(22.5 * GIB),
-    )  # a quarter of the smaller node, less a tenth
+    )  # a quarter of the V100 node's resources, minus a tenth
     assert anywhere.shared_memory == int(22.5 * GIB) // 2
     there = given_to(lab, generations=["A100"], gpus=2)
     assert (there.cpus, there.memory) == (28.8, 225 * GIB)
@@ -273,7 +274,7 @@ def test_no_team_user_is_root(number: int) -> None:
 
 def test_no_field_of_ours_is_refused_as_one_of_theirs() -> None:
     refused = [name for name in JobSpec.model_fields if pod_fields.why_not(name)]
-    assert refused == ["labels"]  # a pod has its own labels in its metadata
+    assert refused == ["labels"]  # in a pod, `labels` belongs into `metadata`
     assert pod_fields.refusals({"labels": {"project": "apollo"}}, frozenset(JobSpec.model_fields)) == {}
     assert list(pod_fields.refusals({"metadata": {"labels": {}}}, frozenset(JobSpec.model_fields))) == [
         "metadata", "metadata.labels",

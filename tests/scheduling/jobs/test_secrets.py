@@ -1,4 +1,4 @@
-"""Members keep and use secrets, jobs get their values, and nothing else ever shows them."""
+"""Members store and use secrets, jobs get the values of the secrets that they name, and nothing else shows a value."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_managers_write_a_teams_and_members_use_it(lab: World) -> None:
         with pytest.raises(NotAllowed):
             act()
     own = keep(lab, by=people.bob, name="bobs")
-    with pytest.raises(NotAllowed):  # a manager is not an owner
+    with pytest.raises(NotAllowed):  # Alice manages the team, but the secret is Bob's
         replace_secret(actor=people.alice, secret=own, values={"value": "hers"})
 
 
@@ -170,7 +170,7 @@ def test_reseal_encrypts_secrets_again(lab: World, settings: Any) -> None:
         ("x", {"..": "x"}, "value"),
         ("x", {"hf dontTell": "x"}, "value"),
         ("x", {"a": "x", "dontTell": ""}, "value"),
-        ("x", {"dontTell": "="}, "value"),  # base64 of the value
+        ("x", {"dontTell": "="}, "value"),  # padded base64 text, split at the first "="
         ("x", {"value": "zero\0byte"}, "value"),
         ("x", {"value": "x" * 65_537}, "value"),
         ("x", {"value": "half a \ud800 character"}, "value"),
@@ -219,7 +219,7 @@ def test_keys_have_to_be_named_where_there_are_several(lab: World) -> None:
 def test_neither_audit_nor_events_nor_logs_nor_orders_tell_it(
     lab: World, caplog: pytest.LogCaptureFixture, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when the start fails with an unexpected error."""
+    """The start fails with an unexpected error whose message contains the gang."""
     caplog.set_level(logging.DEBUG)
     secret = keep(lab)
     replace_secret(actor=lab.people.bob, secret=secret, values={"value": TEXT, "more": TEXT})
@@ -292,6 +292,6 @@ def test_yaml_reads_back_to_the_same_spec(variables: dict[str, str], files: list
         "secrets": variables,
         "secret_files": [{"name": name} for name in files],
     }
-    variables.pop("RANK", None)  # set by Fairlot itself
+    variables.pop("RANK", None)  # Fairlot sets RANK itself and refuses it in a spec
     made = JobSpec.parse(spec)
     assert JobSpec.from_yaml(made.to_yaml()) == made

@@ -1,4 +1,4 @@
-"""Submitting many jobs at once equals submitting them one by one, with few statements."""
+"""Submitting many jobs at once has the same effect as submitting them one by one, with few queries."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ SPECS = (
     spec(0),
     spec(1, workers=2, gpus_per_worker=2, generations=["A100"], priority=3, labels={"project": "apollo"}),
     spec(2, preemptible=True, labels={"project": "gemini", "run": "7"}),
-    spec(3, gpus_per_worker=64),  # can never run, and is queued anyway
+    spec(3, gpus_per_worker=64),  # can never run, but is queued anyway
 )
-# Fields that differ between equal jobs.
+# Columns that differ even between jobs with the same spec.
 OWN = {"id", "created_at", "state_since", "request_key"}
 
 
 def written(first: int) -> list[Any]:
-    """Returns everything that submitting wrote since the job `first`, without fields that always differ."""
+    """Returns the rows that submitting wrote for the job `first` and all later jobs, without columns that always
+    differ."""
     jobs = Job.objects.filter(pk__gte=first).order_by("pk")
     rows = [{name: value for name, value in row.items() if name not in OWN} for row in jobs.values()]
     events = JobEvent.objects.filter(job__in=jobs).order_by("job_id", "pk")
@@ -66,7 +67,7 @@ def test_many_at_once_are_as_one_after_the_other(lab: World) -> None:
     limit(lab, 2, kind=Kind.GPUS, at_limit="warn")
     singly = [submit_job(**astro(lab), spec=one) for one in SPECS]
     one_by_one = written(singly[0].pk)
-    assert one_by_one[1][-1][1] == "warned"  # about the number of waiting jobs, and about GPUs
+    assert one_by_one[1][-1][1] == "warned"  # the warnings are about the number of queued jobs and about GPUs
     Job.objects.update(state=Job.State.CANCELLED)
     together = submit_jobs(**astro(lab), specs=SPECS)
     assert written(together[0].pk) == one_by_one

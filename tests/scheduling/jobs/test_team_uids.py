@@ -1,4 +1,4 @@
-"""Each team has one user on the portal's machine, which no other team ever gets."""
+"""On the portal's machine each team has a user with a UID that no other team ever gets."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_as_root_nothing_runs_without_a_users_uid(rig: Rig) -> None:
 
 
 def test_another_teams_job_in_an_old_folder_gets_it_whole(rig: Rig) -> None:
-    """Jobs from before teams had users left root's files."""
+    """Jobs that ran before teams had users left files that belong to root."""
     if not rig.has_users:
         pytest.skip("needs root")
     folder = rig.files().folder / "checkpoint" / "deep"

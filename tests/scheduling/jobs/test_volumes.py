@@ -1,4 +1,4 @@
-"""Operators grant volumes, jobs name them, others are refused by name, and links cannot escape."""
+"""Operators grant volumes, specs name the granted ones, and symbolic links cannot lead out of a volume."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.scheduling.world import World, world
 
 @pytest.fixture
 def lab(transactional_db: None) -> World:
-    """Returns a Kubernetes cluster that exists only in the database."""
+    """Returns a world with a Kubernetes cluster that exists only in the database."""
     made = world(v100=4, backend=Cluster.Backend.KUBERNETES)
     ClusterAccess.objects.create(
         cluster=made.cluster, sealed_kubeconfig=b"x", server="https://x", checkpoint_claim="checkpoints"
@@ -108,10 +108,10 @@ def test_only_operators_grant_and_withdraw(lab: World) -> None:
     ("name", "source", "field"),
     [
         ("Image Net", "claim", "name"),
-        ("imagenet", "claim", "name"),  # exists already
+        ("imagenet", "claim", "name"),  # this name exists already
         ("x", "", "source"),
         ("x", "/host/path", "source"),
-        ("x", "checkpoints", "source"),  # holds the checkpoints of all jobs
+        ("x", "checkpoints", "source"),  # this claim holds the checkpoints of all jobs
     ],
 )
 def test_an_invalid_grant_is_refused(lab: World, name: str, source: str, field: str) -> None:
@@ -176,7 +176,7 @@ def test_a_folder_of_this_machine_is_read_only_where_jobs_have_mounts_of_their_o
 
 @pytest.mark.parametrize("private", ["/", ".", "var", "var/secrets", "scheduling"])
 def test_the_portals_own_folders_are_no_volumes(here: World, settings: Any, private: str) -> None:
-    """An operator is not an admin: a volume must not give jobs the portal's keys."""
+    """Operators may grant volumes but are no admins, so a volume must not show jobs the portal's keys."""
     folder = settings.BASE_DIR / private
     if not folder.is_dir():
         pytest.skip(f"there is no {private} in this checkout")
@@ -202,7 +202,8 @@ def test_the_portals_own_folders_are_no_volumes(here: World, settings: Any, priv
 def test_folders_that_may_hold_keys_are_no_volumes(
     here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, words: str
 ) -> None:
-    """These are files named by NAME_FILE settings, also through links, and the home of the portal's user."""
+    """Refused are folders with a file that a NAME_FILE setting names, the home of the portal's user, and links to
+    either."""
     for name in ("keys/real", "home/.ssh"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "keys" / "real" / "sealing").write_text("key")
@@ -237,7 +238,7 @@ def test_a_volume_that_is_no_folder_or_contains_job_folders_is_refused(
 def test_a_local_job_finds_its_volume_and_its_end_leaves_the_data(rig: Rig, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    data.chmod(0o777)  # the folder's permissions decide who may write there
+    data.chmod(0o777)  # a job may write to a volume only if the permissions of its folder allow this
     (data / "in").write_text("seen\n")
     mounts = [Mount("data", "/volumes/data", str(data), read_only=False)]
     script = 'cat "$FAIRLOT_VOLUMES_DIR/data/in"; echo written > "$FAIRLOT_VOLUMES_DIR/data/out"'
@@ -287,7 +288,8 @@ def test_a_read_only_volume_is_one_or_is_refused(rig: Rig, tmp_path: Path) -> No
 
 
 def test_a_link_put_in_the_place_of_a_volume_leads_nowhere(rig: Rig, tmp_path: Path) -> None:
-    """A job that may write to one volume must not redirect another one to what it may not see."""
+    """A job that may write to one volume must not be able to redirect another volume to a folder that jobs may not
+    see."""
     (tmp_path / "secret").mkdir()
     (tmp_path / "data").symlink_to(tmp_path / "secret")
     mounts = [Mount("data", "/volumes/data", str(tmp_path / "data"), read_only=False)]
@@ -299,7 +301,10 @@ def test_a_link_put_in_the_place_of_a_volume_leads_nowhere(rig: Rig, tmp_path: P
 
 @pytest.fixture
 def mount() -> Iterator[Callable[..., None]]:
-    """Yields a function that mounts until the test's end; skips the test where mounting is impossible."""
+    """Yields a function that mounts a file system until the end of the test.
+
+    Skips the test if this process may not mount.
+    """
     with ExitStack() as stack:
 
         def do(*arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""States, leases, GPUs and bills stay consistent, whatever is done or observed, in any order."""
+"""Job states, leases, held GPUs and bills stay consistent whatever users do and backends report, in any order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HOLDING_STATE = {
 
 
 class Walk:
-    """A cluster to which random things happen."""
+    """A cluster on which random actions and observations take place."""
 
     def __init__(self, people: Cast, chance: random.Random, slicing: str) -> None:
         self.people, self.chance = people, chance
@@ -94,7 +94,7 @@ class Walk:
         run_round(cluster_id=self.cluster.pk, force=self.chance.choice([None, *Round.Kind]))
 
     def see(self) -> None:
-        """Observes a random state of a random lease."""
+        """Reports a random phase, with random facts, for a random lease."""
         lease = self._any_lease()
         if lease is None:
             return
@@ -126,7 +126,7 @@ class Walk:
         self._apply(lease, phase, **facts)
 
     def claim(self) -> None:
-        """Lets a worker begin to start something."""
+        """Records that a worker has begun to carry out a random order to start or resume a gang."""
         order = self._any(Operation.objects.filter(cluster=self.cluster, verb__in=leases.BEGIN))
         if order is not None:
             done = self.chance.choice([None, self.now() - timedelta(seconds=60)])
@@ -177,7 +177,7 @@ class Walk:
             elif job.has_ended:
                 assert states == [], self.done
                 assert not job.frozen, self.done
-            elif job.state == Job.State.STOPPING:  # it may have a reserved place to go to
+            elif job.state == Job.State.STOPPING:  # the job may already have a reserved lease to continue on
                 assert sorted(states) in (["stopping"], ["reserved", "stopping"]), self.done
             else:
                 assert states == [HOLDING_STATE[job.state]], self.done
@@ -214,7 +214,10 @@ class Walk:
     # --- how ---------------------------------------------------------------------------------------
 
     def _apply(self, lease: Lease, phase: Phase, **facts: object) -> None:
-        """Applies an observation in a batch with a usual one of another lease, which must not suffer from it."""
+        """Applies an observation in one batch with an ordinary observation of another lease.
+
+        Checks that the ordinary observation takes effect whatever the first one says.
+        """
         batch = [seen(lease, phase, **facts)]
         other = self._any_lease(Lease.State.STARTING)
         if other is not None and other.pk != lease.pk:
@@ -233,7 +236,7 @@ class Walk:
         return self.chance.choice(rows) if rows else None
 
     def end_all(self) -> None:
-        """Checks that everything can still be ended, and that nothing is left."""
+        """Cancels all jobs, and checks that they end and that no GPU is held any more."""
         for job in Job.objects.filter(cluster=self.cluster).unfinished():
             cancel_job(actor=self.people.olga, job=job)
         for lease in Lease.objects.filter(cluster=self.cluster, state__in=Lease.HOLDING):
@@ -250,7 +253,8 @@ class Walk:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Restores the database for each example; durable transactions would refuse an outer atomic block."""
+    """Rolls back all writes of the block by a savepoint, because durable transactions do not allow an outer atomic
+    block."""
     before = transaction.savepoint()
     try:
         yield

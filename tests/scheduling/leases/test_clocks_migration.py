@@ -1,4 +1,5 @@
-"""After the upgrade nothing left by a clock set back keeps a gang from resuming or a book from closing."""
+"""The upgrade repairs leases and books that a clock set back has left behind, so that gangs resume and books can be
+closed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ AFTER = ("scheduling", "0039_clocks_set_back")
 CLOSED = datetime(2026, 5, 4, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 EARLY, LATER = CLOSED - 3 * HOUR, CLOSED + HOUR
-# By job: its state, when it got its GPUs, when all workers ran, and until when it is billed.
+# By job: (state of its lease, held_from, running_from, billed_until).
 LEASES = {
     "starts": ("starting", EARLY, None, None),
     "runs": ("running", EARLY, EARLY + HOUR, None),
@@ -106,7 +107,7 @@ def running_trade(make: Any, cluster: Any, seller: Any, fast: Any) -> None:
 
 
 def changes(make: Any, cluster: Any, generation: Any) -> None:
-    """Creates four changes of one node, the third after the clock was set back, and one of another node."""
+    """Creates four changes of node 77, the third of them after the clock was set back, and one change of node 78."""
     for node, at in ((77, EARLY), (77, LATER), (77, CLOSED), (77, LATER + HOUR), (78, EARLY - HOUR)):
         make(
             "scheduling", "NodeChange", cluster=cluster, node_id=node, name="m", generation=generation, gpus=4,

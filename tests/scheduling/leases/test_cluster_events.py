@@ -1,4 +1,4 @@
-"""Events of clusters about jobs appear in the jobs' timelines, each once per attempt."""
+"""A cluster's events about a job appear in the job's timeline, each of them once per attempt."""
 
 from __future__ import annotations
 

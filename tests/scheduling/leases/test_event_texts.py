@@ -1,4 +1,4 @@
-"""Every code has its words, and the database accepts no other code."""
+"""Every event code has a sentence, and the database accepts no other code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurements of GPU use become intervals, bills and closed hours, in any order and with repetitions."""
+"""Measurements of GPU use, in any order and repeated, become idle intervals, bills and closed hours."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def lab(transactional_db: None) -> World:
 
 @pytest.fixture
 def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
-    """Returns the last full hour but one; nodes existed throughout, and nothing is closed since it began."""
+    """Returns the begin of the last full hour but one. The nodes existed from before that, and hours are open from then
+    on."""
     last = start_of_hour(now_from_database()) - 2 * HOUR
     books_at(last + 2 * HOUR + LATE)
     there_since(last - HOUR)
@@ -53,7 +54,7 @@ def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
 
 
 def idle(lab: World, lease: Lease, since: datetime, until: datetime) -> None:
-    """Reports at `until` that the GPUs were idle since `since`."""
+    """Reports at the moment `until` that the lease's GPUs have been idle since `since`."""
     tell(lab, lease, until, unused_for=(until - since).total_seconds())
 
 
@@ -184,7 +185,8 @@ def test_the_database_keeps_stretches_of_billed_time(lab: World, hour: datetime)
 
 
 def test_an_hour_waits_a_little_for_its_last_measurements(lab: World, hour: datetime) -> None:
-    """The last window of an hour is reported after it; without the wait, time would be lost at each full hour."""
+    """The last measurement of an hour arrives after the hour. Without a wait, idle time at the end of each hour would
+    be lost."""
     lease = lab.lease(start(lab))
     ran(lease, hour)
     this = hour + 2 * HOUR
@@ -243,17 +245,17 @@ def test_idleness_lasts_over_turns_until_a_use(lab: World, hour: datetime) -> No
     assert (use.idle_since, use.idle_for, use.used_at) == (
         hour + 5 * MINUTE, 10 * MINUTE, hour + MINUTE,
     )  # fmt: skip
-    tell(lab, lease, hour + 3 * MINUTE)  # late: it was idle after that
+    tell(lab, lease, hour + 3 * MINUTE)  # a late report of earlier use; the GPUs have been idle since
     assert GpuUse.objects.get().idle_since == hour + 5 * MINUTE
     tell(lab, lease, hour + 26 * MINUTE)
     use = GpuUse.objects.get()
     assert (use.idle_since, use.idle_for, use.used_at) == (None, timedelta(0), hour + 26 * MINUTE)
-    idle(lab, lease, hour + 20 * MINUTE, hour + 25 * MINUTE)  # repeated
+    idle(lab, lease, hour + 20 * MINUTE, hour + 25 * MINUTE)  # the same report once more
     assert GpuUse.objects.get().idle_since is None
 
 
 def next_turn(lab: World, lease: Lease, ended: datetime, running_from: datetime) -> Lease:
-    """Ends the attempt and begins another one at these moments."""
+    """Ends the attempt at `ended`, starts the job's next attempt at `running_from`, and returns the new lease."""
     silence = (now_from_database() - ended).total_seconds()
     Lease.objects.filter(pk=lease.pk).update(state=Lease.State.STOPPING, stop_asked_at=ended)
     lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=silence)
@@ -266,7 +268,7 @@ def next_turn(lab: World, lease: Lease, ended: datetime, running_from: datetime)
 
 
 def test_the_grace_counts_only_time_with_gpus_after_the_warning(lab: World) -> None:
-    """It is warned, preempted a minute later, waits two hours, and then loads a checkpoint for 30 seconds."""
+    """The job is warned, is preempted a minute later, waits two hours, and then loads a checkpoint for 30 seconds."""
     set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=30, snooze_hours=0)
     now = now_from_database()
     first = lab.lease(start(lab))
@@ -279,10 +281,10 @@ def test_the_grace_counts_only_time_with_gpus_after_the_warning(lab: World) -> N
     idle(lab, second, now - HOUR, at)
     use = GpuUse.objects.get()
     assert (use.idle_for, use.idle_warned) == (HOUR + MINUTE / 2, MINUTE * 3 / 2)
-    GpuUse.objects.update(measured_until=now)  # as if that was now
+    GpuUse.objects.update(measured_until=now)  # as if GPU use were measured until now
     assert step_idle(job_id=job) is Step.NOTHING
     GpuUse.objects.update(measured_until=at)
-    silent = now - 2 * MINUTE - HOUR / 2  # nothing was measured between that and the next look
+    silent = now - 2 * MINUTE - HOUR / 2  # between `at` and this moment nothing was measured
     idle(lab, second, silent, now)
     assert GpuUse.objects.get().idle_warned == HOUR / 2 + MINUTE * 7 / 2
     assert step_idle(job_id=job) is Step.STOP
@@ -315,7 +317,8 @@ def test_a_warning_restarts_the_grace_without_late_reports_of_earlier_time(
     lease = lab.lease(start(lab))
     ran(lease, now - HOUR)
     idle(lab, lease, now - HOUR, now - MINUTE)
-    GpuUse.objects.update(warned_at=now - 2 * HOUR, idle_warned=HOUR)  # void: before the last use
+    # a warning from before the last use, which no longer counts
+    GpuUse.objects.update(warned_at=now - 2 * HOUR, idle_warned=HOUR)
     assert step_idle(job_id=lease.job_id) is Step.WARN
     assert GpuUse.objects.get().idle_warned == timedelta(0)
     idle(lab, lease, now - MINUTE, now)
@@ -324,14 +327,15 @@ def test_a_warning_restarts_the_grace_without_late_reports_of_earlier_time(
 
 
 def test_many_gangs_are_recorded_with_few_queries(lab: World, hour: datetime) -> None:
-    """One message may repeat reports, split them, or cover several gangs."""
+    """One message may contain a report twice, parts of a report, and reports on several gangs."""
     leases = [lab.lease(start(lab)) for _ in range(6)]
     for lease in leases:
         ran(lease, hour)
 
     def note(some: Sequence[Lease], minute: int) -> int:
         at = hour + minute * MINUTE
-        pieces = [(0, 60), (0, 60), (120, 60), (60, 60), (30, 45)]  # seconds ago, and duration
+        # (age of the report, idle time until then), in seconds
+        pieces = [(0, 60), (0, 60), (120, 60), (60, 60), (30, 45)]
         uses = [
             Use(token=one.token, unused_for=lasted, percent=0.0, by_gpus=True, age=ago)
             for one in some
@@ -348,7 +352,7 @@ def test_many_gangs_are_recorded_with_few_queries(lab: World, hour: datetime) ->
         assert stretches(lease) == [
             (hour + (minute - 3) * MINUTE, hour + minute * MINUTE) for minute in (10, 20, 30)
         ]
-    # A late report of an earlier time makes no gang idle for longer.
+    # Late reports of earlier idle time do not add to the current idle time.
     assert {use.idle_for for use in GpuUse.objects.all()} == {7 * MINUTE, 4 * MINUTE}
 
 
@@ -361,7 +365,7 @@ def test_a_gang_may_be_idle_for_days(lab: World, hour: datetime) -> None:
 
 
 def test_a_postponement_during_a_measurement_is_kept(lab: World, hour: datetime, monkeypatch) -> None:
-    """A measurement does not overwrite what the owner has just set."""
+    """A measurement must not overwrite the postponement that the job's owner has just saved."""
     job = start(lab)
     lease = lab.lease(job)
     ran(lease, hour)
@@ -384,7 +388,7 @@ def test_a_postponement_during_a_measurement_is_kept(lab: World, hour: datetime,
 
 SAMPLES = st.lists(
     st.tuples(st.integers(0, 110), st.integers(0, 30), st.booleans()), min_size=1, max_size=12
-)  # (minute of the report, idle minutes until then, whether it is billed before the report)
+)  # (minute of the report, idle minutes until then, whether the first hour is billed afterwards)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -392,8 +396,8 @@ SAMPLES = st.lists(
 def test_idle_busy_and_assembling_time_sum_to_the_held_time(
     lab: World, hour: datetime, samples: Sequence[tuple[int, int, bool]], running: int, held: int
 ) -> None:
-    """Reports come late, twice, in any order, with gaps, before and after bills: intervals stay disjoint, all is
-    billed."""
+    """Reports come late, repeated, in any order and with gaps, before and after bills. The idle intervals must be
+    disjoint and all held time billed."""
     lease = lab.lease(start(lab, gpus=2))
     ran(lease, hour, running_from=hour + running * MINUTE, until=hour + held * MINUTE)
     for at, unused, is_billed in samples:
@@ -411,7 +415,7 @@ def test_idle_busy_and_assembling_time_sum_to_the_held_time(
     assert sums["idle__sum"] == 2 * sum((_seconds(*one) for one in kept), Decimal(0))
     assert sums["assembling__sum"] == 2 * _seconds(lease.held_from, lease.running_from)
     assert sums["gpu_seconds__sum"] == 2 * _seconds(lease.held_from, lease.held_until)
-    lease.held_gpus.all().delete()  # for the next example
+    lease.held_gpus.all().delete()  # frees the GPUs for hypothesis' next example
 
 
 def bill_until(lease: Lease, moment: datetime) -> None:
@@ -426,7 +430,7 @@ def _seconds(begins: datetime, ends: datetime) -> Decimal:
 
 
 def test_the_books_close_over_random_tellings(lab: World, books_at: Callable[[datetime], None]) -> None:
-    """Several gangs of two generations, some of them ended, are closed, and the database accepts it."""
+    """Closes hours in which several gangs of two generations ran, one of which has ended."""
     first = start_of_hour(now_from_database()) - 2 * HOUR
     books_at(first + 2 * HOUR + LATE)
     there_since(first - HOUR)

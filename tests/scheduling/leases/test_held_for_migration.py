@@ -1,4 +1,4 @@
-"""After the upgrade old jobs say on which generation they began, and for how long they held GPUs."""
+"""After the upgrade, old jobs have columns for their first generation and for how long they held GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.upgrading import ALIAS, database_as_of, rows_of, small_cluster
 BEFORE, AFTER = ("scheduling", "0035_indexes_of_reports"), ("scheduling", "0036_what_jobs_held")
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 HOUR, MICROSECOND = timedelta(hours=1), timedelta(microseconds=1)
-# The attempts of each job: generation, begin and end.
+# By job: the attempts, each as (generation, held_from, held_until).
 TURNS = {
     "never begun": [],
     "withdrawn": [("V100", None, None)],

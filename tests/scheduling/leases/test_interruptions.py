@@ -1,4 +1,4 @@
-"""Interruptions of a service say when no replica answered, why, and for how long."""
+"""An interruption of a session or service records when no replica answered, why, and for how long."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def answer(lab: World, *jobs: Job) -> None:
 
 
 def causes(found: list[Interruption]) -> list[tuple[Cause, bool]]:
-    """Returns causes, the latest last, each with whether it is over."""
+    """Returns (cause, whether the interruption has ended) for each interruption, the latest last."""
     return [(one.cause, one.ended is not None) for one in reversed(found)]
 
 

@@ -1,4 +1,7 @@
-"""Repeated work is recorded when the next attempt is first seen, once and at most as it was."""
+"""When the next attempt first reports its progress, the work that it must repeat is recorded as lost.
+
+It is recorded once, and never exceeds the work that was done.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ class TestFromObservations:
         return world(v100=4)
 
     def ran_until(self, lab: World, job: Job, first: float, last: float) -> Lease:
-        """Creates an attempt of 1000 s that vanishes, seen at step `first` after 100 s and at `last` now."""
+        """Makes the job's attempt vanish after 1000 s. It was at step `first` after 100 s, and at step `last` at the
+        end."""
         lease = lab.age(lab.lease(job), 1000)
         lab.see(lease, Phase.RUNNING, steps=first, steps_age=900.0)
         lab.see(lease, Phase.RUNNING, steps=last, steps_age=0.0)
@@ -34,7 +38,7 @@ class TestFromObservations:
         return lease
 
     def long_over(self, lease: Lease) -> None:
-        """Backdates all of it by an hour."""
+        """Backdates all times of the lease by an hour."""
         names = ("held_from", "held_until", "first_steps_at", "progress_at", "running_from")
         hour = timedelta(hours=1)
         Lease.objects.filter(pk=lease.pk).update(**{name: F(name) - hour for name in names})
@@ -48,7 +52,7 @@ class TestFromObservations:
         return lease
 
     def lost(self, lease: Lease) -> float:
-        """Returns the seconds of the lease whose work was lost."""
+        """Returns the seconds at the end of the lease whose work is lost; 0.0 if no work is lost."""
         lease.refresh_from_db()
         assert lease.held_until is not None
         return (lease.held_until - lease.lost_from).total_seconds() if lease.lost_from else 0.0
@@ -109,7 +113,8 @@ histories = st.lists(st.tuples(steps, st.integers(1, 500)), min_size=1, max_size
 
 
 def leases_of(history: list[tuple[int, int]]) -> list[Lease]:
-    """Returns attempts of an hour each, the latest first, seen from the first to the last minute."""
+    """Returns unsaved leases of an hour each, the latest first, with progress reports in the first and the last
+    minute."""
     made = []
     for epoch, (first, more) in enumerate(history, start=1):
         begins = BEGIN + epoch * timedelta(hours=2)

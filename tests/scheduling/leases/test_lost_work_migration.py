@@ -1,4 +1,4 @@
-"""After the upgrade leases that held GPUs and never ran count as lost, and no others."""
+"""After the upgrade the time of leases that held GPUs but never ran counts as lost, and no other time."""
 
 from __future__ import annotations
 

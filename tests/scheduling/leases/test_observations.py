@@ -1,4 +1,4 @@
-"""Observations of processes, in any order and repeated, become leases, states and bills."""
+"""Observations of processes, in any order and repeated, become leases, job states and bills."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -53,7 +53,7 @@ def test_a_vanished_gang_is_closed_when_it_was_last_seen(lab: World) -> None:
     lease.refresh_from_db()
     age = (now_from_database() - lease.held_until).total_seconds()
     assert age == pytest.approx(120, abs=5)
-    assert lab.states([job]) == [Job.State.SUSPENDED]  # it continues from its checkpoint
+    assert lab.states([job]) == [Job.State.SUSPENDED]  # the job can continue from its checkpoint
 
 
 def test_a_gang_seen_running_was_last_seen_no_earlier_than_it_began(
@@ -133,7 +133,7 @@ def test_progress_becomes_speed_from_differences_within_a_lease(lab: World) -> N
     job = start(lab)
     lease = lab.age(lab.lease(job), 100)
     lab.see(lease, Phase.RUNNING, steps=50.0, steps_age=40.0)
-    assert not JobSpeed.objects.exists()  # earlier progress is not a speed
+    assert not JobSpeed.objects.exists()  # a speed needs two reports
     lab.see(lease, Phase.RUNNING, steps=90.0, steps_age=20.0)
     lab.see(lease, Phase.RUNNING, steps=130.0, steps_age=0.0)
     speed = JobSpeed.objects.get(job=job, generation=lab.people.v100)

@@ -1,4 +1,4 @@
-"""verify_ledger finds leases and nodes that somebody with all rights in the database changed."""
+"""verify_ledger finds leases and nodes that someone with full rights in the database has changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.scheduling.world import World, start, world
 pytestmark = pytest.mark.django_db(transaction=True)
 HOUR = timedelta(hours=1)
 
-# The change, and the problem that is reported.
+# By name: the SQL of the forgery, and a regular expression of the problem that verify_ledger reports.
 LEASE = r"a lease is not what was billed of it: \d+"
 FORGERIES = {
     "when it ended": ("UPDATE scheduling_lease SET held_until = held_until + interval '1 min'", LEASE),
@@ -50,7 +50,7 @@ FORGERIES = {
 
 @pytest.fixture
 def closed(transactional_db: None, books_at: Callable[[datetime], None]) -> World:
-    """Returns an hour in which a gang ended, with everything billed, closed and in the hash chain."""
+    """Returns a world with one closed hour, in which a gang ended. The hour is billed and in the hash chain."""
     lab = world(v100=4, a100=8)
     hour = start_of_hour(now_from_database()) - HOUR
     books_at(hour + HOUR + LATE)
@@ -83,7 +83,8 @@ def test_forged_leases_and_nodes_are_reported(closed: World) -> None:
 
 
 def test_beat_gives_no_seals_again_to_a_book_that_lost_them(closed: World) -> None:
-    """A changed bill stays reported even if the book's hashes are deleted to have beat make new ones."""
+    """Someone changes a bill and deletes the hashes of the book, so that beat would compute new hashes. The change is
+    still reported."""
     book = closed.cluster.pk
     with without_guards(), connection.cursor() as cursor:
         cursor.execute("UPDATE accounting_usagesegment SET user_name = 'nobody'")

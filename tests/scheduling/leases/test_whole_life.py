@@ -26,8 +26,8 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 
-# Counts up by one per line, keeps the count over restarts, and ends at the given number. Half way it waits until it may
-# continue, so that a test can take its time while the job runs.
+# Counts by one per line up to UP_TO, and keeps the count over restarts. At HALF_WAY it waits until `let_go_on` is
+# called, so that the test can take its time while the job runs.
 COUNTER = """
 state=$FAIRLOT_CHECKPOINT_DIR/count
 count=$(cat "$state" 2>/dev/null || echo 0)
@@ -78,7 +78,7 @@ def submit(
 
 
 def work(lab: World) -> None:
-    """Does once what worker and watcher do all the time."""
+    """Does once what Fairlot's worker and watcher do repeatedly: carries out orders and records observations."""
     perform_operations(cluster=lab.cluster, log_limit_bytes=10_000_000)
     observe(lab.cluster)
 
@@ -96,7 +96,7 @@ def reaches(lab: World, job: Job, state: str) -> None:
 
 
 def let_go_on(lab: World, job: Job) -> None:
-    """Lets the job continue from half way."""
+    """Lets the job continue its count after HALF_WAY."""
     (JobFiles(backend_for(lab.cluster).root, job.pk).folder / "checkpoint" / "go-on").touch()
 
 
@@ -116,7 +116,7 @@ def test_a_job_runs_to_its_end_and_is_billed_for_the_gpus_it_held(lab: World) ->
     assert float(sum(s.gpu_seconds for s in UsageSegment.objects.filter(job_id=job.pk))) == pytest.approx(
         2 * (lease.held_until - lease.held_from).total_seconds(), abs=1e-5
     )
-    # The backend forgets what is booked.
+    # Once the end is booked, the backend no longer reports the gang.
     work(lab)
     assert not backend_for(lab.cluster).observe()
 
@@ -184,7 +184,7 @@ def test_an_operation_done_twice_starts_one_gang(lab: World) -> None:
     job = submit(lab, up_to=10_000)
     lab.fill()
     perform_operations(cluster=lab.cluster, log_limit_bytes=10_000_000)
-    # As if the worker died after the start and before recording it.
+    # As if the worker died after it started the gang and before it recorded this.
     Operation.objects.update(done_at=None, not_before=now_from_database())
     perform_operations(cluster=lab.cluster, log_limit_bytes=10_000_000)
     reaches(lab, job, Job.State.RUNNING)
@@ -237,7 +237,7 @@ def test_a_new_watcher_adopts_what_still_runs(lab: World) -> None:
 
 
 def test_processes_without_a_lease_are_stopped(lab: World) -> None:
-    """This happens after the database was restored to an earlier state."""
+    """Such processes exist after the database was restored to an earlier state."""
     job = submit(lab, up_to=10_000)
     lab.fill()
     reaches(lab, job, Job.State.RUNNING)
@@ -259,29 +259,32 @@ def test_a_gang_unknown_to_the_backend_is_closed_as_lost(lab: World, tmp_path: P
 
 
 def running(job: Job) -> list[int]:
-    """Returns processes of the job, found by variables that only its workers have.
+    """Returns the pids of the job's processes, found by environment variables that only its workers have.
 
-    Other tests running beside this one have jobs of the same number, in other folders.
+    Matches the folder of jobs too, because tests that run at the same time may have a job with the same id.
     """
     return _with(f"FAIRLOT_JOB_ID={job.pk}\0", "UP_TO=", str(settings.FAIRLOT_JOBS_DIR))
 
 
 def workers(job: Job) -> dict[int, int]:
-    """Returns by rank the processes that the supervisor started; they briefly start others."""
+    """Returns the pids of the processes that the supervisor has started, each with the supervisor's pid.
+
+    Leaves out the short-lived children of these processes.
+    """
     pids = running(job)
     parents = {pid: parent for pid in pids if (parent := _parent(pid)) is not None}
     return {pid: parent for pid, parent in parents.items() if parent not in pids}
 
 
 def supervisors(job: Job) -> list[int]:
-    """Returns the parents of the job's processes."""
+    """Returns the pids of the parents of the job's workers."""
     return sorted(set(workers(job).values()))
 
 
 def _parent(pid: int) -> int | None:
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    except (FileNotFoundError, ProcessLookupError):  # it has ended
+    except (FileNotFoundError, ProcessLookupError):  # the process has ended
         return None
 
 

@@ -1,4 +1,5 @@
-"""People see which limits block or warn them: whose, how much, and until when."""
+"""Users see which limits block their jobs or warn them: whose limit it is, how much is used, and until when it
+applies."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def limit(lab: World, limit: str | int, **which: Any) -> Quota:
 
 
 def waits(lab: World, reason: Reason, **fields: Any) -> Job:
-    """Returns Bob's job of two GPUs after a round that gave it none."""
+    """Submits a job of Bob's with two GPUs, runs a round that leaves it queued for `reason`, and returns the job."""
     job = lab.submit(lab.people.bob, lab.people.astro, gpus=2, **fields)
     lab.quantum()
     job.refresh_from_db()
@@ -116,7 +117,8 @@ class TestWhatBinds:
         lab.age(lab.lease(start(lab, gpus=4)), 3600)
         why = explain(waits(lab, Reason.HOURS_SPENT))
         hour = now_from_database().replace(minute=0, second=0, microsecond=0)
-        # All was used in this hour and the previous one; when that one is older, less than 3.9 hours are left.
+        # All GPU-hours were used in this hour and the previous hour. Depending on the minute, the job can start when
+        # only the previous hour or when both hours have expired.
         expected = {
             f"on {at:%Y-%m-%d} at {at:%H:%M} UTC"
             for at in (hour + timedelta(days=2), hour + timedelta(days=2, hours=1))
@@ -151,7 +153,7 @@ class TestWhatBinds:
 
 
 class TestOfTeamsAbove:
-    """Only those who see a team see its name and figures; members of Astro do not see Uni."""
+    """Only users who may see a team see its name and figures in a sentence; members of Astro may not see Uni."""
 
     @pytest.mark.parametrize(
         ("amount", "which", "reason"),
@@ -218,7 +220,8 @@ class TestOfTeamsAbove:
 
 
 class TestWarnings:
-    """A warning limit stops nothing; it shows at submit, once, and on the job's page while it applies."""
+    """A limit with the action "warn" stops no job. The warning is shown once at submit, and on the job's page as long
+    as the limit is exceeded."""
 
     def told(self, job: Job) -> list[str]:
         events = JobEvent.objects.filter(job=job, kind__startswith="warned").order_by("pk")
@@ -250,14 +253,14 @@ class TestWarnings:
         lab = world(v100=4)
         start(lab, gpus=2)
         lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
-        lab.quantum()  # each is entitled to two
+        lab.quantum()  # each team is entitled to two GPUs
         limit(lab, amount, at_limit="warn", **which)
         spec = JobSpec(name="x", command="true", gpus_per_worker=2)
         before = preflight(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec)
         assert said.partition(" 0 of")[0] in " ".join(before.detail)
         job = lab.submit(lab.people.bob, lab.people.astro, gpus=2)
         [line] = self.told(job)
-        if which["kind"] in Quota.OF_A_PERIOD:  # some seconds have been used
+        if which["kind"] in Quota.OF_A_PERIOD:  # a few seconds have been used by now
             assert line.partition(" has used ")[0] == "Astro"
         else:
             assert line == said
@@ -287,7 +290,7 @@ class TestWarnings:
             "The time limit of Astro is 1 h, and it",
         ]
         tasks.end_overlong_jobs()
-        assert len(self.told(job)) == 2  # about GPUs at submit, and about its length when that was exceeded
+        assert len(self.told(job)) == 2  # about GPUs at submit, and later about the time limit
         assert lab.states([job]) == [Job.State.RUNNING]
 
     def test_the_same_request_again_is_not_warned_again(self, lab: World) -> None:

@@ -1,4 +1,4 @@
-"""Budgets warn once each, by mail and by a signed webhook that cannot reach private networks."""
+"""Each threshold of a budget warns once, by mail and by a signed webhook that cannot reach private networks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def lab(db: None, settings) -> World:
 
 
 def told(settings) -> World:
-    """Returns a world where Bob runs four V100 at 1.20 an hour each, and Alice gets mail."""
+    """Returns a world in which Bob runs a job on four V100, at 1.20 per GPU-hour, and Alice has a mail address."""
     settings.EMAIL_HOST = "mail.example.org"
     lab = world(v100=4)
     User.objects.filter(username="alice").update(email="alice@example.org")
@@ -67,7 +67,7 @@ def told(settings) -> World:
 
 
 def spend(lab: World, money: str) -> None:
-    """Backdates the lease so that it has cost that much, within this month."""
+    """Backdates the running lease so that it has cost `money` so far."""
     lease = lab.holding(Lease.State.RUNNING)[0]
     seconds = float(Decimal(money) / Decimal("4.8")) * 3600
     held = (now_from_database() - lease.held_from).total_seconds()
@@ -82,7 +82,8 @@ def budget(lab: World, amount: str = "100", **changes: object) -> Budget:
 
 @pytest.fixture(autouse=True)
 def _long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes periods begin early enough for what tests spend, whatever day it is."""
+    """Makes all budget periods begin in 2020, so that leases can be backdated within them on any day. Today is the end
+    of the first quarter of the period."""
     from accounting.actions import budgets  # noqa: PLC0415 - models
 
     def period(kind: str, days: int | None, now: datetime) -> tuple[datetime, datetime]:
@@ -101,7 +102,8 @@ def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
     for _ in range(2):
         tasks.watch_budgets()
     assert set(BudgetWarning.objects.values_list("threshold", flat=True)) == {"50", "80"}
-    assert list(Letter.objects.values_list("address", flat=True)) == []  # Alice manages Astro, not Uni
+    # Alice manages Astro but not Uni, whose budget it is
+    assert list(Letter.objects.values_list("address", flat=True)) == []
     make.membership(lab.people.alice, lab.people.uni, role="manager")
     spend(lab, "101")
     tasks.watch_budgets()
@@ -114,7 +116,7 @@ def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
 def test_a_new_amount_warns_again_if_the_last_warning_is_below_its_threshold(
     lab: World, by_forecast: bool
 ) -> None:
-    """A quarter of the period is over, so that the forecast is four times what is spent."""
+    """A quarter of the period is over, so the forecast is four times the money spent."""
 
     def told_of(amount: str, spent: str) -> int:
         budget(lab, amount, percentages=[999 if by_forecast else 20], by_forecast=by_forecast)
@@ -139,7 +141,7 @@ def test_a_budget_that_falls_below_its_threshold_does_not_warn_again(lab: World)
     fields = {"begins": begins, "threshold": "80", "amount": 100, "spent": 90}
     BudgetWarning.objects.create(budget=made, **fields)
     budget(lab, "100.01", percentages=[80])
-    tasks.watch_budgets()  # a correction has taken all of it back
+    tasks.watch_budgets()  # nothing is spent, as after a correction
     spend(lab, "90")
     tasks.watch_budgets()
     assert BudgetWarning.objects.get().lifted_at is None
@@ -199,7 +201,7 @@ def test_a_team_whose_budget_was_removed_can_be_deleted(lab: World) -> None:
 
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_spending_before_the_first_look_is_warned_of(lab: World, is_removed: bool) -> None:
-    """Warnings about the former amount do not count."""
+    """Warnings about the earlier amount of the budget do not suppress a warning about the new amount."""
     made = budget(lab, percentages=[80])
     spend(lab, "81")
     tasks.watch_budgets()
@@ -220,7 +222,7 @@ def test_a_removed_budget_does_not_warn(lab: World) -> None:
 
 
 def test_it_is_warned_of_by_forecast(lab: World) -> None:
-    """A quarter of the period is over."""
+    """A quarter of the period is over, so the forecast is four times the money spent."""
     made = budget(lab, percentages=[80], by_forecast=True, tenant=lab.people.astro)
     spend(lab, "20")
     tasks.watch_budgets()
@@ -233,7 +235,7 @@ def test_it_is_warned_of_by_forecast(lab: World) -> None:
 
 
 class TestJustEnded:
-    """The period of a lease of two hours, at 4.80 an hour, ended ten minutes ago."""
+    """A period that ended ten minutes ago, in which a lease had run for two hours at 4.80 an hour."""
 
     @pytest.fixture(autouse=True)
     def ends(self, lab: World, monkeypatch: pytest.MonkeyPatch) -> datetime:
@@ -364,7 +366,7 @@ def test_usage_booked_while_a_budget_is_read_counts_once(monkeypatch: pytest.Mon
 def test_trouble_with_reading_one_budget_keeps_no_other_waiting(
     lab: World, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    """The trouble may be the database's or the program's."""
+    """Tries an error of the database and an error of the program."""
     budget(lab, tenant=lab.people.astro, percentages=[80])
     budget(lab, percentages=[80])
     spend(lab, "90")
@@ -412,13 +414,16 @@ def test_a_budget_that_makes_no_sense_is_refused(lab: World, wrong: dict, field:
 
 
 class Killed(BaseException):
-    """Raised where a worker is killed."""
+    """Raised where the test kills a worker. As a BaseException it is not caught by `except Exception`."""
 
 
 class TestWebhooks:
     @pytest.fixture
     def calls(self) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]], list[int]]]:
-        """Yields a local server: its address, what it was sent, and the statuses that it answers with first."""
+        """Runs a local server; yields (its URL, the requests that it got, the HTTP statuses of its next answers).
+
+        Each request is a pair (headers, body). When the list of statuses is empty, the server answers with 204.
+        """
         seen: list[tuple[dict[str, str], bytes]] = []
         answers: list[int] = []
 
@@ -431,7 +436,7 @@ class TestWebhooks:
                 self.end_headers()
 
             def log_message(self, *args: object) -> None:
-                """Keeps the test's output quiet."""
+                """Discards the request log, which would clutter the test's output."""
 
         server = HTTPServer(("127.0.0.1", 0), Handler)
         thread = threading.Thread(target=server.serve_forever)
@@ -443,7 +448,10 @@ class TestWebhooks:
 
     @pytest.fixture
     def drips(self) -> Iterator[Callable[[str], str]]:
-        """Yields the addresses of a local server that sends one part of its answer a byte at a time."""
+        """Runs a local server that sends its answer slowly, byte by byte.
+
+        Yields a function that returns the URL for "status", "header" or "body": the slow part of the answer.
+        """
         enough = threading.Event()
 
         class Handler(BaseHTTPRequestHandler):
@@ -457,7 +465,7 @@ class TestWebhooks:
                 head = b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n"
                 if self.path == "/body":
                     self.wfile.write(head)
-                with suppress(OSError):  # the caller has hung up
+                with suppress(OSError):  # the client has closed the connection
                     for byte in parts.get(self.path, b"x" * 4000):
                         if enough.wait(0.01):
                             break
@@ -467,7 +475,7 @@ class TestWebhooks:
             do_POST = do_GET  # noqa: N815 - as http.server wants it
 
             def log_message(self, *args: object) -> None:
-                """Keeps the test's output quiet."""
+                """Discards the request log, which would clutter the test's output."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         thread = threading.Thread(target=server.serve_forever)
@@ -488,7 +496,7 @@ class TestWebhooks:
         for error in ("It answered with 500.", "It answered with 302; redirects are not followed.", ""):
             accounting_tasks.call_webhooks()
             assert WebhookCall.objects.get().error == error
-            accounting_tasks.call_webhooks()  # it is not due yet
+            accounting_tasks.call_webhooks()  # the next attempt is not due yet
             WebhookCall.objects.update(not_before=now_from_database())
         accounting_tasks.call_webhooks()
         assert len(seen) == 3
@@ -534,7 +542,7 @@ class TestWebhooks:
         for _ in range(MOST_ATTEMPTS):
             with pytest.raises(Killed):
                 accounting_tasks.call_webhooks()
-            accounting_tasks.call_webhooks()  # it is not due yet
+            accounting_tasks.call_webhooks()  # the next attempt is not due yet
             WebhookCall.objects.update(not_before=now_from_database())
         accounting_tasks.call_webhooks()
         assert counted == list(range(1, MOST_ATTEMPTS + 1))
@@ -560,7 +568,7 @@ class TestWebhooks:
         def slow(*_: object) -> None:
             before = len(seen)
             seen.append(at_once(accounting_tasks.call_webhooks))
-            assert len(seen) == before + 1  # the other worker has made no call
+            assert len(seen) == before + 1  # the other worker has called no webhook
 
         monkeypatch.setattr(safe_http, "post", slow)
         accounting_tasks.call_webhooks()

@@ -1,4 +1,4 @@
-"""Limits of teams and users hold at submit and in rounds, with each action at the limit."""
+"""Limits of teams and users are enforced at submit and in rounds, with each of the possible actions at the limit."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TestInRounds:
         assert held(lab) == {"bob": 1, "alice": 1}
 
     def test_gangs_do_not_take_the_last_hour_together(self, lab: World) -> None:
-        """The rest suffices for three GPUs until the next round, so the fourth has to wait."""
+        """The remaining GPU-hours suffice for three GPUs until the next round, so the fourth job has to wait."""
         limit(lab, "0.05", kind=Kind.GPU_HOURS)
         jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(4)]
         lab.quantum()
@@ -103,7 +103,7 @@ class TestInRounds:
         assert held(lab) == {"bob": 3}
 
     def test_cost_limits_use_the_prices_of_the_time(self, lab: World) -> None:
-        """A V100 costs 1.20 an hour."""
+        """The ten minutes on four V100 cost 0.80, at 1.20 per GPU-hour."""
         job = start(lab, gpus=4)
         lab.age(lab.lease(job), 600)
         limit(lab, "0.81", kind=Kind.MONEY, period="rolling", days=3)
@@ -160,7 +160,8 @@ class TestInRounds:
 
 
 class TestOverspent:
-    """An account that overused a limit gets nothing; others get what they would if it had used exactly that."""
+    """An account that exceeds a limit gets no GPUs. Other accounts get as much as if the account had used exactly its
+    limit."""
 
     @pytest.mark.parametrize("at_limit", ["block", "idle"])
     @pytest.mark.parametrize("kind", [Kind.GPU_HOURS, Kind.MONEY])
@@ -179,7 +180,7 @@ class TestOverspent:
             assert gpus[teams[lab.people.bio.pk]].sum() == pytest.approx(4)
 
     def test_overuse_on_another_cluster_takes_nothing_here(self, lab: World) -> None:
-        """Another cluster gave out more than a limit that was lowered since."""
+        """The other cluster gave out four GPUs before the limit was lowered to one."""
         other = World(lab.people, Cluster.objects.create(name="other"))
         other.node("other-0", lab.people.v100)
         start(other, gpus=4)
@@ -192,7 +193,7 @@ class TestOverspent:
 
 
 class TestBeingStopped:
-    """A gang that is being stopped holds its GPUs, and counts, until it has released them."""
+    """A gang that is being stopped holds its GPUs, and counts towards limits, until it has released them."""
 
     def all_held(self) -> int:
         return sum(lease.gpus for lease in Lease.objects.filter(state__in=Lease.HOLDING))
@@ -291,7 +292,7 @@ class TestAtOnce:
         other = World(lab.people, Cluster.objects.create(name="other"))
         other.node("other-0", lab.people.v100)
         limit(lab, 5, kind=Kind.GPUS)
-        limit(lab, "0.1", kind=Kind.GPU_HOURS)  # for six GPUs until the next round
+        limit(lab, "0.1", kind=Kind.GPU_HOURS)  # enough for six GPUs until the next round
         for place in (lab, other):
             for _ in range(4):
                 place.submit(lab.people.bob, lab.people.astro)

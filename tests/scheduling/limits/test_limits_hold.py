@@ -1,4 +1,4 @@
-"""No limit is ever exceeded, whatever is submitted, starts, ends or is cancelled, on several clusters."""
+"""No limit is ever exceeded on several clusters, whatever jobs are submitted, started, ended or cancelled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUANTUM = 60
 
 
 class Walk:
-    """Two clusters whose clock moves only when the walk lets time pass."""
+    """A random sequence of actions on two clusters whose clock moves only in `pass_time`."""
 
     def __init__(self, people: Cast, chance: random.Random) -> None:
         self.people, self.chance = people, chance
@@ -91,21 +91,25 @@ class Walk:
         run_round(cluster_id=self.place().cluster.pk, force=Round.Kind.FILL)
 
     def see(self) -> None:
-        """Lets starting gangs run and stopped ones end; running ones may end too."""
+        """Reports the next state of a random gang: a starting gang runs, a stopping gang has ended, a running gang may
+        end."""
         place = self.place()
         leases = place.holding(*Lease.HOLDING)
         if leases:
             self.goes_on(place, self.chance.choice(sorted(leases, key=lambda lease: lease.pk)))
 
     def cancel(self) -> None:
-        """Cancels a job, usually one with GPUs, which it holds until it is seen to have ended."""
+        """Cancels a random job, usually one that holds GPUs. It holds them until `see` reports its end."""
         states = Job.HOLDING if self.chance.random() < 0.8 else Job.WAITING
         jobs = list(Job.objects.filter(state__in=states).order_by("pk"))
         if jobs:
             cancel_job(actor=self.people.olga, job=self.chance.choice(jobs))
 
     def pass_time(self) -> None:
-        """Passes a part of a quantum, at whose end both clusters decide. Limits do not bound the time to stop."""
+        """Lets part of a quantum pass; at the end of the quantum both clusters run a round.
+
+        Ends all stopping gangs first, because limits do not bound the GPU time that a gang uses while it stops.
+        """
         for place in self.places:
             for lease in place.holding(Lease.State.STOPPING):
                 self.goes_on(place, lease)
@@ -131,7 +135,8 @@ class Walk:
                 assert used <= quota.limit + Decimal("1e-6"), (quota, account, used, self.done)
 
     def held(self, quota: Quota) -> dict[tuple[int, ...], int]:
-        """Returns the GPUs by what the limit counts; gangs that are being stopped hold theirs too."""
+        """Returns the GPUs held below the limit's team, by (team id, user id) if the limit is for each user, otherwise
+        in total by (). Gangs that are being stopped count too."""
         found: dict[tuple[int, ...], int] = {}
         below = Lease.objects.filter(state__in=Lease.HOLDING, job__tenant__path__startswith=quota.tenant.path)
         for lease in below.select_related("job"):
@@ -173,7 +178,8 @@ def test_nothing_is_held_or_spent_beyond_a_limit_whatever_the_order(
 
 @pytest.mark.django_db(transaction=True)
 class TestTheLastHour:
-    """One GPU is left until the next round: two users submit at once on their own connections, beside rounds."""
+    """The limit leaves one GPU until the next round. Two users submit at the same time on separate database connections
+    while rounds run."""
 
     @pytest.mark.parametrize(
         "terms",
@@ -196,6 +202,6 @@ class TestTheLastHour:
             lab.fill()
 
         assert at_once(*[lambda who=who: goes(*who) for who in users]) == [None, None]
-        lab.fill()  # of two rounds at once one leaves it to the other
+        lab.fill()  # of two simultaneous rounds one may do nothing
         assert Job.objects.count() == 2
         assert sum(lease.gpus for lease in Lease.objects.filter(state__in=Lease.OPEN)) == 1

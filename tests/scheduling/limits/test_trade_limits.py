@@ -1,4 +1,4 @@
-"""Managers limit trades; others may not, invalid limits are refused, and the next round keeps them."""
+"""Managers limit trades, others may not, invalid limits are refused, and the next round respects the limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def lab(transactional_db: None) -> World:
-    """Returns a world where Astro sells time on A100s, on which Bio is four times as fast."""
+    """Returns a world in which Astro sells A100 time to Bio, whose jobs run four times as fast on A100s as on V100s."""
     made = world(v100=4, a100=4, trading=True)
     fill(made)
     return made
@@ -42,7 +42,7 @@ def fill(made: World) -> None:
 
 @pytest.fixture
 def other(lab: World) -> World:
-    """Returns a second cluster, where the same teams would make the same trades."""
+    """Returns a second cluster, on which the same teams would trade in the same way."""
     made = World(lab.people, Cluster.objects.create(name="other", trading=True))
     made.node("other-v", lab.people.v100)
     made.node("other-a", lab.people.a100)
@@ -51,14 +51,14 @@ def other(lab: World) -> World:
 
 
 def traded(lab: World) -> list[tuple[float, float]]:
-    """Returns fast and slow GPUs of the trades in force after the next round that is due."""
+    """Runs a round that must be due, and returns (fast GPUs, slow GPUs) of each trade in force after it."""
     assert run_round(cluster_id=lab.cluster.pk) is not None
     in_force = Trade.objects.filter(round__cluster=lab.cluster, ends=None)
     return [(trade.fast_gpus, trade.slow_gpus) for trade in in_force]
 
 
 def given_now() -> float:
-    """Returns the fast GPUs of the trades in force, on all clusters."""
+    """Returns the sum of the fast GPUs in all trades in force on all clusters."""
     return sum(Trade.objects.filter(ends=None).values_list("fast_gpus", flat=True))
 
 
@@ -74,7 +74,7 @@ def test_a_limit_holds_from_the_next_round_which_does_not_wait_for_the_quantum(l
     people = lab.people
     free = traded(lab)
     assert fast(free) >= 1
-    assert run_round(cluster_id=lab.cluster.pk) is None  # nothing is due
+    assert run_round(cluster_id=lab.cluster.pk) is None  # no round is due
     limit(lab, Allowance(people.a100, most_gpus=Decimal("0.25")))
     assert fast(traded(lab)) == pytest.approx(0.25)
     limit(lab, Allowance(people.a100, most_part=Decimal("0.05")))

@@ -1,4 +1,4 @@
-"""Waits, expansion factors and waste: the database's figures equal a count job by job in Python."""
+"""Waits, expansion factors and waste: the figures from the database equal those that Python counts job by job."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def undone() -> Iterator[None]:
 def attempt(
     job: Job, begins: datetime, ends: datetime, generation: Any, *, quarters_idle: int = 0, **fields: Any
 ) -> None:
-    """Creates a booked attempt whose GPUs were idle in its last quarters."""
+    """Creates an ended attempt and its usage in the ledger. Its GPUs are idle in the last `quarters_idle` quarters of
+    it."""
     job.epoch += 1
     had(job, begins, ends, generation)
     job.save()
@@ -118,7 +119,7 @@ def lived(lab: World, history: Any) -> list[Job]:
 
 
 def percentile(values: list[float], part: float) -> float:
-    """Returns the percentile, interpolated between the two nearest values."""
+    """Returns the percentile `part` (from 0 to 1) of the values, interpolated between the two nearest values."""
     values = sorted(values)
     place = part * (len(values) - 1)
     low = int(place)
@@ -138,7 +139,8 @@ def clipped(begins: datetime, ends: datetime, period: tuple[datetime, datetime])
 
 
 def wasted_by_hand(job: Job, period: tuple[datetime, datetime]) -> dict[str, Fraction]:
-    """Returns the waste by generation, from each lease and usage segment of the job."""
+    """Returns the GPU-seconds that the job held and wasted in the period, by cause, counted from its leases and usage
+    segments."""
     found = dict.fromkeys(("held", *CAUSES), Fraction(0))
     for generation in set(job.leases.values_list("generation", flat=True)):
         leases = list(job.leases.filter(generation=generation))
@@ -175,10 +177,10 @@ def test_waste_equals_a_count_by_hand(
     lab: World, history: Any, period: Any, closed: bool, many: bool
 ) -> None:
     with undone(), pytest.MonkeyPatch.context() as patch:
-        if many:  # then jobs are not read one by one
+        if many:  # makes the report read jobs in bulk
             patch.setattr(job_waste, "FEW", 0)
         jobs = lived(lab, history)
-        if closed:  # then reports read rollups of days
+        if closed:  # makes reports read rollups by day
             close_hours(lab.people, MIDNIGHT, MIDNIGHT + 26 * HOUR, book=lab.cluster.pk)
         hand = {job.pk: wasted_by_hand(job, period) for job in jobs}
         told = waste(None, *period, jobs=100)
@@ -294,7 +296,7 @@ def test_corrected_time_is_not_waste_of_a_team_that_does_not_pay(transactional_d
 
 @pytest.mark.django_db(transaction=True)
 def test_lost_work_is_borne_once_in_every_report(transactional_db: None) -> None:
-    """One of the job's two hours was lost, and another team pays for the second."""
+    """The second of the job's two hours was lost, and a correction has charged it to another team."""
     lab = world()
     people = lab.people
     job = waited(lab, people.bob, people.astro, MIDNIGHT)
@@ -317,7 +319,8 @@ def test_lost_work_is_borne_once_in_every_report(transactional_db: None) -> None
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("archives")
 def test_waste_of_archived_days_cut_by_the_period_is_left_out(transactional_db: None, tmp_path: Path) -> None:
-    """Failed time of archived days is known only for whole days; the rest of such a day would look useful."""
+    """For archived days, the time of failed jobs is known only by whole days. If a part of such a day counted, its
+    failed time would appear useful."""
     lab = world()
     people, book = lab.people, lab.cluster.pk
     month = datetime(2026, 5, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Demand, use by hour of the week and node health: the database's figures equal a count in Python."""
+"""Demand, use by hour of the week, and node health: the figures from the database equal those that Python counts."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ def test_demand_equals_a_count_by_the_second(lab: World, jobs: Any, late: int, l
         ("UTC", (2026, 5, 4)),
         ("Asia/Kolkata", (2026, 5, 4)),
         ("America/Havana", (2025, 11, 2)),
-    ],  # midnight comes twice
+    ],  # in Havana, midnight comes twice on this day
 )
 def test_each_hour_of_a_readers_day_is_listed_once(lab: World, zone: str, day: tuple[int, int, int]) -> None:
     begins = datetime(*day, tzinfo=ZoneInfo(zone))
-    bounds = [begins + timedelta(days=n) for n in range(3)]  # in the reader's time zone
+    bounds = [begins + timedelta(days=n) for n in range(3)]  # adds whole days in the reader's time zone
     parts = [hour for some in pairwise(bounds) for hour in wanted_by_hour(*some)]
     spans = (bounds[-1].astimezone(UTC) - begins.astimezone(UTC)) // HOUR
     first = begins.astimezone(UTC) + timedelta(minutes=30 if zone == "Asia/Kolkata" else 0)
@@ -179,7 +179,7 @@ def test_old_intervals_are_not_sorted_again(lab: World) -> None:
     for n in range(200):
         for one in (node, other):
             changed(one, BEGIN - 500 * HOUR + n * HOUR, gpus=4, state="down" if n % 2 else "ready")
-    changed(node, BEGIN, gpus=4)  # when the period begins, so that it was down before
+    changed(node, BEGIN, gpus=4)  # exactly at the begin of the period; until then the node was down
     changed(node, BEGIN + HOUR, gpus=4, state="down")
     with CaptureQueriesContext(connection) as asked:
         health = {one.node: one for one in node_health(BEGIN, BEGIN + 3 * HOUR)}
@@ -193,7 +193,8 @@ def test_old_intervals_are_not_sorted_again(lab: World) -> None:
 
 
 def rows_of_windows(sql: str) -> list[int]:
-    """Returns how many rows each window of the query went through."""
+    """Returns the number of rows in each window function of the query's plan; [] if the query has no window over the
+    past."""
     if "OVER past" not in sql:
         return []
     with connection.cursor() as cursor:

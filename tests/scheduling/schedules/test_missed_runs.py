@@ -1,4 +1,4 @@
-"""Runs are missed when the portal is down, the schedule is paused, or its cluster is detached."""
+"""A schedule misses runs while Fairlot is down, the schedule is paused, or its cluster is detached."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def lab() -> World:
 
 
 def missing(lab: World, clock: Clock, **changes: Any) -> list[tuple[str, str, str]]:
-    """Returns the outcome of four missed runs, the latest due an hour ago."""
+    """Creates a schedule, lets four daily runs be missed, the last an hour ago, and returns the recorded runs as `told`
+    does."""
     schedule = make(lab, terms(**changes))
     clock(NOON + 3 * DAY + HOUR)
     tick()
@@ -155,7 +156,7 @@ def test_every_due_time_is_in_exactly_one_row_whenever_and_however_often_one_loo
             steps += 1
         assert steps <= (MOST_AT_ONCE if policy == "all" else 1)
     expected = first
-    for begin, end in covered:  # one after another, without a gap
+    for begin, end in covered:  # the intervals follow each other without a gap
         assert begin == expected
         assert begin <= end
         assert table.latest(begin, end) == end

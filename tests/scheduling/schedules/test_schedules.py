@@ -1,4 +1,4 @@
-"""People create and change schedules, and each due time has an outcome."""
+"""Users create and change schedules, and each due time of a schedule has a recorded outcome."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_same_request_again_gives_the_same_schedule(lab: World) -> None:
         ({"begins": NOON, "ends": NOON - DAY}, "ends"),
         ({"ends": NOON - 2 * DAY}, "ends"),
         ({"expression": "R1/2026-05-01T12:00/P1D"}, "expression"),
-        # PostgreSQL accepts this time in UTC, but Python could not read it, so no list with it could be shown.
+        # PostgreSQL can store this time in UTC, but Python cannot read it, so no page could list the schedule.
         ({"ends": datetime(9999, 12, 31, 23, 59, tzinfo=timezone(-14 * HOUR))}, "ends"),
         ({"begins": datetime(1, 1, 1, tzinfo=timezone(14 * HOUR))}, "begins"),
         ({"missed": "never"}, "missed"),
@@ -123,7 +123,7 @@ def change(schedule: Schedule, actor: Any, **changes: Any) -> Schedule:
 
 def test_only_a_change_of_the_timetable_restarts_a_schedule(lab: World, clock: Clock) -> None:
     schedule = make(lab)
-    clock(NOON + 2 * DAY + HOUR)  # two runs were missed
+    clock(NOON + 2 * DAY + HOUR)  # two runs have been missed by then
     assert change(schedule, lab.people.bob, spec=spec(name="other")).next_due_at == NOON
     changed = change(schedule, lab.people.bob, terms=terms(expression="30 12 * * *"))
     assert changed.next_due_at == NOON + 3 * DAY + 30 * MINUTE
@@ -137,7 +137,7 @@ def test_only_a_change_of_the_timetable_restarts_a_schedule(lab: World, clock: C
     [
         ("0  12 *\t* *", "0  12 *\t* *"),
         ("0 12 * * mon-fri", "0 12 * * MON-FRI"),
-        ("*/90 12 * * *", "*/90 12 * * *"),  # no longer accepted in new schedules
+        ("*/90 12 * * *", "*/90 12 * * *"),  # refused in new schedules
     ],
 )
 def test_a_timetable_that_was_accepted_once_stays(lab: World, clock: Clock, stored: str, sent: str) -> None:
@@ -157,7 +157,7 @@ def test_a_changed_schedule_runs_with_the_rights_of_its_editor(lab: World, clock
     people, schedule = lab.people, make(lab, request_key="k")
     assert change(schedule, people.alice, spec=spec(command="cat secrets")).owner == people.alice
     with pytest.raises(NotAllowed, match="members of Astro"):
-        change(schedule, people.olga)  # an operator who is a member of no team
+        change(schedule, people.olga)  # Olga is an operator and a member of no team
     clock(NOON)
     tick()
     assert Job.objects.get().owner == people.alice
@@ -185,7 +185,7 @@ def test_a_deleted_one_runs_no_more_and_keeps_its_history(lab: World, clock: Clo
 def test_a_due_run_is_submitted_once_as_the_owner(lab: World, clock: Clock) -> None:
     schedule = make(lab)
     tick()
-    assert told(schedule) == []  # not due yet
+    assert told(schedule) == []  # no run is due yet
     clock(NOON + MINUTE)
     tick()
     tick()

@@ -1,4 +1,4 @@
-"""Schedules run once even with killed processes, several workers, and trouble with one of them."""
+"""Each due time runs once, even if processes are killed, several workers run schedules, or one schedule fails."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ def lab() -> World:
 
 
 class Killed(BaseException):
-    """Raised where a process is killed: nothing of it continues, and its connection is closed."""
+    """Raised where the test kills the process. `killed_at` then closes the connection, as the death of a process
+    would."""
 
 
 def killed_at(statement: int, work: Callable[[], object]) -> bool:
-    """Runs `work` until that statement, where it is killed; returns whether it came to it."""
+    """Runs `work` and kills it at its SQL statement number `statement`. Returns False if `work` ends before that
+    statement."""
     seen = 0
 
     def count(execute: Any, *args: Any) -> Any:
@@ -95,7 +97,7 @@ def test_several_workers_at_the_same_schedules_run_each_due_time_once(clock: Clo
     made = [make(lab, terms(missed="all", catch_up_seconds=4 * 86_400)) for _ in range(3)]
     clock(NOON + 3 * DAY + HOUR)
     assert at_once(*[tick] * 4) == [None] * 4
-    tick()  # rows that a worker has locked are left to it or to the next tick
+    tick()  # runs what the workers skipped because another worker had locked the rows
     assert Job.objects.count() == 3 * 4
     for schedule in made:
         assert [run.due_at for run in schedule.runs.order_by("due_at")] == [NOON + n * DAY for n in range(4)]

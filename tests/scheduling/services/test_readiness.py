@@ -1,4 +1,4 @@
-"""The local backend probes real programs at their ports, and the results are recorded."""
+"""The local backend probes the ports of real programs, and Fairlot records the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from scheduling.spec.job_spec import JobSpec, SpecError
 from tests.scheduling.local_rig import Rig, until
 from tests.scheduling.world import World, start, world
 
-# Answers 503 while the file `busy` is in its folder, and not at all while the file `deaf` is.
+# Answers with HTTP status 503 while the file `busy` is in its folder, and does not answer while the file `deaf` is
+# there.
 SERVER = """
 import http.server, os, pathlib, time
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -102,7 +103,7 @@ def test_without_a_path_a_connection_is_enough_and_before_it_there_is_a_reason(r
     assert seen.ready_age is None
     other = serving(rig, path="", job=2)
     ready = seen_when(rig, other, lambda seen: seen.ready_age is not None, "ready")
-    assert ready.address != seen.address  # both asked for 8000, and both are on this machine
+    assert ready.address != seen.address  # both programs asked for port 8000 of this machine
 
 
 def test_a_frozen_program_is_not_ready_and_answers_at_the_same_port_once_thawed(rig: Rig) -> None:

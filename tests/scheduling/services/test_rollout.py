@@ -1,4 +1,4 @@
-"""The controller keeps its bounds at every step, whatever happens, and reaches its goal."""
+"""The controller of a rollout keeps its bounds at every step, whatever happens, and reaches its goal."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scheduling.services.rollout import Plan, Replica, Wanted, plan
 
 @dataclass
 class Play:
-    """A service whose replicas do what the test wants. Revisions are numbers."""
+    """A simulated service whose replicas change as the test wants. Its revisions are numbers."""
 
     wanted: Wanted
     revision: int = 1
-    replicas: dict[int, tuple[Replica, int]] = field(default_factory=dict)  # with the revision of each
+    replicas: dict[int, tuple[Replica, int]] = field(default_factory=dict)  # (replica, its revision) by id
     resting: set[int] = field(default_factory=set)
     made: int = 0
 
@@ -32,7 +32,7 @@ class Play:
         return sum(replica.is_ready and not replica.is_ending for replica in self.seen())
 
     def step(self) -> Plan:
-        """Does one step of the controller and checks its bounds."""
+        """Carries out one plan of the controller, checks that it keeps the bounds, and returns the plan."""
         before, ready = len(self.replicas), self.ready
         todo = plan(self.wanted, self.seen(), self.resting)
         most = self.wanted.replicas + self.wanted.max_surge
@@ -53,14 +53,14 @@ class Play:
         return todo
 
     def flip(self, chance: int) -> None:
-        """Makes one replica ready or unready."""
+        """Makes a ready replica unready, or an unready one ready."""
         if self.replicas:
             pk = sorted(self.replicas)[chance % len(self.replicas)]
             replica, revision = self.replicas[pk]
             self.replicas[pk] = replace(replica, is_ready=not replica.is_ready), revision
 
     def lose(self, chance: int) -> None:
-        """Ends one replica, either as ordered or by itself."""
+        """Removes a replica. If it has crashed, its slot has to wait before the controller may fill it again."""
         if self.replicas:
             pk = sorted(self.replicas)[chance % len(self.replicas)]
             replica, revision = self.replicas.pop(pk)
@@ -68,7 +68,7 @@ class Play:
                 self.resting.add(replica.slot)
 
     def settle(self) -> None:
-        """Ends stopping replicas, ends all waiting times, and makes all others ready."""
+        """Removes the stopping replicas, makes all others ready, and ends the wait of all slots."""
         self.resting.clear()
         self.replicas = {
             pk: (replace(replica, is_ready=True), revision)
@@ -105,7 +105,7 @@ def test_bounds_hold_at_every_step_and_it_converges(wanted: Wanted, story: list[
             case "rest":
                 play.resting.clear()
             case "update":
-                play.revision = chance  # an earlier revision is a rollback
+                play.revision = chance  # back to an earlier revision: a rollback
             case "scale":
                 play.wanted = replace(play.wanted, replicas=chance)
     for _ in range(60):

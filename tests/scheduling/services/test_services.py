@@ -1,4 +1,4 @@
-"""Replicas of services are jobs, and the controller keeps as many of them as are wanted."""
+"""The replicas of a service are jobs, and a controller keeps as many of them running as the service wants."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def names(service: Service) -> list[str]:
 
 
 def come_up(lab: World, service: Service, *, ready: bool = True) -> None:
-    """Starts all waiting replicas, makes running ones ready or not, and runs the controller."""
+    """Starts waiting replicas, reports the running ones as ready or, with `ready=False`, as not ready, and runs the
+    controller."""
     lab.fill()
     lab.carry_out()
     for lease in lab.holding(Lease.State.RUNNING):
@@ -233,7 +234,7 @@ def test_waiting_for_gpus_is_no_failure_of_a_revision(lab: World) -> None:
         step_service(service_id=service.pk)
     service.refresh_from_db()
     assert service.current.number == 2
-    # With one unavailable replica allowed it replaces an old one.
+    # Now the rollout may stop an old replica, and the new replica gets its GPU.
     change_service(actor=lab.people.bob, service=service, max_unavailable=1)
     roll_out(lab, service, 40)
     assert {job.revision.number for job in living(service)} == {2}

@@ -1,4 +1,4 @@
-"""Services of real processes answer, fail, become busy and are replaced, on the local backend."""
+"""Services of real processes on the local backend answer, crash, become unready and are replaced."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 
-# Python's file server: ready as soon as it listens; answers 404 for paths that are no files.
+# A file server, which is ready as soon as it listens. It answers with HTTP status 404 if the path names no file.
 SERVE = """python -c '
 import os, signal, sys
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -35,7 +35,7 @@ for name in ("{version}", "well"):
 ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), SimpleHTTPRequestHandler).serve_forever()
 '"""
 
-PATIENT = {"readiness_failures": 30}  # so that a slow machine causes no gap
+PATIENT = {"readiness_failures": 30}  # so that a slow answer does not make a replica unready
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def serve(lab: World, replicas: int, **rules: Any) -> Service:
 
 
 def until(lab: World, service: Service, probe: Callable[[], object], what: str) -> None:
-    """Does what beat, worker and watcher do all the time, until the probe is true."""
+    """Does what beat, the worker and the watcher do repeatedly, until `probe` returns a true value."""
 
     def look() -> object:
         step_service(service_id=service.pk)
@@ -83,7 +83,7 @@ def until(lab: World, service: Service, probe: Callable[[], object], what: str) 
 
 
 def ready(service: Service, version: str) -> int:
-    """Requests each ready replica; returns how many answer as this version does."""
+    """Sends a request to each ready replica; returns how many replicas answer with the file of `version`."""
     leases = Lease.objects.ready().filter(job__service=service)
     count = 0
     for address in leases.values_list("address", flat=True):
@@ -124,13 +124,13 @@ def test_a_replica_that_is_not_well_is_not_ready_until_it_is(lab: World) -> None
     until(lab, service, lambda: ready(service, "one") == 2, "two answer")
     first, second = living(service)
     well = JobFiles(backend_for(lab.cluster).root, first.pk).folder / "work" / "rank-0" / "well"
-    well.unlink()  # a missing file is answered with 404
+    well.unlink()  # the readiness probe now gets HTTP status 404
     leases = Lease.objects.ready().filter(job__service=service)
     until(lab, service, lambda: [lease.job for lease in leases.all()] == [second], "one is not ready")
     well.touch()
     until(lab, service, lambda: ready(service, "one") == 2, "it is ready again")
     changes = [event.kind for event in first.events.filter(kind__in=["ready", "unready"]).order_by("id")]
-    # On a slow machine it may also have answered late.
+    # On a slow machine a late answer may have made the replica unready at other times, too.
     assert changes == ["ready", "unready"] * (len(changes) // 2) + ["ready"]
     assert len(changes) >= 3
 

@@ -1,4 +1,4 @@
-"""Members begin sessions, and none is stopped without a warning."""
+"""Members start notebook sessions, and no session is stopped without a warning."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(lab: World, **fields: Any) -> Session:
 
 
 def pass_minutes(session: Session, minutes: float) -> None:
-    """Backdates everything that happened to the session."""
+    """Backdates all recorded times of the session, its job and its leases by `minutes`."""
     earlier = timedelta(minutes=minutes)
     session.refresh_from_db()
     for name in ("used_at", "warned_at", "end_warned_at"):
@@ -72,7 +72,7 @@ def pass_minutes(session: Session, minutes: float) -> None:
     job.save()
     moments = ("held_from", "running_from", "stop_asked_at", "held_until", "missing_since")
     Lease.objects.filter(job=job).update(**{name: F(name) - earlier for name in moments})
-    # else they would overlap
+    # The GPU rows of ended leases are not backdated, and would overlap.
     HeldGpu.objects.filter(lease__job=job, lease__state=Lease.State.CLOSED).delete()
 
 
@@ -237,7 +237,7 @@ def test_a_session_that_waits_is_not_idle_and_one_that_ended_is_left_alone(lab: 
 
 
 def give_way(lab: World, session: Session) -> None:
-    """Ends its attempt as a round takes its GPUs."""
+    """Ends the session's attempt as a preemption does."""
     lease = lab.lease(session.job)
     Lease.objects.filter(pk=lease.pk).update(state=Lease.State.STOPPING, stop_asked_at=now_from_database())
     Job.objects.filter(pk=session.pk).update(state=Job.State.STOPPING)
@@ -252,7 +252,7 @@ def be_drained(lab: World, session: Session) -> None:
 
 
 def move(lab: World, session: Session) -> None:
-    """Orders it to move to another node."""
+    """Ends the session's attempt and leaves only another node for the next one."""
     give_way(lab, session)
     lab.cluster.nodes.update(state="drained")
     lab.node(f"v100-{lab.cluster.nodes.count()}", lab.people.v100)
@@ -280,7 +280,7 @@ def test_unused_time_adds_up_over_attempts_and_is_warned_of_once(
         pass_minutes(session, 24)
         assert step(session) is Step.NOTHING
         leave(lab, session)
-        pass_minutes(session, 120)  # it could not be used while it waited
+        pass_minutes(session, 120)  # does not count as unused, because the session waited
         assert step(session) is Step.NOTHING
         come_back(lab, session)
     pass_minutes(session, 3)
@@ -322,7 +322,8 @@ MOVES = st.lists(st.tuples(st.sampled_from(["wait", "use", "turn", "look"]), st.
 def test_no_session_is_stopped_unwarned_too_early_or_in_use(
     moves: list[tuple[str, int]], idle: int, longest: int
 ) -> None:
-    """However irregularly Fairlot looks, the warning was shown for the promised time and ignored."""
+    """However irregularly Fairlot checks the session, a stop follows only a warning that was shown for the promised
+    time."""
     limit, whole = timedelta(minutes=idle), timedelta(hours=longest)
     now, runs, unused = BEGAN, True, timedelta(0)
     unused_warned: timedelta | None = None

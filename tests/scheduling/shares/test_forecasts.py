@@ -1,4 +1,4 @@
-"""The owner of a waiting job sees when it starts at the latest, for as long as it waits."""
+"""The owner of a waiting job sees the latest time at which the job starts, until the job no longer waits."""
 
 from contextlib import closing
 from datetime import timedelta
@@ -43,7 +43,7 @@ def test_each_waiting_job_has_a_latest_start_until_it_starts(lab: World) -> None
     Job.objects.filter(pk=running.pk).update(state=Job.State.SUCCEEDED, ended_at=now)
     Job.objects.filter(pk=waiting.pk).update(state=Job.State.RUNNING)
     assert forecast(lab) == 0
-    assert JobForecast.objects.exists()  # as new as the last round
+    assert JobForecast.objects.exists()  # no round has run since, so the forecast is kept
     Cluster.objects.update(last_round_at=now_from_database())
     assert forecast(lab) == 0
     assert not JobForecast.objects.exists()
@@ -72,7 +72,7 @@ def test_a_second_worker_leaves_at_once(lab: World) -> None:
     with closing(connection.copy()) as other, other.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(%s, %s)", [Lock.FORECASTS, lab.cluster.pk])
         assert forecast(lab) == 0
-        # Unlocks explicitly, as the server releases the lock of a closed connection only after some time.
+        # Unlocks explicitly, because the server releases the locks of a closed connection only after some time.
         cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [Lock.FORECASTS, lab.cluster.pk])
         assert forecast(lab) == 1
 

@@ -1,4 +1,4 @@
-"""Rollups of share intervals by the hour agree with the intervals for any time asked."""
+"""Hourly rollups of share intervals give the same sums as the intervals, for any period."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def rounds_until(lab: World, moment: datetime) -> None:
 
 
 def test_hours_without_shares_are_rolled_up_in_one_step(lab: World) -> None:
-    """This happens when no round came for months. Jobs that end in this time still count, in their hour."""
+    """Such hours exist after months without a round. A job that ended in one of them still counts in its hour."""
     interval(lab, BEGIN, BEGIN + HOUR, entitled=1.0)
     back = BEGIN + timedelta(days=150)
     interval(lab, back, back + HOUR, entitled=2.0)
@@ -90,7 +90,7 @@ def forget(lab: World) -> None:
 
 
 def by_hand(since: datetime, until: datetime) -> dict[tuple[int, int], Amounts]:
-    """Returns the same from each interval."""
+    """Returns the amounts from `since` to `until` by (tenant id, generation id), summed from each share interval."""
     found: dict[tuple[int, int], Amounts] = {}
     for one in ShareInterval.objects.filter(begins__lt=until, ends__gt=since):
         part = (min(one.ends, until) - max(one.begins, since)) / (one.ends - one.begins)
@@ -114,7 +114,7 @@ minutes = st.integers(-30, 500)
 @settings(
     max_examples=25,
     deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes minutes on a database
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # no shrinking, which would take minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(rows=rows, until=st.integers(0, 480), stretch=st.tuples(minutes, minutes), cut=minutes)
@@ -140,7 +140,7 @@ def test_rollups_equal_the_rows_for_any_interval(
         got = {(tenant, kind): one for (_, tenant, kind), one in found.items()}
         assert got.keys() >= expected.keys()
         assert all(same(one, expected.get(key, Amounts())) for key, one in got.items())
-    # Adjoining intervals sum up.
+    # The amounts of two adjacent intervals add up to the amounts of the whole interval.
     middle = min(max(BEGIN + cut * MINUTE, since), to)
     parts = read_sums([(since, middle), (middle, to)])
     for tenant, kind in expected:
@@ -150,7 +150,7 @@ def test_rollups_equal_the_rows_for_any_interval(
 
 def test_an_hour_is_summed_when_a_round_came_after_it(lab: World) -> None:
     interval(lab, BEGIN + 10 * MINUTE, BEGIN + 70 * MINUTE, entitled=3600)
-    assert sum_share_hours(cluster_id=lab.cluster.pk) == 0  # there was no round
+    assert sum_share_hours(cluster_id=lab.cluster.pk) == 0  # no round has run yet
     rounds_until(lab, BEGIN + 59 * MINUTE)
     assert sum_share_hours(cluster_id=lab.cluster.pk) == 0
     rounds_until(lab, BEGIN + 70 * MINUTE)
@@ -217,9 +217,9 @@ def test_a_correction_of_a_rolled_up_hour_corrects_its_rollup(lab: World) -> Non
 
 @pytest.fixture
 def silent(lab: World) -> tuple[datetime, Lease]:
-    """Returns the begin of an hour's second round, and a gang of one GPU last seen ten seconds earlier.
+    """Returns (begin of an hour, lease of one GPU that was last seen ten seconds before the second round of that hour).
 
-    The rounds of two rolled-up hours did not count time that was not observed.
+    The rounds of two rolled-up hours have not counted the time in which the lease was not seen.
     """
     lab.submit(lab.people.bob, lab.people.astro, gpus=1)
     lab.fill()
@@ -285,7 +285,7 @@ def test_two_workers_sum_an_hour_once(lab: World, in_two_threads) -> None:
 
 @pytest.fixture
 def in_two_threads():
-    """Returns a function that runs another in two threads at once and returns both results."""
+    """Returns a function that calls its argument in two threads at the same time and returns a list of both results."""
 
     def run(act):
         both = Barrier(2)
@@ -306,7 +306,8 @@ def in_two_threads():
 def ended(
     lab: World, *, since: datetime, until: datetime, held: timedelta, gpus: int = 4, **fields: object
 ) -> Job:
-    """Creates Bob's job on A100s, which waited from `since` and then held GPUs for `held` before `until`."""
+    """Creates a job of Bob's that was submitted at `since` and held A100s for the time `held` until its end at
+    `until`."""
     job = lab.submit(lab.people.bob, lab.people.astro, gpus=gpus)
     Lease.objects.create(
         job=job, cluster=lab.cluster, epoch=1, generation=lab.people.a100, gpus=gpus, state=Lease.State.CLOSED,
@@ -318,13 +319,13 @@ def ended(
 
 
 def recent(lab: World) -> datetime:
-    """Returns the begin of recent hours, as reports leave out jobs that ended long ago."""
+    """Returns a full hour nine hours ago; reports leave out jobs that ended long ago."""
     return start_of_hour(now_from_database()) - 9 * HOUR
 
 
 def test_a_job_that_waits_as_long_as_it_runs_took_twice_the_time_alone(lab: World) -> None:
     begin = recent(lab)
-    # Six hours of intervals of 40 minutes with 4 GPUs each, around the first rolled-up hour.
+    # Nine intervals of 40 minutes with an entitlement of 4 GPUs each, which do not begin at full hours.
     for k in range(9):
         begins = begin + k * 40 * MINUTE
         interval(lab, begins, begins + 40 * MINUTE, entitled=4 * 2400)

@@ -1,4 +1,4 @@
-"""Unchanged trades continue over rounds, and the ledger books each to the microsecond."""
+"""A trade whose terms do not change continues over rounds, and the ledger books each trade to the microsecond."""
 
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def trading_world() -> World:
-    """Returns two teams of which the second gains more by the faster generation."""
+    """Returns a world with two teams that trade, because Bio's jobs speed up more on A100s than Astro's."""
     lab = world(v100=4, a100=4, trading=True)
     for _ in range(8):
         for owner, tenant, speedup in (
@@ -33,7 +33,7 @@ def trading_world() -> World:
 
 
 def within_the_hour() -> float:
-    """Returns the seconds that may pass so that the trade is still in this hour."""
+    """Returns a number of seconds by which a trade can be backdated without beginning in the previous hour."""
     now = now_from_database()
     return min(60.0, (now - full_hour(now)).total_seconds() / 4)
 
@@ -47,13 +47,15 @@ def change_speeds(lab: World) -> None:
 
 
 def booked(trade: Trade) -> dict[str, Decimal]:
-    """Returns the GPU-seconds that the buyer got and gave for the trade."""
+    """Returns the GPU-seconds that the ledger has booked to the buyer for the trade, by generation; negative if given
+    away."""
     rows = LedgerEntry.objects.filter(transaction__key=f"trade:{trade.pk}", account__tenant=trade.buyer)
     return dict(rows.values_list("account__generation__name").annotate(Sum("amount")))
 
 
 def moved(trade: Trade) -> dict[str, Decimal]:
-    """Returns the same GPU-seconds by the trade itself."""
+    """Returns the GPU-seconds that the ended trade's own columns say the buyer got, by generation; negative if given
+    away."""
     assert trade.ends is not None
     seconds = Decimal(str((trade.ends - trade.begins).total_seconds()))
     got, gave = (Decimal(str(gpus)) * seconds for gpus in (trade.fast_gpus, -trade.slow_gpus))
@@ -158,13 +160,15 @@ def test_many_trades_are_settled_with_as_many_queries_as_one() -> None:
 
     def queries_of_next_round() -> int:
         lab.pass_time(60)
-        Trade.objects.filter(ends=None).update(slow_gpus=F("slow_gpus") * 0.9)  # so that no trade continues
+        Trade.objects.filter(ends=None).update(
+            slow_gpus=F("slow_gpus") * 0.9
+        )  # prevents that a trade continues
         with CaptureQueriesContext(connection) as queries:
             lab.quantum()
         return len(queries)
 
     lab.quantum()
-    queries_of_next_round()  # the first one opens accounts
+    queries_of_next_round()  # the first round also creates ledger accounts
     with_one = queries_of_next_round()
     trade = Trade.objects.get(ends=None)
     for _ in range(80):

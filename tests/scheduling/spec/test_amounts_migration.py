@@ -1,4 +1,4 @@
-"""After the upgrade amounts of stored specs have ASCII digits, so that they can still be read."""
+"""The upgrade rewrites the amounts in stored specs with ASCII digits, so that they can still be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""After the upgrade old jobs have the grace that their specs say, or one that is allowed."""
+"""After the upgrade old jobs have the grace period that their specs state, or an allowed one instead of a forbidden
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each refusal of a spec names the full path of the refused value."""
+"""When a spec is refused, the error names the full path of the refused value."""
 
 from __future__ import annotations
 

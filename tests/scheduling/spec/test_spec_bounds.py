@@ -1,4 +1,4 @@
-"""A job spec may not be too long to read, or name variables that hand out GPUs."""
+"""A job spec has a maximum length, and must not set environment variables that grant access to GPUs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from scheduling.spec.job_spec import LONGEST_YAML, RESERVED_VARIABLES, JobSpec, SpecError
 
 SPEC = {"name": "x", "command": "true"}
-# With variables of these prefixes container runtimes and drivers of several vendors hand out devices.
+# Container runtimes and drivers of these vendors grant devices through environment variables with these prefixes.
 OF_VENDORS = ("CUDA", "NVIDIA", "AMD", "HABANA", "ASCEND")
 
 

@@ -1,4 +1,5 @@
-"""Numbers, texts and switches of a spec keep their written type, in YAML as in JSON; others are refused by name."""
+"""Numbers, texts and switches in a spec keep the type in which they are written, in YAML as in JSON. A value of another
+type is refused with the name of its field."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ BASE = {"name": "n", "command": "c", "port": 8000}
 
 
 def kind_of(field: str) -> type | None:
-    """Returns the type of a field's value, or None for lists and mappings."""
+    """Returns int, float, str or bool, the type of the field's value; None for lists and mappings."""
     kinds = [JobSpec.model_fields[field].annotation]
     found: set[Any] = set()
     while kinds:
@@ -39,7 +40,7 @@ TEXTS = [
     "readiness_path",
     "progress_pattern",
 ]
-# Not numbers in YAML 1.2 or JSON, or numbers that no field accepts.
+# Values that are no numbers in YAML 1.2 and JSON, and numbers that every field refuses.
 NO_NUMBERS = [
     "true", "False", "yes", "on", "1_0", "1:30", "0b1", "１", "٣", "'5'", '"5"', "five", "[5]", "{a: 5}", ".inf",
     "-.inf", ".nan", "nan", "inf", "Infinity", "5,0", "5 0", "1e400", "0x", "0o9", "5%", "5s", "!!str 5", "1__0",

@@ -1,4 +1,4 @@
-"""Specs stored under earlier rules keep working, whatever today's rules say."""
+"""Specs that were stored under earlier rules keep working, even if today's rules would refuse them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.scheduling import scheduled
 from tests.scheduling.scheduled import NOON, Clock
 from tests.scheduling.world import OneByOne, World, seen, start, world
 
-# Each of its fields is refused today, and one is unknown.
+# A stored spec of which today's rules refuse every field; `retired` is no field at all.
 STRANGE = {
     "version": 0, "name": "zero\u200bwidth", "command": "", "workers": True, "gpus_per_worker": "two",
     "variables": {"RANK": "7"}, "checkpoint_grace_seconds": 1e9, "progress_pattern": "(", "memory": "１Gi",
@@ -46,7 +46,7 @@ def lab(db: None) -> World:
 
 
 class Machine(OneByOne):
-    """Carries out orders to start; receives orders to stop and ignores them."""
+    """A backend that records orders to start and to stop, and never ends a gang by itself."""
 
     def __init__(self) -> None:
         self.gangs: list[Gang] = []
@@ -82,7 +82,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def store(row: Job | Schedule | ServiceRevision, spec: Any = STRANGE) -> None:
-    """Stores a spec as an earlier version might have."""
+    """Replaces the spec of the row without validation, as if an earlier version had stored it."""
     type(row).objects.filter(pk=row.pk).update(spec=spec)
 
 
@@ -136,7 +136,7 @@ def test_a_running_job_is_observed_stopped_billed_and_exported(lab: World, machi
     perform(lab)
     assert machine.stopped == [7.0]
 
-    # It does not end, so the order is repeated once the stored grace has passed.
+    # The gang does not end, so the order is repeated once the stored grace period has passed.
     lease.operations.filter(verb="stop").update(done_at=now_from_database() - PATIENCE * 2)
     reconcile(lab.cluster)
     perform(lab)
@@ -145,7 +145,7 @@ def test_a_running_job_is_observed_stopped_billed_and_exported(lab: World, machi
     lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0)
     assert lab.states([job]) == [Job.State.CANCELLED]
     assert UsageSegment.objects.filter(job_id=job.pk).exists()
-    # Processes that run although their lease is closed are stopped with the same grace.
+    # If the lease is closed but the gang still runs, Fairlot stops the gang with the same grace period.
     reconcile(lab.cluster)
     assert machine.stopped[2:] == [7.0]
     for form in FORMS:
@@ -202,7 +202,7 @@ def test_a_service_keeps_making_replicas_of_its_stored_spec(lab: World) -> None:
 
 
 def test_a_job_that_cannot_be_recorded_blocks_no_other(lab: World, machine: Machine) -> None:
-    """Whatever the trouble is, the ends of other jobs are recorded, and the cluster's page shows it."""
+    """Fairlot still records the end of the other job, and stores the failure for the cluster's page."""
     first, second = start(lab), start(lab)
     leases = [lab.lease(job) for job in (first, second)]
     machine.sees = [

@@ -1,4 +1,4 @@
-"""After the upgrade stored specs, options, rules and leases use the new names."""
+"""The upgrade replaces earlier names in stored specs, options, rules and leases by the new names."""
 
 from __future__ import annotations
 

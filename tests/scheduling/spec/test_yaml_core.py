@@ -1,4 +1,4 @@
-"""YAML is read as version 1.2, and readers of both versions read what is written as the same values."""
+"""Fairlot reads YAML as version 1.2, and writes YAML that readers of version 1.1 and of 1.2 read as the same values."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_written_yaml_is_read_back_unchanged(value: Any) -> None:
 
 
 def _typed(value: Any) -> Any:
-    """Returns the value with all types, as 1 == 1.0 == True."""
+    """Returns the value with each scalar as (type, value), because 1 == 1.0 == True in Python."""
     if isinstance(value, dict):
         return {key: _typed(one) for key, one in value.items()}
     return [_typed(one) for one in value] if isinstance(value, list) else (type(value), value)

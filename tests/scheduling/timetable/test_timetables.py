@@ -1,4 +1,4 @@
-"""Schedules miss nothing and run nothing twice, in every time zone, also on days when clocks change."""
+"""Schedules miss no due time and run none twice, in every time zone and also on days when clocks change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from scheduling.timetable.local_time import when_reached, when_shown
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 BERLIN = "Europe/Berlin"
-# Zones that change by an hour, by half of one, by two, at midnight, around Ramadan, in the south, and never.
+# Time zones whose clocks change by an hour, by half an hour, by two hours, at midnight, around Ramadan, on the southern
+# hemisphere, or never.
 ZONES = (
     BERLIN, "America/New_York", "Australia/Lord_Howe", "Antarctica/Troll", "Africa/Cairo", "Asia/Beirut",
     "Africa/Casablanca", "America/Santiago", "America/St_Johns", "Pacific/Chatham", "Asia/Kathmandu", "UTC",
@@ -28,7 +29,8 @@ def utc(text: str) -> datetime:
 
 
 def due(expression: str, zone: str, after: str, most: int = 3) -> list[str]:
-    """Returns due times in local time, with the offset."""
+    """Returns the next `most` due times after the moment `after` (in UTC), as ISO 8601 local times with the UTC
+    offset."""
     table = Timetable.read(expression, zone)
     found = table.next_ones(utc(after), most)
     return [moment.astimezone(table.zone).isoformat(timespec="minutes") for moment in found]
@@ -36,10 +38,11 @@ def due(expression: str, zone: str, after: str, most: int = 3) -> list[str]:
 
 @cache
 def changes(zone: str) -> list[datetime]:
-    """Returns the hours of 2026 after which the clocks change."""
+    """Returns the begins, in UTC, of the hours of 2026 during which the clocks of the time zone change."""
 
     def steps(begin: datetime, step: timedelta, many: int) -> list[datetime]:
-        """Returns the moments after which the offset changes."""
+        """Steps through `many` moments from `begin` on, and returns each one at whose successor the UTC offset has
+        changed."""
         moments = [begin + number * step for number in range(many + 1)]
         offsets = [moment.astimezone(ZoneInfo(zone)).utcoffset() for moment in moments]
         return [at for at, here, there in zip(moments, offsets, offsets[1:], strict=False) if here != there]
@@ -63,7 +66,8 @@ crons = st.builds(lambda minute, hour, day: f"{minute} {hour} {day}", minutes, h
 def by_looking_at_each_minute(
     expression: str, zone: ZoneInfo, begin: datetime, end: datetime
 ) -> set[datetime]:
-    """Returns due times by definition: watches the local clock for the whole time."""
+    """Returns the due times by definition: watches the local clock minute by minute and notes when it shows a matching
+    time."""
     fields = CronSim(expression, datetime(2000, 1, 1))
 
     def is_meant(wall: datetime) -> bool:
@@ -80,7 +84,7 @@ def by_looking_at_each_minute(
             if is_meant(wall):
                 found.add(moment)
             continue
-        while seen_up_to < wall:  # skipped times come now, and times shown before do not come again
+        while seen_up_to < wall:  # skipped times are due now; times shown before are not due again
             seen_up_to += MINUTE
             if is_meant(seen_up_to):
                 found.add(moment)
@@ -93,7 +97,7 @@ def test_cron_is_due_exactly_when_the_clock_shows_a_matching_time(
     where: tuple[str, datetime], expression: str
 ) -> None:
     zone, begin = where
-    # Begins earlier, as the watcher does not know what was shown before its beginning.
+    # Begins before the change of clocks, because the watching function does not know which times were shown earlier.
     begin -= 3 * HOUR + MINUTE
     end = begin + 9 * HOUR
     table = Timetable.read(expression, zone, ends=end)
@@ -120,7 +124,8 @@ def repeats(draw: st.DrawFn) -> str:
 def test_the_next_due_time_does_not_depend_on_when_it_is_asked(
     where: tuple[str, datetime], expression: str, seconds: int
 ) -> None:
-    """The next time is strictly later, and equal for every moment before it, so none is missed or comes twice."""
+    """The next due time is later than the moment, and the same for all moments before it. So none is missed or comes
+    twice."""
     zone, moment = where
     table = Timetable.read(expression, zone)
     first = table.after(moment)
@@ -208,7 +213,7 @@ def test_clock_schedules_skip_the_missing_hour_and_repeat_the_doubled_one() -> N
 
 
 def test_where_clocks_change_at_midnight_the_day_still_has_its_run() -> None:
-    """Cairo goes from 0:00 to 1:00 on 24 April 2026."""
+    """In Cairo the clocks go from 00:00 to 01:00 on 24 April 2026."""
     assert due("0 0 * * *", "Africa/Cairo", "2026-04-23T12:00", 2) == [
         "2026-04-24T01:00+03:00", "2026-04-25T00:00+03:00",
     ]  # fmt: skip
