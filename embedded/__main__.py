@@ -19,7 +19,7 @@ def main() -> int:
     verbs.add_parser("up", help="start everything in the foreground; Ctrl-C stops it")
     run = verbs.add_parser("run", help="run one command with the servers and settings of var/")
     run.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND …")
-    watcher = verbs.add_parser("guard")  # started by `up`
+    watcher = verbs.add_parser("guard")  # for the supervisor only, which starts it
     watcher.add_argument("supervisor", type=int)
     options = parser.parse_args()
     if options.verb == "up":

@@ -72,7 +72,7 @@ def guarded(home: Home) -> Iterator[None]:
         env={**os.environ, "FAIRLOT_VAR": str(home.var)},
         start_new_session=True,
     )
-    with guard:  # closes the pipe and waits
+    with guard:  # on exit closes the pipe, then waits for the guard
         yield
 
 

@@ -38,7 +38,7 @@ class Floors:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    @pytest.hookimpl(trylast=True)  # after xdist has ended its workers
+    @pytest.hookimpl(trylast=True)  # runs after xdist has ended its workers
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         measured = _coverage()
         measured.combine()
@@ -80,6 +80,6 @@ def _coverage(data_suffix: str | None = None) -> coverage.Coverage:
         config_file=False,
         branch=True,
         source=[str(ROOT / room) for room in FLOORS],
-        concurrency=["thread", "greenlet"],  # Playwright switches greenlets
+        concurrency=["thread", "greenlet"],  # Playwright runs its code in greenlets
         messages=False,
     )

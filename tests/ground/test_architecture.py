@@ -1,4 +1,4 @@
-"""The functions that docs/architecture.md names exist."""
+"""Every function that docs/architecture.md names exists in the code."""
 
 import ast
 import re

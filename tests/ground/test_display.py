@@ -1,4 +1,4 @@
-"""The output of `make up`."""
+"""The output of `make up` on a terminal and elsewhere."""
 
 import io
 

@@ -55,7 +55,7 @@ class World:
         return run_round(cluster_id=self.cluster.pk, force=Round.Kind.FILL)
 
     def lease(self, job: Job) -> Lease:
-        """Returns the newest lease of `job`."""
+        """Returns the lease of the job's latest attempt."""
         return job.leases.select_related("generation").latest("epoch")
 
     def see(self, lease: Lease, phase: Phase, **facts: Any) -> list[Lease]:

@@ -61,7 +61,7 @@ def there_since(moment: datetime) -> None:
 
 
 def changed(node: Node, at: datetime, **values: object) -> None:
-    """Records a change of the node at a past moment."""
+    """Records a change of the node at the moment `at`; by default the node is ready and no GPU has failed."""
     NodeChange.objects.create(
         cluster=node.cluster, node_id=node.pk, name=node.name, at=at,
         **{"generation": node.generation, "gpus": node.gpus, "state": "ready", "failed_gpus": 0, "others_gpus": 0}

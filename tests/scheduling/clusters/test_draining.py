@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 
 def running(lab: World, **spec: object) -> Job:
-    """Returns a running job of Bob's."""
+    """Submits a job of Bob's in Astro, starts it, and returns it."""
     job = lab.submit(lab.people.bob, lab.people.astro, **spec)
     lab.fill()
     lab.carry_out()

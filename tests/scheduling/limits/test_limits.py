@@ -372,5 +372,5 @@ class TestLongestRun:
         self.ran(lab, 9)
         with queries_of(
             "ends jobs at their time limit, without limits"
-        ):  # the clock, and whether there are any
+        ):  # one query reads the clock, one looks for time limits
             tasks.end_overlong_jobs()

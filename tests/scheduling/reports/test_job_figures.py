@@ -177,7 +177,7 @@ def test_waste_equals_a_count_by_hand(
     lab: World, history: Any, period: Any, closed: bool, many: bool
 ) -> None:
     with undone(), pytest.MonkeyPatch.context() as patch:
-        if many:  # makes the report read jobs in bulk
+        if many:  # makes the report find jobs by their end, not by id
             patch.setattr(job_waste, "FEW", 0)
         jobs = lived(lab, history)
         if closed:  # makes reports read rollups by day

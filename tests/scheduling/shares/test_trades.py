@@ -160,9 +160,7 @@ def test_many_trades_are_settled_with_as_many_queries_as_one() -> None:
 
     def queries_of_next_round() -> int:
         lab.pass_time(60)
-        Trade.objects.filter(ends=None).update(
-            slow_gpus=F("slow_gpus") * 0.9
-        )  # prevents that a trade continues
+        Trade.objects.filter(ends=None).update(slow_gpus=F("slow_gpus") * 0.9)  # so that none continues
         with CaptureQueriesContext(connection) as queries:
             lab.quantum()
         return len(queries)

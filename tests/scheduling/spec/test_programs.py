@@ -1,4 +1,4 @@
-"""A session's required program is checked before the session waits for GPUs."""
+"""Fairlot checks that the program of a session is available before the session waits for GPUs."""
 
 from __future__ import annotations
 
