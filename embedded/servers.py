@@ -32,7 +32,7 @@ STOP_PATIENCE = 15
 PORT_ATTEMPTS = 5
 # The complete environment of the servers: they inherit no variable of the portal.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-# Faster settings that give up durability, which a test database does not need.
+# Settings that make PostgreSQL faster but not durable, for databases of tests.
 CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 

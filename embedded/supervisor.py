@@ -227,8 +227,7 @@ class Supervisor:
         self._show()
 
     def _park(self) -> None:
-        """Lets the jobs on this machine save a checkpoint within their grace period, stops them, and books their GPU
-        time."""
+        """Stops the jobs on this machine, after their grace period for a checkpoint, and books their GPU time."""
         self.display.say("stopping the jobs on this machine")
         try:
             self._run_to_its_end("park", manage("park"), PARK_PATIENCE)

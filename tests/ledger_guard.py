@@ -45,7 +45,7 @@ WITHOUT_REFERENCES = "SET LOCAL session_replication_role = replica"
 
 
 def with_partitions(tables: Sequence[str]) -> list[str]:
-    """Returns these tables and their monthly partitions. Each partition has triggers apart from those of its table."""
+    """Returns these tables and their monthly partitions, because each partition has its own triggers."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT inhrelid::regclass::text FROM pg_inherits"

@@ -1,4 +1,4 @@
-"""A cheap HTTP/1.1 client with persistent connections, built on asyncio alone.
+"""An HTTP/1.1 client with persistent connections that uses little CPU time, built on asyncio alone.
 
 The client runs on the same cores as the portal that it measures, so it does only what the benchmark needs.
 """

@@ -109,5 +109,5 @@ class People:
 
 
 def superseded(message: ConsoleMessage) -> bool:
-    """Returns whether the message is htmx's error about a request that it aborted because a newer one replaced it."""
+    """Returns whether htmx reports that it aborted a request because a newer request replaced it."""
     return "htmx:error" in message.text and "AbortError" in message.text

@@ -363,7 +363,7 @@ def raw_log(page: Page) -> list[str]:
 
 
 def says(locator: Locator, value: Decimal) -> bool:
-    """Returns whether the figure on the page is greater than 0 and equals `value` rounded to as many digits."""
+    """Returns whether the figure on the page is greater than 0 and equals `value` when rounded to the same digits."""
     figure = Decimal(locator.inner_text().split()[0])
     return figure == value.quantize(figure) > 0
 

@@ -149,8 +149,8 @@ def closed_ahead(lab: World) -> datetime:
 
 
 def test_a_gang_does_not_begin_within_a_closed_hour(lab: World) -> None:
-    """The time until the closed hours end is billed to nobody. Otherwise the gang's end could never be booked, and the
-    job could never resume."""
+    """The gang's time within closed hours is billed to nobody. If its lease began there, the gang's end could never be
+    booked, and the job could never resume."""
     until = closed_ahead(lab)
     job = start(lab)
     lease = lab.lease(job)

@@ -25,7 +25,7 @@ def lab() -> World:
 
 
 class Turns:
-    """A backend that reports a change `times` times."""
+    """A backend whose `changes` yields `times` changes."""
 
     def __init__(self, times: int) -> None:
         self.times = times

@@ -1,4 +1,4 @@
-"""After the upgrade the time of leases that held GPUs but never ran counts as lost, and no other time."""
+"""After the upgrade only the time of leases that held GPUs but never ran counts as lost."""
 
 from __future__ import annotations
 

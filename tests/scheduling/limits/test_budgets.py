@@ -366,7 +366,7 @@ def test_usage_booked_while_a_budget_is_read_counts_once(monkeypatch: pytest.Mon
 def test_trouble_with_reading_one_budget_keeps_no_other_waiting(
     lab: World, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    """Tries an error of the database and an error of the program."""
+    """Tries a database error and an error in Python code."""
     budget(lab, tenant=lab.people.astro, percentages=[80])
     budget(lab, percentages=[80])
     spend(lab, "90")

@@ -1,5 +1,4 @@
-"""After the upgrade old jobs have the grace period that their specs state, or an allowed one instead of a forbidden
-one."""
+"""After the upgrade old jobs have the grace period of their specs, limited to what is allowed; by default 30 s."""
 
 from __future__ import annotations
 
