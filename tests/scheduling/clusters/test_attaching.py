@@ -334,7 +334,7 @@ def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
 
 
 def test_reattaching_holds_no_lock_while_it_waits_for_the_schedule(api_server: StandIn, people: Cast) -> None:
-    """A round locks the schedule first and then the cluster's row. Locking in the opposite order could cause a deadlock."""
+    """A round locks the schedule, then the cluster's row. Locking in the opposite order could cause a deadlock."""
     cluster = attach(api_server, people)
     detach_cluster(actor=people.ada, cluster=cluster)
 

@@ -32,7 +32,7 @@ class Killed(BaseException):
 
 
 def fill(files: JobFiles, outside: Path) -> None:
-    """Creates every kind of file that a job may leave, such as links to `outside`, a FIFO, and folders without permissions."""
+    """Creates every kind of file that a job may leave: links to `outside`, a FIFO, folders without permissions, …"""
     files.make()
     (files.folder / "run.lock").touch()
     files.log(0).write_text("step 1\n")

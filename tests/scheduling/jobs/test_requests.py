@@ -353,8 +353,10 @@ class Ends:
         assert (trail.target_id, trail.after["ending"]) == (str(one.pk), one.ending)
 
     def disturb(self, data: st.DataObject) -> None:
-        """Moves, archives and restores the team, none of which may change the value. Sometimes ends a grant while the team is
-        archived."""
+        """Moves, archives and restores the team, none of which may change the value.
+
+        Sometimes ends a grant while the team is archived.
+        """
         astro, ada = Tenant.objects.get(pk=self.cast.astro.pk), self.cast.ada
         move_tenant(actor=ada, tenant=astro, parent=data.draw(st.sampled_from([None, self.cast.bio])))
         archive_tenant(actor=ada, tenant=astro)

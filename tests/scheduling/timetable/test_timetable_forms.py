@@ -203,7 +203,7 @@ def meant(expression: str) -> tuple[object, ...]:
 @settings(deadline=None, max_examples=60)
 @given(whole_crons, whole_crons, st.integers(0, 4))
 def test_expressions_that_read_the_same_fire_at_the_same_times(one: str, other: str, kept: int) -> None:
-    """The two expressions differ in at most one field, because such expressions are the most likely to have the same words."""
+    """The expressions differ in at most one field, because such pairs are the most likely to have the same words."""
     near = " ".join(
         b if at == kept else a for at, (a, b) in enumerate(zip(one.split(), other.split(), strict=True))
     )
