@@ -38,7 +38,7 @@ def test_an_admin_sets_a_budget_and_managers_see_how_it_stands(scene: Scene, bro
 def test_an_invalid_budget_is_refused_and_stays_in_the_form(scene: Scene, browser_of) -> None:
     ada = browser_of(scene.people.ada)
     for wrong, said in (
-        ({"percentages": "lots"}, "whole numbers with commas"),
+        ({"percentages": "lots"}, "whole numbers separated by commas"),
         ({"amount": "-1"}, "greater than 0"),
         ({"webhook_url": "http://example.org"}, "begins with https://"),
     ):

@@ -87,10 +87,8 @@ def test_the_report_names_what_the_ledger_refuses(scene: Scene, browser_of) -> N
     )
     assert bill_running(cluster_id=book) == 0
     html = browser_of(scene.people.olga).get("/usage/capacity/").content.decode()
-    assert (
-        f"{scene.job.name}</a> on {scene.world.cluster.name} held GPUs in it and is heard of, but the ledger"
-        in html
-    )
+    held = f"{scene.job.name}</a> on {scene.world.cluster.name} held GPUs in it"
+    assert f"{held} and still runs, but this hour of it is not booked yet." in html
 
 
 def test_only_operators_are_shown_the_way_there(scene: Scene, browser_of) -> None:

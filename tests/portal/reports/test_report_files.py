@@ -184,7 +184,7 @@ def test_each_page_says_what_it_calls_owed(full: Scene, browser_of) -> None:
     assert "Owed now is the balance that the next rounds repay" in share
     assert 'href="/usage/fairness/"' in share
     fairness = olga.get(f"/usage/fairness/?{WIDE}").content.decode()
-    assert "tells as owed now the balance that the next rounds make good" in fairness
+    assert "shows the balance that the next rounds repay" in fairness
 
 
 def test_numbers_that_name_something_stand_as_they_are() -> None:

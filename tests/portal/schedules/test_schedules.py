@@ -226,7 +226,7 @@ def test_the_page_tells_when_and_what_became_of_former_runs(scene: Scene, bob: C
     assert "A job of Astro had not ended." in html
     assert "name: supernova-yearly" in html
     Cluster.objects.update(detached_at=scene.schedule.created_at)
-    assert "is detached. What is due waits" in text_of(bob.get(f"/schedules/{scene.schedule.pk}/"))
+    assert "is detached. Due runs wait" in text_of(bob.get(f"/schedules/{scene.schedule.pk}/"))
 
 
 def test_more_schedules_need_no_more_queries(scene: Scene, bob: Client) -> None:

@@ -57,7 +57,7 @@ def test_a_session_on_notice_says_when_it_may_go_and_afterwards_why_it_went(
     people = lab.people
     kept, _, last = claimed(lab)
     page = reverse("session", args=[last.pk])
-    said = "It runs on GPUs that are not guaranteed. From"
+    said = "It runs on GPUs beyond the guarantee. From"
     for person in (people.alice, people.bob):
         assert said in words(browser_of(person).get(page))
     assert said not in words(browser_of(people.bob).get(reverse("session", args=[kept.pk])))
@@ -128,7 +128,7 @@ def test_a_service_says_how_many_of_its_replicas_may_go(lab: World, browser_of: 
     lab.fill()
     assert Lease.objects.on_notice().count() == 1
     text = words(browser_of(people.bob).get(reverse("service", args=[service.pk])))
-    assert "1 replica runs on GPUs that are not guaranteed" in text
+    assert "1 replica runs on GPUs beyond the guarantee" in text
     assert text.count("Not guaranteed") == 1
     found = api_of(people.bob).get(f"/api/v1/services/{service.pk}").json()
     assert [one["claimable_from"] is not None for one in found["members"]] == [False, False, True]

@@ -138,7 +138,7 @@ class TestWhatBinds:
         lab.submit(lab.people.charlie, lab.people.bio, gpus=6)
         sentence = explain(waits(lab, Reason.PREEMPTIBLE)).sentence
         assert sentence.startswith(
-            "Astro has 2 of the 2 GPUs that it may have at once; it runs only on GPUs that"
+            "Astro has 2 of the 2 GPUs that it may have at once; it runs only on idle GPUs"
         )
 
     def test_where_a_limit_has_left_room_since_none_is_named(self, lab: World) -> None:
@@ -213,7 +213,7 @@ class TestOfTeamsAbove:
         tasks.end_overlong_jobs()
         job.refresh_from_db()
         lines = [*map(text_of, job.events.all()), end_text_of(job)]
-        assert sum("limit above Astro" in line for line in lines) == 4
+        assert sum("above Astro" in line for line in lines) == 4
         assert not any("Uni" in line for line in lines)
         after = AuditEvent.objects.get(verb="job.overlong").after
         assert list(after) == ["quota"]
