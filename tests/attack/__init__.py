@@ -1,5 +1,5 @@
 """Attacks on a running portal. `python -m tests.attack` runs all of them and prints those that succeed.
 
-There is one module per subject. Each attack is a function marked with `@attack` that takes a `Target`, does what an
-attacker would do, and asserts that it fails. `test_attacks.py` runs each of them as a test.
+There is one module per subject. An attack is a function that is marked with `@attack` and takes a `Target`. It does
+what an attacker would do, and asserts that it has no effect. `test_attacks.py` runs each attack as a test.
 """

@@ -1,7 +1,7 @@
-"""python -m tests.attack [--list] [SUBJECT | WORD …]: attacks its own portal and prints what succeeds.
+"""python -m tests.attack [--list] [SUBJECT | WORD …]: attacks a new portal and prints which attacks succeed.
 
-Starts a whole portal in a temporary folder and runs the attacks whose subject or name contains one of the words (all
-attacks without words). Exits with 1 when one succeeded.
+Starts a whole portal in a temporary folder and runs the attacks whose subject or name contains one of the words.
+Without words, it runs all attacks. Exits with 1 if an attack succeeded.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ def main() -> int:
 
 
 def run(attacks: list[Attack]) -> int:
-    """Runs the attacks on one portal, one after the other. Returns 1 when one succeeded."""
+    """Runs the attacks on one portal, one after another. Returns the exit code: 1 if an attack succeeded,
+    otherwise 0."""
     folder = Path(tempfile.mkdtemp(prefix="fairlot-attack-", dir="/var/tmp"))
-    folder.chmod(0o755)  # PostgreSQL's unprivileged user must enter it
+    folder.chmod(0o755)  # PostgreSQL's unprivileged user must be able to enter it
     portal = RunningPortal(folder)
     words = Counter[str]()
     try:
@@ -61,14 +62,17 @@ def run(attacks: list[Attack]) -> int:
 
 
 def outcome(attack: Attack, target: Target) -> tuple[str, str]:
-    """Runs an attack. Returns its outcome, and what an attacker gained, where it broke off or why it was not tried."""
+    """Runs an attack. Returns a pair: HELD, THROUGH or NOT_TRIED, and the reason.
+
+    The reason is the attacker's gain, the error that ended the attack, or why it was not tried; empty for HELD.
+    """
     try:
         attack.run(target)
     except NotTried as error:
         return NOT_TRIED, str(error)
     except AssertionError as error:
         return THROUGH, str(error) or traceback.format_exc(limit=-1)
-    except Exception:  # an attack that breaks off must not stop the others
+    except Exception:  # an error in one attack must not stop the other attacks
         return THROUGH, traceback.format_exc()
     return HELD, ""
 

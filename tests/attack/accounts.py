@@ -26,14 +26,17 @@ HEADERS = (
 
 
 def _machine(target: Target, address: str) -> httpx.Client:
-    """Returns a client on another address of this machine, which looks like another machine."""
+    """Returns a client with another loopback address, which the portal takes for another machine."""
     return target.stranger(transport=httpx.HTTPTransport(local_address=address))
 
 
 def _guess(
     http: httpx.Client, target: Target, name: str, password: str = "", forged: dict[str, str] | None = None
 ) -> int:
-    """Returns the status of a login: 302 for the right password, 429 where none is accepted. `forged` are headers."""
+    """Tries to sign in. Returns the HTTP status: 302 for the right password, 429 while logins are locked.
+
+    An empty `password` means a wrong one. `forged` contains additional headers.
+    """
     form = CSRF.search(http.get("/account/login/").text)
     assert form, "there is no login form"
     data = {"username": name, "password": password or "wrong", "csrfmiddlewaretoken": form[1]}
@@ -76,7 +79,8 @@ def spraying(target: Target) -> None:
 
 @attack("a forged address in a header gives new tries or blames another address")
 def forged_address(target: Target) -> None:
-    """For a portal without a proxy; tests/portal/edge/test_addresses.py and test_lockout.py cover others."""
+    """This portal has no proxy in front. tests/portal/edge/test_addresses.py and test_lockout.py cover portals with a
+    proxy."""
     mallory, blamed, right = _machine(target, "127.0.66.6"), "127.0.66.10", target.portal.passwords["charlie"]
     assert [_guess(mallory, target, "charlie") for _ in range(5)][-1] == 429
     names = ("X-Forwarded-For", "X-Real-IP", "Forwarded", "X-Client-IP", "True-Client-IP", "CF-Connecting-IP")
@@ -248,7 +252,7 @@ def beyond_ones_role(target: Target) -> None:
 
 @attack("beat runs a planted timetable")
 def planted_timetable(target: Target) -> None:
-    """Plants a pickle where beat used to keep its schedule, and restarts beat."""
+    """Plants a pickle in the file where beat of earlier releases kept its schedule, and restarts beat."""
     mark, place = target.var / "planted", target.var / "beat-schedule"
     with dbm.dumb.open(str(place), "n") as shelf:
         for key in (b"entries", b"__version__", b"tz", b"utc_enabled"):
@@ -259,19 +263,19 @@ def planted_timetable(target: Target) -> None:
 
 
 def _is_connected(target: Target, before: set[int]) -> bool:
-    """Returns whether a new beat has connected to the broker, which it does after it has read its schedule."""
+    """Returns whether a new beat process has connected to the broker. Beat connects after it has read its schedule."""
     try:
         return any(
             os.readlink(descriptor).startswith("socket:")
             for pid in set(target.portal.service_pids("beat")) - before
             for descriptor in Path(f"/proc/{pid}/fd").iterdir()
         )
-    except FileNotFoundError:  # it went away meanwhile
+    except FileNotFoundError:  # the process or the file descriptor is gone
         return False
 
 
 class _Planted:
-    """A pickle that creates a file when it is loaded."""
+    """An object whose pickle creates a file when it is loaded."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""The list of attacks, and the portal that they attack."""
+"""The registry of attacks, and the portal that they attack."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
 class NotTried(Exception):
-    """The attack is impossible on this portal and therefore shows nothing. The message says why."""
+    """The attack is impossible on this portal, so it shows nothing. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack. `run` raises AssertionError with what succeeded, or NotTried."""
+    """A registered attack. `run` raises AssertionError if the attack succeeds, or NotTried."""
 
     subject: str
     name: str
     run: Callable[[Target], None]
-    needs: str  # "" for any portal, "cluster" for the Kubernetes of tests/cluster
+    needs: str  # "" for an attack on the portal, "cluster" for an attack on the Kubernetes of tests/cluster
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.name}"
@@ -44,7 +44,7 @@ _attacks: list[Attack] = []
 
 
 def attack(name: str, *, needs: str = "") -> Callable[[Callable[[Target], None]], Callable[[Target], None]]:
-    """Adds the function to the list. Its module is its subject."""
+    """Returns a decorator that registers a function as an attack. The function's module is the attack's subject."""
 
     def add(run: Callable[[Target], None]) -> Callable[[Target], None]:
         _attacks.append(Attack(run.__module__.rpartition(".")[2], name, run, needs))
@@ -54,7 +54,7 @@ def attack(name: str, *, needs: str = "") -> Callable[[Callable[[Target], None]]
 
 
 def all_attacks() -> list[Attack]:
-    """Returns every attack of this package, ordered by subject."""
+    """Imports all modules of this package and returns their attacks, ordered by subject."""
     for module in sorted(pkgutil.iter_modules(tests.attack.__path__), key=lambda module: module.name):
         if not module.name.startswith(("__", "test_")) and module.name != "conftest":
             importlib.import_module(f"tests.attack.{module.name}")
@@ -63,7 +63,7 @@ def all_attacks() -> list[Attack]:
 
 @dataclass
 class Person:
-    """A signed-in user, like in a browser but without one."""
+    """A user who is signed in to the portal, with an HTTP client in place of a browser."""
 
     name: str
     http: httpx.Client
@@ -72,7 +72,7 @@ class Person:
         return self.http.get(path, **options)
 
     def post(self, path: str, **options: Any) -> httpx.Response:
-        """Sends a form or call with the CSRF token and Origin of a page of the portal."""
+        """Sends a POST request with a CSRF token and the portal's Origin, as a page of the portal would."""
         origin = {"Origin": str(self.http.base_url).rstrip("/"), "X-CSRFToken": self.csrf()}
         return self.http.post(path, headers=origin | options.pop("headers", {}), **options)
 
@@ -82,7 +82,7 @@ class Person:
         return found[1]
 
     def submit(self, team: str = "", **spec: Any) -> int:
-        """Submits a job through the API and returns its number."""
+        """Submits a job through the API and returns the job's ID."""
         body = {"spec": {"name": "attack"} | spec} | ({"team": team} if team else {})
         answer = self.post("/api/v1/jobs", json=body)
         assert answer.status_code in {200, 201}, answer.text
@@ -98,7 +98,7 @@ class Person:
 
 @dataclass
 class Target:
-    """A whole portal with the demo in it: alice and bob are in one team, charlie in another."""
+    """A whole portal with demo data: alice and bob are in one team, charlie in another."""
 
     portal: RunningPortal
     _people: dict[str, Person] = field(default_factory=dict)
@@ -114,23 +114,24 @@ class Target:
 
     @cached_property
     def cluster(self) -> Stage:
-        """Returns a Kubernetes with a tenant in it. The first attack that needs it starts it."""
+        """Returns a Kubernetes control plane with a tenant's namespace. Starts it on first use."""
         from tests.cluster.stage import own_stage  # noqa: PLC0415 - other attacks do without all that it imports
 
         return self._stack.enter_context(own_stage())
 
     def stranger(self, **options: Any) -> httpx.Client:
-        """Returns a client that is not signed in."""
+        """Returns an HTTP client that is not signed in."""
         return self._stack.enter_context(httpx.Client(base_url=self.url, timeout=60, **options))
 
     def person(self, name: str) -> Person:
-        """Returns one of the demo's users (ada is an admin, olga an operator), signed in once and kept."""
+        """Returns one of the demo's users (ada is an admin, olga an operator). Signs in on first use and keeps the
+        session."""
         if name not in self._people:
             self._people[name] = self.sign_in(name, self.portal.passwords[name])
         return self._people[name]
 
     def sign_in(self, name: str, password: str) -> Person:
-        """Signs in with a new session."""
+        """Signs in with a new session, and returns the user."""
         http = self.stranger()
         form = CSRF.search(http.get("/account/login/").text)
         assert form

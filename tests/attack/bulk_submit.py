@@ -1,4 +1,5 @@
-"""Attacks by submitting many jobs in one call: for others, more than is accepted, and past the queue's limit."""
+"""Attacks by submitting many jobs in one call: for other users, more than the API accepts, or beyond the queue's
+limit."""
 
 from __future__ import annotations
 

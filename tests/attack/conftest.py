@@ -14,7 +14,7 @@ from tests.proof.portal import RunningPortal
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
     folder = Path(tempfile.mkdtemp(prefix="fairlot-attack-", dir="/var/tmp"))
-    folder.chmod(0o755)  # PostgreSQL's unprivileged user must enter it
+    folder.chmod(0o755)  # PostgreSQL's unprivileged user must be able to enter it
     portal = RunningPortal(folder)
     try:
         target = Target(portal.start())

@@ -1,4 +1,4 @@
-"""Attacks by invalid texts and numbers, misleading names, and names that break files."""
+"""Attacks by invalid texts and numbers, misleading names, and names that would break files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAGES = (
 def _no_errors(person: Person, addresses: list[str]) -> None:
     wrong = []
     for address in addresses:
-        with person.http.stream("GET", address) as answer:  # some are endless streams
+        with person.http.stream("GET", address) as answer:  # some pages are endless streams
             if answer.status_code >= 500:
                 wrong.append(f"{answer.status_code} {address[:120]}")
     assert wrong == [], f"{person.name}: {len(wrong)} errors of the server, such as {wrong[:3]}"
@@ -74,7 +74,7 @@ def bodies(target: Target) -> None:
         headers = {"Content-Type": "application/json", "Origin": target.url, "X-CSRFToken": person.csrf()}
         for path, methods in document["paths"].items():
             for method, operation in methods.items():
-                # These change what other attacks need, or call an API server.
+                # Leaves out operations that change what other attacks need, or that call an API server.
                 if "requestBody" not in operation or re.search("clusters|idle-rules|limits$|budgets$", path):
                     continue
                 for body in _bodies(document, operation):
@@ -88,7 +88,7 @@ def bodies(target: Target) -> None:
 
 
 def _bodies(document: dict[str, Any], operation: dict[str, Any]) -> list[str]:
-    """Returns bodies in which each field is invalid, and some that are not objects at all."""
+    """Returns request bodies: some with an invalid value in every field, and some that are no JSON object."""
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]

@@ -1,6 +1,6 @@
 """Attacks by a member's job on files that the portal or its supervisor reads, and on a supervisor that hangs.
 
-A job does what it can. Where the portal keeps it from its logs, the attack places the same files there for it,
+A job does what it can. Where the portal keeps the job from its logs, the attack itself places the files there,
 because jobs of earlier releases may have left such files.
 """
 
@@ -27,7 +27,10 @@ WAIT = f"{IN_PLACE}; exec sleep 3600"
 
 
 def begin(target: Target, command: str) -> tuple[Person, int, Path]:
-    """Runs a job of Bob's until it has done its work. Returns him, its number and its folder."""
+    """Cancels Bob's other jobs, starts a job of his and waits until its program has done its work.
+
+    Returns (Bob, the job's ID, the job's folder).
+    """
     members_must_submit(target)
     bob = target.person("bob")
     for job in bob.get("/api/v1/jobs?limit=100").json()["items"]:
@@ -43,7 +46,7 @@ def begin(target: Target, command: str) -> tuple[Person, int, Path]:
 
 
 def end(bob: Person, number: int) -> None:
-    """Asserts that the job can be cancelled and its processes are gone."""
+    """Asserts that the job ends after Bob cancels it."""
     bob.cancel(number)
     wait_for(
         lambda: bob.job(number)["state"] in ENDED,
@@ -62,7 +65,8 @@ def status_of(folder: Path) -> dict[str, Any]:
 
 
 def wait_for_beats(folder: Path, count: int = 2) -> None:
-    """Waits until the supervisor has read its files again. Raises AssertionError when it hangs."""
+    """Waits for `count` heartbeats, after which the supervisor has read its files again. Raises AssertionError if it
+    hangs."""
     for _ in range(count):
         before = _beaten(folder)
         wait_for(
@@ -73,7 +77,8 @@ def wait_for_beats(folder: Path, count: int = 2) -> None:
 
 
 def _beaten(folder: Path) -> int | None:
-    """Returns the file time of the supervisor's last heartbeat; None before the first, and while an attempt starts."""
+    """Returns the modification time of the supervisor's heartbeat file in nanoseconds; None while the file does not
+    exist."""
     try:
         return (folder.parent / ".beats" / f"{folder.name}.json").stat().st_mtime_ns
     except FileNotFoundError:
@@ -124,7 +129,10 @@ PUT: tuple[Callable[[Path, Path], None], ...] = (_link, _hard_link, _fifo, _fold
 
 
 def read_in_all_ways(bob: Person, number: int, rank: object = 0) -> str:
-    """Returns the portal's answer to every way of reading a log. Raises AssertionError when one breaks."""
+    """Reads a log in every way that the portal offers. Returns all answers as one text.
+
+    Raises AssertionError for an HTTP status of 500 or more.
+    """
     said = ""
     job, api = f"/jobs/{number}", f"/api/v1/jobs/{number}/log"
     for path in (
@@ -192,7 +200,7 @@ def stopped_supervisor(target: Target) -> None:
     status = status_of(folder)
     supervisor = processes.look(status["supervisor"][0])
     assert supervisor is not None
-    processes.send(supervisor, signal.SIGSTOP)  # for the job, where it may not do so itself
+    processes.send(supervisor, signal.SIGSTOP)  # done on behalf of the job, which may not always do so itself
     wait_for(
         lambda: (
             not processes.is_alive(supervisor.pid, supervisor.start)

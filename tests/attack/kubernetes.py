@@ -1,8 +1,9 @@
-"""Attacks with a stolen token of Fairlot's account, and by a tenant's users on GPUs, on a real API server.
+"""Attacks with a stolen token of Fairlot's account, and by a tenant's users who want GPUs, on a real API server.
 
-No portal is attacked here: `target.cluster` is a separate Kubernetes (tests/cluster/stage.py) with deploy/kubernetes
-in force. tests/cluster/test_stolen_account.py runs the same attacks on the control plane that all tests there share.
-Without its malicious part each request would be accepted, as the first lines of most attacks show.
+These attacks do not use the portal: `target.cluster` is a separate Kubernetes (tests/cluster/stage.py) with
+deploy/kubernetes in force. tests/cluster/test_stolen_account.py runs the same attacks on the control plane that all
+tests there share. Without its malicious part each request would be accepted, as the first lines of most attacks
+show.
 """
 
 from __future__ import annotations
@@ -395,7 +396,7 @@ def opens_walls(target: Target) -> None:
 
 
 def secret_of(stage: Stage, **more: Any) -> Object:
-    """Returns another secret for Fairlot's existing Job, in the form that Fairlot uses."""
+    """Returns an additional Secret for Fairlot's existing Job, in the form that Fairlot uses."""
     name = objects.job_name(JOB)
     there = stage.admin.get(f"{JOBS.format(stage.home)}/{name}")["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": there["uid"]}
@@ -416,7 +417,8 @@ def secret_of(stage: Stage, **more: Any) -> Object:
 
 @attack("a stolen account reads a secret by asking for it or by writing to it", needs="cluster")
 def reads_secrets(target: Target) -> None:
-    """A patch returns the whole object, and the error for a patch that copies a value repeats that value."""
+    """The answer to a patch contains the whole object, and the error for a patch that copies a value contains that
+    value."""
     stage = target.cluster
     at = SECRETS.format(stage.home)
     of_a_job = f"{at}/{objects.job_name(JOB)}-variables"
@@ -507,7 +509,7 @@ def with_volume(made: Object, template: str, **source: Any) -> Object:
 
 
 def works(stage: Stage) -> dict[str, tuple[str, Object, str]]:
-    """Returns the ways by which Fairlot runs programs: path, object, and the path of the pod's spec in it."""
+    """Returns Fairlot's two ways to run programs, by name: (API path, object, path of the pod spec in the object)."""
     return {
         "a Job": (JOBS.format(stage.home), stage.job(), "spec/template/spec"),
         "a pod": (PODS.format(stage.home), stage.bare(), "spec"),
@@ -515,7 +517,10 @@ def works(stage: Stage) -> dict[str, tuple[str, Object, str]]:
 
 
 def tried(stage: Stage, changes: dict[str, Any], *by: str) -> None:
-    """Tries each change on a Job's pods and on a pod. A change is a function of the object and the path of its spec."""
+    """Asserts that each change to a Job's pod template and to a bare pod is refused by one of the sources `by`.
+
+    A change is a function of the object and the path of its pod spec.
+    """
     for kind, (at, good, template) in works(stage).items():
         passes(stage.thief, {kind: Try("POST", at, good)})
         held(
@@ -577,10 +582,10 @@ def mounts_secrets(target: Target) -> None:
             ),
         },
         WORK,
-        STANDARD,  # for a pod with an old driver
-        policy("fairlot-confined"),  # for a pod with a new driver
+        STANDARD,  # refuses the pod with the older kind of driver
+        policy("fairlot-confined"),  # refuses the pod with the newer kind of driver
     )
-    # The name of this Job begins another Job's secrets. A pod without a Job has no secrets at all.
+    # The name of this Job is a prefix of the names of another Job's Secrets. A bare pod has no Secrets at all.
     longer = f"{objects.job_name(JOB)}-files"
     stolen = changed(stage.job(given=NO_SECRETS), "metadata/name", longer)
     stolen = with_volume(stolen, "spec/template/spec", secret={"secretName": f"{longer}-0"})
@@ -598,7 +603,7 @@ def mounts_secrets(target: Target) -> None:
         },
         WORK,
     )
-    # A Job must be deleted with its secrets, or a later Job of its name could use them.
+    # A Job must be deleted together with its Secrets. Otherwise a later Job of its name could use them.
     gang = f"{jobs}/{objects.job_name(JOB)}"
     passes(stage.thief, {"as Fairlot does": Try("DELETE", gang, {"propagationPolicy": "Background"})})
     held(
@@ -646,7 +651,7 @@ def runs_as_others(target: Target) -> None:
 
 @attack("a stolen account runs a program beyond its form", needs="cluster")
 def runs_beyond(target: Target) -> None:
-    """Tries fields that use others' services, networks and devices, or preempt others' pods."""
+    """Tries pod fields that use services, networks and devices of others, or that preempt other pods."""
     stage = target.cluster
     classes, high = "/apis/scheduling.k8s.io/v1/priorityclasses", f"high-{stage.home}"
     stage.admin.create(classes, {"metadata": {"name": high}, "value": 10**6})
@@ -679,7 +684,7 @@ def runs_beyond(target: Target) -> None:
                 "before all others": lambda made, at: changed(made, f"{at}/priorityClassName", high),
             },
             WORK,
-            GPUS,  # for a pod with a device
+            GPUS,  # refuses the pod with a device
         )
     finally:
         stage.admin.delete(f"{classes}/{high}")
@@ -730,7 +735,7 @@ def runs_beyond(target: Target) -> None:
             },
         },
         WORK,
-        GPUS,  # for a pod without Fairlot's labels
+        GPUS,  # refuses the pod without Fairlot's labels
         policy("fairlot-placement"),
         STANDARD,
         RBAC,
@@ -918,13 +923,13 @@ def leads_elsewhere(target: Target) -> None:
 
 
 def from_(kind: str, prefix: str | None = None) -> Object:
-    """Returns one entry of envFrom."""
+    """Returns one `envFrom` entry for an object of this kind that is called "his"."""
     return {kind: {"name": "his"}} | ({} if prefix is None else {"prefix": prefix})
 
 
 RUNTIMES = ("NVIDIA", "AMD", "ASCEND", "HABANA")
 VOID = [{"name": f"{runtime}_VISIBLE_DEVICES", "value": "void"} for runtime in RUNTIMES]
-# Fields of one container by which a node's runtime would give access to GPUs.
+# Fields of a container by which a node's container runtime would give it access to GPUs.
 EXPOSED: dict[str, Object] = {
     **{
         f"envFrom a {kind} with the prefix {prefix!r}": {"envFrom": [from_(kind, prefix)]}
@@ -971,7 +976,7 @@ EXPOSED: dict[str, Object] = {
             }
         ]
     },
-    # The runtime gives all GPUs to what looks like a very old image.
+    # The runtime gives all GPUs to an image that looks very old.
     "CUDA_VERSION": {"env": [{"name": "CUDA_VERSION", "value": "8.0"}]},
     "NVIDIA_IMEX_CHANNELS": {"env": [{"name": "NVIDIA_IMEX_CHANNELS", "value": "0"}]},
     "NVIDIA_MIG_CONFIG_DEVICES": {"env": [{"name": "NVIDIA_MIG_CONFIG_DEVICES", "value": "all"}]},
@@ -1032,7 +1037,7 @@ def by_later_containers(target: Target) -> None:
         return Try("PATCH", at, [{"op": "add", "path": "/spec/ephemeralContainers", "value": [one]}])
 
     passes(stage.bob, {what: later(fields) for what, fields in HARMLESS.items()})
-    # His pod has no volumes.
+    # Bob's pod has no volumes, so fields that mount a volume are left out.
     held(
         stage.bob,
         {what: later(fields) for what, fields in EXPOSED.items() if "volumeMounts" not in fields},
@@ -1110,7 +1115,7 @@ def limit_range(**limits: Object) -> Object:
 
 @attack("a tenant's limit range gives GPUs to pods that ask for none", needs="cluster")
 def by_limit_ranges(target: Target) -> None:
-    """Pods of Fairlot's jobs would get these GPUs too, in addition to those on their bill."""
+    """Pods of Fairlot's jobs would also get these GPUs, in addition to the GPUs that are billed."""
     stage = target.cluster
     at, gpu = RANGES.format(stage.home), {"nvidia.com/mig-1g.5gb": "1"}
     usual = limit_range(default={"cpu": "1"}, defaultRequest={"cpu": "1"}, max={"cpu": "8"})
@@ -1122,7 +1127,7 @@ def by_limit_ranges(target: Target) -> None:
             {
                 "by limits": Try("POST", at, limit_range(default=gpu, defaultRequest=gpu)),
                 "by requests": Try("POST", at, limit_range(defaultRequest={"nvidia.com/gpu": "1"})),
-                # Kubernetes uses the maximum as the default where none is set.
+                # If a limit range sets no default, Kubernetes uses the maximum as the default.
                 "by a maximum": Try("POST", at, limit_range(max={"nvidia.com/gpu": "8"})),
                 "among others": Try("POST", at, limit_range(default={"cpu": "1"} | gpu)),
                 "later": Try("PATCH", f"{at}/another", {"spec": limit_range(default=gpu)["spec"]}),

@@ -1,4 +1,4 @@
-"""Attacks by load: too many requests, streams, bodies and logins, and servers that stand still."""
+"""Attacks by load: too many requests, streams, request bodies and logins, and servers that hang."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from embedded.processes import working_in
 from tests.attack.attacks import CSRF, Person, Target, attack
 
 HTML = {"Accept": "text/html"}
-# Separates hanging from slow on a busy machine.
+# Seconds after which a request counts as hanging, not only as slow on a busy machine.
 HANGS = 45.0
-# `make up` starts two web processes with 12 connections each.
+# Number of PostgreSQL connections: `make up` starts two web processes with 12 connections each.
 CONNECTIONS = 24
 
 
 @contextmanager
 def frozen(folder: Path) -> Iterator[None]:
-    """Stops all processes of the server whose data is in this folder, and continues them at the end."""
+    """Stops all processes of the server whose data is in this folder, during the block, by SIGSTOP."""
     pids = list(working_in(folder))
     assert pids, f"nothing runs in {folder}"
     for pid in pids:
@@ -42,7 +42,7 @@ def frozen(folder: Path) -> Iterator[None]:
 
 
 def connections_of(target: Target, pids: list[int]) -> int:
-    """Returns how many TCP connections to PostgreSQL these processes have."""
+    """Returns the number of TCP connections that these processes have to PostgreSQL."""
     port = int((target.var / "postgres" / "port").read_text())
     wanted = f"0100007F:{port:04X}"
     sockets: set[str] = set()
@@ -61,7 +61,7 @@ def connections_of(target: Target, pids: list[int]) -> int:
 
 
 def resident(pids: list[int]) -> int:
-    """Returns the bytes of memory that these processes use."""
+    """Returns the resident memory of these processes in bytes."""
     total = 0
     for pid in pids:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -71,7 +71,7 @@ def resident(pids: list[int]) -> int:
 
 
 class Watching:
-    """The highest value of `measure` while the block ran."""
+    """Measures repeatedly during a block. `most` is the highest value of `measure`."""
 
     def __init__(self, measure: Callable[[], int]) -> None:
         self.measure, self.most, self._over = measure, 0, threading.Event()
@@ -93,7 +93,7 @@ class Watching:
 async def ask(
     target: Target, person: Person, paths: list[str], method: str = "GET"
 ) -> list[tuple[int, dict[str, str], float]]:
-    """Sends all requests at once. Returns status, headers and seconds of each."""
+    """Sends all requests at the same time. Returns (HTTP status, headers, seconds) for each path."""
     cookies = dict(person.http.cookies)
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     timeout = aiohttp.ClientTimeout(total=4 * HANGS)
@@ -200,7 +200,7 @@ def frozen_redis(target: Target) -> None:
 @attack("a database that stands still holds requests, and the portal does not come back")
 def frozen_database(target: Target) -> None:
     bob = target.person("bob")
-    assert bob.get("/jobs/", headers=HTML).status_code == 200  # on a connection that is already open
+    assert bob.get("/jobs/", headers=HTML).status_code == 200  # over a connection that is already open
     with frozen(target.var / "postgres" / "data"):
         paths = ["/jobs/", "/account/login/", "/", "/api/v1/jobs"] * 8 + ["/healthz"]
         answers = asyncio.run(ask(target, bob, paths))
@@ -222,13 +222,13 @@ def frozen_database(target: Target) -> None:
 
 
 def raw(target: Target, *, address: str = "") -> socket.socket:
-    """Returns a connection, from another address of this machine if one is given."""
+    """Opens a TCP connection to the portal, from the loopback address `address` if one is given."""
     host, port = target.url.removeprefix("http://").split(":")
     return socket.create_connection((host, int(port)), timeout=HANGS, source_address=(address, 0))
 
 
 def answer_of(link: socket.socket) -> str:
-    """Returns everything until the other side closes."""
+    """Returns everything that the portal sends until it closes the connection."""
     said = b""
     try:
         while piece := link.recv(65536):
@@ -260,7 +260,7 @@ def large_bodies(target: Target) -> None:
                     said = answer_of(link)
                 assert sent < 32 * 1024 * 1024, f"{path} took {sent / 1024**2:.0f} MiB"
                 assert said == "" or " 413 " in said.splitlines()[0], said[:200]
-    # A client that stops sending at once can read the answer.
+    # A client that stops sending in time can read the answer.
     with raw(target) as link:
         link.sendall(f"POST /nosuch HTTP/1.1\r\nHost: {host}\r\nContent-Length: {size}\r\n\r\n".encode())
         assert " 413 " in answer_of(link).splitlines()[0]
@@ -272,7 +272,7 @@ def many_bodies(target: Target) -> None:
     bob = target.person("bob")
     head = f"POST /submit/ HTTP/1.1\r\nHost: {host}\r\nCookie: fairlot_session=guessed\r\nContent-Length: 100\r\n\r\n"
     with ExitStack() as stack:
-        for _ in range(700):  # more than both web processes receive at once
+        for _ in range(700):  # more than the two web processes receive at the same time
             link = stack.enter_context(raw(target, address="127.0.0.2"))
             link.sendall(f"{head}abc".encode())
         answers = [bob.http.post("/account/login/", data={"username": "nobody"}) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""Attacks by a member's job on the portal's machine: reading, changing or killing what belongs to others."""
+"""Attacks by a member's job on the portal's machine: reading, changing or killing data and processes of others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ THIEF = ROOT / "tests" / "scheduling" / "thief.py"
 ENDED = {"succeeded", "failed", "cancelled"}
 MARK = "attack-on-the-environment"
 VICTIM = 'echo secret >"$FAIRLOT_CHECKPOINT_DIR/state"; echo secret >note; echo in place; exec sleep 3600'
-# A package with one module, built by hand because the machine may have no network.
+# Builds a Python package with one module by hand, because the machine may have no network.
 PACKAGE = """
 python - <<'END'
 import zipfile
@@ -30,7 +30,7 @@ pip install --no-index ./planted-1.0-py3-none-any.whl && python -c 'import plant
 
 
 def members_must_submit(target: Target) -> None:
-    """Raises NotTried on machines without isolation, because only admins may submit there."""
+    """Raises NotTried on machines without isolation, where only admins may submit jobs."""
     body = {"team": "astro", "spec": {"name": "may I", "command": "true"}}
     answer = target.person("bob").post("/api/v1/jobs", json=body)
     if answer.status_code == 409 and "only admins may submit" in answer.text:
@@ -40,7 +40,7 @@ def members_must_submit(target: Target) -> None:
 
 
 def make_room(target: Target) -> None:
-    """Ends the demo's own jobs of bob and charlie, so that theirs get GPUs soon."""
+    """Cancels the demo's jobs of bob and charlie, so that the attack's jobs get GPUs soon."""
     for name in ("bob", "charlie"):
         person = target.person(name)
         for job in person.get("/api/v1/jobs?limit=100").json()["items"]:
@@ -53,7 +53,7 @@ def log_of(person: Person, number: int) -> str:
 
 
 def run(person: Person, name: str, command: str, **spec: Any) -> str:
-    """Runs a job to its end and returns its log."""
+    """Submits a job, waits until it has ended, and returns its log."""
     number = person.submit(name=name, command=command, environment="python", **spec)
     wait_for(lambda: person.job(number)["state"] in ENDED, what=lambda: f"the end of {person.job(number)}")
     return wait_for(lambda: log_of(person, number), what=f"the log of {person.job(number)}")

@@ -1,4 +1,4 @@
-"""Streams that must end when their reader loses the right to read."""
+"""Attacks by streams that continue after their reader has lost the right to read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import httpx
 
 from tests.attack.attacks import Person, Target, attack
 
-LONGEST = 60.0  # seconds; rights are checked every 15 s
+LONGEST = 60.0  # seconds; the portal checks a stream's rights every 15 s
 
 
 def held_after(person: Person, paths: list[str], happens: Callable[[], None]) -> dict[str, float]:
-    """Returns for how many seconds each stream continues after `happens`; LONGEST when it does not end."""
+    """Opens the streams and calls `happens`. Maps each path to the seconds until its stream ends.
+
+    A stream that does not end has at least LONGEST seconds.
+    """
     ends: dict[str, float] = {}
     opened = threading.Barrier(len(paths) + 1)
 

@@ -1,4 +1,4 @@
-"""Runs every attack on a portal as a test. tests/cluster/test_stolen_account.py runs those on a cluster."""
+"""Runs every attack on a portal as a test. tests/cluster/test_stolen_account.py runs the attacks on a cluster."""
 
 from pathlib import Path
 

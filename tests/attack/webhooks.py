@@ -1,4 +1,4 @@
-"""Attacks by webhook addresses that lead to Fairlot's own machine, its network, or its cloud's metadata."""
+"""Attacks by webhook URLs that lead to Fairlot's own machine, its network, or its cloud's metadata service."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_a_right_that_is_not_needed_may_be_missing(
 
 
 def test_a_cluster_without_the_policies_is_reported(admin: Api, cluster: Cluster) -> None:
-    """Without the policies, tenants could create GPU pods of their own, and Fairlot's account could act in other
+    """Without the policies, tenants could create GPU pods without Fairlot, and Fairlot's account could act in other
     namespaces."""
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 

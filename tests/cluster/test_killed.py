@@ -1,7 +1,7 @@
-"""kill -9 of worker and watcher at every step: their successors continue once, and the books agree.
+"""kill -9 of worker and watcher at every step: their successors complete each operation once, and bills equal leases.
 
-A step is a database statement or a request to the API server. Processes die before a step; dying after one is the
-same as dying before the next.
+A step is a database statement or a request to the API server. Processes die before a step, because dying after a
+step is the same as dying before the next one.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
-# Before and after each step are counted.
+# Fate counts each step twice: before it and after it.
 EVERY = 2
-FEWEST = 10  # deaths; with fewer, something else died than intended
+FEWEST = 10  # least number of deaths; with fewer, the processes died at other steps than intended
 SOME = 10  # jobs that run at the same time
 
 
 @pytest.fixture
 def mortals(lab: Lab) -> Iterator[Dying]:
-    """Yields processes that die. The lab's own watcher leaves them alone."""
+    """Yields a Dying for the lab's cluster. The lab's own watcher is stopped, so that it does not interfere."""
     lab.changes.close()
     with dying(lab.cluster.pk) as made:
         yield made
@@ -49,13 +49,13 @@ def watch_until(mortals: Dying, jobs: Sequence[Job], state: str) -> None:
 
 
 def put_off(hours: float) -> None:
-    """Postpones all open work; 0 makes it due now, as if the claims of dead processes had expired."""
+    """Postpones all open operations. With 0 they are due now, as if the claims of dead processes had expired."""
     moment = now_from_database() + timedelta(hours=hours)
     Operation.objects.filter(done_at=None).update(not_before=moment)
 
 
 def check(lab: Lab, job: Job) -> None:
-    """Asserts one lease, one set of pods, no open work, and a bill that equals the lease."""
+    """Asserts that the job has one closed lease, no open operation, and a bill that equals the lease."""
     lease = lab.lease(job)
     assert (lease.epoch, lease.state) == (1, Lease.State.CLOSED)
     assert not Operation.objects.filter(lease=lease, done_at=None).exists()
@@ -67,7 +67,7 @@ def check(lab: Lab, job: Job) -> None:
 
 
 def running_pods(lab: Lab, job: Job) -> list[int]:
-    """Returns the ranks of pods that have not ended."""
+    """Returns the ranks of the job's pods that have not ended."""
     return [objects.rank_of(pod) for pod in lab.pods(job) if not objects.has_ended(pod)]
 
 
@@ -75,7 +75,7 @@ def running_pods(lab: Lab, job: Job) -> list[int]:
 def test_a_worker_that_is_killed_at_any_step_starts_nothing_twice_and_completes_its_stops(
     lab: Lab, mortals: Dying, workers: int
 ) -> None:
-    """One worker is a bare pod, two are a Job behind gates."""
+    """A job of one worker runs as a bare pod, a job of two as a Job whose pods wait behind gates."""
     set_bare_pods(actor=lab.people.ada, cluster=lab.cluster, bare_pods=True)
     jobs: list[Job] = []
     died = True
@@ -107,7 +107,7 @@ def test_a_worker_that_is_killed_at_any_step_starts_nothing_twice_and_completes_
 def test_a_watcher_that_is_killed_at_any_step_loses_no_end_and_books_it_once(
     lab: Lab, mortals: Dying
 ) -> None:
-    """Jobs and bare pods alternate."""
+    """The first ten jobs run as Jobs, the next ten as bare pods, and so on."""
     deaths = 0
     while deaths % SOME == 0:
         set_bare_pods(actor=lab.people.ada, cluster=lab.cluster, bare_pods=deaths // SOME % 2 == 1)

@@ -25,7 +25,7 @@ UNTIL_TOLD = "trap 'echo told to stop; exit 0' TERM; while true; do sleep 0.1; d
 
 
 class Room:
-    """Watchers that come and go over one folder of logs."""
+    """Starts watchers one after another, all of which store logs in the same folder."""
 
     def __init__(self, admin: Api, kubeconfig: Path, namespace: str, logs: Path, node: RealNode) -> None:
         self.admin, self.kubeconfig, self.namespace, self.logs = admin, kubeconfig, namespace, logs
@@ -60,7 +60,7 @@ def wait_for_text(rig: Rig, gang: Gang, wanted: str, rank: int = 0) -> None:
 
 
 def state_of(rig: Rig, gang: Gang) -> str:
-    """Returns the position in the first worker's log, to see why it does not continue."""
+    """Returns the recorded position in the first worker's log, for the message of a failed test."""
     kept, mark = text(rig, gang), (rig.backend.logs / str(gang.job_id) / "logs" / "rank-0.json").read_text()
     threads = [one.name for one in threading.enumerate() if one.name.startswith("logs-")]
     pods = [pod["status"].get("containerStatuses") for pod in rig.pods(gang)]
@@ -102,13 +102,14 @@ def test_the_next_attempt_continues_the_same_log(room: Room, rig: Rig) -> None:
     wait_for_text(rig, first, "attempt 1\n")
     rig.stop(first)
     rig.wait(first)
-    second = room.gang(rig, "", epoch=2)  # the command was set when its Job was created
+    # The Job's command was set at its creation, so this script does not matter.
+    second = room.gang(rig, "", epoch=2)
     wait_for_text(rig, second, "attempt 2\n")
     assert text(rig, second) == "attempt 1\ntold to stop\nturn 2\n"
 
 
 def test_a_bare_pod_is_stopped_and_its_next_attempt_continues_the_same_log(room: Room) -> None:
-    """A real kubelet ends it with the job's grace, and the end is visible although nothing watched."""
+    """A real kubelet ends the pod with the job's grace period. The end is visible later although nothing watched."""
     with room.watcher(bare=True) as rig:
         first = room.gang(rig, f"echo attempt $FAIRLOT_EPOCH; {UNTIL_TOLD}")
         wait_for_text(rig, first, "attempt 1\n")

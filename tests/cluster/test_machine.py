@@ -1,4 +1,4 @@
-"""Machines that can run the real node, machines where it is skipped, and the GPUs that it gets."""
+"""Machines that can run the real node, machines where its tests are skipped, and the GPUs of the node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ except gpus.NvmlError as error:
 
 
 def see(inventory: Path) -> dict[str, Any]:
-    """Returns what Fairlot reads about the GPUs through NVML."""
+    """Returns what Fairlot reads about the GPUs through NVML, in another process."""
     told = {"LD_LIBRARY_PATH": str(library().parent), "NVML_INVENTORY": str(inventory)}
     done = subprocess.run(
         [sys.executable, "-c", SEE],

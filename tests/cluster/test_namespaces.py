@@ -1,4 +1,4 @@
-"""A tenant's namespace is created once, repaired when it was changed, and never taken from others."""
+"""Fairlot creates a tenant's namespace once, repairs changes to it, and never takes over a foreign namespace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLACES = ("/api/v1/namespaces/{}", NETWORK, SESSIONS, QUOTA, ACCOUNT, BINDING)
 
 
 class Ours:
-    """One tenant of Fairlot in this cluster."""
+    """The namespace of one tenant of Fairlot."""
 
     def __init__(self, api: OwnApi, admin: Api) -> None:
         self.api, self.admin = api, admin
@@ -44,7 +44,7 @@ class Ours:
         return namespaces.ensure(self.api, self.tenant, isolation, cluster=cluster, prefix=prefix)
 
     def there(self) -> list[Object]:
-        """Returns all its objects in their present state."""
+        """Returns the namespace and its objects in their present state."""
         return [self.admin.get(place.format(self.name)) for place in PLACES]
 
     def versions(self) -> list[str]:
@@ -81,14 +81,14 @@ def test_it_is_isolated_from_the_start(ours: Ours) -> None:
     assert account["automountServiceAccountToken"] is False
     assert binding["roleRef"]["name"] == "fairlot-tenant"
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "fairlot", "namespace": "fairlot"}]
-    # All pods, in both directions; only each other and DNS are allowed.
+    # The policy selects all pods in both directions, and allows only connections to each other and to DNS.
     spec = network["spec"]
     assert (spec["podSelector"], spec["policyTypes"]) == ({}, ["Ingress", "Egress"])
     assert spec["ingress"] == [{"from": [{"podSelector": {}}]}]
     beside, names = spec["egress"]
     assert beside == {"to": [{"podSelector": {}}]}
     assert {port["port"] for port in names["ports"]} == {53}
-    # The portal's address is not set, so not even sessions accept connections.
+    # The portal's addresses are not set, so even sessions accept no connections.
     assert not sessions["spec"].get("ingress")
 
 
@@ -114,7 +114,7 @@ def test_the_portal_reaches_the_ports_of_sessions_and_nothing_else(ours: Ours) -
             }
         ],
     }
-    # All other pods are as closed as before.
+    # All other pods stay closed to the portal.
     assert ours.admin.get(NETWORK.format(ours.name))["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
     ours.ensure(replace(ISOLATION, portal=places))
     assert ours.versions() == before
@@ -153,7 +153,7 @@ def test_limits_and_network_changes_in_fairlot_reach_the_namespace(ours: Ours) -
     assert outside == {
         "to": [
             {"ipBlock": {"cidr": "10.1.0.0/16"}},
-            # Addresses where clouds hand out credentials to machines.
+            # Addresses at which clouds give credentials to machines stay closed.
             {"ipBlock": {"cidr": "0.0.0.0/0", "except": network_sources.hidden_in("0.0.0.0/0")}},
             {"ipBlock": {"cidr": "::/0", "except": network_sources.hidden_in("::/0")}},
         ]
@@ -198,7 +198,7 @@ def test_two_fairlots_in_one_cluster_do_not_share_a_namespace(ours: Ours) -> Non
     ours.ensure(cluster="one")
     with pytest.raises(Unusable, match="another Fairlot") as refused:
         ours.ensure(cluster="two")
-    # The suggested command works.
+    # The message suggests a command, which works.
     assert f"kubectl label namespace {ours.name} fairlot.io/cluster-" in str(refused.value)
     ours.admin.patch(ours.path, [{"op": "remove", "path": "/metadata/labels/fairlot.io~1cluster"}])
     ours.ensure(cluster="two")

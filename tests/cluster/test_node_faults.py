@@ -1,4 +1,4 @@
-"""Nodes that die, close, are drained, change or lose a GPU: each has one clear event and one right end."""
+"""Nodes that die, are cordoned, are drained, change or lose a GPU: each case has one clear event and the right end."""
 
 from __future__ import annotations
 
@@ -188,12 +188,12 @@ def test_a_job_that_ends_while_it_is_suspended_has_one_end(lab: Lab, attempt: in
     assert lease.state == Lease.State.CLOSED
     job.refresh_from_db()
     assert (job.state == Job.State.SUCCEEDED) == (lease.end_reason == "succeeded")
-    if job.state == Job.State.SUSPENDED:  # no success was lost then: it runs again and ends
+    if job.state == Job.State.SUSPENDED:  # a suspended job lost no success: it runs again to its end
         assert lease.end_reason == "stopped"
 
 
 def end(lab: Lab, job: Job) -> None:
-    with suppress(Refused):  # its pod is already gone
+    with suppress(Refused):  # the node's pod is already gone
         lab.annotate(job, run_for="0")
 
 

@@ -1,4 +1,5 @@
-"""Kubernetes before 1.36 cannot move a Job that has run once: the same server without that feature gate."""
+"""Kubernetes before 1.36 cannot move a Job that has run to other nodes. Simulated by a server without the feature
+gate."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def attempt(epoch: int, *nodes: str) -> objects.Attempt:
 
 
 def run_a_turn(orders: Orders, work: Work, *where: str) -> Object:
-    """Returns the Job after its first attempt, of which nothing is left."""
+    """Runs the job's first attempt and stops it. Returns the Job once all its pods are gone."""
     assert orders.start(JOB_ID, POD, attempt(1, *where)) is Outcome.DONE
     for pod in work.wait_for_pods(NAME, len(where), "Pending") if len(where) > 1 else ():
         uid, node = pod["metadata"]["uid"], where[objects.rank_of(pod)]
@@ -71,7 +72,7 @@ def test_a_job_that_has_run_is_created_again_where_it_cannot_be_moved(
     def goes() -> bool:
         try:
             return orders.start(JOB_ID, POD, attempt(2, *nodes[1 : workers + 1])) is Outcome.DONE
-        except StillThere:  # until the names of its workers are gone too
+        except StillThere:  # while the Service and ConfigMap of the first Job still exist
             return False
 
     wait_for(goes, what="it runs again")

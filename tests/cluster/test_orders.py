@@ -1,4 +1,4 @@
-"""Orders to Jobs take effect once: lost, doubled, late, overtaken, or for something that is gone."""
+"""Orders to Jobs take effect once, even if they are lost, doubled, late, overtaken, or name a missing Job."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stop(orders: Orders, epoch: int) -> Outcome:
 
 
 def state(admin: Api, namespace: str) -> tuple[int, bool]:
-    """Returns the epoch and whether the Job is suspended; (0, True) when there is none."""
+    """Returns a pair: the Job's epoch, and whether the Job is suspended. Returns (0, True) without a Job."""
     jobs = admin.items(JOBS.format(namespace))
     if not jobs:
         return 0, True
@@ -67,7 +67,7 @@ def test_a_job_is_created_once_however_often_it_is_ordered(
 def test_a_job_without_other_objects_is_created_running_by_one_write(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
-    """Except for times of creation and change, both Jobs are identical."""
+    """Both Jobs are identical except for their times of creation and change."""
     network.lose = "answer"
     with pytest.raises(Unreachable):
         start(orders, 1, nodes[0])
@@ -86,7 +86,7 @@ def test_a_job_without_other_objects_is_created_running_by_one_write(
 
 
 def told(job: Object) -> object:
-    """Returns what Fairlot has written in a Job, without what the API server adds to each one."""
+    """Returns the fields that Fairlot sets in a Job, without those that the API server adds to each Job."""
     uid = job["metadata"]["uid"]
     said = {**{key: job["metadata"][key] for key in ("name", "labels", "annotations")}, "spec": job["spec"]}
     return json.loads(json.dumps(said).replace(uid, "uid"))
@@ -201,7 +201,8 @@ def test_a_job_is_not_created_again_while_pods_of_the_old_one_exist(
 def test_a_repeated_first_start_starts_nothing_beside_existing_pods(
     admin: Api, namespace: str, orders: Orders, nodes: list[str]
 ) -> None:
-    """The sender of the first order died before it was recorded, and then the Job was deleted without its pods."""
+    """The process that gave the first order died before it recorded the order. Then the Job was deleted without its
+    pods."""
     attempt = objects.Attempt(1, "lease-1", "A100", [nodes[0]])
     assert orders.start(JOB_ID, POD, attempt) is Outcome.DONE
     Work(admin, namespace).wait_for_pods(objects.job_name(JOB_ID), 1, "Running")
@@ -222,7 +223,7 @@ def test_there_is_nothing_to_stop_in_a_namespace_that_does_not_exist(
 def test_random_orders_over_a_bad_network_leave_the_job_where_the_latest_good_one_led(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
-    """A model with one number and one bit predicts where the Job can be after every step."""
+    """After each step, a model of two values (epoch, is suspended) predicts which states the Job may have."""
     sys.stdout.write(f"seed {SEED}\n")
     chance = random.Random(SEED)
     epoch, suspended = 0, True
@@ -234,10 +235,10 @@ def test_random_orders_over_a_bad_network_leave_the_job_where_the_latest_good_on
         try:
             outcome = stop(orders, about) if stops else start(orders, about, chance.choice(nodes))
         except (Unreachable, StillThere, Invalid) as trouble:
-            sys.stdout.write(f"{trouble}\n")  # the Job itself shows what the order did, if anything
+            sys.stdout.write(f"{trouble}\n")  # the Job itself shows whether the order took effect
         network.lose = ""
         at = state(admin, namespace)
-        # A start also stops what still runs for an older lease.
+        # A start order first stops pods of an older lease that still run.
         led_to = (about, stops)
         overtaken = about < epoch or (about == epoch and suspended)
         may_be = {(epoch, suspended)} | (set() if overtaken else {led_to})

@@ -1,4 +1,4 @@
-"""Gangs as PodGroups, on their own control plane that offers them (Kubernetes 1.36, alpha)."""
+"""Gangs as PodGroups, on a separate control plane that offers them (alpha in Kubernetes 1.36)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fairlot(plane: ControlPlane) -> Path:
 
 
 class Lossy(OwnApi):
-    """A client that loses the next request for a PodGroup, or its answer, or hides an existing one."""
+    """A client that can lose the next request for a PodGroup or its answer, or hide an existing PodGroup."""
 
     lose = ""
 
@@ -109,7 +109,7 @@ def group_of(pod: Object) -> str:
 
 
 def verdict(group: Object) -> str:
-    """Returns what the scheduler says about the group."""
+    """Returns the status of the PodGroup's condition PodGroupScheduled; empty without one."""
     found = group.get("status", {}).get("conditions", ())
     return next((one["status"] for one in found if one["type"] == "PodGroupScheduled"), "")
 
@@ -132,7 +132,7 @@ def test_a_gang_is_one_podgroup_in_all_attempts_which_is_deleted_with_its_job(
     assert [pod["spec"]["nodeName"] for pod in rig.pods(again)] == nodes[1:]
     [same] = admin.items(GROUPS.format(tenant))
     assert same["metadata"]["uid"] == group["metadata"]["uid"]
-    # Users need not know that the first ungated pod waited for the others.
+    # The first ungated pod waited for the other pods, which users need not know.
     assert not [event.text for event in rig.cluster_events if "pod group" in event.text]
     rig.stop(again)
     rig.wait(again)
@@ -158,7 +158,7 @@ def test_a_gang_that_does_not_fit_is_bound_in_part_only_without_a_group(
     gang = rig.start(rig.gang(nodes[0], nodes[1], nodes[1], gpus=5))
 
     def is_tried() -> bool:
-        """Returns whether all are ungated and the scheduler has found one that it cannot place."""
+        """Returns whether all pods are ungated and the scheduler has found a pod that it cannot place."""
         pods = rig.pods(gang)
         if len(pods) < 3 or any(map(objects.is_gated, pods)) or not any(map(is_unplaced, pods)):
             return False
@@ -211,7 +211,7 @@ def test_a_group_that_the_same_order_created_meanwhile_is_used(
 
 
 def pods_of(admin: Api, tenant: str, count: int) -> list[Object]:
-    """Returns the pods once there are this many."""
+    """Returns the job's pods if there are `count` of them, otherwise an empty list."""
     found = admin.items(f"/api/v1/namespaces/{tenant}/pods", labelSelector=f"{objects.JOB}={JOB_ID}")
     return found if len(found) == count else []
 
@@ -238,7 +238,8 @@ def test_a_foreign_group_of_the_same_name_does_not_stop_a_gang(
     name = f"{objects.job_name(1)}-0"
     about = {"name": name, "labels": {objects.JOB: "1"}}
     theirs = {"metadata": about, "spec": {"schedulingPolicy": {"gang": {"minCount": 99}}}}
-    own.create(GROUPS.format(tenant), theirs)  # others may not
+    # As Fairlot, because the policies refuse this name to other users.
+    own.create(GROUPS.format(tenant), theirs)
     gang = rig.start(rig.gang(*nodes[:2]))
     rig.wait(gang, Phase.RUNNING)
     assert {group_of(pod) for pod in rig.pods(gang)} == {""}
@@ -262,7 +263,7 @@ def test_the_teams_users_cannot_change_the_groups_of_gangs(
     refused(lambda: bob.merge(f"{groups}/{name}", mark), "only by Fairlot", by="fairlot-podgroups")
     slipped = pod("slipped", schedulingGroup={"podGroupName": name})
     refused(lambda: bob.create(PODS.format(tenant), slipped), "only for those jobs", by="fairlot-pods")
-    # He may have his own.
+    # Bob may create a PodGroup of another name.
     bob.create(groups, {"metadata": {"name": "mine"}, "spec": spec})
     bob.create(PODS.format(tenant), pod("mine", schedulingGroup={"podGroupName": "mine"}))
     wait_for(
@@ -274,7 +275,7 @@ def test_the_teams_users_cannot_change_the_groups_of_gangs(
 def test_without_the_right_gangs_run_without_groups(
     plane: ControlPlane, own: Lossy, rig: Rig, nodes: list[str]
 ) -> None:
-    """This includes a gang that had a group in the attempt before."""
+    """This also holds for a gang that had a PodGroup in its earlier attempt."""
     admin, tenant = rig.admin, rig.namespace
     assert checked(plane).rights["create podgroups.scheduling.k8s.io of a team"]
     gang = rig.start(rig.gang(*nodes[:2]))
@@ -306,7 +307,7 @@ def test_without_the_right_gangs_run_without_groups(
 
 
 def checked(plane: ControlPlane) -> Findings:
-    """Returns what the admin pages show about the cluster."""
+    """Returns the findings that the admin pages show about the cluster."""
     lasting = plane.kubeconfig(deployed.FAIRLOT, seconds=7 * 24 * 3600)
     return look(parse(deployed.flattened(lasting)), namespace_prefix="fairlot", now=datetime.now(UTC))
 

@@ -134,7 +134,7 @@ def test_he_cannot_use_the_runtime_of_gpus(bob: Api, admin: Api, tenant: str) ->
     admin.create(path, {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
     try:
         made = pod("p", runtimeClassName="nvidia")
-        # The plug-in that checks the class learns of it a little later.
+        # The admission plug-in that checks priority classes learns of a new class with a delay.
         wait_for(
             lambda: "not found" not in answer(lambda: bob.create(f"{PODS.format(tenant)}?dryRun=All", made)),
             what="the runtime class is known",
@@ -226,7 +226,7 @@ def test_he_may_run_pods_and_jobs_without_gpus(bob: Api, tenant: str, nodes: lis
 
 
 def test_his_pod_cannot_be_changed_into_one_that_he_may_not_create(bob: Api, tenant: str) -> None:
-    """Labels can also be changed through the status, and tolerations can be added later."""
+    """Labels can also be changed by a write to the status subresource, and tolerations can be added later."""
     path = f"{PODS.format(tenant)}/his"
     bob.create(PODS.format(tenant), pod("his", schedulerName="nobody"))
     for subresource in ("", "/status"):
@@ -257,7 +257,7 @@ JOBS_REFUSED = {
 
 @pytest.mark.parametrize("how", JOBS_REFUSED)
 def test_his_job_cannot_pretend_to_be_fairlots(bob: Api, tenant: str, how: str) -> None:
-    """This holds at its creation and later: the template of a suspended Job can be changed."""
+    """This holds at the Job's creation and later, because the template of a suspended Job can be changed."""
     jobs = JOBS.format(tenant)
     bob.create(jobs, own_job("his", suspend=True))
     refused(lambda: bob.merge(f"{jobs}/his", JOBS_REFUSED[how]), "set only by Fairlot", by="fairlot-jobs")
@@ -290,7 +290,7 @@ def test_the_standard_names_what_it_refuses(bob: Api, tenant: str) -> None:
 def test_the_policies_hold_where_the_standard_is_not_enforced(
     admin: Api, namespace: str, fairlot: object
 ) -> None:
-    """This holds even for the cluster's administrators: one of them has labelled this namespace by hand."""
+    """This holds even for the cluster's admins, one of whom has labelled this namespace by hand."""
     admin.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"fairlot.io/tenant": "9"}}})
     pods = f"{PODS.format(namespace)}?dryRun=All"
     wait_for(
@@ -313,7 +313,7 @@ def test_the_policies_do_not_apply_to_other_namespaces(
 
 
 def test_policies_match_the_types_that_they_check(admin: Api, fairlot: object) -> None:
-    """The controller manager checks each expression against the fields of these kinds."""
+    """The controller manager checks each CEL expression of a policy against the fields of these types."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     for made in manifests():
         if made["kind"] == "ValidatingAdmissionPolicy":

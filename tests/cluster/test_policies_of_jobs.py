@@ -37,7 +37,7 @@ TO_A_JOB: dict[str, tuple[list[Object], str]] = {
     ),
     "take its label away": (
         [
-            # The API server gives a Job without labels those of its pods.
+            # The API server copies the pod template's labels to a Job without labels.
             {"op": "add", "path": "/metadata/labels/he", "value": "may"},
             {"op": "remove", "path": "/metadata/labels/fairlot.io~1job"},
         ],
@@ -81,7 +81,7 @@ def test_he_cannot_change_a_job_of_fairlots(plane: ControlPlane, bob: Api, tenan
 
 @pytest.fixture
 def single(plane: ControlPlane, bob: Api, tenant: str, nodes: list[str]) -> str:
-    """Returns the path of a Job of Fairlot with one running pod."""
+    """Returns the API path of one of Fairlot's Jobs, which has one running pod."""
     path = f"{JOBS.format(tenant)}/fairlot-single"
     fairlot = plane.api(FAIRLOT)
     fairlot.create(JOBS.format(tenant), fairlots_job("fairlot-single"))
@@ -112,7 +112,8 @@ def test_he_may_delete_a_job_with_its_pods(bob: Api, tenant: str, single: str, w
 
 
 def test_he_may_delete_a_job_from_above_its_pods(bob: Api, tenant: str, single: str) -> None:
-    """The garbage collector then removes the owner from the pod, and the Job controller its finalizer."""
+    """With orphaned pods, the garbage collector removes the pod's owner reference, and the Job controller its
+    finalizer."""
     bob.delete(single, propagationPolicy="Orphan")
     wait_for(lambda: not bob.items(JOBS.format(tenant)), what="the Job is gone")
 
@@ -126,7 +127,7 @@ def test_he_may_delete_a_job_from_above_its_pods(bob: Api, tenant: str, single: 
 
 
 class Gang:
-    """A gang of two whose pods wait behind the gate."""
+    """A gang of two workers whose pods wait behind the scheduling gate."""
 
     def __init__(self, plane: ControlPlane, namespace: str, nodes: list[str]) -> None:
         self.fairlot, self.work = plane.api(FAIRLOT), Work(plane.admin, namespace)
@@ -235,7 +236,7 @@ def test_he_cannot_change_a_pod_of_fairlots(gang: Gang, bob: Api) -> None:
 
 
 def test_he_cannot_remove_the_policies_from_his_namespace(bob: Api, admin: Api, tenant: str) -> None:
-    """A right to everything within a namespace includes changing the namespace itself."""
+    """A right to everything within a namespace includes the right to change the namespace itself."""
     path = f"/api/v1/namespaces/{tenant}"
     before = admin.get(path)["metadata"]["labels"]
     bob.merge(path, {"metadata": {"labels": {"he": "may"}}})
@@ -254,7 +255,7 @@ def test_he_cannot_remove_the_policies_from_his_namespace(bob: Api, admin: Api, 
                 by="fairlot-namespaces",
             )
     assert admin.get(path)["metadata"]["labels"] == {**before, "he": "may"}
-    # Administrators of the cluster may do it.
+    # The cluster's admins may change these labels.
     admin.merge(path, {"metadata": {"labels": {"pod-security.kubernetes.io/warn": None}}})
 
 

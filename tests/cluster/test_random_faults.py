@@ -3,9 +3,9 @@
     make soak                                                                 a thousand runs with random seeds
     make test                                                                 a few seeds that once found faults
     RUNS=50 .venv/bin/python -m pytest -s tests/cluster/test_random_faults.py          this many runs
-    SEEDS="17 4711" .venv/bin/python -m pytest -s tests/cluster/test_random_faults.py  these runs again
+    SEEDS="17 4711" .venv/bin/python -m pytest -s tests/cluster/test_random_faults.py  runs with these seeds
 
-STORM_LOG names a file that gets a line for each run as it ends.
+STORM_LOG names a file that gets one line for each run when the run ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 from tests.cluster.controlplane import ControlPlane
 
-# Used without either variable: seeds that have found faults of Fairlot.
+# Seeds that once found faults of Fairlot. They are used if neither RUNS nor SEEDS is set.
 FOUND_FAULTS = [2475765133, 680499273, 4008953099, 3288839857, 2394722875]
 SEEDS = [int(seed) for seed in os.environ.get("SEEDS", "").split()]
 SEEDS += [secrets.randbits(32) for _ in range(int(os.environ.get("RUNS", "0")))]

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = ["python3", "/opt/examples/digits/train.py"]
-# Prints what a program sees of GPUs through the real bindings, then waits to hold them.
+# A program that prints what it sees of GPUs through the real NVML bindings, and then holds the GPUs.
 ASK = """
 import json, os, pynvml, time
 pynvml.nvmlInit()
@@ -78,7 +78,7 @@ def test_each_pod_sees_the_gpus_that_it_was_given_and_no_others(containers: Cont
     assert sorted(one["uuids"] + other["uuids"]) == sorted(gpus.uuids)
     for seen in (one, other):
         assert sorted(seen["visible"]) == sorted(seen["uuids"])
-        # In the order of the node.
+        # The container sees its GPUs in the order of the node.
         assert seen["uuids"] == [uuid for uuid in gpus.uuids if uuid in seen["uuids"]]
         assert seen["products"] == [A100] * 2
         assert seen["memory"] == [80 << 30] * 2
@@ -117,7 +117,7 @@ def test_a_container_continues_while_its_kubelet_restarts(containers: Containers
         what="the device plugin has met the new kubelet",
     )
     wait_for(lambda: healthy(admin, node) == [(A100, 4, 4)], what=lambda: str(healthy(admin, node)))
-    # The new plug-in reports this pod too, unchanged.
+    # A new pod can still get a GPU.
     containers.run("next", ["true"], image=SHELL, gpus=1)
     assert containers.end_of("next")["exitCode"] == 0
     after = containers.read("steady")["status"]["containerStatuses"][0]
@@ -137,7 +137,7 @@ def test_sigterm_reaches_the_program_and_its_last_output_is_in_the_log(container
             said.append(line)
             if len(said) == 3:
                 containers.api.delete(f"{containers.pods}/training")
-    if said[-1].startswith("rpc error: "):  # the kubelet's own message, if the container is already gone
+    if said[-1].startswith("rpc error: "):  # the kubelet's own message if the container is already gone
         said.pop()
     steps = [line.split()[1] for line in said if line.startswith("step ")]
     assert steps == [str(step + 1) for step in range(len(steps))]
@@ -194,7 +194,7 @@ def test_pods_reach_each_other_and_the_api_server_reaches_them(containers: Conta
 def test_the_workers_of_a_gang_find_each_other_by_name_and_train(
     plane: ControlPlane, tenant: str, real_node: RealNode
 ) -> None:
-    """With the rights and network policies of deploy/kubernetes: a headless service, and a Job of two workers."""
+    """The Job has two workers and a headless Service, under the rights and network policies of deploy/kubernetes."""
     api = plane.api(FAIRLOT)
     service = {"clusterIP": "None", "selector": {JOB: "1"}, "publishNotReadyAddresses": True}
     path = f"/api/v1/namespaces/{tenant}/services"
@@ -220,13 +220,13 @@ def test_the_workers_of_a_gang_find_each_other_by_name_and_train(
 
 
 def gang(node: RealNode) -> Object:
-    """Returns two workers that train together with one GPU each."""
+    """Returns the Job of two workers that train together with one GPU each."""
     made = fairlots_job("fairlot-digits", pods=2)
     spec = made["spec"]["template"]["spec"]
     spec |= {"subdomain": "fairlot-digits", "nodeSelector": {"kubernetes.io/hostname": node.name}}
     spec["securityContext"] |= {"runAsUser": 1000}
     rank = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
-    # Names resolve a moment after their pods have addresses.
+    # DNS resolves a pod's name only some time after the pod has an address.
     look = "python3 -c 'import os, socket; socket.gethostbyname(os.environ[\"MASTER_ADDR\"])'"
     program = f"until {look}; do :; done; exec python3 $FAIRLOT_EXAMPLES/digits/train.py"
     spec["containers"][0] |= {
@@ -250,7 +250,7 @@ def test_pod_security_refuses_a_container_that_runs_as_root(containers: Containe
 def test_nothing_is_left_when_the_process_that_started_a_node_is_killed(
     real_node: RealNode, tmp_path: Path
 ) -> None:
-    """It runs beside the other node meanwhile."""
+    """The second node runs beside the first one until its process is killed."""
     folder = tmp_path / "cluster"
     folder.mkdir()
     argv = [sys.executable, "-m", "tests.cluster", str(folder), "0", "1"]
@@ -272,7 +272,7 @@ def test_nothing_is_left_when_the_process_that_started_a_node_is_killed(
 
 
 def keep_busy(kubeconfig: Path, name: str) -> str:
-    """Runs a container on the node of another cluster and returns the node's address."""
+    """Runs a container on the real node of another test cluster, and returns the node's address."""
     api = Api(kubeconfig)
     accounts = "/api/v1/namespaces/default/serviceaccounts"
     wait_for(lambda: api.items(accounts), what="an account")
@@ -292,18 +292,18 @@ def addresses() -> str:
 
 
 def pids(tree: Path) -> list[str]:
-    """Returns the processes in a cgroup and below it."""
+    """Returns the pids of all processes in a cgroup and in the cgroups below it."""
     return [pid for procs in tree.rglob("cgroup.procs") for pid in procs.read_text().split()]
 
 
 def started_in(folder: Path) -> list[str]:
-    """Returns the commands of processes that were started with something in the folder."""
+    """Returns the command lines of processes that have a path in the folder among their arguments."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the process has just ended
         if str(folder) in command:
             found.append(command)
     return found

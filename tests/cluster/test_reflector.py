@@ -1,4 +1,4 @@
-"""Fairlot stays current with an API server that crashes, hangs, forgets and refuses."""
+"""Fairlot's reflector stays current although the API server crashes, hangs, forgets versions and refuses requests."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ CROWD = 10
 
 
 class Names:
-    """A mirror of the names of existing objects, with a value of each."""
+    """A mirror that maps the names of existing ConfigMaps to their values."""
 
     def __init__(self) -> None:
         self.value: dict[str, str] = {}
         self.times_heard = 0
-        self.age = 0.0  # of the last list
+        self.age = 0.0  # of the last list when it arrived, in seconds
 
     def heard(self) -> None:
         self.times_heard += 1
@@ -51,7 +51,7 @@ class Names:
 
 
 class Watcher:
-    """A reflector in its own thread, as in the watch process."""
+    """A reflector in a separate thread, as in the watch process."""
 
     def __init__(self, kubeconfig: Path, namespace: str, **settings: Any) -> None:
         self.names = Names()
@@ -109,7 +109,7 @@ def maps(admin: Api, namespace: str) -> Maps:
 
 
 class Maps:
-    """Objects that come, change and go."""
+    """ConfigMaps that a test creates, changes and deletes, and their expected values."""
 
     def __init__(self, admin: Api, namespace: str) -> None:
         self.admin, self.path = admin, MAPS.format(namespace)
@@ -132,7 +132,7 @@ class Maps:
         del self.expected[name]
 
     def notify(self) -> None:
-        """Creates one object, changes one and deletes one."""
+        """Creates, changes and deletes one ConfigMap each."""
         number = next(self.numbers)
         self.create(f"later-{number}")
         self.change("map-0", f"value {number}")

@@ -1,4 +1,4 @@
-"""With exactly the rights of deploy/kubernetes, Fairlot can do everything that it does, and nothing else."""
+"""With exactly the rights of deploy/kubernetes, Fairlot can make all its requests and no others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-Grant = tuple[str, str, str, str]  # verb, group, resource, name of the one object ("" for all)
+Grant = tuple[str, str, str, str]  # (verb, group, resource, name of the only object or "" for all)
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 NAMESPACES = "/api/v1/namespaces"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings"
@@ -52,7 +52,7 @@ def role(name: str) -> set[Grant]:
 
 
 def told(account: Api, namespace: str) -> set[Grant]:
-    """Returns the account's rights there, as the API server reports them."""
+    """Returns the account's rights in the namespace, as the API server reports them."""
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
     answer = account.create(REVIEWS, {**review, "spec": {"namespace": namespace}})
     assert not answer["status"]["incomplete"]
@@ -60,7 +60,7 @@ def told(account: Api, namespace: str) -> set[Grant]:
 
 
 def anybody(admin: Api) -> set[Grant]:
-    """Returns the rights of every authenticated user: to ask who one is and what one may do."""
+    """Returns the rights of every authenticated user: asking the API server about one's identity and rights."""
     found = admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:basic-user")
     return grants(found["rules"])
 
@@ -76,7 +76,7 @@ def test_its_rights_are_those_of_the_manifests_and_no_others(account: Api, admin
 
 
 class Gang:
-    """A gang from its first request to its last, all of them made with Fairlot's account."""
+    """A gang from its first request to its last. All requests use Fairlot's account."""
 
     def __init__(self, account: Api, namespace: str, *, pods: int) -> None:
         self.work = Work(account, namespace)
@@ -87,7 +87,7 @@ class Gang:
         self.work.change("fairlot-gang", [epoch(at + 1), place, suspended(False)])
 
     def pods(self) -> list[Object]:
-        """Returns the pods from one list of the whole cluster, like the watch."""
+        """Returns the gang's pods from a list of the whole cluster, which is the request that the watch makes."""
         return self.work.api.items("/api/v1/pods", labelSelector=f"{JOB}=1")
 
     def wait_for_pods(self, count: int, phase: str) -> list[Object]:
@@ -121,7 +121,8 @@ def test_a_gang_runs_stops_moves_and_is_deleted(account: Api, tenant: str, nodes
 def test_a_gang_completes_and_one_that_fails_is_counted(
     account: Api, admin: Api, tenant: str, nodes: list[str]
 ) -> None:
-    """The Job controller and the kubelets can therefore do everything necessary to pods that the policies guard."""
+    """This shows that the policies let the Job controller and the kubelets make all necessary changes to Fairlot's
+    pods."""
     for name, code, end in (("fairlot-good", "0", "Complete"), ("fairlot-bad", "3", "Failed")):
         account.create(JOBS.format(tenant), fairlots_job(name))
         work = Work(account, tenant)
@@ -152,7 +153,7 @@ def test_it_reads_what_the_pages_show(account: Api, tenant: str, nodes: list[str
     made = account.create(PODS.format(tenant), fairlots_pod("fairlot-talks-0"))
     path = f"{PODS.format(tenant)}/fairlot-talks-0"
     wait_for(lambda: account.get(path)["status"].get("phase") == "Running", what="it runs")
-    # The node is simulated and has no log, but the request for it is allowed.
+    # The node is simulated and has no log, so the request fails, but it is allowed.
     with pytest.raises(Refused) as refused:
         account.get(f"{path}/log")
     assert refused.value.code not in (401, 403), refused.value
@@ -168,7 +169,7 @@ def test_it_may_write_the_other_objects_of_a_job(account: Api, tenant: str) -> N
     account.create(maps, {"metadata": metadata, "data": {"hostfile": "gang-0 slots=8"}})
     assert account.get(f"{maps}/fairlot-gang")["data"]["hostfile"] == "gang-0 slots=8"
     account.delete(f"{maps}/fairlot-gang")
-    # Objects of a missing owner are collected at once, so this needs an existing Job.
+    # The garbage collector deletes objects whose owner is missing, so the Job must exist.
     uid = account.create(JOBS.format(tenant), fairlots_job("fairlot-gang"))["metadata"]["uid"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "fairlot-gang", "uid": uid}
     about = {"name": "fairlot-gang-variables", "labels": {JOB: "1"}, "ownerReferences": [owner]}
@@ -201,7 +202,7 @@ CERTIFICATES = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 TOKEN = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
 POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/fairlot-gpus"
 LABELS = {"metadata": {"labels": {"some": "label"}}}
-# A description, and the request, where "{}" is a tenant's namespace.
+# By description: method, path (where "{}" is a tenant's namespace) and content of a request.
 FORBIDDEN: dict[str, tuple[str, str, Object | None]] = {
     "read secrets elsewhere": ("GET", "/api/v1/namespaces/kube-system/secrets", None),
     "list the secrets of a tenant": ("GET", SECRETS, None),
@@ -336,7 +337,7 @@ def test_it_cannot_weaken_or_give_away_a_namespace_of_its_own(account: Api, tena
 
 
 def test_even_its_own_pods_are_confined(account: Api, tenant: str) -> None:
-    """A thief of its token cannot get beyond the node's containers."""
+    """Therefore a thief of Fairlot's token cannot break out of containers to the node."""
     made = fairlots_pod("fairlot-p-0", container(gpus=1, securityContext={"privileged": True}))
     with pytest.raises(Refused, match=r"violates PodSecurity \"restricted.*privileged"):
         account.create(PODS.format(tenant), made)
@@ -350,7 +351,7 @@ def test_even_its_own_pods_are_confined(account: Api, tenant: str) -> None:
 
 @pytest.fixture
 def second(account: Api, admin: Api) -> Iterator[str]:
-    """Yields a namespace that an attacker with Fairlot's token could create."""
+    """Yields a second namespace, such as an attacker with Fairlot's token could create."""
     name = f"fairlot-{secrets.token_hex(4)}-8"
     account.create(NAMESPACES, {"metadata": {"name": name, "labels": OURS}})
     yield name

@@ -1,7 +1,7 @@
 """A thousand jobs on 500 nodes with 8 GPUs each, through rounds of time slicing: `make soak`.
 
-It takes five minutes on two otherwise idle cores, so `make test` leaves it out. SCALE=0.25 in the environment is a
-quarter of the size.
+The test takes five minutes on two otherwise idle cores, so `make test` leaves it out. SCALE=0.25 in the environment
+runs a quarter of the size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from tests.cluster.witness import Witness
 SCALE = float(os.environ.get("SCALE", "0"))
 NODES, GPUS, JOBS = round(500 * SCALE), 8, round(1000 * SCALE)
 QUANTA = 3
-# (workers, GPUs of each) and their number among a hundred jobs: most jobs are small, most GPUs are in gangs.
+# Maps (workers, GPUs of each worker) to the number of such jobs in a hundred. Most jobs are small, but most GPUs are in
+# gangs.
 SHAPES = {(1, 1): 30, (1, 2): 15, (1, 4): 15, (1, 8): 15, (2, 8): 12, (4, 4): 5, (4, 8): 5, (8, 8): 3}
 SEED = random.randrange(1_000_000)
 
@@ -70,7 +71,8 @@ def test_no_node_is_overcommitted_no_worker_runs_twice_and_no_gang_runs_in_part(
     api = OwnApi(yaml.safe_load(plane.kubeconfig("test-admin").read_text()))
     witness = Witness(capacity)
     with witness.watching(api):
-        # Bob has the whole cluster; then Charlie comes, half of it changes hands, and some of it back.
+        # Bob has the whole cluster. Then Charlie submits jobs, half of the cluster changes hands, and a part of it
+        # changes back.
         for owner, part in (("bob", shapes[: JOBS // 2]), ("charlie", shapes[JOBS // 2 :])):
             for workers, gpus in part:
                 job = lab.send(owner, workers=workers, gpus=gpus)
@@ -96,7 +98,7 @@ def test_no_node_is_overcommitted_no_worker_runs_twice_and_no_gang_runs_in_part(
 
 
 def settle(lab: Lab) -> None:
-    """Waits until all orders have taken effect."""
+    """Runs worker and watcher until all orders have taken effect."""
     pending = Lease.objects.filter(
         cluster=lab.cluster, state__in=[Lease.State.RESERVED, Lease.State.STARTING, Lease.State.STOPPING]
     )

@@ -1,4 +1,4 @@
-"""Secrets of gangs in the cluster are written for each attempt, deleted with the Job, and closed to everyone else."""
+"""Secrets of gangs in the cluster are written for each attempt, deleted with the Job, and closed to all other users."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rig(fairlot: Path, admin: Api, tenant: str, tmp_path: Path) -> Iterator[Rig]
 
 
 def there(rig: Rig) -> dict[str, dict[str, str]]:
-    """Returns the content of the namespace's Secrets by name."""
+    """Maps the names of the namespace's Secrets to their decoded content."""
     return {
         found["metadata"]["name"]: {
             key: base64.b64decode(text).decode() for key, text in found.get("data", {}).items()
@@ -98,7 +98,7 @@ def test_a_late_start_does_not_restore_older_secrets(rig: Rig, own: OwnApi, node
 def test_a_refusal_of_the_api_server_is_reported_without_the_secret(
     rig: Rig, admin: Api, nodes: list[str]
 ) -> None:
-    """For example because of an invalid key."""
+    """The API server refuses a Secret with an invalid key, and its message would quote the Secret."""
     bad = Secrets(folders=[SecretFolder("hf", "/secrets/hf", {"not a key": TEXT})])
     with pytest.raises(BackendError) as told:
         rig.start(rig.gang(nodes[0], secrets=bad))
@@ -166,7 +166,8 @@ REFERENCES: dict[str, Object] = {
             env=[{"name": "T", "valueFrom": {"secretKeyRef": {"name": "fairlot-x-variables", "key": "T"}}}]
         ),
     ),
-    # With a prefix, so that the policy on GPUs accepts it.
+    # A prefix makes the variables acceptable for the policy on GPUs, so that only the policy on secrets can refuse this
+    # pod.
     "by all variables": pod(
         "x", container(envFrom=[{"prefix": "X", "secretRef": {"name": "fairlot-x-variables"}}])
     ),
@@ -208,7 +209,8 @@ def test_a_pod_may_use_other_secrets_of_the_namespace(bob: Api, tenant: str) -> 
 
 @pytest.mark.django_db
 def test_a_job_gets_the_secrets_that_its_owner_named(lab: Lab) -> None:
-    """Through the database, a round and an order. Another team's job with the same names gets none of it."""
+    """The job passes through the database, a round and an order. Another team's job with secrets of the same names gets
+    none."""
     bob, astro = lab.people.bob, lab.people.astro
     create_secret(actor=bob, name="hf-token", values={"value": TEXT})
     grant_volume(actor=lab.people.olga, cluster=lab.cluster, name="sky", source="sky-claim", tenant=astro)
@@ -220,7 +222,7 @@ def test_a_job_gets_the_secrets_that_its_owner_named(lab: Lab) -> None:
     assert refused.value.problems == {"secrets": "there is no secret hf-token of yours or of Bio"}
     first = submit_job(actor=bob, tenant=astro, cluster=lab.cluster, spec=JobSpec.parse(fields))
     lab.fill()
-    lab.reaches(first, Job.State.RUNNING)  # creates the team's namespace
+    lab.reaches(first, Job.State.RUNNING)  # the first job's start creates the team's namespace
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     made = {"metadata": {"name": "sky-claim"}, "spec": claim}
     lab.admin.create(f"/api/v1/namespaces/{lab.home(first)}/persistentvolumeclaims", made)
@@ -235,7 +237,7 @@ def test_a_job_gets_the_secrets_that_its_owner_named(lab: Lab) -> None:
     assert name in str(main["env"])
     mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in main["volumeMounts"]}
     assert mounts["/volumes/sky"] is True
-    # Nodes have 128 processors and 1 TiB for eight GPUs.
+    # A node has 128 processors and 1 TiB of memory for its eight GPUs, of which the job gets its GPUs' share.
     assert main["resources"]["requests"] == main["resources"]["limits"]
     assert main["resources"]["limits"]["cpu"] == "14400m"
     assert main["resources"]["limits"]["memory"] == str(int(2**40 * 0.9 / 8))

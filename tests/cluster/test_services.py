@@ -1,4 +1,4 @@
-"""Services on a real control plane: Kubernetes' own endpoints are the ready replicas, through every change."""
+"""Services on a real control plane: Kubernetes' endpoints always equal the ready replicas, through every change."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def home(lab: Lab) -> str:
 
 
 def ready_addresses(lab: Lab) -> set[str]:
-    """Returns the addresses to which Kubernetes sends requests for the service's name."""
+    """Returns the addresses of ready endpoints, to which Kubernetes sends requests for the service's DNS name."""
     slices = lab.admin.items(SLICES.format(home(lab)), labelSelector="kubernetes.io/service-name=api")
     return {
         address
@@ -71,7 +71,7 @@ def living(service: Service) -> list[Job]:
 
 
 def until(lab: Lab, service: Service, probe: Callable[[], object], what: str) -> None:
-    """Does the work of beat and workers until a condition holds."""
+    """Does the work of beat, worker and watcher until `probe` returns a true value."""
 
     def look() -> object:
         step_service(service_id=service.pk)
@@ -89,7 +89,8 @@ def until(lab: Lab, service: Service, probe: Callable[[], object], what: str) ->
 
 
 def is_up(lab: Lab, service: Service, replicas: int) -> bool:
-    """Returns whether this many replicas of the current revision are ready, and the name leads to exactly them."""
+    """Returns whether exactly `replicas` replicas of the current revision are ready, and are the endpoints of the DNS
+    name."""
     service.refresh_from_db()
     jobs = living(service)
     return (

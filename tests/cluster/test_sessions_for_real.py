@@ -1,4 +1,5 @@
-"""Sessions in real containers behind the portal's own web server: who reaches them, from where, and for how long."""
+"""Notebook sessions in real containers behind the portal's own web server: who reaches them, from where, and for how
+long."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ POLICY = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies/fairlot-sessi
 def lab(
     settings: LazySettings, tmp_path: Path, fairlot: Path, admin: Api, real_node: RealNode
 ) -> Iterator[Lab]:
-    """Yields an attached cluster that uses only the real node."""
+    """Yields an attached cluster in which all nodes except the real node are drained."""
     settings.FAIRLOT_JOBS_DIR = tmp_path
     settings.FAIRLOT_PORTAL_FROM = network_sources.read([f"{real_node.network}.1"])
     with attached_lab(deployed.flattened(fairlot), admin) as made:
@@ -49,7 +50,7 @@ def lab(
 
 
 def begun(lab: Lab, **limits: int) -> Session:
-    """Starts a session as Bob through the public API and waits until it is ready."""
+    """Starts a notebook session as Bob through the public API, waits until it is ready, and returns it."""
     spec = {
         "name": "notes",
         "environment": PYTHON,
@@ -67,7 +68,7 @@ def begun(lab: Lab, **limits: int) -> Session:
 
 
 def ready(lab: Lab, session: Session, *, epoch: int) -> Lease:
-    """Returns the lease of that attempt once it is ready."""
+    """Waits until the session's attempt `epoch` is ready, and returns its lease."""
 
     def found() -> bool:
         lab.fill()
@@ -94,12 +95,13 @@ def steps(session: Session) -> Step:
 
 
 def is_over(lab: Lab, session: Session, browser: Browser, *, why: str) -> None:
-    """Asserts that its program was stopped, its pod is gone, and no request reaches it."""
+    """Asserts that the session's program was stopped, its pod is gone, and no request reaches it. `why` is the reason
+    shown."""
     job = lab.reaches(session.job, Job.State.CANCELLED)
     assert end_text_of(job) == why
     lab.until(lambda: not lab.pods(job), lambda: str(lab.pods(job)))
     assert browser.ask().status == 410
-    # The last output may arrive after the observation of its end.
+    # The last output may arrive after the end was observed.
     lab.until(lambda: log_of(lab, job).endswith("told to stop\n"), lambda: log_of(lab, job))
 
 
@@ -127,7 +129,7 @@ def test_a_session_in_a_pod_admits_its_users_and_ends_when_idle(
     }
     assert told(browser, "save", "POST", b"cell 1")["body"] == "cell 1"
 
-    # Others: of another tenant, without this session's cookie, or with a page of another host.
+    # These requests come from another tenant's user, without the session's cookie, or from a page of another host.
     charlie = signed_in(lab.people.charlie)
     for path in ("", "open/"):
         assert charlie.get(f"/sessions/{session.pk}/{path}").status_code == 404
@@ -137,7 +139,7 @@ def test_a_session_in_a_pod_admits_its_users_and_ends_when_idle(
     assert stranger.talk(lambda link: is_refused(link, stranger))
     assert browser.talk(lambda link: is_refused(link, browser, Origin="http://evil.example"))
 
-    # The network policies admit the portal, and only to pods of sessions.
+    # The network policy admits the portal, and only to pods of sessions.
     [rule] = admin.get(POLICY.format(lab.home(session.job)))["spec"]["ingress"]
     assert probes.SESSION.items() <= pod["metadata"]["labels"].items()
     assert pod["spec"]["containers"][0]["ports"][0]["name"] == rule["ports"][0]["port"]
@@ -186,7 +188,7 @@ def test_a_session_whose_pod_is_lost_gets_a_new_address_until_its_time_limit(
 
 
 def pass_minutes(session: Session, minutes: float) -> None:
-    """Moves its start, last use and warning this many minutes into the past."""
+    """Moves the session's start, last use and warning by this many minutes into the past."""
     earlier = timedelta(minutes=minutes)
     Lease.objects.filter(job=session.job).update(running_from=F("running_from") - earlier)
     Session.objects.filter(pk=session.pk).update(

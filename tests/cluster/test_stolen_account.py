@@ -1,4 +1,4 @@
-"""What a stolen copy of Fairlot's token can and cannot do, and the same for a tenant who wants GPUs."""
+"""What a thief with a copy of Fairlot's token can and cannot do, and what a tenant who wants GPUs cannot do."""
 
 from __future__ import annotations
 
@@ -146,7 +146,8 @@ def secret_of_job(job: Object, name: str) -> Object:
 
 
 def lies_in_wait(cluster: Stage) -> None:
-    """Fairlot adopts a Job that has its labels and annotations."""
+    """Creates a Job with Fairlot's labels before Fairlot does. Asserts that Fairlot starts it with the thief's
+    image."""
     given = Secrets({"HF_TOKEN": "hf_ofALaterJob"})
     made = changed(
         cluster.job(OTHER, given=given, workers=1), "spec/template/spec/containers/0/image", MALLORYS

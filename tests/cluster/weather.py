@@ -1,4 +1,4 @@
-"""Many storms, some of them in parallel, each in its own lab."""
+"""Runs many storms, some of them in parallel, each in its own lab."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tests.cluster.storm import Storm, lab
 from tests.make import Cast
 
 AT_ONCE = int(os.environ.get("STORMS_AT_ONCE", "1"))
-NUMBERS = itertools.count()  # of labs, so that none has the nodes of another
+NUMBERS = itertools.count()  # numbers of labs, which keep their nodes apart
 
 
 @dataclass
 class Summary:
-    """The results of all runs together."""
+    """The sums of the results of all runs."""
 
     runs: int = 0
     deaths: int = 0
     seconds: float = 0.0
-    ends: Counter[str] = field(default_factory=Counter)  # of jobs
-    leases: Counter[str] = field(default_factory=Counter)  # by the reason of their end
+    ends: Counter[str] = field(default_factory=Counter)  # number of jobs by final state
+    leases: Counter[str] = field(default_factory=Counter)  # number of leases by the reason of their end
     faults: Counter[str] = field(default_factory=Counter)
-    failures: dict[int, str] = field(default_factory=dict)  # by seed
+    failures: dict[int, str] = field(default_factory=dict)  # message of each failed run, by seed
 
     def add(self, run: Storm) -> None:
         self.runs += 1
@@ -56,7 +56,7 @@ class Summary:
 
 
 def forecast(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, seeds: Sequence[int]) -> Summary:
-    """Runs all seeds. A lab in which one failed is not used again."""
+    """Runs a storm for each seed and returns the summary. After a failed run, its lab is not used again."""
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for seed in seeds:
         waiting.put(seed)
@@ -67,7 +67,7 @@ def forecast(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, see
             stack.callback(connection.close)
             while (seed := _next(waiting)) is not None:
                 number, where = next(NUMBERS), Path(tempfile.mkdtemp(dir=folder))
-                with lock:  # the identity is replaced before the next one is attached
+                with lock:  # each lab changes its cluster's identity before the next lab attaches
                     place = stack.enter_context(lab(plane, fairlot, people, where, str(number)))
                 trouble = ""
                 while seed is not None and not trouble:
@@ -92,7 +92,7 @@ def _next(waiting: queue.SimpleQueue[int]) -> int | None:
 
 
 def _run(run: Storm, summary: Summary, lock: threading.Lock) -> str:
-    """Returns how the run failed; empty when it did not."""
+    """Runs a storm and adds its results to the summary. Returns why the run failed; empty if it succeeded."""
     trouble, began = "", time.monotonic()
     try:
         run.run()

@@ -1,7 +1,7 @@
-"""Watches every pod and records violations of what must always hold.
+"""Watches every pod and records violations of invariants.
 
-It judges what ran, not what Fairlot believes: no node ever has more GPUs bound than it has, no worker ever has two
-pods, and no part of a gang runs for long without the rest.
+The witness judges which pods ran, not what Fairlot believes: no node ever has more GPUs bound than it has, no worker
+ever has two pods, and no part of a gang runs for long without the other workers.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from scheduling.backends.kubernetes.reflector import Reflector
 
 
 class Witness:
-    """A mirror of all pods for a reflector. `faults` contains a sentence for each violation."""
+    """A mirror that a reflector fills with all pods. `faults` contains a sentence for each violation."""
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
-        """Takes the number of GPUs of each node."""
+        """`capacity` maps each node to its number of GPUs."""
         self.capacity = capacity
         self.faults: list[str] = []
-        self.most_bound = 0  # GPUs at one moment
-        self.started = 0  # pods that ran
-        self.longest_part = 0.0  # seconds that a part of a gang ran without the rest
-        self._alive: dict[str, Object] = {}  # by uid
-        self._workers: dict[tuple[str, int, int], set[str]] = defaultdict(set)  # (namespace, job, rank): uids
+        self.most_bound = 0  # most GPUs bound at one moment
+        self.started = 0  # number of pods that have run
+        self.longest_part = 0.0  # most seconds that a part of a gang ran without the other workers
+        self._alive: dict[str, Object] = {}  # pods by UID
+        # UIDs by (namespace, job, rank).
+        self._workers: dict[tuple[str, int, int], set[str]] = defaultdict(set)
         self._bound: dict[str, int] = defaultdict(int)
-        self._parts: dict[tuple[str, int, int], float] = {}  # (namespace, job, epoch): since when
-        self._running: dict[tuple[str, int, int], set[int]] = defaultdict(set)  # ranks
+        self._parts: dict[tuple[str, int, int], float] = {}  # start by (namespace, job, epoch)
+        # Ranks by (namespace, job, epoch).
+        self._running: dict[tuple[str, int, int], set[int]] = defaultdict(set)
         self._size: dict[tuple[str, int], int] = {}
         self._ran: set[str] = set()
 
@@ -50,7 +52,7 @@ class Witness:
             self.faults.append("the witness looked away: what happened meanwhile is not known")
 
     def knows(self, namespace: str, job_id: int, workers: int) -> None:
-        """Sets the size of a gang."""
+        """Records that a gang has this many workers."""
         self._size[namespace, job_id] = workers
 
     def replace(self, found: Sequence[Object], age: float = 0.0) -> None:
@@ -58,7 +60,7 @@ class Witness:
             self.put(pod)
 
     def heard(self) -> None:
-        """Does nothing: silence is no violation."""
+        """Does nothing, because silence is no violation."""
 
     def put(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
@@ -85,7 +87,7 @@ class Witness:
             self.most_bound = max(self.most_bound, sum(self._bound.values()))
         worker = _worker(pod)
         self._workers[worker].add(uid)
-        # A pod behind its gate or without a node holds nothing and runs nothing.
+        # A pod behind its gate or without a node holds no GPUs and runs nothing.
         placed = [one for one in self._workers[worker] if self._alive[one]["spec"].get("nodeName")]
         if len(placed) > 1:
             self.faults.append(f"two pods of worker {worker} at once: {placed}")
