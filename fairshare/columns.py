@@ -15,7 +15,7 @@ def across(values: Floats) -> Floats:
 
 
 def anywhere(marks: Bools) -> Bools:
-    """Returns which rows of `marks` (C, K) have at least one generation marked, as an array (C,)."""
+    """Returns a mask (C,) of the rows of `marks` (C, K) that have at least one generation marked."""
     found: Bools = np.einsum("ck->c", marks)
     return found
 

@@ -21,7 +21,7 @@ EPSILON = 1e-9  # GPUs; less counts as zero
 
 @cache
 def members(generations: int) -> Floats:
-    """Returns an array (2^K, K) that is 1 where the generation belongs to the set. The array is cached and
+    """Returns an array (2^K, K) that is 1 where the generation belongs to the set, else 0. It is cached and
     read-only."""
     sets = np.arange(1 << generations)[:, None]
     found: Floats = ((sets >> np.arange(generations)) & 1).astype(np.float64)
@@ -30,13 +30,15 @@ def members(generations: int) -> Floats:
 
 
 def sets_of(accepted: Bools) -> Ints:
-    """Returns, for each row of `accepted` (J, K), the set of marked generations as the bits of an integer, (J,)."""
+    """Returns, for each row of `accepted` (J, K), the set of marked generations as the bits of an integer, as an array
+    (J,)."""
     bits: Ints = accepted @ (1 << np.arange(accepted.shape[1], dtype=np.int64))
     return bits
 
 
 def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floats:
-    """Returns how many GPUs of each set of generations the jobs below an account can use within its limits, (T, 2^K).
+    """Returns how many GPUs of each set of generations the jobs below an account can use within its limits, as an array
+    (T, 2^K).
 
     `able` (J, K) marks the generations on which a job may run now.
     """
@@ -58,7 +60,8 @@ def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floa
 
 
 def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
-    """Returns the ranks cut by the limits `cap` on single generations and `cap_total` on all together."""
+    """Returns `rank` (C, 2^K), cut by the limits `cap` (C, K) on single generations and `cap_total` (C,) on all
+    together."""
     rank = rank.copy()
     for k in range(cap.shape[1]):
         with_k = np.flatnonzero(np.arange(rank.shape[1]) >> k & 1)
@@ -79,7 +82,8 @@ def room(rank: Floats, held: Floats, step: Floats) -> float:
 
 
 def take(rank: Floats, held: Floats, offered: Floats, turn: Ints) -> Floats:
-    """Returns the GPUs of `offered` (C, K) that each account can use besides the GPUs that it holds, `held` (C, K).
+    """Returns the part of `offered` (C, K) GPUs that each account can use in addition to `held` (C, K), as an array (C,
+    K).
 
     An account that cannot use everything takes the generations with turn 0 first, then those with turn 1 and so on,
     and generations of the same turn in equal proportion.

@@ -100,7 +100,7 @@ def owed_now(situation: Situation, plan: Decision) -> Floats:
 
 
 def received_gpus(view: Snapshot, plan: Decision, *, shared: bool = False) -> Floats:
-    """Returns the GPUs that the picked gangs of each leaf hold until the next decision, (T, K).
+    """Returns the GPUs that the picked gangs of each leaf hold until the next decision, as an array (T, K).
 
     With `shared`, leaves out gangs on idle GPUs, which do not count as part of a share.
     """

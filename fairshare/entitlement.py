@@ -17,7 +17,7 @@ from fairshare.tree import Tree
 
 
 def entitlements(view: Snapshot) -> Floats:
-    """Returns the GPUs of each account's private cluster, (T, K).
+    """Returns the GPUs of each account's private cluster, as an array (T, K).
 
     At each level of the tree an account gets a part of every generation: by tickets among its active siblings.
     """
@@ -37,7 +37,7 @@ def private_clusters(view: Snapshot, tree: Tree, able: Bools) -> Floats:
 
 
 def active_tickets(accounts: Accounts, tree: Tree, leaf: Ints, able: Bools) -> Floats:
-    """Returns the tickets of active accounts, and 0 for all others, (T,).
+    """Returns the tickets of active accounts, and 0 for all others, as an array (T,).
 
     An account is active when a job below it takes part in the sharing and may run on a generation of which limits up
     the tree leave something. `leaf` (C,) has the accounts of jobs, or of classes of jobs, and `able` (C, K) says
@@ -53,8 +53,8 @@ def active_tickets(accounts: Accounts, tree: Tree, leaf: Ints, able: Bools) -> F
 def by_tickets(
     tree: Tree, weight: Floats, capacity: Floats, passes_on: Callable[[Floats, Ints], Floats] | None = None
 ) -> Floats:
-    """Divides `capacity` (K,) by `weight` (T,) among siblings, level by level, and returns the GPUs of each account,
-    (T, K).
+    """Divides `capacity` (K,) by `weight` (T,) among siblings, level by level, and returns the GPUs of each account, as
+    an array (T, K).
 
     `passes_on` gets the GPUs (A, K) of accounts (A,) and returns the GPUs that they hand down; by default all of
     them.
@@ -73,7 +73,7 @@ def by_tickets(
 
 
 def capacity_of(cluster: Cluster) -> Floats:
-    """Returns the GPUs of each generation that may be given out now, (K,)."""
+    """Returns the GPUs of each generation that may be given out now, as an array (K,)."""
     gpus: Floats = np.bincount(cluster.node_generation, cluster.capacity, len(cluster.generations)).astype(
         np.float64
     )
@@ -81,8 +81,8 @@ def capacity_of(cluster: Cluster) -> Floats:
 
 
 def ticket_share(tree: Tree, tickets: Floats, active: Bools, capacity: Floats) -> Floats:
-    """Divides `capacity` (K,) by tickets among active siblings, level by level, and returns each account's GPUs, (T,
-    K).
+    """Divides `capacity` (K,) by tickets among active siblings, level by level, and returns each account's GPUs, as an
+    array (T, K).
 
     `active` (T, K) says whether a job below the account may run on the generation.
     """
@@ -97,8 +97,8 @@ def ticket_share(tree: Tree, tickets: Floats, active: Bools, capacity: Floats) -
 
 
 def split(weight: Floats, amount: Floats) -> Floats:
-    """Divides `amount` (K,) in proportion to the weights (C, K) and returns the parts, (C, K); zeros where all weights
-    are zero."""
+    """Divides `amount` (K,) in proportion to the weights (C, K) and returns the parts, as an array (C, K); zeros where
+    all weights are zero."""
     total = weight.sum(axis=0)
     a_ticket: Floats = np.divide(amount, total, out=np.zeros_like(total), where=total > 0)
     return weight * a_ticket

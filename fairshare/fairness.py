@@ -95,12 +95,11 @@ def _ramp(points: Floats, moments: Floats) -> Floats:
 
 
 def own_speeds(rate: Floats, gpus: Ints) -> Floats:
-    """Returns the speed of each generation, measured by the tenant's own jobs, (K,): 1 for the slowest, NaN if
-    unmeasured.
+    """Returns the speed of each generation, measured by the tenant's own jobs, as an array (K,).
 
-    `rate` (J, K) is in steps per second, NaN where unknown. The base is the generation that most jobs measured
-    together with another generation. The speed of a generation is its mean ratio to the base over the jobs measured
-    on both, weighted by `gpus` (J,), as in trades.
+    The slowest generation has speed 1, an unmeasured one NaN. `rate` (J, K) is in steps per second, NaN where
+    unknown. The base is the generation that most jobs measured together with another generation. The speed of a
+    generation is its mean ratio to the base over the jobs measured on both, weighted by `gpus` (J,), as in trades.
     """
     rate = within_reason(rate)
     known = np.nan_to_num(rate) > 0

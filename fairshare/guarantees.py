@@ -12,7 +12,8 @@ ROUNDING = 1e-6
 
 
 def lent_to(view: Snapshot, plan: Decision) -> Bools:
-    """Returns which picked services and sessions the guarantees of their accounts, up the tree, do not cover, (J,).
+    """Returns a mask (J,) of the picked services and sessions that the guarantees of their accounts, up the tree, do
+    not cover.
 
     An account's guarantee covers its services and sessions before its other jobs, because services and sessions are
     preempted last. They are covered by priority, then in the order of the view. A policy without guarantees lends
@@ -36,7 +37,8 @@ def lent_to(view: Snapshot, plan: Decision) -> Bools:
 
 
 def held_by(view: Snapshot, jobs: Bools) -> Floats:
-    """Returns the GPUs of the gangs marked in `jobs` (J,), summed over each account and all accounts below it, (T,)."""
+    """Returns the GPUs of the gangs marked in `jobs` (J,), summed over each account and all accounts below it, as an
+    array (T,)."""
     held = np.zeros(len(view.accounts.parent))
     np.add.at(held, view.jobs.account[jobs], (view.jobs.workers * view.jobs.gpus)[jobs])
     sums: Floats = Tree.of(view.accounts.parent).sums(held)

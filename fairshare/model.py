@@ -108,15 +108,17 @@ class Jobs:
     deadline: Floats | None = None
 
     def sharing(self, able: Bools) -> Bools:
-        """Returns `able` (J, K), which says where jobs may run, with the rows of preemptible jobs cleared.
+        """Returns the mask `able` (J, K), which says where jobs may run, with the rows of preemptible jobs cleared.
 
         Preemptible jobs take no part in the sharing.
         """
         return able if self.preemptible is None else able & ~self.preemptible[:, None]
 
     def on_any(self, nodes: Bools | None) -> Bools:
-        """Returns which gangs have a worker on a node marked in `nodes` (N,), (J,): now, or where they ran last if they
-        wait."""
+        """Returns a mask (J,) of the gangs that have a worker on a node marked in `nodes` (N,).
+
+        For waiting gangs the nodes where they ran last count.
+        """
         found = np.zeros(len(self), dtype=bool)
         if nodes is not None:
             gang = np.repeat(np.arange(len(self)), np.diff(self.place_start))

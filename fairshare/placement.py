@@ -15,7 +15,8 @@ _NO_NODE = np.iinfo(np.int64).max  # more than any node can have free: marks nod
 
 
 def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
-    """Returns the position in `free` of each worker of a gang, by rank, (workers,); None if the gang does not fit.
+    """Returns the position in `free` of each worker of a gang, by rank, as an array (workers,). Returns None if the
+    gang does not fit.
 
     Each worker needs `gpus` GPUs. Prefers the fewest nodes, then the nodes that keep the fewest GPUs free. A
     negative entry of `free` counts as 0.
@@ -132,7 +133,7 @@ class Packing:
         _ = self._pack(resumed | stay, list(self.places)) or self._pack(stay, list(self.places))
 
     def nodes_of(self, job: int) -> Ints:
-        """Returns the node of each worker of a picked gang, by rank, (workers,)."""
+        """Returns the node of each worker of a picked gang, by rank, as an array (workers,)."""
         return self.nodes[self.places[job]]
 
     def _make_room(self, job: int) -> bool:

@@ -70,7 +70,8 @@ def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settin
 
 
 def _bound(entitled: Floats, borrow: Floats) -> Floats:
-    """Returns the entitlement plus the GPUs that may be borrowed, (T, K); infinite where borrowing is not limited."""
+    """Returns the entitlement plus the GPUs that may be borrowed, as an array (T, K); infinite where borrowing is not
+    limited."""
     bound: Floats = np.full_like(entitled, np.inf)
     limited = np.isfinite(borrow)
     bound[limited] = entitled[limited] * (1 + borrow[limited]) + EPSILON

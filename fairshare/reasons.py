@@ -11,8 +11,8 @@ from fairshare.tree import Tree
 
 
 def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
-    """Returns where each job could run now in an empty cluster, (J, K), and the Reason of jobs that can run nowhere,
-    (J,)."""
+    """Returns a mask (J, K) of the generations on which each job could run now in an empty cluster, and an array (J,)
+    with the Reason of jobs that can run on none."""
     cluster, accounts, jobs = snapshot.cluster, snapshot.accounts, snapshot.jobs
     exists = jobs.accepts & (np.bincount(cluster.node_generation, minlength=len(cluster.generations)) > 0)
     slots = worker_slots(cluster, cluster.installed, jobs.gpus)
@@ -36,8 +36,8 @@ def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
 
 
 def hardware_reason(exists: Bools, slots: Ints, workers: Ints) -> Ints:
-    """Returns the Reason why each gang of `workers` (J,) fits on no generation of an empty cluster, (J,); NONE if it
-    fits.
+    """Returns the Reason why each gang of `workers` (J,) fits on no generation of an empty cluster, as an array (J,);
+    NONE if it fits.
 
     `exists` (J, K) says which accepted generations the cluster has; `slots` (J, K) is the result of `worker_slots`.
     """
@@ -53,12 +53,12 @@ def hardware_reason(exists: Bools, slots: Ints, workers: Ints) -> Ints:
 
 
 def open_to_all(cluster: Cluster) -> Ints:
-    """Returns the GPUs of each node that any gang may be given, (N,): 0 on closed nodes."""
+    """Returns the GPUs of each node that any gang may be given, as an array (N,): 0 on closed nodes."""
     return cluster.capacity if cluster.closed is None else np.where(cluster.closed, 0, cluster.capacity)
 
 
 def worker_slots(cluster: Cluster, gpus_of_node: Ints, gpus: Ints) -> Ints:
-    """Returns how many workers of `gpus` (J,) GPUs fit on all nodes of each generation together, (J, K)."""
+    """Returns how many workers of `gpus` (J,) GPUs fit on all nodes of each generation together, as an array (J, K)."""
     sizes, which = np.unique(gpus, return_inverse=True)
     slots = np.zeros((len(sizes), len(cluster.generations)), dtype=np.int64)
     for i, size in enumerate(sizes.tolist()):
@@ -79,8 +79,8 @@ def explain(
     most: Left,
     claims: Left | None,
 ) -> Ints:
-    """Returns the Reason of every job, (J,): that of `may_run`, or why the job waits in this round; NONE for picked
-    jobs.
+    """Returns the Reason of every job, as an array (J,): that of `may_run`, or why the job waits in this round; NONE
+    for picked jobs.
 
     `order` (J,) ranks the jobs as their owners want them. `free` (K,) has the GPUs that were given to no gang.
     `room` is what the limits up the tree still allow, `most` the same within the limits on borrowing, and `claims`
@@ -117,7 +117,7 @@ def explain(
 
 
 def _within(left: Left, jobs: Jobs, able: Bools) -> Bools:
-    """Returns the generations on which gangs are `able` (J, K) to run and stay within what is left, (J, K)."""
+    """Returns a mask (J, K) of the generations on which gangs are `able` (J, K) to run and stay within what is left."""
     limited = np.isfinite(left.each).any(axis=1) | np.isfinite(left.total)
     some = np.flatnonzero(limited[jobs.account])
     account, total = jobs.account[some], (jobs.workers * jobs.gpus)[some, None]
@@ -127,7 +127,10 @@ def _within(left: Left, jobs: Jobs, able: Bools) -> Bools:
 
 
 def _first(account: Ints, order: Ints, wants: Bools, accounts: int) -> Bools:
-    """Returns which jobs are the first of their account, by `order` (J,), that want a generation; `wants` is (J, K)."""
+    """Returns a mask (J,) of the jobs that are the first of their account, by `order` (J,), to want some generation.
+
+    `wants` (J, K) marks the generations that each job wants.
+    """
     by_rank = np.empty_like(order)
     by_rank[order] = np.arange(len(order))
     found = np.zeros(len(account), dtype=bool)

@@ -77,7 +77,7 @@ def _only(holds: Bools, jobs: Ints, problem: str) -> None:
 
 
 def stays_put(plan: Decision, jobs: Jobs) -> Bools:
-    """Returns the gangs that keep their GPUs: as many workers on each node as before, (J,)."""
+    """Returns a mask (J,) of the gangs that keep their GPUs, with as many workers on each node as before."""
     before = np.full(len(jobs), NOWHERE, dtype=np.int64)
     before[plan.run] = plan.generation
     stays: Bools = (jobs.running_on != NOWHERE) & (before == jobs.running_on)
@@ -108,7 +108,7 @@ def _sorted_places(gangs: Ints, start: Ints, place: Ints) -> Ints:
 
 
 def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
-    """Returns the running gangs that may keep the GPUs that they hold, (J,)."""
+    """Returns a mask (J,) of the running gangs that may keep the GPUs that they hold."""
     jobs, cluster = view.jobs, view.cluster
     able, _ = may_run(view, tree)
     holds = np.flatnonzero(jobs.running_on != NOWHERE)
@@ -124,8 +124,8 @@ def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
 
 
 def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
-    """Returns the gangs whose account, and all accounts above it, hold no more than `bound` (T,) GPUs and their limits,
-    (J,)."""
+    """Returns a mask (J,) of the gangs whose account, and all accounts above it, hold at most `bound` (T,) GPUs and
+    keep their limits."""
     jobs = view.jobs
     shares = jobs.running_on != NOWHERE
     if jobs.preemptible is not None:
@@ -141,15 +141,15 @@ def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
 
 
 def _used(view: Snapshot, tree: Tree, gangs: Ints, generation: Ints) -> Floats:
-    """Returns the GPUs that accounts have in the `gangs`, each on its `generation` (J,), (T, K)."""
+    """Returns the GPUs that accounts have in the `gangs`, each on its `generation` (J,), as an array (T, K)."""
     jobs, used = view.jobs, np.zeros(view.accounts.cap.shape)
     np.add.at(used, (jobs.account[gangs], generation[gangs]), (jobs.workers * jobs.gpus)[gangs])
     return tree.sums(used)
 
 
 def _beyond(view: Snapshot, used: Floats) -> tuple[Bools, Bools]:
-    """Returns where accounts that use `used` (T, K) GPUs exceed a limit: on a generation, (T, K), and in GPUs or cost
-    of all generations, (T,)."""
+    """Returns two masks of where accounts that use `used` (T, K) GPUs exceed a limit: (T, K) for limits on a
+    generation, and (T,) for limits on the GPUs or cost of all generations."""
     accounts = with_room(view.accounts)
     total = used.sum(axis=1) > accounts.cap_total
     if accounts.cap_cost is not None and accounts.price is not None:

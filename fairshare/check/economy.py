@@ -81,7 +81,7 @@ class Economy:
 
     @cached_property
     def capacity(self) -> Floats:
-        """Returns the GPUs of each generation, (K,)."""
+        """Returns the GPUs of each generation, as an array (K,)."""
         total = np.zeros(self.generations)
         for k, gpus in self.nodes:
             total[k] += gpus
@@ -89,7 +89,8 @@ class Economy:
 
     @cached_property
     def able(self) -> Bools:
-        """Returns the generations on which each job would fit in an empty cluster and within its limits, (J, K)."""
+        """Returns a mask (J, K) of the generations on which each job would fit in an empty cluster and within its
+        limits."""
         found = np.zeros((len(self.jobs), self.generations), dtype=bool)
         for j, job in enumerate(self.jobs):
             for k in range(self.generations) if job.accepts is None else job.accepts:
@@ -102,7 +103,8 @@ class Economy:
 
     @cached_property
     def filled(self) -> Floats:
-        """Returns the most GPUs of each generation that gangs of a job's shape can occupy together, (J, K)."""
+        """Returns the most GPUs of each generation that gangs of a job's shape can occupy together, as an array
+        (J, K)."""
         found = np.zeros((len(self.jobs), self.generations))
         for j, job in enumerate(self.jobs):
             for k, gpus in self.nodes:
@@ -112,8 +114,10 @@ class Economy:
 
     @cached_property
     def speed(self) -> Floats:
-        """Returns each job's rate relative to its best known rate, (J, K); 1 where unknown, 0 where the job may not
-        run."""
+        """Returns each job's rate relative to its best known rate, as an array (J, K).
+
+        The result is 1 where the rate is unknown, 0 where the job may not run.
+        """
         found = self.able.astype(np.float64)
         for j, job in enumerate(self.jobs):
             known = {k: rate for k, rate in job.rate.items() if self.able[j, k]}

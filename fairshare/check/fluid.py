@@ -15,8 +15,8 @@ from fairshare.model import Floats
 
 
 def earned(share: Floats, received: Floats) -> Floats:
-    """Returns the GPU-quanta that each leaf earned in a round, (T,): its share, scaled down in proportion where all
-    leaves together received less than the sum of shares.
+    """Returns the GPU-quanta that each leaf earned in a round, as an array (T,): its share, scaled down in proportion
+    where all leaves together received less than the sum of shares.
 
     `received` (T,) has the GPUs that each leaf held in the round.
     """

@@ -24,7 +24,8 @@ _Kind = tuple[int, tuple[float, ...], tuple[int, int]]
 
 
 class Oracle:
-    """Computes what accounts are due in an economy while the jobs `active` are present."""
+    """The shares, guarantees and private clusters that accounts are due in an economy while the jobs `active` are
+    present."""
 
     def __init__(self, economy: Economy, active: Iterable[int]) -> None:
         self.economy = economy
@@ -78,12 +79,13 @@ class Oracle:
 
     @cached_property
     def entitled(self) -> Floats:
-        """Returns the private cluster of each account: GPUs by generation, (T, K)."""
+        """Returns the private cluster of each account: GPUs by generation, as an array (T, K)."""
         return self._handed_down(within_limits=False)
 
     @cached_property
     def means(self) -> Floats:
-        """Returns each account's private cluster cut by the limits of the account and of the accounts above, (T, K).
+        """Returns each account's private cluster cut by the limits of the account and of the accounts above, as an
+        array (T, K).
 
         The guarantees of siblings together fit into what their parent has here.
         """
@@ -235,7 +237,8 @@ class Oracle:
         return worst
 
     def best_trade(self, least: Floats) -> Floats:
-        """Returns the progress of leaves, (T,), in the trade with the largest sum of relative gains over `least` (T,).
+        """Returns the progress of leaves, as an array (T,), in the trade with the largest sum of relative gains over
+        `least` (T,).
 
         No leaf makes less than its `least`. Raises ArithmeticError when that is impossible.
         """

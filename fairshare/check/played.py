@@ -62,7 +62,7 @@ class Played:
 
     @cached_property
     def shares(self) -> list[Floats]:
-        """Returns, for each round, the GPUs that each leaf is due by the oracle, (T,)."""
+        """Returns, for each round, the GPUs that each leaf is due by the oracle, as an array (T,)."""
         found = []
         for one in self.rounds:
             share = np.zeros(len(self.economy.accounts))
@@ -73,11 +73,12 @@ class Played:
 
     @cached_property
     def used(self) -> list[Floats]:
-        """Returns, for each round, the GPUs that each account holds together with all accounts below it, (T,)."""
+        """Returns, for each round, the GPUs that each account holds together with all accounts below it, as an array
+        (T,)."""
         return [used(self.economy, one.after) for one in self.rounds]
 
     def received(self, number: int) -> Floats:
-        """Returns the GPUs that each leaf holds in a round, (T,)."""
+        """Returns the GPUs that each leaf holds in a round, as an array (T,)."""
         found = np.zeros(len(self.economy.accounts))
         for j in self.rounds[number].after:
             found[self.economy.jobs[j].account] += self.economy.jobs[j].size
@@ -85,7 +86,7 @@ class Played:
 
     @property
     def lag(self) -> Floats:
-        """Returns the GPU-quanta that each leaf received beyond what it was due, up to each round, (R, T).
+        """Returns the GPU-quanta that each leaf received beyond what it was due, up to each round, as an array (R, T).
 
         GPUs that nobody but leaves ahead of their share could use are no loss to others: they count only up to
         `fluid`. A leaf that is due more than its gangs could use in an empty cluster never counts as behind.
@@ -146,7 +147,8 @@ class Played:
 
     @cached_property
     def credit(self) -> list[Floats]:
-        """Returns, for each round, the most GPU-quanta of its guarantee that an account can have saved, (T,).
+        """Returns, for each round, the most GPU-quanta of its guarantee that an account can have saved, as an array
+        (T,).
 
         Savings are limited by the memory setting and end when the account is absent. A policy may forget more. GPUs
         beyond the guarantee and these savings are surplus, however a policy counts.
@@ -161,7 +163,7 @@ class Played:
         return found
 
     def progress(self, since: int = 0) -> Floats:
-        """Returns the progress of each leaf from round `since` on, in GPU-quanta of full speed, (T,)."""
+        """Returns the progress of each leaf from round `since` on, in GPU-quanta of full speed, as an array (T,)."""
         found = np.zeros(len(self.economy.accounts))
         for one in self.rounds[since:]:
             for j, nodes in one.after.items():
@@ -231,7 +233,7 @@ def could_use(economy: Economy, one: PlayedRound, leaf: int, some: Bools) -> boo
 
 
 def used(economy: Economy, places: Placements) -> Floats:
-    """Returns the GPUs that each account holds together with all accounts below it, (T,)."""
+    """Returns the GPUs that each account holds together with all accounts below it, as an array (T,)."""
     found = np.zeros(len(economy.accounts))
     for j in places:
         found[economy.paths[economy.jobs[j].account]] += economy.jobs[j].size

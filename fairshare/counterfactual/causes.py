@@ -106,7 +106,7 @@ class Timeline:
         self.now, self.bought = moment, self.bought_at(moment)
 
     def held_lately(self, tenant: int) -> Floats:
-        """Updates and returns the GPUs that the tenant held on average, (K,).
+        """Updates and returns the GPUs that the tenant held on average, as an array (K,).
 
         The average forgets as fast as the balances of live rounds.
         """

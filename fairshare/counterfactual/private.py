@@ -146,7 +146,7 @@ class Purchase:
         )
 
     def at(self, moment: float) -> Ints:
-        """Returns the GPUs that each tenant owns at a moment, (tenants, K)."""
+        """Returns the GPUs that each tenant owns at a moment, as an array (tenants, K)."""
         place = bisect_right(self.over_time, moment, key=itemgetter(0))
         return self.over_time[max(place - 1, 0)][1]
 

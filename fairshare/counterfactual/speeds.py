@@ -29,7 +29,8 @@ def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ..
 
 
 def _ratios(rates: Floats, known: Bools) -> Floats:
-    """Returns the median over jobs of the rate on the second generation divided by the rate on the first, (K, K).
+    """Returns the median over jobs of the rate on the second generation divided by the rate on the first, as an array
+    (K, K).
 
     The median is NaN for pairs of generations on which no job was measured.
     """
@@ -55,8 +56,10 @@ def _fill(filled: Floats, known: Bools, jobs: Ints, sources: Sequence[Floats]) -
 
 
 def _by_the_slowest(rates: Floats, accepts: Bools) -> Floats:
-    """Returns each rate divided by the lowest known rate of its row among accepted generations; 1 where unknown or not
-    accepted."""
+    """Returns each rate divided by the lowest known rate that its row has on accepted generations, as an array (J, K).
+
+    The result is 1 where the rate is unknown or the generation not accepted.
+    """
     counts = accepts & np.isfinite(rates)
     least = np.where(counts, rates, np.inf).min(axis=1, initial=np.inf, keepdims=True)
     relative: Floats = np.where(counts, rates / np.where(np.isfinite(least), least, 1.0), 1.0)

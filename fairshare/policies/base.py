@@ -47,7 +47,7 @@ class Happened:
 
     @property
     def active(self) -> Bools:
-        """Returns whether each account had a share in the last plan, (T,)."""
+        """Returns a mask (T,) of the accounts that had a share in the last plan."""
         active: Bools = np.any(self.share > 0, axis=1)
         return active
 
@@ -78,7 +78,7 @@ class Policy(Protocol):
         """Returns which gangs run where until the next plan. `random` is the only source of randomness."""
 
     def divide(self, view: Snapshot) -> Floats:
-        """Returns the shares that `decide` would give accounts before trades, in GPUs, (T, K).
+        """Returns the shares that `decide` would give accounts before trades, in GPUs, as an array (T, K).
 
         Entitlements do not depend on the policy: see `fairshare.entitlement.entitlements`.
         """

@@ -17,7 +17,7 @@ class HasShare(Protocol):
 
     @property
     def share(self) -> Floats:
-        """Returns the share of each account in GPUs, (T, K)."""
+        """Returns the share of each account in GPUs, as an array (T, K)."""
 
 
 Division = TypeVar("Division", bound=HasShare)

@@ -187,8 +187,8 @@ class LiveScheduler:
         )
 
     def _had(self, active: Sequence[int]) -> Floats | None:
-        """Returns the GPU-seconds that each active job has had so far, by generation, (J, K); None unless the policy
-        needs them."""
+        """Returns the GPU-seconds that each active job has had so far, by generation, as an array (J, K); None unless
+        the policy needs them."""
         if self._attained is None:
             return None
         nothing = np.zeros(self._machines.generations)

@@ -25,11 +25,10 @@ LEAST_CHANGE, LEAST_ERRORS = 0.05, 3.0
 
 
 def changed_with_trading(samples: Samples, teams: int) -> Floats:
-    """Returns the factor by which each team's speed-ups between two generations changed when it began to trade,
-    (teams,).
+    """Returns the factor by which each team's speed-ups between two generations changed when it began to trade.
 
-    The factor is 1 where chance explains the change, else the largest factor over pairs of generations: 1.2 when a
-    ratio grew or shrank by that factor. Each model is compared only with itself.
+    The factor, in an array (teams,), is 1 where chance explains the change, else the largest factor over pairs of
+    generations: 1.2 when a ratio grew or shrank by that factor. Each model is compared only with itself.
     """
     found = np.ones(teams)
     log = np.log(samples.rate)

@@ -34,7 +34,7 @@ class TradeLimits:
         return cls(deals, left)
 
     def deal_in(self, accounts: Ints, pair: tuple[int, int]) -> Bools:
-        """Returns which of the accounts trade both generations of the pair."""
+        """Returns a mask of the `accounts` that trade both generations of the pair."""
         first, second = pair
         both: Bools = self.deals[accounts, first] & self.deals[accounts, second]
         return both

@@ -45,7 +45,7 @@ def teams(spread: float, seed: int, order: Order = "in order") -> Economy:
 
 
 def progress(economy: Economy, judged: PolicyUnderTest) -> Floats:
-    """Returns the mean progress of each team per round, (T,)."""
+    """Returns the mean progress of each team per round, as an array (T,)."""
     return Played.of(economy, judged).progress(since=SETTLED) / (economy.rounds - SETTLED)
 
 
@@ -59,8 +59,8 @@ def possible(economy: Economy, without: Floats, order: Order) -> float:
 
 
 def private(economy: Economy, order: Order) -> Floats:
-    """Returns the progress of teams with equal tickets, each on its part of every generation and in its own order,
-    (T,)."""
+    """Returns the progress of teams with equal tickets, each on its part of every generation and in its own order, as
+    an array (T,)."""
     owner, count = np.array([job.account for job in economy.jobs]), len(economy.accounts)
     rates = [economy.speed[owner == t] for t in range(count)]
     return own_progress(rates, np.tile(economy.capacity / count, (count, 1)), order)

@@ -82,7 +82,8 @@ def settle(  # noqa: PLR0917 - in the order of the formula
 
 
 def _part(due: Floats, there_was: Floats) -> Floats:
-    """Returns the fraction of `due` (K,) that `there_was` (K,) can meet on each generation, from 0 to 1, (K,)."""
+    """Returns the fraction of `due` (K,) that `there_was` (K,) can meet on each generation, from 0 to 1, as an array
+    (K,)."""
     met: Floats = np.clip(np.divide(there_was, due, out=np.ones_like(due), where=due > 0), 0.0, 1.0)
     return met
 

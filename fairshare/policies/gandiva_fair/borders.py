@@ -20,12 +20,12 @@ class Divided(Protocol):
 
     @property
     def entitled(self) -> Floats:
-        """Returns the entitlement of each account in GPUs, (T, K)."""
+        """Returns the entitlement of each account in GPUs, as an array (T, K)."""
 
     @property
     def share(self) -> Floats:
-        """Returns each account's GPUs, surplus included, (T, K); for inner accounts the sum over all accounts below
-        them."""
+        """Returns each account's GPUs, surplus included, as an array (T, K); for inner accounts the sum over all
+        accounts below them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Legs:
         return Legs(*both)
 
     def changes(self, gpus: Floats, accounts: int, generations: int) -> Floats:
-        """Returns the GPUs that accounts gain or lose by `gpus` (D,) of each trade, (accounts, K)."""
+        """Returns the GPUs that accounts gain or lose by `gpus` (D,) of each trade, as an array (accounts, K)."""
         found = np.zeros(accounts * generations)
         for k, amount in ((self.gives, -self.given), (self.takes, self.taken)):
             found += np.bincount(self.account * generations + k, amount * gpus[self.trade], len(found))
@@ -56,7 +56,7 @@ class Legs:
 
 
 def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats) -> Floats:
-    """Returns how much of each trade fits into the room, (D,). The first trades are served first.
+    """Returns how much of each trade fits into the room, as an array (D,). The first trades are served first.
 
     Need n takes `needs[n]` for each GPU of trade `trade[n]` from the room `room[room_of[n]]`.
     """
@@ -111,7 +111,7 @@ class Borders:
         return found
 
     def _above(self, account: Ints, below: Ints) -> Bools:
-        """Returns whether each entry of `account` equals the entry of `below` or is above it."""
+        """Returns a mask of the entries of `account` that equal the entry of `below` or are above it."""
         found: Bools = account == below
         at = below
         while (at != NOWHERE).any():

@@ -33,9 +33,9 @@ class Classes:
 
 
 def speeds_of(jobs: Jobs, able: Bools) -> Floats:
-    """Returns each job's rate relative to its best rate among generations that it may use, (J, K).
+    """Returns each job's rate relative to its best rate among generations that it may use, as an array (J, K).
 
-    It is 1 where a rate is unknown, so that untried generations are tried, and 0 where the job may not run.
+    The result is 1 where a rate is unknown, so that untried generations are tried, and 0 where the job may not run.
     """
     rates = np.fmax(jobs.rate, 0.0) * able  # 0 where unknown
     if not rates.size:

@@ -59,8 +59,8 @@ def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | No
 
 
 def _of_models(rate: Floats, team: Ints, model: Ints) -> Floats:
-    """Returns the speeds of each job's model, up to a factor, (J, K): the median over teams; NaN with fewer than 3
-    teams."""
+    """Returns the speeds of each job's model, up to a factor, as an array (J, K): the median over teams; NaN with fewer
+    than 3 teams."""
     found = np.full(rate.shape, np.nan)
     log = np.log(np.where(np.nan_to_num(rate) > 0, rate, np.nan))
     named = np.flatnonzero(model != NOWHERE)
@@ -75,7 +75,10 @@ def _of_models(rate: Floats, team: Ints, model: Ints) -> Floats:
 
 
 def _median(rows: Floats, least: int) -> Floats:
-    """Returns the median of the known values in each column, (K,); NaN where fewer than `least` rows are known."""
+    """Returns the median of the known values in each column, as an array (K,).
+
+    The result is NaN where fewer than `least` rows are known.
+    """
     known = np.isfinite(rows).sum(axis=0) >= least
     found = np.full(rows.shape[1], np.nan)
     found[known] = np.nanmedian(rows[:, known], axis=0)
@@ -83,12 +86,12 @@ def _median(rows: Floats, least: int) -> Floats:
 
 
 def bounded(rate: Floats, evidence: Evidence) -> Floats:
-    """Returns the rates that jobs offer in trades, (J, K); NaN for generations that the evidence does not know.
+    """Returns the rates that jobs offer in trades, as an array (J, K).
 
-    Where the ratio of a job's rates differs from the evidence by more than its slack, the rates are adjusted to the
-    edge of the slack. So a false report earns no more than one within the slack, and a job that honestly differs
-    from all others can still trade. No job trades generations that the evidence does not know while the evidence
-    knows others.
+    The result is NaN for generations that the evidence does not know. Where the ratio of a job's rates differs from the
+    evidence by more than its slack, the rates are adjusted to the edge of the slack. So a false report earns no more
+    than one within the slack, and a job that honestly differs from all others can still trade. No job trades
+    generations that the evidence does not know while the evidence knows others.
     """
     judged = np.isfinite(evidence.slack)
     if not judged.any():

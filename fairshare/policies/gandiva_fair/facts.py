@@ -96,7 +96,10 @@ class Facts:
         return ordered
 
     def holders(self) -> Bools:
-        """Returns the gangs that have GPUs and may keep them, (J,): all that have GPUs if the round may not preempt."""
+        """Returns a mask (J,) of the gangs that have GPUs and may keep them.
+
+        These are all gangs that have GPUs if the round may not preempt.
+        """
         jobs = self.jobs
         holds: Bools = jobs.running_on != NOWHERE
         if self.settings.may_preempt and len(jobs) and self.able.shape[1]:
@@ -104,8 +107,10 @@ class Facts:
         return holds
 
     def within_guarantee(self, chosen: Bools) -> Bools:
-        """Returns which gangs of `chosen` (J,) the guarantees up the tree cover, (J,), counted in their owners'
-        order."""
+        """Returns a mask (J,) of the gangs of `chosen` (J,) that the guarantees up the tree cover.
+
+        Gangs are counted in their owners' order.
+        """
         jobs, tree = self.jobs, self.tree
         if not chosen.any():
             return chosen

@@ -38,7 +38,7 @@ class _Rise:
     high: Floats
 
     def at(self, part: float | Floats) -> Floats:
-        """Returns what all accounts have after they rose by the fraction `part` of the way, (A,)."""
+        """Returns what all accounts have after they rose by the fraction `part` of the way, as an array (A,)."""
         level = self.low + part * (self.high - self.low)
         return np.where(
             self.rising, np.clip(level[self.family] * self.tickets, self.floor, self.top), self.has
@@ -99,13 +99,13 @@ class Families(Network):
             )
 
     def _by_family(self, values: Floats, put_together: np.ufunc = np.add) -> Floats:
-        """Combines the values (A,) of the members of each family by `put_together`, by default their sum, and returns
+        """Combines the values (A,) of the members of each family by `put_together`, by default their sum, into an array
         (F,)."""
         found: Floats = put_together.reduceat(values, np.flatnonzero(np.diff(self._family, prepend=-1)))
         return found
 
     def _fair_level(self, rise: _Rise) -> Floats:
-        """Returns the level of each family at which its members together have the family's total, (F,)."""
+        """Returns the level of each family at which its members together have the family's total, as an array (F,)."""
         low, high = np.zeros(len(self._total)), np.ones(len(self._total))
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -116,7 +116,8 @@ class Families(Network):
     def _raise(self, rise: _Rise) -> tuple[float, Bools]:
         """Raises accounts as far as all can rise together.
 
-        Returns a pair: the fraction of the way that they rose, and the accounts that can rise no further, (A,).
+        Returns a pair: the fraction of the way that they rose, and a mask (A,) of the accounts that can rise no
+        further.
         """
         part, stuck = 1.0, np.zeros_like(rise.rising)
         has = rise.at(part)
@@ -146,11 +147,11 @@ class Families(Network):
         self._grow(wanted * accounts.part(wanted, more))
 
     def _bottleneck(self, full: Bools, part: float, rise: _Rise) -> tuple[float, Bools]:
-        """Returns a pair: Newton's step for a cut, and the accounts that the cut stops, (A,).
+        """Returns a pair: Newton's step for a cut, and a mask (A,) of the accounts that the cut stops.
 
         The step is the fraction of the way, less than `part`, at which the GPUs that must be behind the `full` (M,)
-        gates fit there. No account can move GPUs out of `full`. Either it and its whole family already have all that
-        they can have elsewhere, or it has no more behind the gates than it must have at `part`.
+        gates fit there. No account can move GPUs out of `full`. Either the account and its whole family already have
+        all that they can have elsewhere, or the account has no more behind the gates than it must have at `part`.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))
@@ -172,7 +173,8 @@ class Families(Network):
         return low, rise.rising & pressed & (needs(low) >= forced - nothing)[self._family]
 
     def _guaranteed_in(self, there: Bools) -> Floats:
-        """Returns the part of each account's guarantees that has to be at the places marked in `there` (K, C), (A,)."""
+        """Returns the part of each account's guarantees that has to be at the places marked in `there` (K, C), as an
+        array (A,)."""
         held = self.flow.held
         outside, stays = (held * ~there).sum(axis=0), (held * self.flow.is_kept * there).sum(axis=0)
         must = stays

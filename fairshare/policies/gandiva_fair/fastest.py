@@ -52,8 +52,8 @@ def fastest_first(network: Network) -> None:
 
 
 def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
-    """Returns the GPUs that each of the `rows` (R,) lacks, (R,), if only the rows marked in `some` (R,) are to get
-    more."""
+    """Returns the GPUs that each of the `rows` (R,) lacks, as an array (R,), if only the rows marked in `some` (R,) are
+    to get more."""
     who = np.zeros(len(network.flow.leaf), dtype=bool)
     who[rows[some]] = True
     found: Floats = network.wanted(who)[rows]
@@ -61,7 +61,8 @@ def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
 
 
 def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], left: Floats) -> Floats:
-    """Returns what each row gets of the GPUs that are `left` (M,), (C,); rows with the largest gain go first.
+    """Returns what each row gets of the GPUs that are `left` (M,), as an array (C,); rows with the largest gain go
+    first.
 
     Each row takes GPUs of one generation, marked in `at` (K, C).
     """
@@ -98,9 +99,10 @@ def upgrade_rows(network: Network) -> None:
 
 
 def _free(gates: Gates, left: Floats) -> tuple[Floats, Bools]:
-    """Returns two arrays: the GPUs `left` (M,) without rounding errors, (M,), and where rows can use any of them.
+    """Returns two arrays: the GPUs `left` (M,) without rounding errors, and a mask of the rows and generations that can
+    use any of them.
 
-    The second array has the shape that `Gates.before` returns.
+    The mask has the shape that `Gates.before` returns.
     """
     free = np.where(left > gates.nothing, left, 0.0)
     return free, gates.before(gates.least_outside(free) > 0)

@@ -34,17 +34,17 @@ class Flow:
 
     @property
     def unmet(self) -> Floats:
-        """Returns the GPUs that each row could still use, (C,)."""
+        """Returns the GPUs that each row could still use, as an array (C,)."""
         return self.beside(self.held.sum(axis=0))
 
     def beside(self, has: Floats) -> Floats:
-        """Returns the GPUs that each row could use besides the total `has` (C,), (C,)."""
+        """Returns the GPUs that each row could use besides the total `has` (C,), as an array (C,)."""
         left: Floats = np.maximum(self.gpus - has, 0.0) * ~self.is_kept
         return left
 
     @property
     def sure(self) -> Floats:
-        """Returns the guaranteed GPUs, (K, C)."""
+        """Returns the guaranteed GPUs, as an array (K, C)."""
         found: Floats = self.base + self.held * self.is_kept
         return found
 

@@ -71,29 +71,33 @@ class Gates:
         return values[:, None] if len(self.most) == len(self.at) else values.take(self.at)
 
     def sums(self, values: Floats) -> Floats:
-        """Returns, for each gate, the sum of the values (K, C) of the rows whose innermost gate it is, (M,)."""
+        """Returns, for each gate, the sum of the values (K, C) of the rows whose innermost gate it is, as an array
+        (M,)."""
         if len(self.most) == len(values):
             return values.sum(axis=1)  # type: ignore[no-any-return]
         found: Floats = np.bincount(self.at.ravel(), values.ravel(), len(self.most)).astype(np.float64)
         return found
 
     def through(self, held: Floats) -> Floats:
-        """Returns the GPUs that reach each gate when rows hold `held` (K, C), (M,). A gate passes on no more than it
-        may."""
+        """Returns the GPUs that reach each gate when rows hold `held` (K, C), as an array (M,).
+
+        A gate passes on no more than it may.
+        """
         found = self.sums(held)
         for level in self.levels[:0:-1]:
             found += np.bincount(self.up[level], np.minimum(found, self.most)[level], len(found))
         return found
 
     def sums_outside(self, values: Floats) -> Floats:
-        """Returns, for each gate, the sum of the values (K, C) of all rows behind it, (M,)."""
+        """Returns, for each gate, the sum of the values (K, C) of all rows behind it, as an array (M,)."""
         found = self.sums(values)
         for level in self.levels[:0:-1]:
             found += np.bincount(self.up[level], found[level], len(found))
         return found
 
     def least_outside(self, values: Floats) -> Floats:
-        """Returns, for each gate, the lowest of the values (M,) of the gate and of all gates outside it, (M,)."""
+        """Returns, for each gate, the lowest of the values (M,) of the gate and of all gates outside it, as an array
+        (M,)."""
         found = values.copy()
         for level in self.levels[1:]:
             found[level] = np.minimum(found[level], found[self.up[level]])
@@ -109,7 +113,7 @@ class Gates:
         return wanted
 
     def by_pool(self, values: Floats) -> Floats:
-        """Returns the sum of the values (M,) of the gates of each pool, (G,)."""
+        """Returns the sum of the values (M,) of the gates of each pool, as an array (G,)."""
         found: Floats = np.bincount(self.pool_of, values).astype(np.float64)
         return found
 

@@ -36,11 +36,12 @@ def pick_held(picked: Picked) -> None:
 
 
 def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
-    """Returns the gangs that keep their GPUs for the minimum hold, (J,), unless an older claim to their GPUs exists.
+    """Returns a mask (J,) of the gangs that keep their GPUs for the minimum hold, unless an older claim to these GPUs
+    exists.
 
-    The claim of a waiting gang within its guarantee has an age. Against smaller gangs it counts from when the
-    account began to save for it, against larger gangs from when the account had saved enough. Against gangs of the
-    same size it does not count: it had its chance when these GPUs were given out.
+    The claim of a waiting gang within its guarantee has an age. Against smaller gangs the age counts from when the
+    account began to save for the waiting gang, against larger gangs from when the account had saved enough. Against
+    gangs of the same size it does not count: the waiting gang had its chance when these GPUs were given out.
     """
     jobs, size = facts.jobs, facts.sizes
     young = running & (jobs.resident < facts.settings.min_hold)

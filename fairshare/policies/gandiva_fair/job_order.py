@@ -62,7 +62,7 @@ class JobOrder:
 
 
 def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
-    """Returns the rank of each job in its owner's order, (J,).
+    """Returns the rank of each job in its owner's order, as an array (J,).
 
     Running services and sessions come first, then jobs by priority, then as listed. Within a priority, an account
     that shares evenly orders its jobs by the seconds of GPU time that each has had per GPU, less one quantum for
@@ -82,8 +82,8 @@ def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
 
 
 def alike(*columns: Ints) -> Ints:
-    """Returns a number for each job, (J,): equal exactly for jobs with equal values in all columns (J,) of integers ≥
-    0."""
+    """Returns a number for each job, as an array (J,): equal exactly for jobs with equal values in all columns (J,) of
+    integers ≥ 0."""
     many = len(columns[0])
     found, span = np.zeros(many, dtype=np.int64), 1
     for column in columns:

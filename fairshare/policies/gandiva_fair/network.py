@@ -51,23 +51,23 @@ class Groups:
         )
 
     def sums(self, values: Floats) -> Floats:
-        """Returns the sums of the values (…, C) over the rows of each group, (…, N)."""
+        """Returns the sums of the values (…, C) over the rows of each group, as an array (…, N)."""
         found: Floats = np.add.reduceat(values, self.first, axis=-1)
         return found
 
     def room(self, has: Floats) -> Floats:
-        """Returns the GPUs that each group may still get, (N,), if its rows have `has` (C,) in total."""
+        """Returns the GPUs that each group may still get, as an array (N,), if its rows have `has` (C,) in total."""
         left = self.most - self.sums(has)
         return np.where(left > EPSILON, left, 0.0)
 
     def spare(self, has: Floats) -> Floats:
-        """Returns the GPUs that each group may give up, (N,), if its rows have `has` (C,) in total."""
+        """Returns the GPUs that each group may give up, as an array (N,), if its rows have `has` (C,) in total."""
         left = self.sums(has) - self.least
         return np.where(left > EPSILON, left, 0.0)
 
     def part(self, amounts: Floats, most: Floats) -> Floats:
-        """Returns the fraction of `amounts` (C,) that each row may have, (C,), if each group may have at most `most`
-        (N,)."""
+        """Returns the fraction of `amounts` (C,) that each row may have, as an array (C,), if each group may have at
+        most `most` (N,)."""
         found: Floats = part_of(most, self.sums(amounts))[self.of_row]
         return found
 
@@ -107,7 +107,8 @@ class Network:
 
     @property
     def left(self) -> Floats:
-        """Returns the GPUs that each gate could still let through, (M,); negative where a gate is overloaded."""
+        """Returns the GPUs that each gate could still let through, as an array (M,); negative where a gate is
+        overloaded."""
         found: Floats = self.gates.most - self.gates.through(self.flow.held)
         return found
 
@@ -130,7 +131,8 @@ class Network:
         self._fit()
 
     def may_have_more(self) -> Bools:
-        """Returns the rows of pools in which some row lacks GPUs and some row may use a GPU that is left, (C,)."""
+        """Returns a mask (C,) of the rows of pools in which some row lacks GPUs and some row may use a GPU that is
+        left."""
         gates = self.gates
         left = gates.least_outside(self.left) > gates.nothing
         open_ = (gates.before(left) & self.flow.able).any(axis=0)
@@ -149,13 +151,13 @@ class Network:
 
     @property
     def free(self) -> Floats:
-        """Returns the GPUs that each row may give up if other rows of its group take as many, (K, C)."""
+        """Returns the GPUs that each row may give up if other rows of its group take as many, as an array (K, C)."""
         found: Floats = self.flow.held * self._moves
         return found
 
     def _spare(self, where: Bools | None = None) -> Floats:
-        """Returns the GPUs that each row can give up while its groups keep their least, (K, C); with `where`, only
-        there."""
+        """Returns the GPUs that each row can give up while its groups keep their least, as an array (K, C); with
+        `where`, only there."""
         return self._within(self.bounds, self.free if where is None else self.free * where)
 
     def _within(self, groups: Sequence[Groups], gives: Floats) -> Floats:
@@ -166,7 +168,7 @@ class Network:
         return gives * part
 
     def wanted(self, who: Bools | None = None) -> Floats:
-        """Returns the GPUs that each row lacks and may get within the bounds, (C,).
+        """Returns the GPUs that each row lacks and may get within the bounds, as an array (C,).
 
         With `who` (C,), only the marked rows are to get more.
         """
@@ -218,7 +220,7 @@ class Network:
         return elsewhere
 
     def _too_much(self) -> Floats:
-        """Returns the GPUs that rows can spare and that overload a gate, (K, C)."""
+        """Returns the GPUs that rows can spare and that overload a gate, as an array (K, C)."""
         gates, over = self.gates, np.maximum(-self.left, 0.0)
         more = self._spare(gates.before(gates.least_outside(np.where(over > 0, 0.0, 1.0)) < 1))
         stays = 1.0 - part_of(over, gates.sums_outside(more))
@@ -228,8 +230,8 @@ class Network:
         return found
 
     def _balance(self) -> Bools:
-        """Moves load from overloaded gates to other gates along all paths. Returns the gates that stay overloaded,
-        (M,)."""
+        """Moves load from overloaded gates to other gates along all paths. Returns a mask (M,) of the gates that stay
+        overloaded."""
         nothing, before = self.gates.nothing, np.inf
         while True:
             left = self.left
@@ -245,7 +247,7 @@ class Network:
             self._push(steps, int(steps[may_go].max()))
 
     def _reached(self, over: Bools) -> Bools:
-        """Returns the overloaded gates and all gates to which some of their load could move, (M,)."""
+        """Returns a mask (M,) of the overloaded gates and all gates to which some of their load could move."""
         return _Residual.of(self, self.left).reached_from(over)
 
     def _push(self, steps: Ints, far: int) -> None:
@@ -310,7 +312,7 @@ class Network:
 
 
 def _one_over(values: Floats) -> Floats:
-    """Returns 1 / `values`; 0 where a value is 0."""
+    """Returns 1 / `values`, and 0 where a value is 0."""
     found: Floats = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
     return found
 
@@ -330,7 +332,7 @@ class _Residual:
         return cls(network.gates, left, offers)
 
     def steps_to(self, free: Bools, start: Bools) -> Ints:
-        """Returns the number of arcs from each gate to the nearest `free` outermost gate, (M,).
+        """Returns the number of arcs from each gate to the nearest `free` outermost gate, as an array (M,).
 
         Stops as soon as all gates in `start` (M,) are reached; gates not reached have FAR.
         """
@@ -344,7 +346,8 @@ class _Residual:
         return steps
 
     def reached_from(self, start: Bools) -> Bools:
-        """Returns `start` (M,) and all gates to which some of its load could move, over any number of arcs, (M,)."""
+        """Returns a mask (M,) of the gates in `start` (M,) and all gates to which some of their load could move, over
+        any number of arcs."""
         reached = start.copy()
         while True:
             further = reached | self._beside(reached, back=False)
@@ -353,9 +356,10 @@ class _Residual:
             reached = further
 
     def _beside(self, marks: Bools, *, back: bool) -> Bools:
-        """Returns the gates one arc away from the marked gates, (M,): those to which the marked gates could move load.
+        """Returns a mask (M,) of the gates one arc away from the marked gates: those to which the marked gates could
+        move load.
 
-        With `back`, those that could move load to the marked gates.
+        With `back`, returns those that could move load to the marked gates.
         """
         gates = self.gates
         found = np.zeros(len(marks))

@@ -87,7 +87,7 @@ class Rows:
         return replace(self, rate=rate, units=(speed, _plain(rate, speed, self.able)))
 
     def of_leaves(self, leaves: Ints) -> Ints:
-        """Returns all rows of the given accounts, which are indices among L."""
+        """Returns the indices of all rows of the given accounts; `leaves` has indices among the L accounts."""
         count = np.diff(self.start)[leaves]
         end = np.cumsum(count)
         found: Ints = np.arange(count.sum()) + np.repeat(self.start[leaves] - end + count, count)
@@ -141,8 +141,8 @@ class Rows:
 
 
 def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
-    """Returns, for each of `some` jobs (N,) in their accounts' order, the first job with which it shares evenly,
-    (N,)."""
+    """Returns, for each of `some` jobs (N,) in their accounts' order, the first job with which it shares evenly, as an
+    array (N,)."""
     account, priority = jobs.account[some], jobs.priority[some]
     new = np.ones(len(some), dtype=bool)
     if evenly is not None:
@@ -152,7 +152,8 @@ def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
 
 
 def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bools | None) -> Bools:
-    """Returns the jobs that could run on some generation if their account held REACH times as many GPUs of it, (N,)."""
+    """Returns a mask (N,) of the jobs that could run on some generation if their account held REACH times as many GPUs
+    of it."""
     queue, head = Queue.one_by_one(jobs.account[some]), _heads(jobs, some, evenly)
     gpus, reach = (jobs.workers * jobs.gpus)[some], REACH * holds[jobs.account[some]]
     may = np.ascontiguousarray(able.take(some, axis=0).T)
@@ -161,15 +162,20 @@ def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bo
 
 
 def _speed(rate: Floats, able: Bools) -> Floats:
-    """Returns rates relative to the job's best measured rate, (R, K); 1 where unknown, 0 where the job may not run."""
+    """Returns rates relative to the job's best measured rate, as an array (R, K).
+
+    The result is 1 where the rate is unknown, 0 where the job may not run.
+    """
     best = rate.max(axis=1, keepdims=True, initial=0.0)
     found: Floats = np.divide(rate, best, out=able.astype(np.float64), where=rate > 0)
     return found
 
 
 def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
-    """Returns the GPUs of the slowest generation that a GPU is worth to each job, (R, K); a typical value where
-    unknown."""
+    """Returns the GPUs of the slowest generation that a GPU is worth to each job, as an array (R, K).
+
+    The result is a typical value where the rate is unknown.
+    """
     known = (rate > 0) & ((rate > 0).sum(axis=1) > 1)[:, None]
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     typical = np.where(typical > 0, typical, 1.0)

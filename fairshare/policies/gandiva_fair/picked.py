@@ -33,7 +33,7 @@ class Picked:
 
     @property
     def chosen(self) -> Bools:
-        """Returns which gangs are picked, (J,)."""
+        """Returns a mask (J,) of the picked gangs."""
         chosen: Bools = self.generation != NOWHERE
         return chosen
 

@@ -188,8 +188,10 @@ class Places:
 
 
 def _home_generation(cluster: Cluster, jobs: Jobs) -> Ints:
-    """Returns the generation on which all workers of each gang run or ran last, (J,); NOWHERE if there is no such
-    generation."""
+    """Returns the generation on which all workers of each gang run or ran last, as an array (J,).
+
+    The result is NOWHERE if there is no such generation.
+    """
     found = np.full(len(jobs), NOWHERE, dtype=np.int64)
     count = np.diff(jobs.place_start)
     whole = np.flatnonzero((count == jobs.workers) & (count > 0))

@@ -37,7 +37,7 @@ class _Divided:
 
     @property
     def share(self) -> Floats:
-        """Returns the share of each account in GPUs, (T, K)."""
+        """Returns the share of each account in GPUs, as an array (T, K)."""
         return self.shares.share
 
 
@@ -136,7 +136,7 @@ def _plan(known: _Divided, picks: Picks) -> Decision:
 
 
 def _largest(tree: Tree, account: Ints, size: Floats) -> Floats:
-    """Returns the GPUs of the largest gang below each account, (T,)."""
+    """Returns the GPUs of the largest gang below each account, as an array (T,)."""
     found = np.zeros(len(tree.parent))
     np.maximum.at(found, account, size)
     for level in tree.levels[:0:-1]:

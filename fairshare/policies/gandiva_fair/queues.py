@@ -34,7 +34,7 @@ class Queue:
 
     def fill(self, size: Floats, most: Floats) -> Floats:
         """Returns the amount that each entry takes of its account's `most` (L,), up to its `size` (N,), group after
-        group, (N,).
+        group, as an array (N,).
 
         Entries of a group for which too little is left share it in proportion to size.
         """
@@ -48,7 +48,8 @@ class Queue:
         return found
 
     def before(self, size: Floats) -> Floats:
-        """Returns, for each entry, the sum of the sizes (…, N) of its account's entries before it, (…, N)."""
+        """Returns, for each entry, the sum of the sizes (…, N) of its account's entries before it, as an array (…,
+        N)."""
         before = np.cumsum(size, axis=-1) - size
         new = np.ones(len(self.leaf), dtype=bool)
         new[1:] = self.leaf[1:] != self.leaf[:-1]
@@ -56,8 +57,8 @@ class Queue:
         return found
 
     def mean(self, of: Floats, size: Floats, leaf: Ints, depth: Floats, *, first: bool) -> Floats:
-        """Returns the mean of `of` (N,) over the first entries of each account in `leaf` (M,), (M,); the last if not
-        `first`.
+        """Returns the mean of `of` (N,) over the first entries of each account in `leaf` (M,), as an array (M,); the
+        last if not `first`.
 
         The mean is weighted by `size` (N,) and taken over entries of total size `depth` (M,). It is 0 for an account
         without entries.

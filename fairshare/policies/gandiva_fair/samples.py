@@ -54,7 +54,7 @@ def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) 
 
 
 def _trades(snapshot: Snapshot, tree: Tree) -> Bools:
-    """Returns whether an account, or an account above it, trades, (T,)."""
+    """Returns a mask (T,) of the accounts that trade, or are below an account that trades."""
     found = snapshot.accounts.trades.copy()
     for level in tree.levels[1:]:
         found[level] |= found[tree.parent[level]]
@@ -62,8 +62,8 @@ def _trades(snapshot: Snapshot, tree: Tree) -> Bools:
 
 
 def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
-    """Returns which of the `picked` gangs continue where they were measured, and may run on a generation where they
-    were not."""
+    """Returns a mask of the `picked` gangs that continue where they were measured, and may run on a generation where
+    they were not."""
     here = generation[picked]
     known = np.isfinite(jobs.rate[picked])
     at_home = (here == jobs.running_on[picked]) & known[np.arange(len(picked)), here]

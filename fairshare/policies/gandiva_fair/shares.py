@@ -65,8 +65,8 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
 
 
 def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
-    """Returns the GPUs that the accounts `above` (A,) hand down, (A, K): `has` (A, K), cut to what their limits
-    allow."""
+    """Returns the GPUs that the accounts `above` (A,) hand down, as an array (A, K): `has` (A, K), cut to what their
+    limits allow."""
     has = np.minimum(has, accounts.cap[above])
     total = across(has)
     part = np.divide(accounts.cap_total[above], total, out=np.ones_like(total), where=total > 0)
@@ -220,7 +220,7 @@ def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guarantee
 def _divide(  # noqa: PLR0917 - in the order of the formula
     flow: Flow, tree: Tree, limits: _Limits, tickets: Floats, capacity: Floats, guaranteed: Floats
 ) -> Floats:
-    """Returns the shares of all accounts, (T, K).
+    """Returns the shares of all accounts, as an array (T, K).
 
     Fixes totals depth by depth from the roots down, then generations at the last depth.
     """

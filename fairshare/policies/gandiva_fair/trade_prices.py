@@ -26,7 +26,7 @@ LOOKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Grain:
-    """How finely a market divides the GPUs that are traded."""
+    """How finely a market divides the GPUs that are traded: the slices of offers, and the steps and sizes of trades."""
 
     slices: int  # slices of each offer
     step: float  # GPUs; the GPUs of a trade are a multiple of it
@@ -36,12 +36,12 @@ class Grain:
     near: tuple[int, ...]
 
     def least(self, held: Floats) -> Floats:
-        """Returns the fewest GPUs that parties trade if they hold `held` (P,) in total, (P,)."""
+        """Returns the fewest GPUs that parties trade if they hold `held` (P,) in total, as an array (P,)."""
         found: Floats = np.clip(LEAST_PART * held, LEAST_TRADE, self.line)
         return found
 
     def whole(self, gpus: Floats) -> Floats:
-        """Returns the GPUs rounded down to steps, (D,); less than LEAST_GPUS counts as zero."""
+        """Returns the GPUs rounded down to steps, as an array (D,); less than LEAST_GPUS counts as zero."""
         steps = np.floor(gpus / self.step + ROUNDING)
         return np.where(gpus < LEAST_GPUS, 0.0, steps * self.step)
 
@@ -96,7 +96,7 @@ class Offers:
         return trade, self.trader[at], self.part[at]
 
     def affordable(self, price: Floats, has: Floats) -> Floats:
-        """Returns the GPUs that traders can pay for in each offer at prices (O,), (O,).
+        """Returns the GPUs that traders can pay for in each offer at prices (O,), as an array (O,).
 
         Traders have `has` to pay with, and pay for their first offers first.
         """
@@ -157,9 +157,10 @@ def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
 
 
 def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
-    """Returns prices between the seller's lowest and the buyer's highest: `second`, clipped to that range, if given.
+    """Returns the prices of trades, from the seller's lowest to the buyer's highest.
 
-    Otherwise returns the geometric mean, at which both sides gain by the same ratio.
+    A price is `second`, clipped to that range, if given; else the geometric mean, at which both sides gain by the
+    same ratio.
     """
     if second is None:
         return np.sqrt(low * high)
@@ -168,8 +169,10 @@ def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
 
 
 def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns, for each offer to buy, the lowest ratio at which its pair is sold, (O,); its own ratio if nobody
-    sells."""
+    """Returns, for each offer to buy, the lowest ratio at which its pair is sold, as an array (O,).
+
+    The result is its own ratio if nobody sells.
+    """
     first = np.searchsorted(sellers.pair, buyers.pair)
     is_sold = first < np.searchsorted(sellers.pair, buyers.pair, side="right")
     found = buyers.ratio.copy()
@@ -178,8 +181,10 @@ def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
 
 
 def _seconds(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns, for each offer to buy, the next lower ratio of another party on the same pair, (O,); 0 if there is
-    none."""
+    """Returns, for each offer to buy, the next lower ratio of another party on the same pair, as an array (O,).
+
+    The result is 0 if there is none.
+    """
     pair, ratio, party = (
         np.append(getattr(buyers, name), getattr(sellers, name)) for name in ("pair", "ratio", "party")
     )

@@ -189,8 +189,8 @@ class _Market:
 
 
 def _marked(leaves: Ints, of: Floats) -> Ints:
-    """Returns the distinct accounts in `leaves` (N,) in ascending order, (M,); `of` (…, L) only gives the number of
-    accounts."""
+    """Returns the distinct accounts in `leaves` (N,) in ascending order, as an array (M,); `of` (…, L) only gives the
+    number of accounts."""
     found = np.zeros(of.shape[-1], dtype=bool)
     found[leaves] = True
     return np.flatnonzero(found)

@@ -31,9 +31,9 @@ def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Flo
 
 
 def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
-    """Returns the logarithm of the mean speed of each account's jobs by generation, (accounts, K).
+    """Returns the logarithm of the mean speed of each account's jobs by generation, as an array (accounts, K).
 
-    Uses the jobs with at least two known rates. NaN where no such job was measured.
+    Uses only jobs with at least two known rates. The result is NaN where no such job was measured.
     """
     some = np.flatnonzero(count(known) > 1)
     known, who = known.take(some, axis=0), account[some]
@@ -49,5 +49,5 @@ def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
 
 
 def _sums(values: Floats | Bools, account: Ints, accounts: int) -> Floats:
-    """Returns the sums of the rows of `values` (N, K) of each account, (accounts, K)."""
+    """Returns, for each account, the sum of its rows of `values` (N, K), as an array (accounts, K)."""
     return np.stack([np.bincount(account, column, accounts) for column in values.T], axis=1)

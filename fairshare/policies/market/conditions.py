@@ -148,8 +148,10 @@ class Conditions:
 
 
 def _solve(change: Floats, excess: Floats) -> Floats:
-    """Returns the change of prices that removes the excess demand `excess` (2, K), (2, K); NaN if the matrix is
-    singular."""
+    """Returns the change of prices that removes the excess demand `excess` (2, K), as an array (2, K).
+
+    The result is NaN if the matrix is singular.
+    """
     scale = np.abs(change).max(axis=1)
     try:
         found: Floats = np.linalg.solve(change / scale[:, None], (excess / scale).T).T

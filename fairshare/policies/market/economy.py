@@ -32,16 +32,16 @@ class Economy:
 
     @cached_property
     def _first(self) -> Ints:
-        """Returns the first class of each account, (L,)."""
+        """Returns the first class of each account, as an array (L,)."""
         return np.searchsorted(self.account, np.arange(len(self.income)))
 
     @cached_property
     def room(self) -> Floats:
-        """Returns the GPUs of each generation that each class can use, (C, K)."""
+        """Returns the GPUs of each generation that each class can use, as an array (C, K)."""
         return np.broadcast_to(self.capacity, self.speed.shape) if self.most is None else self.most
 
     def of_accounts(self, amount: Floats) -> Floats:
-        """Returns the sums of `amount` (C, …) over the classes of each account, (L, …)."""
+        """Returns the sums of `amount` (C, …) over the classes of each account, as an array (L, …)."""
         total: Floats = np.add.reduceat(amount, self._first, axis=0)
         return total
 
@@ -80,7 +80,8 @@ def missed(economy: Economy, found: Equilibrium) -> float:
 
 
 def _could(economy: Economy, price: Floats, worth: Floats) -> Floats:
-    """Returns an upper bound on the GPUs of full speed that each account could make at these prices, (L,)."""
+    """Returns an upper bound on the GPUs of full speed that each account could make at these prices, as an array
+    (L,)."""
     gain = np.maximum(economy.speed - worth[economy.account, None] * price, 0.0) * (economy.speed > 0)
     by = np.argsort(-gain, axis=1)
     best, room = np.take_along_axis(gain, by, axis=1), np.take_along_axis(economy.room, by, axis=1)

@@ -68,7 +68,7 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
 
 
 def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
-    """Returns the GPUs of each job that limits on all GPUs together allow. Jobs are in the order of their accounts."""
+    """Returns the GPUs of each job that limits on all GPUs together allow, for jobs in the order of their accounts."""
     demand = np.bincount(account, gpus, len(tree.parent)).astype(np.float64)
     allowed = demand * _part(tree, demand, cap_total)
     before = np.cumsum(gpus) - gpus - (np.cumsum(demand) - demand)[account]
@@ -77,6 +77,6 @@ def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
 
 
 def _part(tree: Tree, amount: Floats, cap: Floats) -> Floats:
-    """Returns the fraction of each leaf's amount that keeps every account within its cap, (T, …)."""
+    """Returns the fraction of each leaf's amount that keeps every account within its cap, as an array (T, …)."""
     total = tree.sums(amount)
     return tree.least_on_path(np.minimum(1.0, cap / np.maximum(total, LEAST_GPUS)))

@@ -24,7 +24,7 @@ def play(given: Snapshot, rounds: int) -> Iterator[tuple[Snapshot, Decision, Flo
 
 
 def strays(given: Snapshot, rounds: int) -> Floats:
-    """Returns the GPU-quanta by which each account is ahead of its share after each round, (rounds, T)."""
+    """Returns the GPU-quanta by which each account is ahead of its share after each round, as an array (rounds, T)."""
     ahead = [(got - decision.share).sum(axis=1) for _, decision, got in play(given, rounds)]
     return np.cumsum(ahead, axis=0)
 

@@ -58,7 +58,8 @@ def traded(given: Snapshot) -> tuple[Floats, tuple[Trade, ...]]:
 
 
 def own_progress(rates: list[Floats], held: Floats, order: Order) -> Floats:
-    """Returns the most progress of each team with the GPUs that it holds, (T,), if its own order says which jobs run.
+    """Returns the most progress of each team with the GPUs that it holds, as an array (T,), if its own order says which
+    jobs run.
 
     `rates` has an array (jobs, K) of one-GPU jobs for each team; `held` is (T, K).
     """

@@ -331,7 +331,7 @@ def test_caches_between_rounds_change_no_decision(jobs: list[SimJob], trading: b
 
 
 def test_a_quantum_ends_even_if_rounded_times_differ_by_less() -> None:
-    """From 1e5 + 1/3 on, rounded moments that are a quantum apart differ by less than 60 s."""
+    """From 1e5 + 1/3 on, the difference of two rounded moments that are a quantum apart may be less than 60 s."""
     jobs = [SimJob(1e5 + i / 3, 500.0 + i / 7, gpus_per_worker=4, account=i % 2) for i in range(6)]
     replay = live(FOUR, jobs, TWO_TEAMS)
     assert all(fate.finish is not None for fate in replay.fates)

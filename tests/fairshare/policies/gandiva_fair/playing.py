@@ -59,7 +59,7 @@ class Played:
 
     @property
     def mean(self) -> Floats:
-        """Returns the GPUs that each account had on average, (T,)."""
+        """Returns the GPUs that each account had on average, as an array (T,)."""
         mean: Floats = sum(one.got.sum(axis=1) for one in self.rounds) / len(self.rounds)
         return mean
 

@@ -84,7 +84,7 @@ def test_next_jobs_of_an_account_fill_holes_without_stopping_running_ones():
 
 
 def test_a_job_with_more_generations_makes_room_for_a_running_one_with_fewer():
-    """The account's first job accepts the running job's only generation, and also another generation."""
+    """The account's first job accepts the running job's only generation and a second generation."""
     jobs = [Job(0), Job(0, accepts=(1,), on=(1,)), Job(1, accepts=(0,)), Job(0)]
     one = decide(snapshot([(0, 2), (1, 1)], [Account(), Account()], jobs))
     assert 1 in one.runs
