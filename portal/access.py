@@ -40,7 +40,7 @@ def posted_from(page: str, *keys: str) -> Callable[[View], View]:
     """Returns a decorator for a view that only receives the POST of a form: GET redirects to the form's page, `page`.
 
     The browser stays at the form's URL when the answer to POST is a page, and a reload sends GET. `keys` names the
-    arguments that both URLs have. Fields with values that the database cannot store are left to the view.
+    arguments that both URLs have. The view shows values that the database cannot store as problems of their fields.
     """
 
     def decorate(view: View) -> View:

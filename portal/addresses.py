@@ -25,7 +25,7 @@ OF_PROXIES = {
 
 
 def with_client_address(app: App) -> App:
-    """Wraps an ASGI app: `scope["client"]` becomes the address that the outermost trusted proxy was called from."""
+    """Wraps an ASGI app: `scope["client"]` becomes the address from which the outermost trusted proxy was called."""
 
     async def addressed(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in {"http", "websocket"} and settings.FAIRLOT_TRUSTED_PROXIES:

@@ -1,6 +1,6 @@
 """Password hashing with Argon2, limited to a few passwords at once.
 
-Each hash takes 100 MB of memory, and anybody can cause one at the login page.
+A hash takes 100 MB of memory, and anybody can make the portal compute a hash by sending the login form.
 """
 
 from __future__ import annotations

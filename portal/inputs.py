@@ -38,8 +38,8 @@ TOO_LARGE = "A text or a number of this request is larger than can be stored; sh
 class InputsMiddleware:
     """Checks the texts and numbers of a request before the view runs.
 
-    It precedes the middleware that reads the session's cookie from the database. `portal.api.parsing` checks the
-    bodies of API requests, because the API authenticates callers before it reads bodies.
+    Runs before the session middleware, which reads a cookie's session from the database. `portal.api.parsing` checks
+    the bodies of API requests, because the API authenticates callers before it reads bodies.
     """
 
     sync_capable = True

@@ -1,4 +1,4 @@
-"""Messages that name the form that they answer, so that the page shows a message beside its form."""
+"""Messages that name the form to which they respond, so that the page shows a message beside its form."""
 
 from __future__ import annotations
 

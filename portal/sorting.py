@@ -23,14 +23,14 @@ class Names:
 
 @dataclass(frozen=True)
 class Since:
-    """A column of times, such as the time since when an object is paused. Null counts as the latest time."""
+    """A column of times in which null means "not yet", such as `paused_at`. Null counts as later than every time."""
 
     field: str
 
 
 @dataclass(frozen=True)
 class Sorting:
-    """The columns by which a list can be sorted, the default column, and the column that orders equal rows."""
+    """The columns by which a list can be sorted, the default column, and a last column that orders equal rows."""
 
     columns: Mapping[str, Sequence[str | Names | Since | Expression]]
     usual: str

@@ -12,9 +12,9 @@ View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 
 
 def keeps_form(view: View) -> View:
-    """Marks a view whose form shows such texts beside their fields.
+    """Marks a view whose form shows, beside its fields, why the database cannot store a posted text.
 
-    `InputsMiddleware` then does not refuse the request.
+    `InputsMiddleware` lets requests with such texts through to a marked view.
     """
     view.keeps_form = True  # type: ignore[attr-defined]
     return view

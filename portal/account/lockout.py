@@ -80,7 +80,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A limit that is reached at present, as admins see it."""
+    """A limit on wrong passwords that a user or a network has reached, for the admins' list of locks."""
 
     pk: int
     username: str  # empty if the lock is for a whole network
@@ -116,17 +116,17 @@ def begin(request: HttpRequest, username: str) -> Try:
 
 
 def forget(tried: Try) -> None:
-    """Removes this user's attempts from the counters of this network or browser, because the password was right."""
+    """Removes the user's attempts in this network or browser from all counters, because the password was right."""
     _take_back(tried, None)
 
 
 def take_back(tried: Try) -> None:
-    """Removes one attempt from the counters, because no password was checked."""
+    """Removes the attempt from all counters in which it was counted, because no password was checked."""
     _take_back(tried, 1)
 
 
 def known_browser(request: HttpRequest, username: str) -> str:
-    """Returns the id in the browser's cookie if this user has signed in there before; otherwise an empty string."""
+    """Returns the id in the browser's cookie if the cookie proves that this user has signed in there; otherwise ""."""
     try:
         return _signer(username).unsign(request.COOKIES.get(COOKIE, ""), max_age=COOKIE_LASTS)
     except signing.BadSignature:
@@ -234,7 +234,8 @@ def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple
 
 
 def _take_back(tried: Try, most: int | None) -> None:
-    """Subtracts up to `most` attempts of this user (None: all) from each counter in which they were counted."""
+    """Subtracts the user's attempts in this network or browser (at most `most`; None: all) from every counter with
+    them."""
     if tried.browser:
         own, others = _row(username=tried.username, browser=tried.browser), []
     else:

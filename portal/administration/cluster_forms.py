@@ -17,7 +17,7 @@ from scheduling.models import Cluster
 
 
 class KubeconfigForm(Form):
-    """A kubeconfig, pasted or as a file. The page never shows it again, even if the form is refused."""
+    """A kubeconfig, pasted or as a file. A page never shows a posted kubeconfig again, even if the form is refused."""
 
     kubeconfig = Text(
         "Kubeconfig",

@@ -42,7 +42,7 @@ from scheduling.models import Cluster, ClusterAccess, MetricsSource
 class NeededRights:
     """The Kubernetes rights that Fairlot needs for one purpose.
 
-    For each verb: whether the cluster grants the right; None before the first check.
+    `verbs` contains each verb, and whether the cluster grants the right; None before the first check.
     """
 
     need: Need

@@ -30,7 +30,7 @@ FATES = [
 
 
 class WorkForm(Form):
-    """The choice of what happens to the unfinished work of a user who leaves. Shown only if such work exists."""
+    """The choice of what happens to the unfinished work of a user who leaves. Users without such work get no form."""
 
     fate = Choice("What to do with it", FATES, widget=RadioSelect)
 

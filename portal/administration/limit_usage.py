@@ -15,7 +15,7 @@ from scheduling.limits.usage import used_by_account
 class ShownLimit:
     """A limit with its current use. `used` is None if the use was not read.
 
-    For a limit that applies to each user separately, the use is that of the user who uses most.
+    For a limit that applies to each user separately, `used` is the greatest use of a single user.
     """
 
     quota: Quota

@@ -41,8 +41,8 @@ class Machines:
     generation: str
     total: int
     busy: int
-    drained: int  # GPUs of drained nodes that no job holds
-    away: int  # GPUs of lost nodes that no job holds
+    drained: int  # GPUs that no job holds on drained nodes
+    away: int  # GPUs that no job holds on nodes that are neither ready nor drained
 
     @property
     def free(self) -> int:
@@ -54,8 +54,7 @@ class GpuTotals:
     """The GPUs that each tenant and owner holds now, and the GPUs of all nodes, by generation. Read once for a page."""
 
     held: list[tuple[int, int, int, int]]  # generation, tenant, owner, GPUs
-    # Generation, name of the generation, GPUs, GPUs on drained nodes that no job holds, the same on nodes that are
-    # away.
+    # Key and name of the generation, GPUs, and GPUs that no job holds on drained nodes and on nodes that are away.
     nodes: list[tuple[int, str, int, int, int]]
 
     @classmethod
@@ -66,7 +65,7 @@ class GpuTotals:
     def held_by(self, owner: int | None, tenants: Container[int] | None = None) -> dict[int, int]:
         """Returns, by generation, the number of GPUs that jobs of `owner` in `tenants` hold.
 
-        None stands for all of them.
+        None stands for every owner, or for every tenant.
         """
         found: dict[int, int] = defaultdict(int)
         for generation, tenant, holder, gpus in self.held:

@@ -73,7 +73,7 @@ def _ended(jobs: QuerySet[Job]) -> QuerySet[Job]:
 
 
 def _prepared(of: Callable[[QuerySet[Job]], QuerySet[Job, Any]]) -> Prepared[Job]:
-    """Returns a prepared query on the jobs of one user in some teams, built by `of`."""
+    """Returns a prepared query on the jobs of one user in some teams. `of` selects the columns and the order."""
     return Prepared(lambda owner, teams: of(Job.objects.filter(owner=owner, tenant__in=teams)))
 
 

@@ -31,7 +31,7 @@ LINES_PER_PAGE = 100
 
 
 class CorrectionForm(Form):
-    """Which lines of a bill are reversed, and which team is billed instead, if any."""
+    """The form that corrects a bill: which lines to reverse, and which team to bill instead, if any."""
 
     to = Moment("and before", step=1, help_text="Empty: the last.")
     team = Row(

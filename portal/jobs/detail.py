@@ -86,9 +86,9 @@ def leases_of(job: Job) -> QuerySet[Lease]:
 
 
 def _moved_leases(job: int) -> QuerySet[Lease]:
-    """Returns the leases of a job, newest first.
+    """Returns the leases of a job, newest first, each annotated with `moved_to`.
 
-    `moved_to` is the GPU type to which the job moved at a lease's end, or None.
+    `moved_to` is the GPU type to which the job moved when the lease ended, or None if the job did not move.
     """
     goes_on = Lease.objects.filter(job=job, decided_at=OuterRef("stop_asked_at"), epoch__gt=OuterRef("epoch"))
     goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # the move was withdrawn
@@ -223,7 +223,7 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
 
 
 def strip_of(job: Job, leases: Sequence[Lease] | None = None) -> Strip | None:
-    """Returns the chart of a job's life, from its submission until its end or now: which GPU types it held when.
+    """Returns the chart of a job's life: which GPU types the job held when, from its submission until its end or now.
 
     Returns None if the job never held GPUs. `leases` are all leases of the job, newest first, if already read.
     """
@@ -268,8 +268,10 @@ _generation_keys = Prepared(lambda: Generation.objects.order_by("pk").values_lis
 
 
 def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
-    """Returns, by name, the colour number (1 to 6) of each generation. It follows the order of creation on every
-    page."""
+    """Returns, by name, the colour number (1 to 6) of each generation.
+
+    The number follows from the order of creation, so it is the same on every page.
+    """
     ids = {generation.pk: generation.name for generation in generations}
     every = enumerate(_generation_keys())
     found = {ids[pk]: number % 6 + 1 for number, (pk,) in every if pk in ids}

@@ -185,7 +185,7 @@ def log_piece(request: UserRequest, pk: int) -> HttpResponse:
 @never_cache
 @require_safe
 async def log_search(request: UserRequest, pk: int) -> HttpResponse:
-    """Returns the byte offsets of lines that contain the text `?q=`, as JSON; with `regex=1`, of lines that match it.
+    """Returns, as JSON, the byte offsets of lines that contain the text `?q=` or, with `regex=1`, match the expression.
 
     The search begins at the byte `?from=` and has limits on bytes, time and matches. `next` is the offset at which
     another search continues; null at the end of the log. The search stops when the client disconnects.

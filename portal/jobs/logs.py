@@ -33,9 +33,9 @@ Piece = tuple[int, str]
 
 @dataclass(frozen=True)
 class LogEnd:
-    """Which attempt completes the logs of an ended job: `last_attempt`, the last one that ran; 0 if none ran.
+    """The attempt that completes the logs of an ended job: `last_attempt`, the last attempt that ran; 0 if none ran.
 
-    If a node was lost or the log was not followed, a log stays incomplete. With `is_overdue` no more lines are
+    If a node was lost or nobody followed the log, the log stays incomplete. With `is_overdue` no more lines are
     expected.
     """
 

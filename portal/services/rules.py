@@ -40,14 +40,15 @@ class Rules:
         return cls(**numbers, auto_rollback=post.get("auto_rollback") == "on")
 
     def read(self) -> dict[str, Any]:
-        """Returns the arguments of the actions. A text that is no number stays text, and the action refuses it."""
+        """Returns the arguments of the actions by name. A text that is not a number stays a text, which the action
+        refuses."""
         numbers = {name: read_number(getattr(self, name)) for name in NUMBERS}
         return numbers | {"auto_rollback": self.auto_rollback}
 
     def with_problems(self, error: SpecError) -> Self:
-        """Returns a copy with the problems of these fields.
+        """Returns a copy with those problems in `error` that concern these fields.
 
-        Names of fields in the problems become labels of the form.
+        In the text of a problem, the label of a field replaces the field's name.
         """
         problems = {name: text for name, text in error.problems.items() if name in NUMBERS}
         for other, label in LABELS.items():

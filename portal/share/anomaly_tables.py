@@ -75,8 +75,7 @@ def anomalies_document(
 ) -> Document:
     """Returns a document with the anomalies of an analysis that `user` may see.
 
-    With `tenant` or `cause`, only those of the tenant or of the cause. Times are in `zone`, or else the user's time
-    zone.
+    `tenant` and `cause` restrict the anomalies. Times are in `zone`, or by default in the user's time zone.
     """
     found = read_anomalies(user, analysis, tenant=tenant)
     if cause in CAUSES:
@@ -134,7 +133,7 @@ def document_of_analyses(
 ) -> Document:
     """Returns one document with the tables of all `analyses`, for a mail about the period.
 
-    Without analyses, the document has no tables and says so.
+    Without analyses, the document has no tables and states that no analysis is finished.
     """
     facts = [("Period", period.in_words)]
     told = [anomalies_document(user, one, tenant=tenant, zone=period.zone) for one in analyses]

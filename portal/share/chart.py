@@ -1,7 +1,7 @@
 """Computes the shapes of the share chart: stacked areas above and below a zero line. HTML and styles are in templates.
 
-The browser stretches the plot's view box of `POINTS` × `HEIGHT` units. Labels are outside the view box and placed in
-per cent, so that text keeps its size at every width.
+The browser stretches the plot's view box of `POINTS` × `HEIGHT` units. Labels are positioned in per cent, so that
+text keeps its size at every width.
 """
 
 from __future__ import annotations

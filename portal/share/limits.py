@@ -70,7 +70,7 @@ class TradeLimitsForm(Form):
                     break
 
     def allowances(self) -> list[Allowance]:
-        """Returns the limits for all other GPU types, followed by those of each generation that has its own."""
+        """Returns the limits for GPU types without their own limits, followed by the limits of single GPU types."""
         said = []
         for key, generation in [(ALL, None), *self.generations]:
             choice, gpus, part = (self.cleaned_data.get(f"{kind}-{key}") for kind in KINDS)

@@ -1,4 +1,4 @@
-"""The periods that the pages of share and trades can show; the URL's query names one."""
+"""The periods that the share page and the trade book can show. They are read from the URL's query."""
 
 from __future__ import annotations
 

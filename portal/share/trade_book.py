@@ -40,7 +40,7 @@ def trades_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
 
 
 def file_name(period: Period) -> str:
-    """Returns the file's name without extension."""
+    """Returns the name of the trade book's file for a period, without the extension."""
     days = period.days
     return f"fairlot-trades-{f'{days.first}-{days.last}' if days else period.key}"
 

@@ -37,7 +37,7 @@ TRADES_PER_PAGE = 25
 
 @require_safe
 def share(request: UserRequest) -> HttpResponse:
-    """Shows a team's share of one cluster: what it was entitled to, received, lent, borrowed, bought and sold."""
+    """Shows a team's share of one cluster: GPU time that was entitled, received, lent, borrowed, bought and sold."""
     clusters = _clusters()
     cluster = chosen_cluster(request.GET, clusters)
     visible = visible_tenants(request.user)

@@ -51,8 +51,10 @@ class Choices:
 
     @classmethod
     def of(cls, user: User, cluster: str = "") -> Self:
-        """Returns the user's choices with the cluster `cluster` (its key), or with the first cluster for an unknown
-        key."""
+        """Returns the choices of `user`, with what the cluster with the key `cluster` offers.
+
+        For an empty or unknown key, takes the first cluster.
+        """
         clusters = list(Cluster.objects.attached().order_by(*by_name("name")))
         chosen = _chosen(clusters, cluster) or next(iter(clusters), None)
         return cls(
@@ -112,7 +114,7 @@ class Draft:
     def of_stored(cls, choices: Choices, *, spec: Any, tenant: Tenant, user: User) -> Self:
         """Returns a draft filled from a stored specification.
 
-        It has problems if the current rules refuse the specification.
+        The draft has problems if the current rules refuse the specification.
         """
         draft = cls.new(choices, fields=Fields.from_spec(JobSpec.stored(spec)), tenant=tenant)
         try:

@@ -80,7 +80,7 @@ class Lines:
     write: Callable[[Any], str]
 
 
-# By name of the field.
+# The fields that contain lines, by name.
 LINES = {
     "variables": Lines(read_variables, write_variables),
     "secrets": Lines(lambda text: read_variables(text, "secrets"), write_variables),

@@ -233,7 +233,7 @@ def zone() -> str:
 def wall_of(at: datetime, *, beside: bool = False) -> str:
     """Returns a time in the time zone of `at`, not of the user.
 
-    With `beside`, omits the date, which stands beside it.
+    `beside` leaves the date out, for a time that stands beside another one with the date.
     """
     return at.strftime("%a %H:%M %Z" if beside else "%a %-d %b %Y %H:%M %Z")
 
@@ -287,7 +287,7 @@ def gpu_hours(gpu_seconds: float | Decimal | None) -> str:
 
 @register.filter
 def money(amount: Decimal | None, currency: str = "") -> str:
-    """Returns an amount with its currency; "–" for None. It has two decimals, or more if it is below one cent."""
+    """Returns an amount with its currency and two decimals, or more decimals below one cent; "–" for None."""
     return "–" if amount is None else wording.money(amount, currency)
 
 

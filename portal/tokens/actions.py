@@ -28,8 +28,8 @@ MOST_TOKENS = 50
 def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -> tuple[ApiToken, str]:
     """Creates an API token of the actor. Returns the token and its text, which is not stored.
 
-    `days` is the token's lifetime; None is without end. Raises Refused with the wrong field, and NotAllowed for an
-    inactive user or if the password was changed meanwhile.
+    `days` is the token's lifetime; None means no end. Raises Refused with the name of the wrong field. Raises
+    NotAllowed for an inactive user, and if the password was changed meanwhile.
     """
     if not actor.is_active:
         raise NotAllowed("Only active users may have tokens.")
@@ -87,9 +87,9 @@ def revoke_all(*, actor: User) -> int:
 
 
 def reset_password(*, actor: User, user: User) -> Credentials:
-    """Sets a random password for `user`. Returns the password, with what else was revoked and how many.
+    """Sets a random password for `user`. Returns the password and the numbers of revoked tokens and lifted locks.
 
-    Revokes the user's tokens, and lifts the locks of the user's login.
+    Revokes all API tokens of the user, and lifts the locks of the user's login.
     """
 
     def shut_out(found: User) -> dict[str, int]:
