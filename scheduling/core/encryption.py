@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 
 # Binds derived keys to this purpose: keys derived from the same random text for another purpose differ.
-NO_KEY = "There is no key to seal secrets with: set FAIRLOT_SEALING_KEYS and start Fairlot again."
+NO_KEY = "No key for encrypting secrets is configured: set FAIRLOT_SEALING_KEYS and restart Fairlot."
 PURPOSE = b"fairlot: sealed secrets, version 1"
 
 
@@ -67,6 +67,6 @@ def _derived(key: str) -> bytes:
 
 
 _NOT_THIS_KEY = (
-    "It was sealed with a key that is not among FAIRLOT_SEALING_KEYS: put that key back (at the end, if it "
-    "is an old one), or enter the secret anew."
+    "It was encrypted with a key that is not among FAIRLOT_SEALING_KEYS. Add that key again (at the end, if it is "
+    "an old one), or enter the secret again."
 )

@@ -68,7 +68,7 @@ def set_idle_rule(
     rule = held or IdleRule(tenant=tenant, cluster=cluster)
     rule.action, rule.services, rule.snooze_hours = action, services, snooze_hours
     rule.after_minutes, rule.grace_minutes = after_minutes, grace_minutes
-    with refused_if_taken("Somebody has just set this rule; look at it again.", "action"):
+    with refused_if_taken("Somebody else has just set this rule. Check the rule and try again.", "action"):
         rule.save()
     audit.record(
         actor=actor,
@@ -243,7 +243,7 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
     warning is to come, if `until` is in the past or beyond what the idle rule allows, or without a reason.
     """
     if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may snooze this.")
+        raise NotAllowed("Only the owner, a manager of the team or an operator may snooze its idle warning.")
     reason = reason.strip()
     use = (
         GpuUse.objects.unused()
@@ -253,10 +253,10 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
         .first()
     )
     if use is None:
-        raise Refused("Its GPUs are not idle: there is nothing to snooze.")
+        raise Refused("The job's GPUs are not idle, so there is no warning to snooze.")
     terms = IdleRules.read().terms_of(use.job)
     if terms is None:
-        raise Refused("No idle rule applies to it: there is nothing to snooze.")
+        raise Refused("No idle rule applies to the job, so there is no warning to snooze.")
     now = now_from_database()
     longest = idleness_of(use).snooze_ends(terms, now)
     if until <= now:

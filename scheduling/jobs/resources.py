@@ -87,10 +87,10 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
         largest = _most(node.cpus for node in nodes)
         if limit is not None and spec.cpu > limit:
             problems["cpu"] = (
-                f"{cluster.name} gives {cluster.cpu_limit_per_gpu:g} for each GPU at most: {limit:g} for {gpus}"
+                f"{cluster.name} allows at most {cluster.cpu_limit_per_gpu:g} per GPU: {limit:g} for {gpus}"
             )
         elif largest is not None and spec.cpu > largest:
-            problems["cpu"] = f"no node with these GPUs has so many processors: the most is {largest:g}"
+            problems["cpu"] = f"no node with these GPUs has more than {largest:g} processors"
     for field in ("memory", "shm"):
         text = getattr(spec, field)
         try:
@@ -102,18 +102,18 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
         largest = _most(node.memory for node in nodes)
         if most is not None and size > most:
             problems[field] = (
-                f"{cluster.name} gives {cluster.memory_limit_per_gpu:g} GiB for each GPU at most: "
+                f"{cluster.name} allows at most {cluster.memory_limit_per_gpu:g} GiB per GPU: "
                 f"{most / GIB:g}Gi for {gpus}"
             )
         elif largest is not None and size > largest:
-            problems[field] = f"no node with these GPUs has so much: the most is {largest / GIB:.1f}Gi"
+            problems[field] = f"no node with these GPUs has more than {largest / GIB:.1f}Gi"
     return problems
 
 
 def _not_here(spec: JobSpec) -> dict[str, str]:
     usual = type(spec).model_fields
     problems = {
-        field: "is for containers, and jobs of this cluster are processes of the portal's machine: leave it out"
+        field: "is for containers, but jobs of this cluster are processes on the portal's machine: leave it out"
         for field in ONLY_IN_CONTAINERS
         if getattr(spec, field) != usual[field].default
     }
@@ -122,9 +122,7 @@ def _not_here(spec: JobSpec) -> dict[str, str]:
         ("volumes", VOLUMES, "FAIRLOT_VOLUMES_DIR", spec.volumes),
     ):
         if away := [one.place for one in mounted if not is_in(one.place, root) or one.place == root]:
-            problems[field] = (
-                f"on this machine they lie below {root}, which is ${variable}, and not at {away[0]}"
-            )
+            problems[field] = f"in this cluster they must be below {root} (${variable}), not at {away[0]}"
     return problems
 
 

@@ -35,7 +35,7 @@ def create_secret(
     """
     name = name.strip()
     if not NAME.fullmatch(name):
-        raise Refused(f"A name has {NAME_IN_WORDS}.", "name")
+        raise Refused(f"A secret's name has {NAME_IN_WORDS}.", "name")
     if tenant is not None:
         require(actor, "secret.change", tenant)
         if tenant.archived_at:
@@ -95,7 +95,7 @@ def delete_secret(*, actor: User, secret: Secret) -> None:
         more = f" and {count - 3} more" if count > 3 else ""
         raise Refused(
             f"{there.name} is named by {named}{more}, which {'has' if count == 1 else 'have'} not ended: "
-            "wait, cancel, or replace what it holds instead."
+            "wait for their end, cancel them, or replace the texts of the secret instead."
         )
     audit.record(
         actor=actor, verb="secret.delete", target=there, tenant=there.tenant, before={"keys": there.keys}
@@ -147,7 +147,7 @@ def secrets_of(job: Job, spec: JobSpec) -> Secrets:
     try:
         texts = {name: _opened(secret) for name, secret in found.items()}
     except SealError as error:
-        raise BackendError(f"a secret cannot be opened: {error}") from None
+        raise BackendError(f"a secret cannot be decrypted: {error}") from None
     return Secrets(
         variables={variable: _text(said, texts) for variable, said in spec.secrets.items()},
         folders=[SecretFolder(one.name, one.place, texts[one.name]) for one in spec.secret_files],
@@ -157,9 +157,9 @@ def secrets_of(job: Job, spec: JobSpec) -> Secrets:
 
 def _fill(secret: Secret, values: Mapping[str, str]) -> None:
     if not values or not all(text.strip() for text in values.values()):
-        raise Refused("A secret needs a text. If it has keys, each needs one.", "value")
+        raise Refused("Enter a text. If the secret has several keys, enter a text for each key.", "value")
     if len(values) > MOST_KEYS:
-        raise Refused(f"At most {MOST_KEYS} keys.", "value")
+        raise Refused(f"A secret has at most {MOST_KEYS} keys; this one has {len(values)}.", "value")
     if any("\0" in text for text in values.values()):
         raise Refused("A text must not contain zero bytes.", "value")
     for number, key in enumerate(values, start=1):
@@ -170,14 +170,15 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
             )
         if not values[key].strip("="):
             raise Refused(
-                f"The text of key {number} is = alone: is the key the beginning of a text?", "value"
+                f"The text of key {number} consists of = only. Did you enter a text in place of its key?",
+                "value",
             )
     try:
         if sum(len(text.encode()) for text in values.values()) > MOST_BYTES:
-            raise Refused(f"At most {MOST_BYTES // 1024} KiB together.", "value")
+            raise Refused(f"The texts of a secret have at most {MOST_BYTES // 1024} KiB in total.", "value")
         secret.sealed = seal(json.dumps(dict(values)).encode())
     except UnicodeEncodeError:  # the message of this error would quote the text
-        raise Refused("It contains characters that are not valid text.", "value") from None
+        raise Refused("The secret contains characters that are not valid Unicode.", "value") from None
     except SealError as error:
         raise Refused(str(error), "value") from None
     secret.keys = sorted(values)
@@ -240,4 +241,4 @@ def _require_writer(actor: User, secret: Secret) -> None:
     if secret.tenant is not None:
         require(actor, "secret.change", secret.tenant)
     elif secret.owner_id != actor.pk:
-        raise NotAllowed("Only its owner may change a secret.")
+        raise NotAllowed("Only the owner of a secret may change it.")

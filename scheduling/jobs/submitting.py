@@ -154,7 +154,7 @@ def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
     except (DataError, IntegrityError) as error:
         if isinstance(error.__cause__, UniqueViolation | ForeignKeyViolation):
             raise
-        raise Refused(f"Its stored spec cannot become a job; change it. {error}") from error
+        raise Refused(f"The stored spec cannot be submitted any more. Change the spec. {error}") from error
 
 
 def check_spec(*, cluster: Cluster, spec: JobSpec) -> list[int]:

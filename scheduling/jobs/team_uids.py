@@ -31,7 +31,7 @@ def _take(actor: User | None, tenant: Tenant) -> int:
     newest = TeamUid.objects.filter(uid__range=(uids[0], uids[-1])).order_by("-uid").first()
     uid = newest.uid + 1 if newest is not None else uids[0]
     if uid not in uids:
-        raise BackendError("FAIRLOT_LOCAL_UIDS has no user left for another team; widen it")
+        raise BackendError("FAIRLOT_LOCAL_UIDS has no UID left for another team; extend the range")
     TeamUid.objects.create(tenant=tenant, uid=uid)
     audit.record(actor=actor, verb="tenant.take_uid", target=tenant, tenant=tenant, after={"uid": uid})
     return uid

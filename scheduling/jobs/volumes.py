@@ -42,7 +42,7 @@ def grant_volume(
     require(actor, "volume.grant")
     name, source = name.strip(), source.strip()
     if not NAME.fullmatch(name):
-        raise Refused(f"A name has {NAME_IN_WORDS}.", "name")
+        raise Refused(f"A volume's name has {NAME_IN_WORDS}.", "name")
     if cluster.backend == Cluster.Backend.LOCAL:
         source = _folder(cluster, source, read_only=read_only)
     else:
@@ -127,17 +127,17 @@ def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
     if read_only and not (isolation and isolation.namespaces):
         why = isolation.why_no_namespaces if isolation else "no job can run there now"
         raise Refused(
-            f"Jobs in {cluster.name} cannot be kept from writing where file permissions let them ({why}). Grant it "
-            "read-write, and let the folder's permissions protect it.",
+            f"{cluster.name} cannot mount folders read-only ({why}). Grant the volume read-write, and protect the "
+            "folder by its file permissions.",
             "read_only",
         )
     if not source.startswith("/") or not Path(source).is_dir():
-        raise Refused("Must be an existing absolute folder on the portal's machine.", "source")
+        raise Refused("Enter the absolute path of an existing folder on the portal's machine.", "source")
     folder = Path(source).resolve()
     if why := local_places().why_no_volume(folder):
         raise Refused(why, "source")
     if len(str(folder)) > Volume._meta.get_field("source").max_length:  # type: ignore[operator]
-        raise Refused("Its path is too long.", "source")
+        raise Refused("The folder's path is too long.", "source")
     return str(folder)
 
 

@@ -32,7 +32,7 @@ class QueuePlaces:
             if usage.is_exceeded(self._taken + 1):
                 return Refused(
                     f"{_said(usage.with_more(self._taken), self._reader)}. "
-                    "Submit it when one of them has started.",
+                    "Submit the job after one of them has started.",
                     field="tenant",
                 )
         self._taken += 1

@@ -74,7 +74,7 @@ def test_a_wrong_grant_says_why_beside_its_field(
     browser = browser_of(scene.people.ada)
     url = reverse("admin_cluster_volume_grant", args=[scene.world.cluster.pk])
     for form, said in (
-        ({"name": "x", "source": "claim", "read_only": "off"}, "an existing absolute folder"),
+        ({"name": "x", "source": "claim", "read_only": "off"}, "absolute path of an existing folder"),
         ({"name": "x", "source": str(tmp_path), "read_only": "on"}, "the kernel is too old"),
         ({"name": "No Name", "source": str(tmp_path), "read_only": "off"}, "lower-case letters"),
         ({"name": "x", "source": str(tmp_path), "read_only": "off", "team": "99"}, "Choose one of the list"),
@@ -150,8 +150,8 @@ def test_resources_that_no_node_has_are_refused_beside_their_field(
     response = submitted(browser_of(scene.people.bob), kubernetes, fields)
     assert response.status_code == 422
     page = response.content.decode()
-    assert "No node with these GPUs has so many processors: the most is 32" in page
-    assert "No node with these GPUs has so much: the most is 64.0Gi" in page
+    assert "No node with these GPUs has more than 32 processors" in page
+    assert "No node with these GPUs has more than 64.0Gi" in page
 
 
 def test_a_posted_pod_is_refused_by_the_names_of_its_fields(scene: Scene, browser_of: Any) -> None:

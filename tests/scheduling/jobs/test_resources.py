@@ -93,7 +93,7 @@ def test_what_a_job_or_its_cluster_says_counts(lab: World) -> None:
         ({"cpu": 21, "generations": ["V100"]}, "cpu", "the most is 20"),
         ({"cpu": 21, "gpus": 4, "generations": ["V100"]}, "cpu", "the most is 20"),
         ({"memory": "1001Gi"}, "memory", "the most is 1000.0Gi"),
-        ({"memory": "2T"}, "memory", "no node with these GPUs has so much"),
+        ({"memory": "2T"}, "memory", "no node with these GPUs has more than"),
         ({"shm": "1001Gi"}, "shm", "the most is 1000.0Gi"),
     ],
 )
@@ -112,8 +112,8 @@ def test_resources_beyond_the_clusters_limit_are_refused_with_the_limit(lab: Wor
     with pytest.raises(SpecError) as refused:
         submit(lab, cpu=17, memory="65Gi", gpus=2)
     assert refused.value.problems == {
-        "cpu": "lab gives 8 for each GPU at most: 16 for 2",
-        "memory": "lab gives 32 GiB for each GPU at most: 64Gi for 2",
+        "cpu": "lab allows at most 8 per GPU: 16 for 2",
+        "memory": "lab allows at most 32 GiB per GPU: 64Gi for 2",
     }
 
 
@@ -138,7 +138,7 @@ def test_jobs_of_this_machine_have_no_containers() -> None:
         here.submit(here.people.bob, here.people.astro, volumes=mounts, **asked)
     assert set(refused.value.problems) == {*asked, "volumes"}
     assert "are processes of the portal's machine" in refused.value.problems["cpu"]
-    assert "they lie below /volumes" in refused.value.problems["volumes"]
+    assert "they must be below /volumes" in refused.value.problems["volumes"]
 
 
 @pytest.mark.parametrize("text", ["64", "64gi", "-1Gi", "Gi", "1e3Gi", "64 Gi", "0Gi", "1023Ki"])

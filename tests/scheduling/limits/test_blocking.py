@@ -198,7 +198,7 @@ class TestOfTeamsAbove:
         limit(lab, 0, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
         with pytest.raises(Refused) as refusal:
             lab.submit(lab.people.bob, lab.people.astro)
-        said = "As many jobs wait as a limit above Astro lets. Submit it when one of them has started."
+        said = "As many jobs wait as a limit above Astro lets. Submit the job after one of them has started."
         assert refusal.value.message == said
         make.membership(lab.people.bob, lab.people.uni, role=Membership.Role.VIEWER)
         with pytest.raises(Refused, match="Uni has 0 jobs waiting, and 0 may"):
