@@ -157,7 +157,7 @@ def secrets_of(job: Job, spec: JobSpec) -> Secrets:
 
 def _fill(secret: Secret, values: Mapping[str, str]) -> None:
     if not values or not all(text.strip() for text in values.values()):
-        raise Refused("Enter a text. If the secret has several keys, enter a text for each key.", "value")
+        raise Refused("A secret needs a text. If it has several keys, each key needs a text.", "value")
     if len(values) > MOST_KEYS:
         raise Refused(f"A secret has at most {MOST_KEYS} keys; this one has {len(values)}.", "value")
     if any("\0" in text for text in values.values()):

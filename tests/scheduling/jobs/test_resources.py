@@ -137,7 +137,7 @@ def test_jobs_of_this_machine_have_no_containers() -> None:
     with pytest.raises(SpecError) as refused:
         here.submit(here.people.bob, here.people.astro, volumes=mounts, **asked)
     assert set(refused.value.problems) == {*asked, "volumes"}
-    assert "are processes of the portal's machine" in refused.value.problems["cpu"]
+    assert "are processes on the portal's machine" in refused.value.problems["cpu"]
     assert "they must be below /volumes" in refused.value.problems["volumes"]
 
 

@@ -34,7 +34,7 @@ def test_the_last_uid_is_the_probes_and_then_there_are_none_left(db: None, setti
     settings.FAIRLOT_LOCAL_UIDS = range(50_000, 50_002)
     people = cast()
     assert uid_of(actor=None, tenant=people.astro) == 50_000
-    with pytest.raises(BackendError, match="widen it"):
+    with pytest.raises(BackendError, match="extend the range"):
         uid_of(actor=None, tenant=people.bio)
 
 
