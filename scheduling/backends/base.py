@@ -129,7 +129,7 @@ class Gang:
 
 
 class Phase(StrEnum):
-    """The state of a gang's processes, all ranks together."""
+    """The state of a gang's processes, for all ranks together."""
 
     STARTING = "starting"  # at least one worker does not run yet
     RUNNING = "running"
@@ -138,7 +138,7 @@ class Phase(StrEnum):
 
 
 class End(StrEnum):
-    """Why a gang ended."""
+    """How or why a gang ended."""
 
     SUCCEEDED = "succeeded"  # every worker exited with 0
     # A worker exited with a code other than 0, or a signal that Fairlot did not send killed it.
@@ -151,7 +151,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The observed state of one lease's processes. Ages count back from the moment of the observation."""
+    """The observed state of one lease's processes. An age is the time in seconds before the observation."""
 
     job_id: int
     epoch: int
@@ -247,16 +247,16 @@ class Backend(Protocol):
         """Sends SIGTERM to every process of the lease, and SIGKILL after `grace_seconds`. Returns at once."""
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Suspends the processes until `thaw` continues them. Returns at once."""
+        """Suspends the processes of the lease until `thaw` continues them. Returns at once."""
 
     def thaw(self, gang: Gang) -> None:
-        """Continues suspended processes under a new epoch on the same GPUs."""
+        """Continues the job's suspended processes under the new epoch of `gang`, on the same GPUs."""
 
     def observe(self) -> Sequence[Observation]:
         """Returns the state of every lease that has not been forgotten."""
 
     def changed(self) -> Sequence[Observation]:
-        """Returns at least those observations that changed since the last call."""
+        """Returns the observations that changed since the last call. May also contain unchanged ones."""
 
     def cluster_events(self) -> Sequence[ClusterEvent]:
         """Returns the cluster's messages since the last call. After a restart, earlier messages may come again."""
@@ -303,18 +303,18 @@ class Backend(Protocol):
         """Returns the present size of a rank's log in bytes; 0 without a log."""
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
-        """Returns the ranks that have a log."""
+        """Returns the ranks for which the job has a log."""
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Yields None whenever a state may have changed, and at least every `timeout` seconds."""
 
 
 class BackendError(Exception):
-    """The backend could not carry out an order. The message says why, in words for users."""
+    """The backend could not carry out an order. The message gives users the reason."""
 
 
 class LogUnreadable(BackendError):
-    """A log exists but cannot be read. The message says why, in words for users."""
+    """A log exists but cannot be read. The message gives users the reason."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"The log cannot be read: {why}.")

@@ -61,7 +61,7 @@ class Meter(Generic[Key]):
         return self._report(run, at - run.idle_from)
 
     def keep(self, keys: set[Key]) -> None:
-        """Forgets all leases except those with these keys."""
+        """Forgets all leases whose keys are not in `keys`."""
         self._runs = {key: run for key, run in self._runs.items() if key in keys}
 
     @staticmethod

@@ -58,7 +58,7 @@ Place: TypeAlias = Addresses | Pods
 
 
 def read(texts: Iterable[str]) -> tuple[Place, ...]:
-    """Parses settings such as "10.20.0.7", "10.20.0.0/28" and "namespace/label=value".
+    """Parses addresses such as "10.20.0.7", "10.20.0.0/28" and "namespace/label=value". Ignores empty texts.
 
     Raises ValueError with words for users.
     """

@@ -43,10 +43,10 @@ def opened(fd: int) -> Iterator[int]:
 
 
 def open_folder(base: Path, *names: str, make: bool = False) -> int:
-    """Opens the folder `base`/`names`… and returns its file descriptor.
+    """Opens the folder `base`/`names`… and returns its file descriptor. The caller must close it.
 
-    `base` may contain links, because the operator chose it; none of `names` may be a link. With `make`, missing
-    folders are created with mode 0700.
+    `base` may contain links, because the operator chose it. Raises OSError if one of `names` is a link. With `make`,
+    creates missing folders with mode 0700.
     """
     fd = os.open(base, FOLDER & ~os.O_NOFOLLOW)
     for name in names:

@@ -53,7 +53,7 @@ class Log:
 
     @property
     def size(self) -> int:
-        """Returns the file's size in bytes."""
+        """Returns the log's size in bytes, including Fairlot's own notes."""
         return self._size
 
     @property

@@ -1,5 +1,5 @@
-"""Attacks on a running portal. `python -m tests.attack` runs all of them and prints those that succeed.
+"""Attacks on a running portal. `python -m tests.attack` runs all of them and prints the attacks that succeed.
 
 There is one module per subject. An attack is a function that is marked with `@attack` and takes a `Target`. It does
-what an attacker would do, and asserts that it has no effect. `test_attacks.py` runs each attack as a test.
+what an attacker would do, and asserts that the attacker gains nothing. `test_attacks.py` runs each attack as a test.
 """

@@ -1,4 +1,4 @@
-"""One portal for all attacks."""
+"""Fixture: one portal for all attacks."""
 
 import shutil
 import tempfile

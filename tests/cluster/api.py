@@ -76,8 +76,10 @@ class Api:
             return list(pool.map(lambda content: self.create(path, content), contents))
 
     def patch(self, path: str, operations: Operations) -> Object:
-        """Applies a JSON Patch (RFC 6902), all operations or none, and returns the object. Raises Refused if a `test`
-        fails."""
+        """Applies a JSON Patch (RFC 6902), all operations or none, and returns the object.
+
+        Raises Refused if a `test` operation fails.
+        """
         return self._patch(path, "json-patch", list(operations))
 
     def merge(self, path: str, content: Object) -> Object:

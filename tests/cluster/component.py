@@ -23,8 +23,10 @@ given_out: set[int] = set()
 
 @dataclass
 class Component:
-    """A process of the test cluster. `start` returns once the process serves. The process ends with the one that
-    started it."""
+    """A process of the test cluster. `start` returns once the process serves requests.
+
+    The process is killed when the process that started it ends.
+    """
 
     name: str
     folder: Path

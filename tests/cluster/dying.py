@@ -34,7 +34,7 @@ class Dying:
         return self._do("work", step)
 
     def watch(self, step: int | None = None) -> bool:
-        """Runs a watcher that reconciles and observes once. Returns whether it was killed at `step`."""
+        """Runs a watcher that reconciles and then observes once. Returns whether it was killed at `step`."""
         return self._do("watch", step)
 
     def _do(self, what: str, step: int | None) -> bool:

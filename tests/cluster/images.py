@@ -149,7 +149,7 @@ class Image:
 
 
 def shell() -> Image:
-    """Returns an image with busybox, which waits until it is stopped."""
+    """Returns an image with busybox, whose command waits until the container is stopped."""
     image = Image(SHELL, ["/bin/sh", "-c", WAIT], {"PATH": "/bin"})
     add_busybox(image)
     return image

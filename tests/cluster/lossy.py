@@ -1,4 +1,4 @@
-"""A network that loses chosen messages."""
+"""A client for the API server whose network loses chosen messages."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def prepare() -> None:
 
 
 def found(name: str) -> str | None:
-    """Returns the path of a program or a file, or None."""
+    """Returns the path of a program, or of a file given by its absolute path; None if it does not exist."""
     if name.startswith("/"):
         return name if Path(name).exists() else None
     return shutil.which(name, path=PLACES)

@@ -483,7 +483,7 @@ class Storm:
             self.lab.admin.merge(f"{NODES}/{node}", {"spec": {"unschedulable": None}})
 
     def proceed(self) -> None:
-        """Runs all of Fairlot's processes once, one after the other."""
+        """Runs a round, the worker and the watcher once each, one after another. Sometimes reconciles too."""
         run_round(cluster_id=self.cluster.pk)
         self.work()
         self.look()

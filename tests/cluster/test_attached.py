@@ -60,9 +60,9 @@ def test_a_gang_runs_to_its_end_and_is_billed_for_its_gpus(lab: Lab) -> None:
 
 
 def contested(lab: Lab, nodes: Sequence[str]) -> tuple[list[Job], list[Job], list[Job]]:
-    """Fills all nodes with Bob's jobs, then lets Charlie claim her half.
+    """Fills all nodes with Bob's jobs, then lets Charlie claim her half of the cluster.
 
-    Returns Bob's jobs, Charlie's jobs (as many), and those of Bob's jobs that must stop.
+    Returns three lists: Bob's jobs, as many jobs of Charlie's, and the jobs of Bob's that must stop.
     """
     ours = [lab.send(gpus=8) for _ in nodes]
     lab.fill()

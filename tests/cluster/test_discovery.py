@@ -24,7 +24,7 @@ SLICE = "nvidia.com/mig-1g.10gb"
 
 
 class Host:
-    """One node of a test."""
+    """A simulated node that a test creates."""
 
     def __init__(self, plane: ControlPlane, **node: Any) -> None:
         self.api = plane.admin

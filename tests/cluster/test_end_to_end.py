@@ -51,7 +51,7 @@ class Machines:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
-    """Yields two nodes with four GPUs each, of two types."""
+    """Yields two real nodes with four GPUs each. The nodes have different GPU types."""
     try:
         machine.prepare()
     except machine.Unfit as unfit:

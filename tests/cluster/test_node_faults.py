@@ -50,7 +50,7 @@ def state(name: str) -> str:
 
 
 def goes_on_elsewhere(lab: Lab, job: Job, away_from: str) -> None:
-    """Asserts that the job continues on another node in its next attempt, at once on a cluster with room."""
+    """Runs rounds and the work of worker and watcher until the job runs again, without the node `away_from`."""
 
     def is_elsewhere() -> bool:
         lab.fill()

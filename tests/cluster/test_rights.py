@@ -121,8 +121,7 @@ def test_a_gang_runs_stops_moves_and_is_deleted(account: Api, tenant: str, nodes
 def test_a_gang_completes_and_one_that_fails_is_counted(
     account: Api, admin: Api, tenant: str, nodes: list[str]
 ) -> None:
-    """This shows that the policies let the Job controller and the kubelets make all necessary changes to Fairlot's
-    pods."""
+    """The Job controller and the kubelets can therefore make all necessary changes to pods that the policies guard."""
     for name, code, end in (("fairlot-good", "0", "Complete"), ("fairlot-bad", "3", "Failed")):
         account.create(JOBS.format(tenant), fairlots_job(name))
         work = Work(account, tenant)

@@ -81,7 +81,7 @@ class Api:
         self._rest.close()
 
     def get(self, path: str, **query: Any) -> Object:
-        """Returns the object or list at `path`. Raises Refused or Unreachable, like all methods."""
+        """Returns the object or list at `path`. Raises Refused or Unreachable, as all methods of this class do."""
         with self._answer("GET", path, query) as answer:
             return _parsed(_body(answer))
 

@@ -305,7 +305,7 @@ class KubernetesBackend:
         return files_of(self.logs, job_id).size(rank)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
-        """Returns the ranks that have a log."""
+        """Returns the ranks for which the job has a log."""
         return files_of(self.logs, job_id).ranks()
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:

@@ -39,7 +39,7 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The result of checking a kubeconfig."""
+    """The findings of the check of a kubeconfig."""
 
     user: str
     version: str
@@ -131,8 +131,8 @@ def _allowed(api: Api, right: Right, namespace: str) -> bool:
 
 
 def _a_teams_namespace(api: Api, prefix: str) -> str:
-    """Returns the name of a namespace that Fairlot made for a team. Returns "" if none exists or listing is
-    forbidden."""
+    """Returns the name of a namespace that Fairlot made for a team; empty if there is no such namespace or Fairlot may
+    not list namespaces."""
     found = _unless_forbidden(api, "/api/v1/namespaces", labelSelector=TENANT, limit=50)
     for namespace in found.get("items", ()):
         metadata = namespace["metadata"]
@@ -178,8 +178,10 @@ def _other_user(user: str) -> str:
 
 
 def _policies(api: Api) -> str:
-    """Returns what is wrong with the admission policies, in words. Empty if this release's policies or later ones are
-    in force."""
+    """Returns what is wrong with the admission policies, in words for users; empty if nothing is wrong.
+
+    The policies must be in force, and from this release of Fairlot or a later one.
+    """
     path, ours = (
         "/apis/admissionregistration.k8s.io/v1/validatingadmission",
         "app.kubernetes.io/part-of=fairlot",

@@ -1,4 +1,4 @@
-"""Assigns events of a cluster to attempts of jobs."""
+"""Finds the job and the attempt that each event of a cluster concerns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts gangs so that either all pods of a gang run, or none of them ever runs.
+"""Starts gangs so that all pods of a gang run, or no pod of it ever runs.
 
 Works in two steps like Kueue's topology ungater (kueue.x-k8s.io, pkg/controller/tas). Every pod of a gang is created
 behind a scheduling gate. When all pods exist, the ungater removes each pod's gate and binds the pod to the node of

@@ -49,7 +49,8 @@ class Unusable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """A parsed kubeconfig. `content` is a reduced copy: one context with only what is needed to reach the cluster."""
+    """A parsed kubeconfig. `content` is reduced to one context with the settings that are needed to reach the
+    cluster."""
 
     server: str
     content: Mapping[str, Any] = field(repr=False)
@@ -105,7 +106,8 @@ def _minimal(cluster: Mapping[str, str], user: Mapping[str, str]) -> dict[str, A
 
 
 def _context(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the current context or, if none is set, the only context. Raises Unusable."""
+    """Returns the current context. Without a current context, returns the only context, or raises Unusable if there are
+    several."""
     contexts = _list(found, "contexts")
     current = found.get("current-context")
     if current:

@@ -82,7 +82,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One lease of a job, with the node of each rank."""
+    """One lease of a job, with the name of the node for each rank."""
 
     epoch: int
     token: str
@@ -423,7 +423,7 @@ def members_of(pods: Sequence[Object]) -> str:
 
 
 def epoch_of(thing: Object) -> int:
-    """Returns the epoch of one of Fairlot's Jobs or pods."""
+    """Returns the epoch that a Job or pod of Fairlot's carries in an annotation."""
     return int(thing["metadata"]["annotations"][EPOCH])
 
 

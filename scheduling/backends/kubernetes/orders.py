@@ -39,7 +39,7 @@ class NotOurs(Exception):
 
 
 class StillThere(Exception):
-    """Pods of an earlier lease still exist."""
+    """Pods of an earlier lease still exist, so the order must be repeated later."""
 
 
 class Commands(Protocol):

@@ -66,7 +66,8 @@ class PodGroups:
 
 
 def offered(api: Api) -> str:
-    """Returns the newest API version of PodGroups that both the API server and Fairlot support; empty without one."""
+    """Returns the newest API version of PodGroups that the API server and Fairlot both support; empty if there is
+    none."""
     try:
         there = {one["version"] for one in api.get(f"/apis/{GROUP}").get("versions", ())}
         for version in KNOWN:

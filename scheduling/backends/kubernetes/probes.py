@@ -48,7 +48,8 @@ def of_container(endpoint: Endpoint | None) -> Object:
 
 
 def labels(endpoint: Endpoint | None) -> dict[str, str]:
-    """Returns the labels by which a Service selects its pods and network policies select sessions."""
+    """Returns a pod's labels for its endpoint, which Services and network policies select. Empty without an
+    endpoint."""
     if endpoint is None:
         return {}
     of_service = {} if endpoint.service is None else {SERVICE: str(endpoint.service)}

@@ -186,7 +186,7 @@ class LocalBackend:
         """Does nothing: this machine gives services no DNS names, and replicas are reached by their addresses."""
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
-        """Does nothing, like `announce`."""
+        """Does nothing, because `announce` creates no DNS names."""
 
     # --- reports -------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class LocalBackend:
         return self._logs(job_id).size(rank)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
-        """Returns the ranks that have a log."""
+        """Returns the ranks for which the job has a log."""
         return self._logs(job_id).ranks()
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:

@@ -34,7 +34,7 @@ def of_others(held: Collection[str], dev: Path = DEV) -> list[str]:
 
 
 def needed(dev: Path = DEV) -> list[str]:
-    """Returns the device files that jobs must be able to open to use GPUs; empty on machines without GPUs."""
+    """Returns the device files that every job with GPUs must be able to open; empty on machines without GPUs."""
     found = _numbered(dev)
     return sorted(map(str, [*found, *(dev / name for name in CONTROL)])) if found else []
 

@@ -46,7 +46,7 @@ class Busy(Exception):
 
 @dataclass(frozen=True)
 class JobFiles:
-    """The paths of one job's files."""
+    """The paths of one job's files, and the operations on these files that backend and supervisor share."""
 
     root: Path
     job_id: int

@@ -22,7 +22,7 @@ class Answer:
 
 
 class Probe:
-    """A thread that probes and calls `changed` whenever `answer` changes.
+    """A thread that probes a program repeatedly and calls `changed` whenever `answer` changes.
 
     The program becomes ready with its first successful probe and stays ready until `failures` probes in a row have
     failed.

@@ -1,7 +1,7 @@
 """Processes and clocks, read from Linux' /proc.
 
-A process is identified by (pid, start time). This pair is unique within one boot, so a process is never mistaken for
-an earlier one with the same pid.
+A process is identified by its pid and its start time. This pair is unique within one boot, so a process is never
+mistaken for an earlier process with the same pid.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def age(then: Stamp) -> float:
 
 
 def look(pid: int) -> Process | None:
-    """Returns the process with this pid, or None."""
+    """Returns the process with this pid, or None if no such process exists."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             line = file.read()

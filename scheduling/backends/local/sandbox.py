@@ -68,7 +68,8 @@ class View(TypedDict):
 
 
 class Confinement(TypedDict):
-    """How a gang is confined. `uid` None keeps the supervisor's user, and `view` None keeps its mounts."""
+    """The user and the mounts of a gang's processes. `uid` None keeps the supervisor's user; `view` None keeps its
+    mounts."""
 
     uid: int | None
     view: View | None

@@ -55,7 +55,7 @@ def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
 
 
 def is_over(files: JobFiles, run_lock: int) -> bool:
-    """Returns whether no newer gang has to run. If none has to, releases the run lock like `claim`."""
+    """Returns whether the supervisor may end because no newer gang has to run. If so, also releases the run lock."""
     try:
         with files.orders_lock(inf):
             if _ordered(files) is not None:

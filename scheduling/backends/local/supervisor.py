@@ -310,7 +310,7 @@ class Supervisor:
         return left
 
     def _has_ended(self) -> bool:
-        """Returns whether no process of the gang is left in its namespaces."""
+        """Returns whether all workers have ended and no other process of the gang is left in its namespaces."""
         if any(worker.pid is not None and worker.exit is None for worker in self.workers):
             return False
         return not self._processes()
@@ -327,7 +327,7 @@ class Supervisor:
         return self.namespaces.init if self.namespaces is not None else 0
 
     def _judge(self, worker: Worker) -> None:
-        """Decides whether and how the gang ends after a worker's main process has ended."""
+        """Ends the gang if the end of this worker's main process is a failure or the last success."""
         if self.verdict is not None or worker.exit is None:
             return
         waiting = [other for other in self.workers if other.exit is None]

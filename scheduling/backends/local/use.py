@@ -151,7 +151,8 @@ def _use(token: str, unused: float | None, percent: float, *, by_gpus: bool, age
 
 
 def _uuids(files: JobFiles, token: str) -> tuple[str, ...]:
-    """Returns the UUIDs of a gang's GPUs; empty for declared GPUs."""
+    """Returns the UUIDs of the GPUs of the gang with this token; empty for declared GPUs or if a newer gang has
+    replaced it."""
     gang = read_json(files.gang)
     if gang is None or gang["token"] != token:
         return ()

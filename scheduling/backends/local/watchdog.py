@@ -65,7 +65,7 @@ class Watchdog:
         return known.seconds >= PATIENCE
 
     def end_check(self, tokens: Iterable[str]) -> None:
-        """Forgets all gangs but these."""
+        """Ends a check: forgets the silence of all supervisors whose gangs are not among these tokens."""
         self._silences = {token: self._silences[token] for token in tokens if token in self._silences}
 
     def _does_disk_take(self) -> bool:

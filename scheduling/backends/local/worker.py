@@ -82,7 +82,7 @@ class Worker:
         supervisor: int,
         namespaces: sandbox.Namespaces | None,
     ) -> None:
-        """Turns the forked child into the user's program. Never returns."""
+        """Turns the forked child into the user's program by exec. Never returns."""
         try:
             os.setsid()
             for number in IGNORED_BY_US:
@@ -149,7 +149,7 @@ class Worker:
             self.progressed_at = processes.stamp()
 
     def close(self) -> None:
-        """Reads the rest of the pipe and closes the log."""
+        """Stores the output that is still in the pipe, and closes pipe and log."""
         while self.pump():
             continue
         if self.pipe is not None:  # a process outside the job still holds the writing end
