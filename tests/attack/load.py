@@ -23,7 +23,7 @@ from tests.attack.attacks import CSRF, Person, Target, attack
 HTML = {"Accept": "text/html"}
 # Seconds after which a request counts as hanging, not only as slow on a busy machine.
 HANGS = 45.0
-# Number of PostgreSQL connections: `make up` starts two web processes with 12 connections each.
+# Most connections to PostgreSQL: `make up` starts two web processes with at most 12 connections each.
 CONNECTIONS = 24
 
 

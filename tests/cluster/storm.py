@@ -210,7 +210,7 @@ class Storm:
     jobs: list[int] = field(default_factory=list)
     # IDs of jobs that a user cancelled, or deleted in the cluster.
     cancelled: set[int] = field(default_factory=set)
-    failed: set[int] = field(default_factory=set)  # IDs of jobs whose program was made to fail
+    failed: set[int] = field(default_factory=set)  # IDs of jobs whose program was made to fail or lost a pod
     looks: list[Look] = field(default_factory=list)
     late: bool = False  # whether requests took effect after their clients had given up
 
@@ -415,7 +415,7 @@ class Storm:
             self._admin(lambda: self.lab.admin.delete(path))
 
     def finish(self) -> None:
-        """Ends a random program, in most cases successfully."""
+        """Ends the programs of a random job, in most cases successfully."""
         code = self.dice.choice(["0", "0", "3"])
         if pods := self._pods():
             job = self.dice.choice(pods).job

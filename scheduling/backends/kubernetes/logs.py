@@ -169,7 +169,7 @@ class Follower:
                 return
 
     def _make_room(self) -> None:
-        """Cuts the stream that has lasted longest among the workers that were not ordered to stop."""
+        """Cuts the stream that has lasted longest, but no stream of a worker that was ordered to stop."""
         followed = [
             known
             for known in self._queued.values()
