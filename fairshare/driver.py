@@ -73,7 +73,7 @@ def happened(plan: Decision, received: Floats, seconds: float) -> Happened:
 
 
 def realigned(array: Floats, rows: Ints, columns: Ints) -> Floats:
-    """Returns a copy of the array, (T,) or (T, K), in another order of accounts and generations.
+    """Returns a copy of the array, of shape (T,) or (T, K), with accounts and generations in another order.
 
     `rows` and `columns` have the old index of each account and generation, or NOWHERE for a new one, which gets 0.
     """
@@ -85,7 +85,7 @@ def realigned(array: Floats, rows: Ints, columns: Ints) -> Floats:
 
 
 def owed_now(situation: Situation, plan: Decision) -> Floats:
-    """Returns the GPU-seconds that the next rounds will make good, (T, K), according to the policy's state.
+    """Returns the GPU-seconds that the next rounds will make good, as an array (T, K), according to the policy's state.
 
     Some policies make debts good on any generation and keep only a total for each account; the total is split in
     proportion to the account's share.

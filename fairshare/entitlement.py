@@ -28,7 +28,7 @@ def entitlements(view: Snapshot) -> Floats:
 
 
 def private_clusters(view: Snapshot, tree: Tree, able: Bools) -> Floats:
-    """Returns the GPUs of each account's private cluster, (T, K), as `entitlements` does, but without rounding.
+    """Returns the GPUs of each account's private cluster as an array (T, K), like `entitlements` but without rounding.
 
     `able` (J, K) says where the jobs that take part in the sharing may run.
     """

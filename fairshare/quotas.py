@@ -44,7 +44,7 @@ def with_claims(accounts: Accounts) -> Accounts:
 
 
 def within_borrowing(accounts: Accounts, entitled: Floats) -> Accounts:
-    """Returns the accounts with caps lowered to their entitlement `entitled` (T, K), in GPUs, plus what they may
+    """Returns the accounts with caps lowered to the entitlement, `entitled` (T, K) GPUs, plus what each account may
     borrow."""
     if accounts.borrow is None:
         return accounts

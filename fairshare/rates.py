@@ -13,7 +13,8 @@ LEAST_RATE, MOST_RATE = 1e-100, 1e100
 
 
 def within_reason(rate: Floats) -> Floats:
-    """Returns the rates of jobs, (J, K), raised to at least 1/MOST_RATIO of the job's best rate; NaN where unknown.
+    """Returns the rates of jobs as an array (J, K), raised to at least 1/MOST_RATIO of the job's best rate; NaN where
+    unknown.
 
     Returns `rate` itself if no rate is out of bounds. If a job has a rate that is too large or too small to compute
     with, all its rates are divided by its best rate, which does not change how it trades and shares.

@@ -25,10 +25,10 @@ def earned(share: Floats, received: Floats) -> Floats:
 
 
 def fluid_lag(economy: Economy, shares: list[Floats]) -> tuple[Floats, int]:
-    """Returns a pair: the GPU-quanta that leaves received beyond `shares` after each round, (R, T), and the GPUs of the
-    largest gang that ran.
+    """Returns a pair: an array (R, T) of the GPU-quanta that leaves received beyond `shares` after each round, and the
+    GPUs of the largest gang that ran.
 
-    `shares` has the GPUs that leaves are due in each round, (T,).
+    `shares` has, for each round, the GPUs that leaves are due, (T,).
     """
     ahead, found, largest = np.zeros(len(economy.accounts)), [], 0
     for number, share in enumerate(shares):

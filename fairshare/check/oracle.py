@@ -256,7 +256,8 @@ class Oracle:
 
     @cached_property
     def share(self) -> Floats:
-        """Returns the GPUs of each account, (T,), max-min fair by tickets within each family, parents first."""
+        """Returns the GPUs of each account as an array (T,), max-min fair by tickets within each family, parents
+        first."""
         fixed = np.full(len(self.economy.accounts), np.nan)
         rows, bounds = self._limits(self.economy.capacity)
         floors, least = self._floors()

@@ -95,7 +95,7 @@ class Played:
 
     @cached_property
     def _counted(self) -> tuple[Floats, Floats]:
-        """Returns the `lag`, (R, T), and the GPU-quanta of each leaf that count towards it, (T,)."""
+        """Returns two arrays: the `lag` (R, T), and the GPU-quanta of each leaf that count towards it (T,)."""
         ahead, counted = np.zeros((2, len(self.economy.accounts)))
         found = []
         for one, share in zip(self.rounds, self.shares, strict=True):

@@ -121,7 +121,7 @@ class Analysis:
         return min(1.0, exact / float(bought[tenant].sum() or 1))
 
     def _late(self, job: PastJob, fate: Fate) -> LateJob | None:
-        """Returns the job with its lateness, or None if it was not late by more than the tolerance."""
+        """Returns the job with its lateness, or None if the lateness is within the tolerance."""
         if fate.first_start is None:
             return None  # would not have run on the private cluster either
         start = next((attempt.begins for attempt in job.attempts if not attempt.failed), None)

@@ -254,7 +254,7 @@ def _steps(late: LateJob) -> Iterator[tuple[float, float]]:
 def _waits(late: LateJob) -> Iterator[tuple[float, float]]:
     """Yields the intervals in which the job held no GPUs, from its start in the replay.
 
-    The last interval ends when the job ended; if only its start was late, when the job started.
+    The last interval ends when the job ended or, if only its start was late, when the job started.
     """
     job = late.job
     since = late.fate.first_start or 0.0

@@ -60,7 +60,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Ineligible:
-    """An interval in which its own state kept a job from starting; with IDLE_LIMIT it could start only on free GPUs."""
+    """An interval in which a job could not start because of its own state; with IDLE_LIMIT, except on free GPUs."""
 
     begins: float
     ends: float

@@ -54,8 +54,10 @@ def apportion(parts: Sequence[float], gpus: int) -> list[int]:
 
 
 def usual_gpus(past: Past) -> Ints:
-    """Returns the median over time of the cluster's GPUs of each generation, (K,), from when the cluster first had
-    any."""
+    """Returns the median over time of the cluster's GPUs of each generation, as an array (K,).
+
+    The time before the cluster first had GPUs of the generation does not count.
+    """
     found = np.zeros(past.generations, dtype=np.int64)
     for k in range(past.generations):
         lasted: dict[int, float] = {}

@@ -11,11 +11,11 @@ from fairshare.rates import within_reason
 
 
 def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ...]]:
-    """Returns the speed of each job relative to its slowest measured generation, (J, K); 0 where the job may not run.
+    """Returns the speed of each job relative to its slowest measured generation, as tuples over generations.
 
-    `rates` (J, K) has steps per second, NaN where not measured. A missing rate is estimated by the median ratio of
-    the team's other jobs (`team` (J,)), or of all jobs if the team has none. Without any ratio a job counts as
-    equally fast.
+    The speed is 0 where the job may not run. `rates` (J, K) has steps per second, NaN where not measured. A missing
+    rate is estimated by the median ratio of the team's other jobs (`team` (J,)), or of all jobs if the team has
+    none. Without any ratio a job counts as equally fast.
     """
     rates = within_reason(rates)
     known = np.isfinite(rates) & (np.nan_to_num(rates) > 0)

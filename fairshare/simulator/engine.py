@@ -35,7 +35,7 @@ class Replay:
         return math.fsum(fate.lost for fate in self.fates)
 
     def mean_completion(self, jobs: Sequence[SimJob]) -> float:
-        """Returns the mean seconds from arrival to end, over the jobs that ended."""
+        """Returns the mean seconds from arrival to end, over the jobs that ended. At least one job must have ended."""
         took = [
             fate.finish - job.arrival
             for job, fate in zip(jobs, self.fates, strict=True)
@@ -44,7 +44,7 @@ class Replay:
         return math.fsum(took) / len(took)
 
     def makespan(self, jobs: Sequence[SimJob]) -> float:
-        """Returns the seconds from the first arrival to the last end."""
+        """Returns the seconds from the first arrival to the last end. At least one job must have ended."""
         ends = [fate.finish for fate in self.fates if fate.finish is not None]
         return max(ends) - min(job.arrival for job in jobs)
 

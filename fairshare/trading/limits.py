@@ -51,7 +51,8 @@ class TradeLimits:
 
 
 def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
-    """Returns the parties, which are the accounts that trade, and each account's index among them, (T,), or NOWHERE.
+    """Returns two arrays: the parties, which are the accounts that trade, and each account's index among the parties,
+    (T,), or NOWHERE.
 
     Where both an account and an account above it are marked in `trades` (T,), the lower one trades.
     """

@@ -119,7 +119,7 @@ def outcome(one: Economy, claims: list[Floats], *, bound: Bound, pricing: Pricin
 
 
 def gain(lie: Lie, seed: int, *, bound: Bound, pricing: Pricing = "between") -> float:
-    """Returns the liar's gain by the lie, as a fraction of its progress if it tells the truth."""
+    """Returns the liar's gain by the lie, as a fraction of the progress that the liar makes with the truth."""
     one = economy(seed)
     others = np.concatenate(one.speed_up[1:])
     false = [np.maximum(lie(one.speed_up[LIAR], others), 0.05), *one.speed_up[1:]]

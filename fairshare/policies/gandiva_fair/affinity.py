@@ -19,12 +19,12 @@ from fairshare.policies.gandiva_fair.own_order import Rows
 
 
 def affinities(jobs: Jobs, able: Bools, share: Floats, evenly: Bools | None) -> Floats:
-    """Returns how strongly each job should prefer a generation, (J, K), from -1 to 1.
+    """Returns how strongly each job should prefer a generation, as an array (J, K) of numbers from -1 to 1.
 
-    It is 1 where jobs of the same kind would spend all their time and -1 where they would spend none. It is 0 for
-    jobs that would not run, and for all jobs of an account whose jobs are equally fast on all generations where they
-    may run, `able` (J, K). `share` (T, K) is what accounts have; `evenly` (T,) marks accounts whose jobs of one
-    priority share evenly.
+    The affinity is 1 where jobs of the same kind would spend all their time, and -1 where they would spend none. It
+    is 0 for jobs that would not run, and for all jobs of an account whose jobs are equally fast on all generations
+    where they may run, `able` (J, K). `share` (T, K) is what accounts have; `evenly` (T,) marks accounts whose jobs
+    of one priority share evenly.
     """
     found, speed = np.zeros(able.shape), speeds_of(jobs, able)
     if not able.size:

@@ -30,8 +30,10 @@ class Balances:
 
 
 def tier_one(shares: Shares) -> Floats:
-    """Returns guaranteed GPUs, (T, K), scaled down for accounts that trades left with fewer (but faster) GPUs than
-    guaranteed."""
+    """Returns the guaranteed GPUs of each account as an array (T, K), scaled down to the account's share in total.
+
+    Trades can leave an account with fewer but faster GPUs than it was guaranteed.
+    """
     due, most = shares.guaranteed.sum(axis=1), shares.share.sum(axis=1)
     part = np.divide(most, due, out=np.ones_like(due), where=due > most)
     scaled: Floats = shares.guaranteed * part[:, None]

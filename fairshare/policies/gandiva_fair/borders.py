@@ -120,7 +120,8 @@ class Borders:
         return found
 
     def within(self, gpus: Floats, crossed: Legs, share: Floats) -> Floats:
-        """Returns the GPUs of each trade that the limits allow, (D,), for accounts that hold `share` (T, K)."""
+        """Returns the GPUs of each trade that the limits allow to accounts that hold `share` (T, K), as an array
+        (D,)."""
         legs, kinds = crossed, share.shape[1]
         given = np.where(self._limits.deals, self._limits.left, 0.0)
         deals = np.where(self._limits.deals, np.inf, 0.0)
@@ -136,7 +137,8 @@ class Borders:
         return gpus
 
     def note(self, gpus: Floats, crossed: Legs) -> None:
-        """Subtracts what accounts give by `gpus` (D,) of the trades from what their limits still allow them to give."""
+        """Subtracts the GPUs that accounts give away by `gpus` (D,) of the trades from the GPUs that they may still
+        give away."""
         left = self._limits.left
         np.subtract.at(left, (crossed.account, crossed.gives), crossed.given * gpus[crossed.trade])
         np.maximum(left, 0.0, out=left)

@@ -71,7 +71,8 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
 
 
 def shapes_of(jobs: Jobs, cluster: Cluster) -> tuple[NDArray[np.unsignedinteger], Floats]:
-    """Returns the number of each gang's shape, (J,), and the GPUs that gangs of each shape can use together, (S, K).
+    """Returns the number of each gang's shape, as an array (J,), and the GPUs that gangs of each shape can use
+    together, as an array (S, K).
 
     All shapes whose gangs can fill every generation have the number 0.
     """

@@ -49,8 +49,10 @@ def _fill_again(picked: Picked, turns: Turns) -> None:
 
 
 def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
-    """Gives out idle GPUs by lottery and returns all picked gangs. Idle are GPUs that no gang in the sharing wants or
-    can use."""
+    """Gives out idle GPUs by lottery and returns all picked gangs.
+
+    Idle GPUs are those that no gang in the sharing wants or can use.
+    """
     facts = sharing.facts
     if not any(sharing.places.free_gpus) or sharing.chosen.all():
         return sharing
@@ -85,8 +87,10 @@ def _turns(
 
 
 def _stay_rooted(picked: Picked, turns: Turns) -> None:
-    """Picks running services and sessions where they are, unless a claim stopped them: their surplus is taken back
-    last."""
+    """Picks running services and sessions where they are, unless a claim stopped them.
+
+    This comes before other surplus is given out, so that surplus held by services and sessions is taken back last.
+    """
     facts = picked.facts
     for job in facts.in_order(facts.rooted & ~picked.chosen):
         if facts.sharing[job, facts.running_on[job]] and picked.pick_at_home(job):

@@ -1,4 +1,4 @@
-"""Keeps gangs where they run if nothing may stop them at the moment, regardless of the ordering."""
+"""Keeps gangs where they run while nothing may stop them, regardless of the ordering."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
 
 
 def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, Floats]:
-    """Returns two arrays (W,) for the waiting gangs `waits`: the seconds since their accounts began to save for them,
-    and the seconds since the accounts have saved enough.
+    """Returns two arrays (W,) of seconds for the waiting gangs `waits`: since their accounts began to save for them,
+    and since the accounts have saved enough.
 
-    The second is negative where a guarantee up the tree does not cover the gang.
+    The second is negative for a gang that a guarantee up the tree does not cover.
     """
     jobs, tree, quantum = facts.jobs, facts.tree, facts.settings.quantum
     due, saved = tier_one(facts.shares).sum(axis=1), facts.balances.guaranteed

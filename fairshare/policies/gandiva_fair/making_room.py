@@ -101,11 +101,11 @@ class _Clearing:
         return slots >= self._facts.workers[other]
 
     def _move(self, other: int, k: int, node: int, *, may_slow: bool) -> Spot | None:
-        """Moves a picked gang off its node, and returns where it was; returns None without a change if it finds no
-        place.
+        """Moves a picked gang off its node and returns the place that it left. Returns None without a change if no
+        place is found.
 
-        The new GPUs are as fast for it, or any if it `may_slow`. Does not use nodes of `k` where a worker of the job
-        fits.
+        The new GPUs are as fast for the gang, or any if it `may_slow`. Does not use nodes of `k` where a worker of
+        the job fits.
         """
         facts, places = self._facts, self._places
         least = 0.0 if may_slow else facts.speed[other, k] / SAME_SPEED

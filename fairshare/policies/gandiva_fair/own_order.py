@@ -81,7 +81,7 @@ class Rows:
         )
 
     def with_rates(self, rate: Floats) -> Rows:
-        """Returns the same jobs in the same order with other rates (R, K); NaN where unknown."""
+        """Returns the same jobs in the same order with other rates (R, K), NaN where unknown."""
         rate = np.where(self.able, np.nan_to_num(rate), 0.0)
         speed = _speed(rate, self.able)
         return replace(self, rate=rate, units=(speed, _plain(rate, speed, self.able)))
@@ -94,8 +94,8 @@ class Rows:
         return found
 
     def run(self, held: Floats, leaves: Ints) -> tuple[Ints, Floats]:
-        """Returns the rows of jobs that run, (N,), and their GPUs, (N, K), if the accounts `leaves` (M,) hold `held`
-        (M, K).
+        """Returns two arrays: the rows of jobs that run (N,), and their GPUs (N, K), if the accounts `leaves` (M,) hold
+        `held` (M, K).
 
         In the account's order each job takes what is left of its fastest generations. Then jobs of an account swap
         GPUs by comparative speed, one pair of generations after another.
@@ -107,8 +107,8 @@ class Rows:
         return row, use
 
     def progress(self, row: Ints, use: Floats) -> Floats:
-        """Returns the progress of each account in each unit, (U, L), when the jobs `row` (N,) use the GPUs `use` (N,
-        K)."""
+        """Returns the progress of each account in each unit, as an array (U, L), when the jobs `row` (N,) use the GPUs
+        `use` (N, K)."""
         leaf = self.leaf[row]
         made = (np.einsum("nk,nk->n", unit.take(row, axis=0), use) for unit in self.units)
         return np.stack([np.bincount(leaf, one, len(self.account)) for one in made])

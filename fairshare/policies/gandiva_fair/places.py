@@ -28,8 +28,8 @@ class Places:
     """The free, held and given GPUs of all nodes while a round is decided."""
 
     def __init__(self, facts: Facts, holds: Bools, settled: Bools) -> None:
-        """Takes `holds` (J,), which marks gangs that have GPUs and may keep them, and `settled` (J,), which marks gangs
-        whose GPUs others avoid if they can."""
+        """Takes two masks (J,): `holds` marks gangs that have GPUs and may keep them, `settled` marks gangs whose GPUs
+        other gangs avoid if they can."""
         cluster, jobs = facts.snapshot.cluster, facts.jobs
         self.facts, self._gpus = facts, facts.gpus
         self.nodes = [np.flatnonzero(cluster.node_generation == k) for k in range(len(cluster.generations))]
@@ -73,7 +73,7 @@ class Places:
         return Spot(k, self._spots[self._bounds[job] : self._bounds[job + 1]])
 
     def go_home(self, job: int) -> bool:
-        """Gives the gang the GPUs that it holds, or that it had last if no gang holds them now.
+        """Gives the gang the GPUs that it holds, or the GPUs that it had last if no gang holds these.
 
         Returns False without a change if these GPUs are not free.
         """
@@ -171,7 +171,7 @@ class Places:
         self.free_gpus[k] += gpus * len(nodes)
 
     def _let_go(self, job: int) -> None:
-        """Counts the GPUs that the gang holds as not held, because it was picked or because no gang may keep them."""
+        """Counts the gang's held GPUs as not held, because the gang was picked or no gang may keep these GPUs."""
         self._held.remove(job)
         k, gpus, settled = self.home_of[job], self._gpus[job], job in self._settled
         for node in self._spots[self._bounds[job] : self._bounds[job + 1]]:

@@ -1,4 +1,5 @@
-"""Moves running gangs back to where they run, once all gangs are picked, if the other gangs fit beside them."""
+"""Moves picked gangs back to the nodes on which they run, once all gangs are picked, if the other gangs fit beside
+them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TRIES = 16
 
 
 def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) -> Picks:
-    """Returns the picks after at most one pair of gangs of each account was swapped.
+    """Returns the picks with at most one pair of gangs of each account swapped.
 
     `able` (J, K) says where jobs may run. The first gang of a pair continues where its speed was measured, and was
     not measured on the generation of the second. The second may run where the first runs. Only gangs that take part

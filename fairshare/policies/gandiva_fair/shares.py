@@ -116,7 +116,8 @@ class _Limits:
         return flow.of(rows[np.lexsort((flow.kind[rows], self.order[flow.leaf[rows]]))])
 
     def owners(self, flow: Flow, depth: int) -> Ints:
-        """Returns the account of each row at a depth of the tree, (C,), or the row's leaf where the leaf is higher."""
+        """Returns the account of each row at a depth of the tree, or the row's leaf where the leaf is higher, as an
+        array (C,)."""
         owner = self.above[depth, flow.leaf]
         return np.where(owner == NOWHERE, flow.leaf, owner)
 
@@ -171,8 +172,8 @@ def _with_guarantees(flow: Flow) -> Flow:
 
 
 def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
-    """Gives rows the best use of their pools in addition to what they have: fast GPUs first, then as many as they can
-    use."""
+    """Gives rows the best use of their pools in addition to what they have: fast GPUs first, then as many GPUs as
+    possible."""
     whole = Network(flow, gates, bounds)
     fastest_first(whole)
     # First every row keeps what it has; then rows may lose GPUs if the sum of all rows grows by that.

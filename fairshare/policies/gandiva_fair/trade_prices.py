@@ -148,8 +148,10 @@ def match_offers(
 
 
 def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
-    """Returns the offer of each slice, (O × slices,), sorted by pair and then by the order in which slices are
-    matched."""
+    """Returns the offer of each slice, as an array (O × slices,).
+
+    Slices are sorted by pair, then by the order in which they are matched.
+    """
     worse = NEAR ** ((np.arange(slices) + 0.5) / slices)
     rank = offers.ratio[:, None] * (worse if sells else -1 / worse)
     found: Ints = np.lexsort((rank.ravel(), np.repeat(offers.pair, slices))) // slices

@@ -40,7 +40,7 @@ LEAST_GAIN = 1.01
 def trade(
     snapshot: Snapshot, tree: Tree, able: Bools, shares: Divided, limits: TradeLimits
 ) -> tuple[Floats, tuple[Trade, ...]]:
-    """Returns the GPUs that accounts have after trades, (T, K), and the trades between parties.
+    """Returns the GPUs that accounts have after trades, as an array (T, K), and the trades between parties.
 
     `able` (J, K) marks where jobs in the sharing may run. The trades are subtracted from `limits`. Users of one
     party trade as parties do, but only trades across the party's border are returned. A job trades a pair of
@@ -142,7 +142,8 @@ class _Market:
     def _legs(
         self, margins: Margins, sellers: Offers, buyers: Offers, matches: Matches
     ) -> tuple[Legs, Floats]:
-        """Returns the legs of the trades, and the GPUs of each trade that accounts can pay for and use, (D,)."""
+        """Returns the legs of the trades, and an array (D,) of the GPUs of each trade that accounts can pay for and
+        use."""
         account, pair = self._rows.account, sellers.pair[matches.seller]
         slow, fast = margins.pairs.slow[pair], margins.pairs.fast[pair]
         sold, seller, part = sellers.parts(matches.seller)
@@ -160,8 +161,10 @@ class _Market:
         return sells + buys, gpus
 
     def _settle(self, legs: Legs, gpus: Floats) -> Floats:
-        """Makes the trades and returns their GPUs, (D,), after cutting trades by which an account would make less
-        progress."""
+        """Makes the trades and returns their GPUs, as an array (D,).
+
+        Before that, cuts trades by which an account would make less progress.
+        """
         leaf, before, gpus = np.searchsorted(self._rows.account, legs.account), self._progress, gpus.copy()
         asked, share, self._progress = _marked(leaf, before), self.share, before.copy()
         for cuts in count(1):
@@ -180,7 +183,8 @@ class _Market:
         return gpus
 
     def _play(self, share: Floats, leaves: Ints) -> Floats:
-        """Returns the progress of the accounts `leaves` (M,) in each unit, (U, M), with the GPUs of `share` (T, K)."""
+        """Returns the progress of the accounts `leaves` (M,) in each unit, with the GPUs of `share` (T, K), as an array
+        (U, M)."""
         rows = self._rows
         runs, use = rows.run(share[rows.account[leaves]], leaves)
         self._use[rows.of_leaves(leaves)] = 0.0

@@ -195,8 +195,8 @@ class Turns:
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
-        """Returns whether `more` GPUs keep the job's account within its guarantees, or the account is beyond them
-        already."""
+        """Returns whether `more` GPUs keep the job's account within its guarantees, or the account already exceeds
+        them."""
         account = self._account[job]
         left = self._left(account)
         return more <= left or left < 0
@@ -289,7 +289,7 @@ class Turns:
     def _offers(self) -> Iterator[Turn | None]:
         """Yields the result of `_turn` for all accounts in stride scheduling.
 
-        Accounts that offer their first gang are computed at once.
+        For accounts that offer their first gang, the results are computed together.
         """
         accounts = np.array(list(self._order.begin), dtype=np.int64)
         jobs = self._order.jobs[list(self._order.begin.values())]

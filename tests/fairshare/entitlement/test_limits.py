@@ -30,8 +30,10 @@ def limited(given: Snapshot, **caps: dict[int, float]) -> Snapshot:
 
 
 def used(given: Snapshot, decision: Decision, *, sharing: bool = False) -> np.ndarray:
-    """Returns the GPUs of each account with all accounts below it, (T, K); with `sharing`, only of jobs in the
-    sharing."""
+    """Returns the GPUs of each account with all accounts below it, as an array (T, K).
+
+    With `sharing`, only jobs in the sharing count.
+    """
     jobs, amounts = given.jobs, np.zeros_like(given.accounts.owed)
     sizes = (jobs.workers * jobs.gpus)[decision.run]
     if sharing and jobs.preemptible is not None:

@@ -15,7 +15,7 @@ from tests.fairshare.build import Account, Job, decide, situation, snapshot
 
 
 def play(given: Snapshot, rounds: int) -> Iterator[tuple[Snapshot, Decision, Floats]]:
-    """Yields, for each round, the view, the decision, and the GPUs that each account received, (T, K)."""
+    """Yields, for each round, the view, the decision, and an array (T, K) of the GPUs that each account received."""
     now = situation(given)
     for number in range(rounds):
         decision = now.decide(seed=number)

@@ -74,7 +74,8 @@ def own_progress(rates: list[Floats], held: Floats, order: Order) -> Floats:
 
 
 def most_progress(rates: list[Floats], capacity: Floats, least: Floats, order: Order) -> Floats:
-    """Returns the progress of each team, (T,), with the largest sum in which no team makes less than `least` (T,).
+    """Returns the progress of each team, as an array (T,), with the largest sum in which no team makes less than
+    `least` (T,).
 
     In order, a job runs only as long as all jobs before it; evenly, all jobs of a team run for the same time.
     """

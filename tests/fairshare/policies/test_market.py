@@ -242,8 +242,7 @@ def test_the_judge_sees_that_max_min_shares_are_no_market() -> None:
 
 
 def test_two_teams_with_one_speed_each_pay_the_speed_up_of_the_one_that_has_both() -> None:
-    """Fast GPUs go to the team that is four times as fast on them; the price is what they are worth to the other
-    team."""
+    """Fast GPUs go to the team that is four times as fast on them. Their price is their worth to the other team."""
     one = Economy(
         np.array([[1.0, 1.0], [0.25, 1.0]]), np.full(2, 99.0), np.arange(2), np.ones(2), np.full(2, 8.0)
     )

@@ -54,7 +54,7 @@ def array(given: Snapshot, otherwise: float, **of: tuple[int, int, float]) -> np
 
 
 def given_of(decision: Decision) -> tuple[float, float]:
-    """Returns the fast GPUs that account 0 sold to account 1, and the slow GPUs that it got for them."""
+    """Returns the fast GPUs that account 0 sold to account 1, and the slow GPUs that account 0 got for them."""
     assert {(t.seller, t.buyer) for t in decision.trades} == {(0, 1)}
     return sum(t.fast_gpus for t in decision.trades), sum(t.slow_gpus for t in decision.trades)
 
@@ -131,8 +131,8 @@ def with_limits(draw: st.DrawFn) -> Snapshot:
 
 
 def given_across(accounts: Accounts, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the GPUs that each account gave across its border, and whether it traded the generation at all, (T, K)
-    each."""
+    """Returns two arrays (T, K): the GPUs that each account gave across its border, and whether it traded the
+    generation."""
     tree = Tree.of(accounts.parent)
     gave, touched = np.zeros(accounts.owed.shape), np.zeros(accounts.owed.shape, dtype=bool)
     for trade in decision.trades:
