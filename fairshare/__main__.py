@@ -14,13 +14,18 @@ def main() -> int:
     """Prints the first broken promise as a small case and returns 1, or a table of all promises and returns 0."""
     parser = argparse.ArgumentParser(prog="python -m fairshare")
     check = parser.add_subparsers(required=True).add_parser(
-        "check", help="judge a policy over random economies"
+        "check", help="check a policy against its promises in random economies"
     )
-    check.add_argument("--seed", type=int, required=True, help="which random economies")
-    check.add_argument("--economies", type=int, default=100, help="how many (default: 100)")
+    check.add_argument("--seed", type=int, required=True, help="seed of the random economies")
+    check.add_argument("--economies", type=int, default=100, help="number of economies (default: 100)")
     check.add_argument("--policy", choices=list(POLICIES), default=DEFAULT.name)
     names = [promise.name for promise in PROMISES]
-    check.add_argument("--promise", choices=names, action="append", help="judge only these (default: all)")
+    check.add_argument(
+        "--promise",
+        choices=names,
+        action="append",
+        help="check only this promise; may be repeated (default: all)",
+    )
     check.add_argument("--all", action="store_true", help="print the table even if promises are broken")
     asked = parser.parse_args()
     policy = POLICIES[asked.policy]

@@ -38,8 +38,8 @@ def with_room(accounts: Accounts) -> Accounts:
 
 
 def with_claims(accounts: Accounts) -> Accounts:
-    """Returns the accounts with caps lowered as by `with_room`, and to the bound up to which they take part in the
-    sharing."""
+    """Returns the accounts with caps lowered as by `with_room`, and further to the bound up to which each account takes
+    part in the sharing."""
     return _cut(with_room(accounts), accounts.claim, accounts.claim_total, accounts.claim_cost)
 
 

@@ -114,9 +114,9 @@ class Played:
 
     @cached_property
     def _alone(self) -> dict[tuple[int, ...], Floats]:
-        """Returns, by active jobs, the progress that each leaf could make alone in an empty cluster, (T,).
+        """Returns, by active jobs, the progress that each leaf could make alone in an empty cluster, as an array (T,).
 
-        Tries three orders of its jobs (their own, largest first, smallest first) and takes the best.
+        Tries three orders of the leaf's jobs (their own, largest first, smallest first) and takes the best result.
         """
         return {active: self._most_alone(active) for active in self._oracles}
 

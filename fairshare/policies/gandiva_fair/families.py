@@ -54,7 +54,7 @@ class Families(Network):
         """Takes `bounds` of groups inside the `accounts` (A), those of leaves first, and the `families` (F) of the
         accounts.
 
-        The total of each family is what its rows hold when it is created, and does not change.
+        The total of each family does not change: it is what the family's rows hold when the network is created.
         """
         rounding = float(gates.nothing[0]) * (1 + len(flow.able))
         super().__init__(flow, replace(gates, nothing=gates.nothing * 0 + 2 * rounding), bounds)

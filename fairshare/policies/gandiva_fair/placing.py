@@ -1,4 +1,5 @@
-"""Chooses the generation of a gang: where it runs, where its account is due time, where it is fast, or any."""
+"""Chooses the generation of a gang. Prefers the generation where the gang runs, then those where its account is due
+time, then the fastest, then any."""
 
 from __future__ import annotations
 

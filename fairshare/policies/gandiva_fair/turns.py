@@ -333,7 +333,7 @@ class Turns:
         return WITHIN_OWN_GUARANTEE + self._depth[above] if is_own else self._beyond[account]
 
     def _left(self, account: int) -> float:
-        """Returns the number of further GPUs that all guarantees up the tree cover."""
+        """Returns the number of further GPUs that the guarantees of the account and of all accounts above it cover."""
         spare, parent, left = self._spare, self._parent, math.inf
         while account != NOWHERE:
             left = spare[account] if spare[account] < left else left  # noqa: FURB136 - a call costs more

@@ -29,7 +29,7 @@ SETTLED = 1e-6  # a Newton step shorter than this is not worth taking
 CROSSING = 1e-3  # step length below which a change of side means that paths cross
 # most Newton steps for the way back to the path, and the number up to which the next step along it may be longer
 BACK, FEW = 6, 2
-TO_START, TO_END = 100, 5  # most Newton steps to the begin of the path, and at its end
+TO_START, TO_END = 100, 5  # most Newton steps to the beginning of the path, and at its end
 
 
 def equilibrium(economy: Economy) -> Equilibrium:

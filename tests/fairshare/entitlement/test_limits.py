@@ -217,7 +217,7 @@ def test_a_gang_on_idle_gpus_continues_though_its_account_wants_another_first() 
 
 
 def test_within_an_account_preemptible_jobs_go_last() -> None:
-    """The job's order and priority do not change that."""
+    """Preemptible jobs go last whatever their priority and their position in the list."""
     jobs = [Job(0, gpus=2, preemptible=True, priority=9), Job(0, gpus=2), Job(0, gpus=2)]
     decision = decide(snapshot([(0, 4)], [Account()], jobs), seed=0)
     assert decision.run.tolist() == [1, 2]

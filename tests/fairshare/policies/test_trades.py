@@ -234,8 +234,8 @@ def test_with_three_generations_no_team_loses_more_than_a_little(order: Order) -
 
 
 def test_jobs_do_not_return_to_a_generation_whose_time_their_team_sold() -> None:
-    """Waiting jobs prefer the generation where they ran. There, the team would lose the time that it bought
-    elsewhere."""
+    """Waiting jobs prefer the generation where they ran. If they returned to it, their team would lose the time that it
+    bought on another generation."""
     economy = bench_trades.teams(0.1, 31)
     alone = replace(economy, settings=replace(economy.settings, trading=False))
     with_trades, without = (bench_trades.progress(one, NEWEST) for one in (economy, alone))

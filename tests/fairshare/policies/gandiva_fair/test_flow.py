@@ -121,8 +121,10 @@ class Economy:
         return rows, bounds
 
     def best_totals(self) -> Floats:
-        """Returns max-min totals, as an array (A,), by a series of linear programs. An account stops where it cannot
-        rise even alone."""
+        """Returns the max-min totals of accounts, as an array (A,), by a series of linear programs.
+
+        An account stops where it cannot rise even alone.
+        """
         rows, bounds = self.constraints()
         generations, size, accounts = self.generations, self.able.size, len(self.tickets)
         member = self.account == np.arange(accounts)[:, None]

@@ -20,7 +20,7 @@ from tests.fairshare.build import Account, Job, snapshot, snapshots, with_closed
 
 
 def decided(view: Snapshot) -> tuple[Picks, Picks]:
-    """Returns the policy's picks before and after gangs were swapped for samples."""
+    """Returns two picks of the policy: without swaps for samples, and with them."""
     plan = Situation.first(GandivaFair(GandivaFair.options_type(trading=False)), view).decide(1)
     generation = np.full(len(view.jobs), NOWHERE, dtype=np.int64)
     generation[plan.run] = plan.generation
