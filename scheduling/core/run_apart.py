@@ -43,7 +43,7 @@ def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Itera
         except Exception as error:
             if len(some) > 1:
                 middle = len(some) // 2
-                some = random.sample(some, len(some))
+                some = random.sample(some, len(some))  # else each pass would leave the same items to the next
                 left += [some[middle:], some[:middle]]
                 continue
             failures += 1

@@ -233,7 +233,10 @@ def _name(offer: NodeGpus) -> str:
 
 
 def _generation(product: str) -> Generation:
-    """--"""
+    """Returns the generation for the hardware's product name; creates the generation if it does not exist.
+
+    Each kind of slice of a GPU (MIG) is a generation.
+    """
     whole, _, part = product.partition(" MIG ")
     name = f"{model_of(whole)} {part}".strip()
     found = Generation.objects.filter(name=name).first()

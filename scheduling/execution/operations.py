@@ -157,7 +157,7 @@ def _try_again(operation: Operation, now: datetime, error: str, **changes: int) 
 def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
     lease = operation.lease
     try:
-        # --
+        # Prevents parts of the gang from starting later.
         backend.stop(job_id=lease.job_id, epoch=lease.epoch, token=lease.token, grace_seconds=0.0)
     except Unanswered as trouble:  # workers of the gang may run, so its GPUs are not free yet
         _put_off(operation, str(trouble))
