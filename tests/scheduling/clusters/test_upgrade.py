@@ -103,7 +103,7 @@ class OldBooks:
             cluster=self.cluster,
             number=1,
             kind="quantum",
-            ordering="stride",
+            draw="stride",
             seed=1,
             gpus_up=2,
             gpus_given=2,

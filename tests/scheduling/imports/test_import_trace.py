@@ -137,7 +137,7 @@ def test_a_trace_comes_in_once(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="was imported before, as Philly"):
         imported(path)
     path = written(tmp_path, rows(10, seed=8))
-    with pytest.raises(CommandError, match="a cluster Philly already"):
+    with pytest.raises(CommandError, match="A cluster named Philly exists already"):
         imported(path)
     with pytest.raises(CommandError, match="ended by now"):
         imported(path, "--name", "Later", "--begins", "2996-01-01T00:00Z")

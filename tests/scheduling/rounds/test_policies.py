@@ -42,7 +42,7 @@ from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-RECORDS = Path(__file__).parents[2] / "fairshare" / "records"
+RECORDS = Path(__file__).parents[2] / "fairshare" / "policies" / "records"
 
 
 @dataclass(frozen=True)
