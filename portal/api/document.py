@@ -159,7 +159,7 @@ def _summarise(operation: dict[str, Any]) -> None:
     """
     if operation.get("deprecated"):
         return
-    first, *rest = re.split(r"\.(?:\s+|$)", operation.pop("description"), maxsplit=1)
+    first, *rest = re.split(r"\.(?:[ \n]+|$)", operation.pop("description"), maxsplit=1)
     operation["summary"] = " ".join(first.split())
     if any(rest):
         operation["description"] = rest[0]

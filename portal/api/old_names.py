@@ -114,6 +114,6 @@ def answer_at_old_paths(router: Router) -> None:
         router.path_operations[old] = at_old = view.clone()
         for operation in at_old.operations:
             operation.url_name = operation.operation_id = f"{operation.url_name}_at_old_path"
-            said = deprecated_for(re.sub(r"\{\w+:", "{", new))
+            said = deprecated_for(re.sub(r"\{[a-z]+:", "{", new))
             operation.deprecated, operation.description = said["deprecated"], said["description"]
             operation.openapi_extra = {RENAMED_TO: said[RENAMED_TO]} | (operation.openapi_extra or {})

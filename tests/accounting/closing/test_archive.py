@@ -747,7 +747,7 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
     with pytest.raises(Refused, match="not the file of the month's last archive"):
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     tell_of_another_file(digest)
-    with pytest.raises(Refused, match="not those that were sealed"):
+    with pytest.raises(Refused, match="differ from the sealed ones"):
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     with pytest.raises(
         CommandError, match="2026-05 was archived to other files than its archive record names"
@@ -874,5 +874,5 @@ def test_from_the_shell_months_are_archived_and_brought_back(
     ]  # fmt: skip
     call_command("archive_ledger", str(tmp_path), "--bring-back", "2026-05")
     assert "13 rows are back" in capsys.readouterr().out
-    with pytest.raises(CommandError, match="At least 4"):
+    with pytest.raises(CommandError, match="at least 4"):
         call_command("archive_ledger", str(tmp_path), "--keep-months", "0")
