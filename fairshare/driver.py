@@ -40,7 +40,8 @@ class Situation:
         return plan
 
     def fill(self, seed: int) -> Decision:
-        """Returns the decision of a round between two quanta. Raises InvalidPlan when the policy breaks a rule."""
+        """Returns the decision of an extra round, held before the current quantum ends. Raises InvalidPlan if the
+        policy breaks a rule."""
         settings = between_quanta(self.policy, self.view.settings)
         return replace(self, view=replace(self.view, settings=settings)).decide(seed)
 

@@ -111,7 +111,9 @@ def _extend(request: Request, until: datetime | None) -> None:
 def check_longer(extended: Request, until: datetime | None) -> None:
     """Raises Refused unless `until` (None: no end) makes the grant `extended` last longer."""
     if extended.overtaken_at is not None:
-        raise Refused("The granted value was changed by hand since then and has no end.")
+        raise Refused(
+            "This grant cannot be extended: its value was changed by hand since, so it no longer ends."
+        )
     if extended.ends_at is None:
         raise Refused("The grant has no end already.")
     if until is not None and until <= extended.ends_at:

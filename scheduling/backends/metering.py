@@ -36,11 +36,11 @@ class Meter(Generic[Key]):
         self._runs: dict[Key, _Run] = {}
 
     def sample(self, key: Key, at: float, amount: float) -> float | None:
-        """Records that `amount` was used since the last sample. Returns the length of the idle period that ends at
-        `at`, in seconds.
+        """Records `amount`, used since the last sample at `at`. Returns 0 for use, and the seconds of idleness up to
+        `at` after each idle window.
 
-        Returns 0 if the amount counts as use, and None if nothing new is known. Repeats an unchanged result once per
-        window.
+        More than the negligible amount within a window is use. Returns None while the window is open, and while use
+        goes on: it is reported again once per window.
         """
         run = self._runs.get(key)
         if run is None or not 0 <= at - run.last <= LONGEST_GAP:

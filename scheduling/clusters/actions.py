@@ -58,7 +58,9 @@ ACCEPTED = {
 }
 FASTEST = 1_000_000  # greatest speed of a virtual GPU
 NODE_NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
-NODE_NAME_IN_WORDS = "1 to 63 letters a to z, digits, - . and _, and begins and ends with a letter or digit"
+NODE_NAME_IN_WORDS = (
+    "1 to 63 characters: letters (a–z, A–Z), digits, - . or _. It begins and ends with a letter or digit"
+)
 MOST_GPUS = 64  # of a declared node, because the cluster's page draws each GPU
 
 

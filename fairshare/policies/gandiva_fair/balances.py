@@ -50,14 +50,12 @@ def settle(  # noqa: PLR0917 - in the order of the formula
     active: Bools,
     largest: Floats,
 ) -> Balances:
-    """Returns the balances after `dt` seconds in which leaves `received` (T, K) GPU-seconds.
+    """Returns the balances after `dt` seconds.
 
-    `active` (T,) marks accounts with jobs below them. All other accounts restart at zero, because absence earns no
-    credit. `largest` (T,) has the GPUs of the largest gang below each account. A balance may grow to
-    `settings.memory` seconds of the share, or to two quanta of that gang if this is more.
-
-    Where all accounts together received less of a generation than their shares, only what was received counts as
-    due, and surplus is reduced before guarantees: no account is owed time that did not exist.
+    `received` (T, K): GPU-seconds that the leaves received in that time. `active` (T,): whether there are jobs below
+    the account; all other balances are reset to zero, because absence earns no credit. `largest` (T,): GPUs of the
+    largest gang below the account. A balance grows up to `settings.memory` seconds of the account's share, or up to
+    the GPU-seconds of that gang in two quanta if they are more.
     """
     leaves = tree.is_leaf[:, None]
     received = np.where(leaves, received, 0.0)

@@ -98,7 +98,11 @@ def _stay_rooted(picked: Picked, turns: Turns) -> None:
 
 
 def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) -> None:
-    """Takes turns until no turn is left. After a gang found no place, no gang of the same kind is tried."""
+    """Picks and places one gang per turn, until no turn is left or no GPU is free.
+
+    Once a gang that no limit restricts found no room, gangs of its kind are skipped. With `only_claims`, gangs are
+    picked only within guarantees. With `may_move`, picked gangs may move to make room.
+    """
     facts, counts, places = picked.facts, picked.counts, picked.places
     if any(places.free_gpus):
         if not only_claims:

@@ -127,6 +127,6 @@ class _Clearing:
         return None
 
     def _beside(self, k: int, node: int) -> int:
-        """Returns the set of nodes of the generation, as bits, without `node` and without nodes where a worker of the
-        job fits."""
+        """Returns a bit mask of the nodes of generation `k` to which another gang may move: all except `node` and the
+        nodes that already have room for a worker of the gang to place."""
         return ~(self._places.free[k].at_least(self._gpus) | 1 << node)

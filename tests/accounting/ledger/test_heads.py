@@ -590,7 +590,8 @@ class TestKeys:
         assert re.search(r"Head \d+ is signed with a key that is not among", told())
 
     def test_who_has_another_key_makes_no_heads(self, sealed: Cast, settings: Any) -> None:
-        """The periodic task signs nothing after heads with an unknown key."""
+        """If existing heads are signed with a key that is not in FAIRLOT_SIGNING_KEYS, sealing stops and adds
+        nothing."""
         own = settings.FAIRLOT_SIGNING_KEYS
         settings.FAIRLOT_SIGNING_KEYS = ["forged-" * 10]
         aged(0)

@@ -64,8 +64,8 @@ def test_received_time_differs_from_shares_by_a_constant_bound(mix):
 
 
 def test_gangs_stay_on_their_generation_despite_small_switch_losses():
-    """Switches cost each account a different small part of every quantum, and no gang changes its generation for
-    that."""
+    """Losses from switching jobs differ a little between accounts. Gangs change their generation at most once in four
+    rounds because of that."""
     given = crowd([(0, 4), (1, 4)], [[1], [1], [1]], switch_cost=2.0)
     chance = np.random.default_rng(1)
     ahead, moved, stopped, rounds = np.zeros(3), 0, 0, 300

@@ -298,9 +298,10 @@ def test_a_day_of_two_currencies_has_the_gpu_hours_of_both() -> None:
 
 @pytest.fixture
 def dollars(rich: Scene) -> Scene:
-    """Returns the scene with usage of Astro in May 2020, in euros and in dollars.
+    """Returns the scene with more usage of Astro in May 2020: 4 A100 for half an hour, priced in euros, and 2 H100 for
+    one hour at 5 dollars per GPU-hour.
 
-    Astro has four A100 for half an hour, and two H100 at 5 dollars an hour for an hour.
+    A booking of 3 H100 is reversed and must not count.
     """
     cast = rich.people
     h100 = Generation.objects.create(name="H100")

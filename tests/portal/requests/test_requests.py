@@ -1,4 +1,4 @@
-"""Managers make requests on pages and in the API, and operators answer."""
+"""Managers ask for tickets, limits and teams on pages and in the API, and operators approve or decline."""
 
 from __future__ import annotations
 
