@@ -270,7 +270,7 @@ REFUSALS = [
     ("/admin/clusters/{cluster}/declare/", {"name": "big", "generation": "{v100}", "gpus": "100000",
      "virtual_speed": "1"}, "A node has 1 to 64 GPUs."),
     ("/admin/clusters/{cluster}/declare/", {"name": "A b", "generation": "{v100}", "gpus": "1",
-     "virtual_speed": "1"}, "A node's name has 1 to 63 letters a to z"),
+     "virtual_speed": "1"}, "A node's name has 1 to 63 characters"),
     ("/admin/tenants/new/create/", {"name": "日本", "parent": "top", "tickets": "5"}, "letters a to z or digits"),
     ("/admin/tenants/astro/tickets/", {"tickets": "9" * 23}, "This is too large."),
     ("/admin/tenants/astro/tickets/", {"tickets": "9" * 12}, "This is too large."),

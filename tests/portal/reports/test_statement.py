@@ -196,7 +196,10 @@ def test_files_have_all_rows_and_the_page_and_the_pdf_say_how_many_more_there_ar
         page_text(alice.get(f"/usage/statement/?{ASTRO}")),
         text_of(alice.get(f"/usage/statement.pdf?{ASTRO}").content),
     ):
-        assert "Here are 1 of 2 rows; the CSV, XLSX and JSON files have them all. The largest;" in text
+        assert (
+            "Here are 1 of 2 rows; the CSV, XLSX and JSON files have them all. Only the largest users;"
+            in text
+        )
         assert "Here are 2 of 6 rows; the CSV, XLSX and JSON files have them all." in text
         assert "3 more labels are in the CSV, XLSX and JSON files." in text
         assert "Of so long a period the CSV, XLSX and JSON files have them." in text
