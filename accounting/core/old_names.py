@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from accounting.core.wording import shown
 
 
 def contradictions(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dict[str, str]:
@@ -13,9 +14,9 @@ def contradictions(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dic
     `new_names` maps each old name to its new name.
     """
     return {
-        old: f"{_shown(data[old])} contradicts {new}: {_shown(data[new])}. Send {new} alone; {old} is its old name."
+        old: f"{shown(data[old])} contradicts {new}: {shown(data[new])}. Send {new} alone; {old} is its old name."
         for old, new in new_names.items()
-        if _is_given(data, old) and _is_given(data, new) and _shown(data[old]) != _shown(data[new])
+        if _is_given(data, old) and _is_given(data, new) and shown(data[old]) != shown(data[new])
     }
 
 
@@ -31,8 +32,3 @@ def with_both_names(data: Mapping[str, Any], new_names: Mapping[str, str]) -> di
 
 def _is_given(data: Mapping[str, Any], name: str) -> bool:
     return data.get(name) is not None
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= 40 else f"{text[:40]}…"

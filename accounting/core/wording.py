@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import date, datetime
 from decimal import ROUND_HALF_UP, Decimal
@@ -33,6 +34,12 @@ def _day(day: date, form: str) -> str:
 
 def to_the_minute(local: datetime) -> str:
     return local.strftime("%-d %B %Y, %H:%M %Z")
+
+
+def shown(value: object) -> str:
+    """Returns a value of a request as JSON, cut after 40 characters, for an error message."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def unknown_choice(what: str, value: str, choices: Iterable[str]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from accounting.core.wording import shown
 
 TIME = "a time with its zone, such as 2026-11-21T08:00:00Z"
 # The accepted values by the type of pydantic's error. Placeholders are names from the error's context.
@@ -73,5 +74,4 @@ def _shown(item: Mapping[str, Any]) -> str:
     value = item.get("input")
     if item["type"] == "string_type":
         return NAMES_OF_TYPES.get(type(value), "null")
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= 40 else f"{text[:40]}…"
+    return shown(value)

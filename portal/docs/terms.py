@@ -11,6 +11,6 @@ def term(name: str) -> library.Section:
     return {section.anchor: section for section in library.page("glossary").sections}[anchor_of(name)]
 
 
-def definition(name: str) -> str:
-    """Returns the first sentence of a term's section. Raises KeyError for an unknown term."""
-    return term(name).text.partition(". ")[0].removesuffix(".") + "."
+def definition(section: library.Section) -> str:
+    """Returns the first sentence of a term's section."""
+    return section.text.partition(". ")[0].removesuffix(".") + "."

@@ -43,5 +43,5 @@ def term(context: RequestContext, name: str, text: str = "") -> SafeString:
         identity,
         text or name,
         identity,
-        terms.definition(name),
+        terms.definition(section),
     )

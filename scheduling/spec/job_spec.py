@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Annotated, Any, Literal, Self
 
@@ -19,7 +18,7 @@ from pydantic import (
 
 from accounting.core.old_names import contradictions
 from accounting.core.texts import not_storable, why_no_name
-from accounting.core.wording import fixed
+from accounting.core.wording import fixed, shown
 from scheduling.spec import attachments, pod_fields, stored, yaml_core
 from scheduling.spec.labels import Labels
 from scheduling.spec.refused_values import RefusedAt, path_of
@@ -333,7 +332,7 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
                 else f"is not a field of a job spec; accepted are {', '.join(ACCEPTED)}"
             )
         elif item["type"] in OF_TYPES and accepted is not None:
-            problem = f"must be {accepted}, not {_shown(item['input'])}"
+            problem = f"must be {accepted}, not {shown(item['input'])}"
         else:
             says = str(item["ctx"]["error"]) if item["type"] == "value_error" else item["msg"]
             problem = _plain_problem(item["type"], says, accepted, is_inside=bool(inside))
@@ -342,12 +341,6 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
             problem += "; put what you wrote in quotes"
         problems.setdefault(".".join((field, *inside)), problem)
     return problems
-
-
-def _shown(value: object) -> str:
-    """Returns the value as JSON, cut after 40 characters."""
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _plain_problem(kind: str, message: str, accepted: str | None, *, is_inside: bool) -> str:

@@ -107,7 +107,7 @@ def test_every_term_in_a_template_is_in_the_glossary() -> None:
     named = {name for text in texts for name in re.findall(r'{% term "([^"]+)"', text)}
     assert named >= {"entitlement", "preemptible"}
     for name in named:
-        assert len(terms.definition(name)) > 20
+        assert len(terms.definition(terms.term(name))) > 20
 
 
 def test_a_term_is_a_link_that_its_tooltip_describes() -> None:
