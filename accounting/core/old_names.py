@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ def contradictions(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dic
     return {
         old: f"{shown(data[old])} contradicts {new}: {shown(data[new])}. Send {new} alone; {old} is its old name."
         for old, new in new_names.items()
-        if _is_given(data, old) and _is_given(data, new) and shown(data[old]) != shown(data[new])
+        if _is_given(data, old) and _is_given(data, new) and _as_json(data[old]) != _as_json(data[new])
     }
 
 
@@ -28,6 +29,11 @@ def with_both_names(data: Mapping[str, Any], new_names: Mapping[str, str]) -> di
             if _is_given(data, given) and not _is_given(data, other):
                 both[other] = data[given]
     return both
+
+
+def _as_json(value: object) -> str:
+    """Returns a value in full; as JSON, because in Python True equals 1."""
+    return json.dumps(value, default=str)
 
 
 def _is_given(data: Mapping[str, Any], name: str) -> bool:
