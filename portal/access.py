@@ -1,4 +1,4 @@
-"""Decorators that restrict views: pages that a user may not open answer 404, as if they did not exist."""
+"""Who may open a page: pages that a user may not open answer 404, as if they did not exist."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from accounting.access.permissions import may
+from accounting.core.name_order import by_name
+from accounting.models import Membership, Tenant
+from accounting.models.tenants import TenantQuerySet
 from portal.unstorable import keeps_form
 from portal.user_request import UserRequest
 
@@ -56,3 +59,12 @@ def posted_from(page: str, *keys: str) -> Callable[[View], View]:
         return guarded
 
     return decorate
+
+
+def managed(request: UserRequest) -> TenantQuerySet:
+    """Returns the teams that the user may manage because of the role of manager."""
+    return (
+        Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
+        .active()
+        .order_by(*by_name("name"))
+    )

@@ -14,8 +14,8 @@ from django.views.decorators.http import require_safe
 
 from accounting.core.name_order import by_name
 from accounting.models import Membership, Tenant, User
-from portal.access import permitted, posted_from
-from portal.administration.team import managed, team_or_home
+from portal.access import managed, permitted, posted_from
+from portal.administration.team import team_or_home
 from portal.forms.fields import Choice, Row
 from portal.forms.form import Form
 from portal.forms.posting import perform, show

@@ -10,8 +10,8 @@ from django.urls import reverse
 
 from accounting.actions.tenants import check_tickets
 from accounting.models import Tenant
-from portal.access import permitted, posted_from
-from portal.administration.team import managed, team_page
+from portal.access import managed, permitted, posted_from
+from portal.administration.team import team_page
 from portal.administration.tenants import tenant_page
 from portal.administration.tree import tickets_within
 from portal.forms.membership import MemberForm

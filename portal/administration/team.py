@@ -11,9 +11,9 @@ from django.views.decorators.http import require_safe
 from accounting import actions
 from accounting.actions.memberships import find_user
 from accounting.core.name_order import by_name
-from accounting.models import AuditEvent, Membership, Tenant
-from accounting.models.tenants import TenantQuerySet, has_role
-from portal.access import posted_from
+from accounting.models import AuditEvent, Membership
+from accounting.models.tenants import has_role
+from portal.access import managed, posted_from
 from portal.administration.budget_forms import budgets_of, remove_budget_of, set_budget_of
 from portal.administration.limit_usage import limits_of
 from portal.administration.trail import entries
@@ -105,12 +105,3 @@ def team_or_home(request: UserRequest, slug: str) -> tuple[str, ...]:
     """Returns the arguments of `redirect` after a change: the team's page, or home if the user no longer manages the
     team."""
     return ("team", slug) if managed(request).filter(slug=slug).exists() else ("home",)
-
-
-def managed(request: UserRequest) -> TenantQuerySet:
-    """Returns the teams that the user may manage because of the role of manager."""
-    return (
-        Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
-        .active()
-        .order_by(*by_name("name"))
-    )

@@ -14,7 +14,7 @@ from django.forms.models import ModelChoiceIterator
 from django.utils import timezone
 
 from accounting.core.numbers import read_decimal, read_key, read_whole, why_not_decimal, why_not_whole
-from scheduling.timetable.local_time import when_shown
+from scheduling.timetable.local_time import YEARS, when_shown
 
 MOST_DIGITS = 15  # digits before, and digits after the decimal point
 if TYPE_CHECKING:  # these classes are generic only for the type checker
@@ -158,11 +158,9 @@ class Moment(forms.Field):
         if not text:
             return None
         try:
-            at = datetime.fromisoformat(text)
-        except ValueError:
-            raise ValidationError("This must be a date and time, such as 2026-11-21T08:00.") from None
-        if not 2000 <= at.year <= 2200:
-            raise ValidationError("The year must be from 2000 to 2200.")
+            at = read_date_and_time(text)
+        except ValueError as error:
+            raise ValidationError(str(error)) from None
         if timezone.is_aware(at):
             return at
         shown = when_shown(at, timezone.get_current_timezone())
@@ -238,6 +236,17 @@ class Switch(forms.BooleanField):
 
     def __init__(self, label: str, **named: Any) -> None:
         super().__init__(label=label, required=False, **named)
+
+
+def read_date_and_time(text: str) -> datetime:
+    """Returns a typed date and time, aware only if the text has an offset. Raises ValueError with a sentence."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("This must be a date and time, such as 2026-11-21T08:00.") from None
+    if at.year not in YEARS:
+        raise ValueError(f"The year must be from {YEARS[0]} to {YEARS[-1]}.")
+    return at
 
 
 def plain(number: float | Decimal) -> str:

@@ -11,12 +11,12 @@ from django.views.decorators.http import require_safe
 from accounting.actions.quotas import limit_of
 from accounting.actions.requests import ask
 from accounting.models import Request, Tenant
-from portal.access import posted_from
+from portal.access import managed, posted_from
 from portal.administration.limit_usage import limits_of
 from portal.forms.form import Form, Values
 from portal.forms.posting import perform, show
 from portal.requests.forms import LimitRequest, TeamRequest, TicketsRequest, Why
-from portal.requests.views import managed, one_page, seen_by
+from portal.requests.views import one_page, seen_by
 from portal.user_request import UserRequest
 
 

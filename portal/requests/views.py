@@ -18,10 +18,9 @@ from accounting.actions.quotas import find
 from accounting.actions.requests import decline_request, withdraw_request
 from accounting.actions.tenants import check_tickets
 from accounting.core.errors import Refused
-from accounting.core.name_order import by_name
-from accounting.models import Membership, Request, Tenant
+from accounting.models import Request
 from accounting.notifications.request_words import Words
-from portal.access import posted_from
+from portal.access import managed, posted_from
 from portal.forms.form import Form
 from portal.forms.posting import act_on, perform, show
 from portal.requests.forms import ApproveForm, DeclineForm, Why
@@ -49,14 +48,6 @@ def seen_by(request: UserRequest) -> QuerySet[Request]:
     if not user.is_operator and not managed(request).exists():
         raise Http404
     return Request.objects.visible_to(user).select_related("tenant", "asked_by", "decided_by")
-
-
-def managed(request: UserRequest) -> QuerySet[Tenant]:
-    return (
-        Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
-        .active()
-        .order_by(*by_name("name"))
-    )
 
 
 @require_safe

@@ -11,10 +11,11 @@ from django.http import QueryDict
 
 from accounting.core.errors import Refused
 from accounting.core.numbers import DECIMAL_IN_WORDS, read_decimal
+from portal.forms.fields import read_date_and_time
 from scheduling.models import Schedule
 from scheduling.schedules.actions import Terms
 from scheduling.timetable import Timetable, TimetableError
-from scheduling.timetable.local_time import YEARS, when_reached
+from scheduling.timetable.local_time import when_reached
 
 PREVIEWED = 10
 FIELDS = ("expression", "time_zone", "begins", "ends", "missed", "catch_up_hours", "overlap")
@@ -134,11 +135,9 @@ def _read_wall(text: str, zone: ZoneInfo, name: str) -> datetime | None:
     if not text:
         return None
     try:
-        given = datetime.fromisoformat(text)
-    except ValueError:
-        raise Refused("This must be a date and time, such as 2026-11-21T08:00.", name) from None
-    if given.year not in YEARS:
-        raise Refused(f"The year must be from {YEARS[0]} to {YEARS[-1]}.", name)
+        given = read_date_and_time(text)
+    except ValueError as error:
+        raise Refused(str(error), name) from None
     return given.astimezone(UTC) if given.tzinfo else when_reached(given, zone)
 
 
