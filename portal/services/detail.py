@@ -49,8 +49,7 @@ class Member:
 
     @property
     def is_ready(self) -> bool:
-        lease = self.lease
-        return lease is not None and lease.state == Lease.State.RUNNING and lease.ready_since is not None
+        return self.lease is not None and self.lease.is_ready
 
     @property
     def claimable_from(self) -> datetime | None:

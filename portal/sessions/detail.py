@@ -35,8 +35,7 @@ class SessionDetail:
 
     @property
     def is_ready(self) -> bool:
-        lease = self.lease
-        return lease is not None and lease.state == Lease.State.RUNNING and lease.ready_since is not None
+        return self.lease is not None and self.lease.is_ready
 
     @property
     def reason(self) -> str:

@@ -18,13 +18,13 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
 from accounting.notifications import mail
-from scheduling.core import pubsub
 from scheduling.core.event_texts import sentence_of
 from scheduling.core.locks import lock_schedule
 from scheduling.idle.steps import Idleness, Step, Terms
 from scheduling.jobs.actions import cancel_within
 from scheduling.jobs.preemptible import set_preemptible_within
-from scheduling.models import Cluster, GpuUse, IdleRule, Job, JobEvent, Lease
+from scheduling.leases.history import note_now
+from scheduling.models import Cluster, GpuUse, IdleRule, Job, Lease
 from scheduling.models.event_codes import EventCode, Message
 from scheduling.models.idle import LONGEST_MINUTES
 
@@ -222,7 +222,7 @@ def _warn(use: GpuUse, terms: Terms, now: datetime) -> None:
     said = Message.of(EventCode.IDLE_WARNED, seconds=use.idle_for.total_seconds())
     if left is not None:
         said = said.but(then=terms.then.value, left=left.total_seconds())
-    _note(job, "warned", said, now)
+    note_now(job, "warned", said, at=now)
     write_to_people(job, sentence_of(said))
 
 
@@ -277,14 +277,9 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
         until=until.astimezone(UTC).isoformat(),
         reason=reason,
     )
-    _note(use.job, "snoozed", said, now)
+    note_now(use.job, "snoozed", said, at=now)
     after = {"until": until, "reason": reason}
     audit.record(
         actor=actor, verb="job.idle_snooze", target=use.job, tenant=use.job.tenant, before=before, after=after
     )
     return use
-
-
-def _note(job: Job, kind: str, said: Message, at: datetime) -> None:
-    JobEvent.of(job, kind, said, at=at).save(force_insert=True)
-    pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")

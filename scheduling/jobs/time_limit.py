@@ -12,9 +12,9 @@ from accounting.access import audit
 from accounting.core.clock import now_from_database
 from accounting.limits.quotas import LimitUsage, visible_lineage
 from accounting.models import Quota
-from scheduling.core import pubsub
 from scheduling.core.locks import lock_schedule
 from scheduling.jobs.actions import cancel_within
+from scheduling.leases.history import note_now
 from scheduling.limits.usage import ran_for
 from scheduling.models import Job, JobEvent
 from scheduling.models.event_codes import EventCode, Message
@@ -123,6 +123,5 @@ def end_overlong(*, job_id: int) -> bool:
         audit.record(actor=None, verb="job.overlong", target=job, tenant=job.tenant, after=after)
         return True
     said = over.says(EventCode.TIME_LIMIT_WARNED, job).but(quota=over.quota.pk)
-    JobEvent.of(job, WARNED, said, at=now).save(force_insert=True)
-    pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")
+    note_now(job, WARNED, said, at=now)
     return True

@@ -88,3 +88,9 @@ class History:
         pubsub.publish(*topics)
         self._jobs.clear()
         self._events.clear()
+
+
+def note_now(job: Job, kind: str, said: Message, *, at: datetime) -> None:
+    """Adds an entry to the history of a job that does not change otherwise, and notifies open pages after commit."""
+    JobEvent.of(job, kind, said, at=at).save(force_insert=True)
+    pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")

@@ -152,6 +152,11 @@ class Lease(models.Model):
         return self.billed_until or self.held_from
 
     @property
+    def is_ready(self) -> bool:
+        """Returns whether the lease runs and its program answers, like `LeaseQuerySet.ready`."""
+        return self.state == self.State.RUNNING and self.ready_since is not None
+
+    @property
     def is_unbooked(self) -> bool:
         """Returns whether the lease has time on GPUs that the ledger does not cover, like `LeaseQuerySet.unbooked`."""
         begins, ends = self.unbooked_from, self.held_until

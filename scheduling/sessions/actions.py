@@ -15,11 +15,11 @@ from accounting.access import audit
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import Tenant, User
-from scheduling.core import pubsub
 from scheduling.jobs.actions import cancel_within
 from scheduling.jobs.programs import check_program
 from scheduling.jobs.submitting import submit_within
-from scheduling.models import Cluster, Job, JobEvent, Session
+from scheduling.leases.history import note_now
+from scheduling.models import Cluster, Job, Session
 from scheduling.models.event_codes import EventCode, Message
 from scheduling.sessions.idle_timeout import Clocks, Step
 from scheduling.spec.job_spec import JobSpec, SpecError
@@ -82,7 +82,7 @@ def keep_session(*, actor: User, session: Session) -> Session:
     now = now_from_database()
     locked.used_at = max(locked.used_at or now, now)
     locked.save(update_fields=["used_at"])
-    _note(job, "kept", Message.of(EventCode.SESSION_KEPT, user=actor.get_username()), now)
+    note_now(job, "kept", Message.of(EventCode.SESSION_KEPT, user=actor.get_username()), at=now)
     audit.record(actor=actor, verb="session.keep", target=job, tenant=job.tenant)
     return locked
 
@@ -126,13 +126,13 @@ def step_session(*, session_id: int) -> Step:
         case Step.WARN_IDLE:
             session.warned_at = now
             left = _minutes(replace(clocks, idle_warned=timedelta(0)).idle_left)
-            _note(job, "warned", Message.of(EventCode.SESSION_IDLE_WARNED, minutes=left), now)
+            note_now(job, "warned", Message.of(EventCode.SESSION_IDLE_WARNED, minutes=left), at=now)
         case Step.WARN_END:
             session.end_warned_at = now
             ends = replace(clocks, end_warned=now).ends
             left = _minutes(ends - now if ends else timedelta(0))
             said = Message.of(EventCode.SESSION_END_WARNED, hours=session.longest_hours, minutes=left)
-            _note(job, "warned", said, now)
+            note_now(job, "warned", said, at=now)
         case Step.STOP_IDLE:
             _stop(job, "idle", Message.of(EventCode.SESSION_IDLE, minutes=session.idle_minutes))
         case Step.STOP_END:
@@ -203,11 +203,6 @@ def _check(spec: JobSpec, **limits: Any) -> None:
             problems[name] = f"must be a whole number from {least} to {most}"
     if problems:
         raise SpecError(problems)
-
-
-def _note(job: Job, kind: str, said: Message, at: datetime) -> None:
-    JobEvent.of(job, kind, said, at=at).save(force_insert=True)
-    pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")
 
 
 def _minutes(left: timedelta) -> int:

@@ -32,6 +32,7 @@ from scheduling.jobs.actions import cancel_job
 from scheduling.leases.actions import bill_running, close_never_started
 from scheduling.models import Cluster, Job, Lease, Node, NodeChange
 from tests.ledger_guard import without_triggers
+from tests.scheduling.bygone import changed
 from tests.scheduling.world import World, start, world
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -58,15 +59,6 @@ def there_since(moment: datetime) -> None:
     """Backdates all changes of nodes to `moment`, so that the nodes existed from then on."""
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=moment)
-
-
-def changed(node: Node, at: datetime, **values: object) -> None:
-    """Records a change of the node at the moment `at`; by default the node is ready and no GPU has failed."""
-    NodeChange.objects.create(
-        cluster=node.cluster, node_id=node.pk, name=node.name, at=at,
-        **{"generation": node.generation, "gpus": node.gpus, "state": "ready", "failed_gpus": 0, "others_gpus": 0}
-        | values,
-    )  # fmt: skip
 
 
 def hours(of: str) -> dict[str, Decimal]:
