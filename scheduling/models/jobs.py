@@ -9,11 +9,11 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
-from accounting.access.permissions import may
-from accounting.models import Generation, Membership, Tenant, User
+from accounting.models import Generation, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant, tenants_visible_to
 from scheduling.models.clusters import Cluster
 from scheduling.models.event_codes import EventCode, JobEnd, Message, accepted
+from scheduling.models.ownership import changeable
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -24,16 +24,8 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns the jobs that `user` may change or cancel; all jobs for operators.
-
-        Others may change jobs of tenants that they manage, and their own jobs in tenants of which they are still
-        members.
-        """
-        if may(user, "job.change_any"):
-            return self
-        managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
-        member = tenants_visible_to(user, role=Membership.Role.MEMBER)
-        return self.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
+        """Returns the jobs that `user` may change or cancel; see `changeable`."""
+        return self.filter(changeable(user))
 
     def unfinished(self) -> Self:
         return self.filter(state__in=Job.UNFINISHED)  # uses an index, because ended jobs are many more

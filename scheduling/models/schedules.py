@@ -9,11 +9,11 @@ from typing import Self
 from django.db import models
 from django.db.models.functions import Now
 
-from accounting.access.permissions import may
-from accounting.models import Membership, Tenant, User
+from accounting.models import Tenant, User
 from accounting.models.tenants import tenants_visible_to
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
+from scheduling.models.ownership import changeable
 from scheduling.timetable import Timetable
 from scheduling.timetable.missed_runs import ALL, ONCE, SKIP
 
@@ -25,17 +25,8 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns the schedules that `user` may change, without deleted ones; all for operators.
-
-        Others may change schedules of tenants that they manage, and their own in tenants of which they are still
-        members.
-        """
-        kept = self.kept()
-        if may(user, "job.change_any"):
-            return kept
-        managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
-        member = tenants_visible_to(user, role=Membership.Role.MEMBER)
-        return kept.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
+        """Returns the schedules that `user` may change, without deleted ones; see `changeable`."""
+        return self.kept().filter(changeable(user))
 
     def kept(self) -> Self:
         return self.filter(deleted_at=None)

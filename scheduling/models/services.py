@@ -7,13 +7,13 @@ from typing import Self
 from django.db import models
 from django.db.models.functions import Coalesce, Now
 
-from accounting.access.permissions import may
 from accounting.core.name_order import by_name
-from accounting.models import Membership, Tenant, User
+from accounting.models import Tenant, User
 from accounting.models.tenants import tenants_visible_to
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 from scheduling.models.leases import Lease
+from scheduling.models.ownership import changeable
 
 
 class ServiceQuerySet(models.QuerySet["Service"]):
@@ -23,16 +23,8 @@ class ServiceQuerySet(models.QuerySet["Service"]):
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns the services that `user` may change; all for operators.
-
-        Others may change services of tenants that they manage, and their own in tenants of which they are still
-        members.
-        """
-        if may(user, "job.change_any"):
-            return self
-        managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
-        member = tenants_visible_to(user, role=Membership.Role.MEMBER)
-        return self.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
+        """Returns the services that `user` may change; see `changeable`."""
+        return self.filter(changeable(user))
 
     def with_counts(self) -> Self:
         """Adds three counts of each service's replicas: `ready`, `holding` (holds GPUs) and `living` (has not

@@ -1,0 +1,21 @@
+"""Which rows with a tenant and an owner a user may change."""
+
+from __future__ import annotations
+
+from django.db.models import Q
+
+from accounting.access.permissions import may
+from accounting.models import Membership, User
+from accounting.models.tenants import tenants_visible_to
+
+
+def changeable(user: User) -> Q:
+    """Returns the condition on rows that `user` may change; for operators all rows.
+
+    Others may change rows of tenants that they manage, and their own rows in tenants of which they are still members.
+    """
+    if may(user, "job.change_any"):
+        return Q()
+    managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
+    member = tenants_visible_to(user, role=Membership.Role.MEMBER)
+    return Q(tenant__in=managed) | Q(owner=user, tenant__in=member)
