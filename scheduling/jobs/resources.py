@@ -90,7 +90,7 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
                 f"{cluster.name} allows at most {cluster.cpu_limit_per_gpu:g} per GPU: {limit:g} for {gpus}"
             )
         elif largest is not None and spec.cpu > largest:
-            problems["cpu"] = f"no node with these GPUs has more than {largest:g} processors"
+            problems["cpu"] = f"no node with these GPUs has more than {largest:g} CPUs"
     for field in ("memory", "shm"):
         text = getattr(spec, field)
         try:

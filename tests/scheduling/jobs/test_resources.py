@@ -89,12 +89,12 @@ def test_what_a_job_or_its_cluster_says_counts(lab: World) -> None:
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"cpu": 129}, "cpu", "the most is 128"),
-        ({"cpu": 21, "generations": ["V100"]}, "cpu", "the most is 20"),
-        ({"cpu": 21, "gpus": 4, "generations": ["V100"]}, "cpu", "the most is 20"),
-        ({"memory": "1001Gi"}, "memory", "the most is 1000.0Gi"),
+        ({"cpu": 129}, "cpu", "more than 128 CPUs"),
+        ({"cpu": 21, "generations": ["V100"]}, "cpu", "more than 20 CPUs"),
+        ({"cpu": 21, "gpus": 4, "generations": ["V100"]}, "cpu", "more than 20 CPUs"),
+        ({"memory": "1001Gi"}, "memory", "more than 1000.0Gi"),
         ({"memory": "2T"}, "memory", "no node with these GPUs has more than"),
-        ({"shm": "1001Gi"}, "shm", "the most is 1000.0Gi"),
+        ({"shm": "1001Gi"}, "shm", "more than 1000.0Gi"),
     ],
 )
 def test_resources_that_no_node_has_are_refused_at_once(
