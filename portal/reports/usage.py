@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
 from accounting.core.clock import now_from_database
@@ -15,7 +14,7 @@ from accounting.core.wording import to_the_minute, unknown_choice
 from accounting.models import Tenant, User
 from accounting.reports.usage import By, UsageReport, UsageRow, csv_lines, report_of
 from accounting.usage.scope import Scope
-from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer
+from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, csv_answer
 from portal.reports.labels import label_keys, label_name
 from portal.reports.periods import Query, ReportPeriod, WrongQuestion, asked_period
 from portal.reports.scope import chosen_tenant
@@ -72,11 +71,7 @@ def usage_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
     report, name = largest_first(answer_to(question)), file_name(question.by, question.period)
     if form != "csv":
         return answer(usage_document(question, report), form, name)
-    return HttpResponse(
-        "".join(csv_lines(report)),
-        content_type=TYPES[form],
-        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
-    )
+    return csv_answer(csv_lines(report), name)
 
 
 def largest_first(report: UsageReport) -> UsageReport:

@@ -1,6 +1,6 @@
 """File formats of reports: CSV, XLSX, PDF and JSON, all made from a `Document` of `Table`s."""
 
-from portal.reports.formats.answers import TYPES, answer, in_format
+from portal.reports.formats.answers import TYPES, answer, csv_answer, in_format
 from portal.reports.formats.document import Cell, Column, Document, Kind, Table, cut_note, shown
 from portal.reports.formats.pdf import pdf_of
 from portal.reports.formats.text import csv_of, csv_of_table, json_of, json_of_facts, json_text_of
@@ -14,6 +14,7 @@ __all__ = [
     "Kind",
     "Table",
     "answer",
+    "csv_answer",
     "csv_of",
     "csv_of_table",
     "cut_note",

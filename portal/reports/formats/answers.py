@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from tempfile import SpooledTemporaryFile
 from typing import IO, Self
@@ -58,6 +58,12 @@ def answer(document: Document, form: str, name: str, *, alone: str = "") -> Http
         closing.pop_all()  # the answer closes the file
     headers["Content-Length"] = str(length)
     return StreamingHttpResponse(_Blocks(file), content_type=TYPES[form], headers=headers)
+
+
+def csv_answer(lines: Iterable[str], name: str) -> HttpResponse:
+    """Returns the lines of a CSV file as an attachment. `name` is the file's name without extension."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+    return HttpResponse("".join(lines), content_type=TYPES["csv"], headers=headers)
 
 
 class _Blocks:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from django.http import Http404, HttpResponse
+from django.http import Http404
 from django.http.response import HttpResponseBase
 
 from accounting.models import Tenant, User
-from portal.reports.formats import TYPES, answer, csv_of_table
+from portal.reports.formats import answer, csv_answer, csv_of_table
 from portal.reports.periods import Query, ReportPeriod, asked_period
 from portal.reports.scope import chosen_tenant
 from portal.reports.statement.figures import period_name, statement_of
@@ -26,11 +26,7 @@ def statement_in_format(user: User, query: Query, form: str) -> HttpResponseBase
     table = next((table for table in document.tables if table.key == part), None)
     if table is None:
         raise Http404
-    return HttpResponse(
-        "".join(csv_of_table(table, document.zone)),
-        content_type=TYPES["csv"],
-        headers={"Content-Disposition": f'attachment; filename="{name}-{part}.csv"'},
-    )
+    return csv_answer(csv_of_table(table, document.zone), f"{name}-{part}")
 
 
 def is_whole(form: str) -> bool:
