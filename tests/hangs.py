@@ -8,6 +8,7 @@ import resource
 import signal
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,42 +19,46 @@ import pytest
 from tests import waiting
 
 TICKS = os.sysconf("SC_CLK_TCK")
-# The least CPU seconds that a working test spends between two checks, even if it gets only a tenth of a core.
+# The least CPU seconds that a working test spends in half of a stall, even if it gets only a tenth of a core.
 LITTLE = 0.5
 # CPU seconds after which a test counts as an endless loop. Tests marked as slow may spend five times as many.
 MUCH = 300.0
+# Checks in half of a stall. If the whole machine pauses, it misses all checks but one, so a pause is not a hang.
+CHECKS = 5
 
 
 @contextmanager
 def watched(*, seconds: float | None = None, little: float = LITTLE, much: float = MUCH) -> Iterator[None]:
     """Fails the test that runs inside the block if it does nothing, or if it has spent more than `much` CPU seconds.
 
-    Checks twice in `seconds` (by default `waiting.stall()`). The test does nothing if, between two checks, it and
-    the processes that it started spend at most `little` CPU seconds and `wait_for` does not poll; `wait_for` has a
+    The test does nothing if, during CHECKS successive checks in half of `seconds` (by default `waiting.stall()`), it
+    and the processes that it started spend at most `little` CPU seconds and `wait_for` does not poll; `wait_for` has a
     time limit already. Only the main thread may call this function.
     """
     began = _own_seconds()
-    before: float | None = None
+    # the CPU seconds and the polls at the last checks
+    seen: deque[tuple[float, int]] = deque(maxlen=CHECKS + 1)
+
+    def start_timer() -> tuple[float, float]:
+        slice_seconds = (seconds or waiting.stall()) / (2 * CHECKS)
+        return signal.setitimer(signal.ITIMER_REAL, slice_seconds, slice_seconds)
 
     def look(_number: int, _frame: FrameType | None) -> None:
-        nonlocal before
-        interval = seconds or waiting.stall()
+        start_timer()  # before a failure: Python drops an exception that is raised inside a finalizer
         own = _own_seconds()
-        now = own + _descendants_seconds()
-        works = before is None or now - before > little or time.monotonic() - waiting.polled_at < interval / 2
-        before = now
+        seen.append((own + _descendants_seconds(), waiting.polls))
+        (before, polls_before), (now, polls) = seen[0], seen[-1]
         if own - began > much:
             pytest.fail(f"an endless loop? {own - began:.0f} s of a processor were spent\n{stacks()}")
-        if not works:
-            pytest.fail(f"nothing was done for {interval / 2:g} s\n{stacks()}")
-        signal.setitimer(signal.ITIMER_REAL, interval / 2)
+        if len(seen) > CHECKS and now - before <= little and polls == polls_before:
+            pytest.fail(f"nothing was done for {(seconds or waiting.stall()) / 2:g} s\n{stacks()}")
 
     handler = signal.signal(signal.SIGALRM, look)
-    remaining, _ = signal.setitimer(signal.ITIMER_REAL, (seconds or waiting.stall()) / 2)
+    timer = start_timer()
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, remaining)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
         signal.signal(signal.SIGALRM, handler)
 
 

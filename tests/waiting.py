@@ -15,7 +15,10 @@ STALL = min(
     60.0, PATIENCE
 )  # seconds without a change after which something hangs, on a machine that runs nothing else
 
-polled_at = float("-inf")  # when `wait_for` last called its probe, by the monotonic clock
+# Seconds that at most pass between two polls by the clock of `wait_for`. Longer gaps are pauses of the whole machine.
+LONGEST_GAP = 30.0
+
+polls = 0  # how often `wait_for` has called a probe in vain
 
 
 def stall() -> float:
@@ -36,15 +39,17 @@ def wait_for(
     Raises AssertionError with the text `what` after `seconds`, or earlier if the text has not changed for `stall()`
     seconds.
     """
-    global polled_at  # noqa: PLW0603 - one number, which tests/hangs.py reads
-    begins = changed = time.monotonic()
+    global polls  # noqa: PLW0603 - one number, which tests/hangs.py reads
+    waited, changed, last = 0.0, 0.0, time.monotonic()
     told = None if callable(what) else what
     while not (answer := probe()):
-        polled_at = now = time.monotonic()
-        if now - begins > seconds or now - changed > stall():
+        polls += 1
+        now = time.monotonic()
+        waited, last = waited + min(now - last, max(LONGEST_GAP, every)), now
+        if waited > seconds or waited - changed > stall():
             text = what() if callable(what) else what
-            if now - begins > seconds or text == told:
-                raise AssertionError(f"not within {now - begins:.0f} s: {text}")
-            told, changed = text, now
+            if waited > seconds or text == told:
+                raise AssertionError(f"not within {waited:.0f} s: {text}")
+            told, changed = text, waited
         time.sleep(every)
     return answer

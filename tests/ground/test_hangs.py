@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -49,6 +51,21 @@ def test_the_watch_around_a_watch_goes_on() -> None:
 
     with pytest.raises(pytest.fail.Exception, match="nothing was done"), watched(seconds=0.4):
         watch_and_wait()
+
+
+def pause(seconds: float) -> None:
+    """Stops this whole process for `seconds`, while its timers go on."""
+    with subprocess.Popen(["/bin/sh", "-c", f"sleep {seconds}; kill -CONT {os.getpid()}"]):
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_a_pause_of_the_whole_machine_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched(seconds=2.0):
+        pause(1.1)
+        pause(1.1)
+    monkeypatch.setattr(waiting, "LONGEST_GAP", 0.1)
+    answers = iter([False, True])
+    wait_for(lambda: pause(0.6) or next(answers), seconds=0.5)  # type: ignore[func-returns-value]
 
 
 def test_waiting_ends_when_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
