@@ -134,4 +134,4 @@ def _own_triggers(table: str) -> list[tuple[str]]:
         cursor.execute(
             "SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass AND NOT tgisinternal", [table]
         )
-        return cursor.fetchall()
+        return list(cursor.fetchall())

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,14 @@ def wait_for_beats(folder: Path, count: int = 2) -> None:
     for _ in range(count):
         before = _beaten(folder)
         wait_for(
-            lambda before=before: _beaten(folder) not in {None, before},
+            partial(_has_beaten_since, folder, before),
             seconds=SOON,
             what="the supervisor hangs",
         )
+
+
+def _has_beaten_since(folder: Path, before: int | None) -> bool:
+    return _beaten(folder) not in {None, before}
 
 
 def _beaten(folder: Path) -> int | None:

@@ -8,6 +8,7 @@ show.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from scheduling.backends.base import NO_SECRETS
@@ -207,7 +208,9 @@ def changes_rules(target: Target) -> None:
 # --- a stolen account: namespaces --------------------------------------------------------------------------------
 
 
-def namespace(name: str = "fairlot-77", tenant: str = "77", **labels: str | None) -> Object:
+def namespace(
+    name: str = "fairlot-77", tenant: str = "77", labels: dict[str, str | None] | None = None
+) -> Object:
     own: dict[str, str | None] = {
         "app.kubernetes.io/managed-by": "fairlot",
         "fairlot.io/tenant": tenant,
@@ -215,7 +218,7 @@ def namespace(name: str = "fairlot-77", tenant: str = "77", **labels: str | None
         "pod-security.kubernetes.io/enforce": "restricted",
         "pod-security.kubernetes.io/enforce-version": "latest",
     }
-    found = {key: value for key, value in (own | labels).items() if value is not None}
+    found = {key: value for key, value in (own | (labels or {})).items() if value is not None}
     return {"metadata": {"name": name, "labels": found}}
 
 
@@ -239,11 +242,11 @@ def lowers_security(target: Target) -> None:
         for label, value in lowered.items()
         for when, one in (
             ("later", Try("PATCH", at, {"metadata": {"labels": {prefix + label: value}}})),
-            ("from the start", Try("POST", NAMESPACES, namespace(**{prefix + label: value}))),
+            ("from the start", Try("POST", NAMESPACES, namespace(labels={prefix + label: value}))),
         )
     }
     tries["enforce, taken away"] = Try("PATCH", at, {"metadata": {"labels": {f"{prefix}enforce": None}}})
-    tries["enforce, left out"] = Try("POST", NAMESPACES, namespace(**{f"{prefix}enforce": None}))
+    tries["enforce, left out"] = Try("POST", NAMESPACES, namespace(labels={f"{prefix}enforce": None}))
     tries["all labels at once"] = Try("PATCH", at, [{"op": "remove", "path": "/metadata/labels"}])
     held(stage.thief, tries, ACCOUNT)
 
@@ -264,12 +267,12 @@ def takes_namespaces(target: Target) -> None:
                 f"{NAMESPACES}/{stage.elsewhere}",
                 {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}},
             ),
-            "makes one of no tenant": Try("POST", NAMESPACES, namespace(**{"fairlot.io/tenant": None})),
+            "makes one of no tenant": Try("POST", NAMESPACES, namespace(labels={"fairlot.io/tenant": None})),
             "makes one of the system's names": Try("POST", NAMESPACES, namespace("kube-77")),
             "makes one that others may trust": Try("POST", NAMESPACES, namespace("cert-manager", "manager")),
             "makes one under another's name": Try("POST", NAMESPACES, namespace("monitoring")),
             "makes one that others let in by its labels": Try(
-                "POST", NAMESPACES, namespace(team="monitoring")
+                "POST", NAMESPACES, namespace(labels={"team": "monitoring"})
             ),
             "has one let in later": Try(
                 "PATCH", f"{NAMESPACES}/{stage.home}", {"metadata": {"labels": {"team": "monitoring"}}}
@@ -1138,6 +1141,11 @@ def by_limit_ranges(target: Target) -> None:
         stage.bob.delete(f"{at}/another")
 
 
+def _is_known(stage: Stage, using: Try) -> bool:
+    """Returns whether the API server knows the runtime class that `using` names."""
+    return "not found" not in str(refusal_of(stage.bob, using))
+
+
 @attack("a tenant's controllers and runtime classes get GPUs", needs="cluster")
 def by_controllers(target: Target) -> None:
     stage = target.cluster
@@ -1163,7 +1171,7 @@ def by_controllers(target: Target) -> None:
         try:
             using = Try("POST", PODS.format(stage.home), pod("p", runtimeClassName=full))
             wait_for(
-                lambda using=using: "not found" not in str(refusal_of(stage.bob, using)),
+                partial(_is_known, stage, using),
                 what="the runtime class is known",
             )
             held(stage.bob, {full: using}, GPUS)

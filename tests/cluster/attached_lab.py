@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.backend import KubernetesBackend
@@ -42,8 +43,21 @@ class Lab(World):
         next(self.changes)
         follow(self.cluster, self.backend)
 
+    def watch_until(self, probe: Callable[[], object], what: str | Callable[[], str]) -> None:
+        """Watches the cluster until `probe` returns something true; carries out no operations."""
+
+        def seen() -> object:
+            self.watch()
+            return probe()
+
+        wait_for(seen, what=what, every=0.0)
+
     def until(self, probe: Callable[[], object], what: str | Callable[[], str]) -> None:
-        wait_for(lambda: (self.work(), probe())[1], what=what, every=0.0)
+        def done() -> object:
+            self.work()
+            return probe()
+
+        wait_for(done, what=what, every=0.0)
 
     def reaches(self, job: Job, state: str) -> Job:
         def there() -> bool:
@@ -89,7 +103,7 @@ class Lab(World):
 
 
 @contextmanager
-def attached_lab(kubeconfig: str, admin: Api, *, clean_up: bool = True, **settings: float) -> Iterator[Lab]:
+def attached_lab(kubeconfig: str, admin: Api, *, clean_up: bool = True, **settings: Any) -> Iterator[Lab]:
     """Attaches a cluster as the admin Ada, watches it and yields the lab. `settings` are arguments of attach_cluster.
 
     Without `clean_up`, the teams' namespaces stay, which is enough for a control plane that ends with the test.

@@ -172,8 +172,9 @@ def _conditions(pod: Object, status: str, kinds: Sequence[str], reason: str = ""
 
 def _running(pod: Object) -> Object:
     now = _now()
+    status: Object = pod["status"]
     ready = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
-    return pod["status"] | {
+    return status | {
         "phase": "Running",
         "conditions": _conditions(pod, "True", ready),
         "containerStatuses": [
@@ -197,8 +198,9 @@ def _ended(pod: Object) -> Object:
         "finishedAt": now,
     }
     reason = "PodFailed" if code else "PodCompleted"
+    status: Object = pod["status"]
     return (
-        pod["status"]
+        status
         | why
         | {
             "phase": "Failed" if code or why else "Succeeded",

@@ -17,7 +17,6 @@ from tests.cluster.attached_lab import Lab, attached_lab
 from tests.cluster.controlplane import ControlPlane, control_plane
 from tests.cluster.history import AuditTail
 from tests.cluster.orders_process import at_work
-from tests.waiting import wait_for
 
 SCALE = float(os.environ.get("SCALE", "1"))
 WORKERS = int(os.environ.get("WORKERS", "1"))
@@ -72,11 +71,11 @@ class Bench:
         Counts all jobs with higher IDs, because a query with thousands of IDs would disturb the measurement.
         """
         running = Job.objects.filter(cluster=self.lab.cluster, pk__gte=min(jobs), state=Job.State.RUNNING)
-        wait_for(lambda: (self.lab.watch(), running.count() == len(jobs))[1], what="all run", every=0.0)
+        self.lab.watch_until(lambda: running.count() == len(jobs), what="all run")
 
     def until_empty(self) -> None:
         held = Lease.objects.filter(cluster=self.lab.cluster, state__in=Lease.HOLDING)
-        wait_for(lambda: (self.lab.watch(), not held.exists())[1], what="no GPU is held", every=0.0)
+        self.lab.watch_until(lambda: not held.exists(), what="no GPU is held")
 
     def end_all(self) -> None:
         for job in Job.objects.filter(cluster=self.lab.cluster).unfinished():

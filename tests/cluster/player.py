@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -24,7 +25,8 @@ class Player:
 
     def __init__(self, config: Path, path: str, **query: str) -> None:
         self._api, self._watching = Api(config), OwnApi(yaml.safe_load(config.read_text()))
-        self._path, self._query = path, query
+        self._path: str = path
+        self._query: dict[str, Any] = dict(query)
         self._seen: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._stream: Stream | None = None

@@ -110,18 +110,10 @@ LABS: dict[str, str] = {}
 class OfItsNodes(KubernetesBackend):
     """A backend that sees only the nodes of one lab."""
 
-    fill_seconds = FILL_SECONDS
-
     def _kinds(self, view: Any) -> Any:
         kinds = super()._kinds(view)
         nodes = {"labelSelector": f"{LAB}={LABS[self._owner]}"}
         return [(mirror, path, nodes if path == NODES else query) for mirror, path, query in kinds]
-
-    def _begin_watch(self) -> Any:
-        watch = super()._begin_watch()
-        wait = watch.view.wait_until_complete
-        watch.view.wait_until_complete = lambda _: wait(self.fill_seconds)
-        return watch
 
 
 def make_backend(cluster: Cluster) -> OfItsNodes:
@@ -543,7 +535,7 @@ class Storm:
     def clean(self) -> None:
         for job in Job.objects.filter(pk__in=self.jobs):
             path = f"{JOBS.format(self.lab.home(job))}/{objects.job_name(job.pk)}"
-            self._admin(lambda path=path: self.lab.admin.delete(path, propagationPolicy="Background"))
+            self._admin(partial(self.lab.admin.delete, path, propagationPolicy="Background"))
 
     def story(self) -> str:
         told = [

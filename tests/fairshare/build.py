@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fairshare.driver import Situation
-from fairshare.model import NOWHERE, Accounts, Cluster, Decision, Floats, Jobs, Settings, Snapshot
+from fairshare.model import NOWHERE, Accounts, Cluster, Decision, Ints, Jobs, Settings, Snapshot
 from fairshare.policies import policy_of
 
 INF = float("inf")
@@ -121,7 +121,7 @@ def with_closed(given: Snapshot, closed: set[int]) -> Snapshot:
     return replace(given, cluster=replace(given.cluster, capacity=capacity, closed=marked))
 
 
-def used_on_nodes(given: Snapshot, decision: Decision) -> Floats:
+def used_on_nodes(given: Snapshot, decision: Decision) -> Ints:
     used = np.zeros(len(given.cluster.capacity), dtype=np.int64)
     for p, job in enumerate(decision.run.tolist()):
         place = decision.place_node[decision.place_start[p] : decision.place_start[p + 1]]
@@ -132,11 +132,11 @@ def used_on_nodes(given: Snapshot, decision: Decision) -> Floats:
 def place_of(decision: Decision, job: int) -> list[int]:
     """Returns the node of each worker of a picked job."""
     p = decision.run.tolist().index(job)
-    return decision.place_node[decision.place_start[p] : decision.place_start[p + 1]].tolist()
+    return list(decision.place_node[decision.place_start[p] : decision.place_start[p + 1]].tolist())
 
 
 @st.composite
-def snapshots(draw: st.DrawFn, **settings: object) -> Snapshot:
+def snapshots(draw: st.DrawFn, /, **settings: object) -> Snapshot:
     """Draws small clusters that mix generations, a tree, limits, drained nodes, running gangs and debts."""
     kinds = draw(st.integers(1, 3))
     nodes = [

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.ground.test_up import Up
+from tests.ground.up import Up
 
 REPEATS = 3
 

@@ -140,11 +140,12 @@ def _ended_jobs(
         node.generation for node in Node.objects.filter(cluster=cluster).select_related("generation")
     ]
     spec = JobSpec(name="bench", command="true").to_dict()
-    jobs = []
+    jobs, runs = [], []
     for number in range(count):
         user, team = people[number % len(people)]
         begins = now - timedelta(days=1 + 19 * dice.random())
         lasts = timedelta(minutes=5 + 50 * dice.random())
+        runs.append((begins, begins + lasts))
         jobs.append(
             Job(
                 cluster=cluster, tenant=team, owner=user, name=f"train {number}", spec=spec, workers=1,
@@ -159,19 +160,19 @@ def _ended_jobs(
     leases = [
         Lease(
             job=job, cluster=cluster, epoch=1, generation=job.first_generation, gpus=1, state=Lease.State.CLOSED,
-            decided_at=job.first_started_at, held_from=job.first_started_at, running_from=job.first_started_at,
-            held_until=job.ended_at, billed_until=job.ended_at, last_seen_at=job.ended_at, end_reason="succeeded",
+            decided_at=begins, held_from=begins, running_from=begins,
+            held_until=ends, billed_until=ends, last_seen_at=ends, end_reason="succeeded",
         )
-        for job in jobs
+        for job, (begins, ends) in zip(jobs, runs, strict=True)
     ]  # fmt: skip
     Lease.objects.bulk_create(leases)
     JobEvent.objects.bulk_create(
         JobEvent(job=job, at=at, epoch=epoch, kind=kind, text=text)
-        for job in jobs
+        for job, (begins, ends) in zip(jobs, runs, strict=True)
         for at, epoch, kind, text in (
             (job.created_at, 0, "submitted", f"Submitted by {job.owner.get_username()}"),
-            (job.first_started_at, 1, "start", "Given 1 GPU"),
-            (job.ended_at, 1, "succeed", "Ended"),
+            (begins, 1, "start", "Given 1 GPU"),
+            (ends, 1, "succeed", "Ended"),
         )
     )
     with transaction.atomic():
@@ -179,10 +180,10 @@ def _ended_jobs(
             [
                 Usage(
                     book=cluster.pk, lease_id=lease.pk, job_id=job.pk, job_name=job.name, tenant=job.tenant,
-                    user=job.owner, generation=lease.generation, gpus=1, begins=lease.held_from,
-                    ends=lease.held_until, running_from=lease.running_from,
+                    user=job.owner, generation=lease.generation, gpus=1, begins=begins,
+                    ends=ends, running_from=begins,
                 )
-                for job, lease in zip(jobs, leases, strict=True)
+                for job, lease, (begins, ends) in zip(jobs, leases, runs, strict=True)
             ]
         )  # fmt: skip
     return jobs

@@ -49,7 +49,7 @@ class Person:
 
     def submit(self, **spec: Any) -> int:
         """Submits a job through the REST API; returns the job's id."""
-        return self.post("jobs", {"spec": spec})["id"]
+        return int(self.post("jobs", {"spec": spec})["id"])
 
     def cancel_all(self) -> None:
         """Cancels all unfinished jobs of this user."""

@@ -54,7 +54,7 @@ def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, An
     last, owed_after = _last_round(cluster), _owed(cluster)
     begins, ends = Round.objects.get(number=first).at, Round.objects.get(number=last).at
     _cancel(jobs)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for tenant, _ in teams:
         segments = UsageSegment.objects.filter(tenant=tenant)
         held = sum(_overlap(s.period.lower, s.period.upper, begins, ends) * s.gpus for s in segments)

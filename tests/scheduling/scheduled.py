@@ -24,7 +24,12 @@ def spec(**fields: object) -> JobSpec:
 
 def make(lab: World, terms: Terms = DAILY, **changes: Any) -> Schedule:
     """Creates a schedule, by default Bob's in Astro; `changes` replace arguments of `create_schedule`."""
-    asked = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": spec()}
+    asked: dict[str, Any] = {
+        "actor": lab.people.bob,
+        "tenant": lab.people.astro,
+        "cluster": lab.cluster,
+        "spec": spec(),
+    }
     return create_schedule(**asked | {"terms": terms} | changes)
 
 

@@ -115,6 +115,7 @@ class KubernetesBackend:
     """
 
     orders_at_once = AT_ONCE
+    fill_seconds = FILL_SECONDS
 
     def __init__(
         self,
@@ -316,8 +317,8 @@ class KubernetesBackend:
         """
         self._watch = watch = self._begin_watch()
         try:
-            if not watch.view.wait_until_complete(FILL_SECONDS):
-                raise BackendError(f"the API server has not listed its objects within {FILL_SECONDS:g} s")
+            if not watch.view.wait_until_complete(self.fill_seconds):
+                raise BackendError(f"the API server has not listed its objects within {self.fill_seconds:g} s")
             yield
             while watch.is_alive:
                 watch.view.wait(timeout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.optimize import linprog
@@ -28,7 +28,7 @@ class Held:
 
 
 def teams(
-    rates: list[Floats], capacity: tuple[int, ...], tickets: list[float] | None = None, **settings: object
+    rates: list[Floats], capacity: tuple[int, ...], tickets: list[float] | None = None, **settings: Any
 ) -> Snapshot:
     """Returns teams of one-GPU jobs. `rates` has an array (jobs, K) for each team."""
     accounts = [Account(weight, trades=True) for weight in tickets or [1.0] * len(rates)]

@@ -60,12 +60,12 @@ class Played:
     @property
     def mean(self) -> Floats:
         """Returns the GPUs that each account had on average, as an array (T,)."""
-        mean: Floats = sum(one.got.sum(axis=1) for one in self.rounds) / len(self.rounds)
+        mean: Floats = np.mean([one.got.sum(axis=1) for one in self.rounds], axis=0)
         return mean
 
     @property
     def by_generation(self) -> Floats:
-        mean: Floats = sum(one.got for one in self.rounds) / len(self.rounds)
+        mean: Floats = np.mean([one.got for one in self.rounds], axis=0)
         return mean
 
     @property
