@@ -137,12 +137,17 @@ def make_template(name: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
-    """Adds the partitions of MONTHS to the test database."""
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Adds the partitions of MONTHS to the test database; at the end, drops the databases that tests of migrations
+    kept."""
     from accounting.ledger.partitions import add_months  # noqa: PLC0415
+    from tests.upgrading import drop_kept  # noqa: PLC0415
 
     with django_db_blocker.unblock():
         add_months(MONTHS)
+    yield
+    with django_db_blocker.unblock():
+        drop_kept()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ The database is separate because the tests' database must not be migrated back.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -14,9 +15,12 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from django.db import connection, connections
+from django.db.backends.utils import CursorWrapper
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 
 ALIAS = "upgraded"
+STEP = 8  # migrations between two kept databases
 
 
 @contextmanager
@@ -26,21 +30,64 @@ def database_as_of(targets: Sequence[tuple[str, str]]) -> Iterator[MigrationExec
     `targets` are pairs (app, migration). Django knows the database by the alias ALIAS.
     """
     name = f"{connections.settings['default']['NAME']}_upgraded"
-    with connection.cursor() as cursor:
-        cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
-        cursor.execute(f'CREATE DATABASE "{name}"')
     connections.settings[ALIAS] = connections.settings["default"] | {"NAME": name}
     try:
-        # connects explicitly, because pytest-django forbids queries to any database but the test database
-        connections[ALIAS].connect()
-        executor = MigrationExecutor(connections[ALIAS])
-        executor.migrate(list(targets))
-        yield executor
+        with connection.cursor() as cursor:
+            cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
+            cursor.execute("SELECT pg_advisory_lock(2)")  # processes share the kept databases
+            try:
+                _create(cursor, name, list(targets))
+            finally:
+                cursor.execute("SELECT pg_advisory_unlock(2)")
+        yield _executor()
     finally:
         connections[ALIAS].close()
         del connections[ALIAS], connections.settings[ALIAS]
         with connection.cursor() as cursor:
-            cursor.execute(f'DROP DATABASE "{name}"')
+            cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
+
+
+def _create(cursor: CursorWrapper, name: str, targets: list[tuple[str, str]]) -> None:
+    """Creates the database `name` as a copy of the nearest kept database, migrates it to `targets`, and keeps a copy
+    after every STEP migrations and at the end."""
+    graph = MigrationLoader(None).graph
+    plan = list(dict.fromkeys(node for target in targets for node in graph.forwards_plan(target)))
+    cursor.execute("SELECT datname FROM pg_database")
+    present = {found for (found,) in cursor.fetchall()}
+    done = next((count for count in range(len(plan), 0, -1) if kept_name(plan[:count]) in present), 0)
+    cursor.execute(f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{kept_name(plan[:done])}"' if done else ""))
+    while done < len(plan):
+        executor = _executor()
+        step = executor.migration_plan(targets)[: STEP - done % STEP]
+        executor.migrate(targets, plan=step)
+        connections[ALIAS].close()  # a database can be copied only while nobody is connected
+        done += len(step)
+        cursor.execute(f'CREATE DATABASE "{kept_name(plan[:done])}" TEMPLATE "{name}"')
+
+
+def _executor() -> MigrationExecutor:
+    # connects explicitly, because pytest-django forbids queries to any database but the test database
+    connections[ALIAS].connect()
+    return MigrationExecutor(connections[ALIAS])
+
+
+def kept_name(nodes: Sequence[tuple[str, str]] = ()) -> str:
+    """Returns the name of this test run's database with exactly the migrations `nodes`; without `nodes`, what all these
+    names begin with."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    return f"kept_{run}_" + (hashlib.sha256(repr(sorted(nodes)).encode()).hexdigest()[:12] if nodes else "")
+
+
+def drop_kept() -> None:
+    """Drops the databases that this test run has kept."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(2)")
+        try:
+            cursor.execute("SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [kept_name()])
+            for (name,) in cursor.fetchall():
+                cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(2)")
 
 
 def rows_of(executor: MigrationExecutor, state: tuple[str, str]) -> Callable[..., Any]:
