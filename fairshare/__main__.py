@@ -1,4 +1,8 @@
-"""`python -m fairshare check --seed N` plays random economies and checks a policy against its promises."""
+"""Command line of the library: `python -m fairshare check --seed N` checks a scheduling policy on random test cases.
+
+Each test case simulates a small cluster. The check reports every case in which the policy breaks one of its promised
+properties.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,11 @@ from fairshare.check.promises import PROMISES
 
 
 def main() -> int:
-    """Prints the first broken promise as a small case and returns 1, or a table of all promises and returns 0."""
+    """Runs the command line. Returns the exit status: 1 if the policy broke a promise, otherwise 0.
+
+    By default it stops at the first broken promise and prints a small test case that reproduces the breach. If no
+    promise is broken, or with `--all`, it prints a table of all promises.
+    """
     parser = argparse.ArgumentParser(prog="python -m fairshare")
     check = parser.add_subparsers(required=True).add_parser(
         "check", help="check a policy against its promises in random economies"

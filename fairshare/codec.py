@@ -1,4 +1,4 @@
-"""Encodes snapshots, states and decisions as bytes, so that a round can be stored and repeated exactly."""
+"""Encodes snapshots, policy states and decisions as bytes, so that a round can be stored and repeated exactly."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _TRADES = "trades"
 
 
 class UnreadableRecord(Exception):
-    """The bytes are not a record of the expected kind in a known version."""
+    """Raised when bytes are not a record of the expected kind in the supported version."""
 
 
 def encode(value: Snapshot | Decision) -> bytes:
     """Encodes a snapshot or decision as a compressed archive: its arrays, and a JSON header with all other fields.
 
-    Equal values give equal bytes.
+    Equal values are encoded as equal bytes.
     """
     if isinstance(value, Snapshot):
         header = {
@@ -54,13 +54,15 @@ def encode(value: Snapshot | Decision) -> bytes:
 
 
 def encode_state(state: Mapping[str, Floats]) -> bytes:
-    """Encodes named arrays as a compressed archive."""
+    """Encodes a policy's state, which consists of named arrays, as a compressed archive."""
     return _archive({"kind": "state"}, dict(state))
 
 
 def decode_state(data: bytes) -> dict[str, Floats]:
-    """Decodes the named arrays of a state from the bytes that `encode_state` returns. Raises UnreadableRecord for any
-    other bytes."""
+    """Decodes a policy's state, which consists of named arrays, from the result of `encode_state`.
+
+    Raises UnreadableRecord for any other bytes.
+    """
     return _open(data, "state")[1]
 
 
@@ -76,7 +78,7 @@ def _archive(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Decodes a snapshot from the bytes that `encode` returns. Raises UnreadableRecord for any other bytes."""
+    """Decodes a snapshot from the result of `encode`. Raises UnreadableRecord for any other bytes."""
     header, arrays = _open(data, "snapshot")
     return Snapshot(
         cluster=Cluster(generations=tuple(header["generations"]), **_part(arrays, "cluster")),
@@ -88,9 +90,10 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 def _by_generation(jobs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arrays of jobs with `attained` by generation, (J, K).
+    """Converts the job arrays of an early record to the current format. Returns all other job arrays unchanged.
 
-    Early records contain only the sum over generations; the sum is put on the first generation.
+    Early records have only each job's total GPU-seconds in `attained`, as an array (J,). Now the array is (J, K), one
+    value for each generation. The total is entered for the first generation.
     """
     had = jobs.get("attained")
     if had is not None and had.ndim == 1:
@@ -101,7 +104,7 @@ def _by_generation(jobs: dict[str, Any]) -> dict[str, Any]:
 
 
 def decode_decision(data: bytes) -> Decision:
-    """Decodes a decision from the bytes that `encode` returns. Raises UnreadableRecord for any other bytes."""
+    """Decodes a decision from the result of `encode`. Raises UnreadableRecord for any other bytes."""
     header, arrays = _open(data, "decision")
     whole = [name in {"seller", "buyer", "slow", "fast"} for name in Trade._fields]
     trades = tuple(
@@ -114,7 +117,7 @@ def decode_decision(data: bytes) -> Decision:
 
 
 def _arrays(holder: Any) -> dict[str, Any]:
-    """Returns the fields of a dataclass that are arrays, by name."""
+    """Returns those fields of a dataclass instance that are arrays, by field name."""
     values = {field.name: getattr(holder, field.name) for field in fields(holder)}
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 

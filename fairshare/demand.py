@@ -1,10 +1,11 @@
-"""Computes how many GPUs an account can use of each generation, and of any set of generations together.
+"""Computes how many GPUs an account can use of each generation, and of each set of generations together.
 
-A job that accepts several generations uses only one at a time. So the use of the jobs below an account is not
-described by one number for each generation but by a *polymatroid*: shares x can be used exactly when, for every set
-S of generations, the sum of x over S is at most `rank[S]`, the GPUs of the jobs that accept any generation of S.
-Ranks add up along the tree, and limits cut them down, without losing exactness. The bits of an integer represent a
-set; there are 2^K sets.
+A job that accepts several generations uses only one of them at a time. One number for each generation therefore cannot
+describe what the jobs of an account can use. The exact description is a *polymatroid* with one number for each set S of
+generations: `rank[S]`, the GPUs of the jobs that accept at least one generation of S. Amounts of GPUs, one for each
+generation, can be used together exactly if, for every set S, the amounts of the generations in S add up to at most
+`rank[S]`. An inner account's rank is the sum of its children's ranks, and limits reduce ranks; the description remains
+exact. A set is represented by the bits of an integer, so there are 2^K sets.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ EPSILON = 1e-9  # GPUs; less counts as zero
 
 @cache
 def members(generations: int) -> Floats:
-    """Returns an array (2^K, K) that is 1 where the generation belongs to the set, else 0. It is cached and
-    read-only."""
+    """Returns which generations belong to each set, as an array (2^K, K) of 1 and 0. It is cached and read-only.
+
+    The index of a set is the integer whose bits are its generations.
+    """
     sets = np.arange(1 << generations)[:, None]
     found: Floats = ((sets >> np.arange(generations)) & 1).astype(np.float64)
     found.flags.writeable = False
@@ -30,17 +33,18 @@ def members(generations: int) -> Floats:
 
 
 def sets_of(accepted: Bools) -> Ints:
-    """Returns, for each row of `accepted` (J, K), the set of marked generations as the bits of an integer, as an array
-    (J,)."""
+    """Returns, for each row of the mask `accepted` (J, K), an integer whose bits are the marked generations, as an
+    array (J,)."""
     bits: Ints = accepted @ (1 << np.arange(accepted.shape[1], dtype=np.int64))
     return bits
 
 
 def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floats:
-    """Returns how many GPUs of each set of generations the jobs below an account can use within its limits, as an array
-    (T, 2^K).
+    """Returns how many GPUs of each set of generations the jobs of each account can use, as an array (T, 2^K).
 
-    `able` (J, K) marks the generations on which a job may run now.
+    The jobs of all accounts below an account are included, and limits are applied.
+
+    `able` (J, K): whether each job may run on each generation now.
     """
     size, generations = accounts.owed.shape
     count = 1 << generations
@@ -60,8 +64,10 @@ def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floa
 
 
 def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
-    """Returns `rank` (C, 2^K), cut by the limits `cap` (C, K) on single generations and `cap_total` (C,) on all
-    together."""
+    """Returns `rank` (C, 2^K) reduced by the limits of C accounts.
+
+    `cap` (C, K): limits on single generations, in GPUs. `cap_total` (C,): limits on all generations together.
+    """
     rank = rank.copy()
     for k in range(cap.shape[1]):
         with_k = np.flatnonzero(np.arange(rank.shape[1]) >> k & 1)
@@ -71,8 +77,14 @@ def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
 
 
 def room(rank: Floats, held: Floats, step: Floats) -> float:
-    """Returns how many times `step` (K,) can be added to `held` (K,) within the ranks; `step` may have negative
-    parts."""
+    """Returns the largest factor by which `step` can be multiplied so that `held` plus the result is still usable.
+
+    - `rank` (2^K,): limits on the GPUs of each set of generations.
+    - `held` (K,): GPUs of each generation that the account has.
+    - `step` (K,): a change of these GPUs; entries may be negative.
+
+    Returns infinity if nothing limits the factor.
+    """
     belongs = members(len(held))
     slack, flow = rank - belongs @ held, belongs @ step
     rising = flow > 0
@@ -82,11 +94,13 @@ def room(rank: Floats, held: Floats, step: Floats) -> float:
 
 
 def take(rank: Floats, held: Floats, offered: Floats, turn: Ints) -> Floats:
-    """Returns the part of `offered` (C, K) GPUs that each account can use in addition to `held` (C, K), as an array (C,
-    K).
+    """Returns the part of `offered` that each of C accounts can use in addition to what it holds, as an array (C, K) of
+    GPUs.
 
-    An account that cannot use everything takes the generations with turn 0 first, then those with turn 1 and so on,
-    and generations of the same turn in equal proportion.
+    - `rank` (C, 2^K): limits on the GPUs of each set of generations.
+    - `held` (C, K) and `offered` (C, K): GPUs of each generation.
+    - `turn` (C, K): the order in which an account takes generations if it cannot use everything: those with turn 0
+      first, then those with turn 1, and so on. It takes generations of the same turn in proportion to what is offered.
     """
     belongs = members(offered.shape[1])
     taken = np.zeros_like(offered)

@@ -1,6 +1,6 @@
-"""Asks a policy for a decision, validates the answer, and reports to the policy what happened.
+"""Runs a policy: asks for a decision, validates it, and reports to the policy how much GPU time accounts received.
 
-Live rounds, previews, forecasts, what-if analyses and replays all use this driver.
+Live rounds, previews, forecasts, what-if analyses and replays all use this module.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairshare.validate import validate
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A moment at which a policy can be asked for a decision: the policy, its view of the cluster, and its state."""
+    """A moment at which a policy can decide: the policy, its view of the cluster (a snapshot), and its state."""
 
     policy: Policy
     view: Snapshot
@@ -25,13 +25,14 @@ class Situation:
 
     @classmethod
     def first(cls, policy: Policy, view: Snapshot) -> Self:
-        """Returns the situation of a policy before its first decision."""
+        """Returns the situation before the policy's first decision."""
         return cls(policy, view, policy.start(view))
 
     def decide(self, seed: int) -> Decision:
-        """Returns which gangs run where until the next decision. Raises InvalidPlan when the policy breaks a rule.
+        """Asks the policy which gangs run where until the next round, and returns the validated decision.
 
-        Drops the plan's `ask_again` if it is not before the end of the quantum, when the next round happens anyway.
+        Raises InvalidPlan if the decision breaks a rule. A request for an early next round (`ask_again`) is dropped if
+        it is not before the end of the quantum.
         """
         plan = self.policy.decide(self.state, self.view, np.random.Generator(np.random.PCG64(seed)))
         validate(plan, self.view)
@@ -40,15 +41,18 @@ class Situation:
         return plan
 
     def fill(self, seed: int) -> Decision:
-        """Returns the decision of an extra round, held before the current quantum ends. Raises InvalidPlan if the
-        policy breaks a rule."""
+        """Returns the decision of an additional round before the current quantum ends. Raises InvalidPlan if it breaks
+        a rule.
+
+        Such a round takes back surplus if the policy supports that; otherwise it only fills free GPUs.
+        """
         settings = between_quanta(self.policy, self.view.settings)
         return replace(self, view=replace(self.view, settings=settings)).decide(seed)
 
     def after(self, plan: Decision, seconds: float | None = None) -> Self:
-        """Returns the situation after the plan was in force for `seconds`, by default one quantum.
+        """Returns the situation after `plan` was in force for `seconds`, by default one quantum.
 
-        Assumes that every gang is where the plan put it, no job came or ended, and no time was lost.
+        Assumes that all gangs run where the plan put them, and that no job came or ended and no time was lost.
         """
         lasted = self.view.settings.quantum if seconds is None else seconds
         received = received_gpus(self.view, plan, shared=True) * lasted
@@ -57,9 +61,9 @@ class Situation:
 
 
 def between_quanta(policy: Policy, settings: Settings) -> Settings:
-    """Returns the settings of a round between two quanta.
+    """Returns the settings for a round between two quanta.
 
-    Such a round takes back surplus if the policy supports that; otherwise it preempts nothing.
+    If the policy supports it, such a round takes back surplus. Otherwise it stops no gang.
     """
     if Need.RECLAIM in policy.needs:
         return replace(settings, may_preempt=True, reclaim=True)
@@ -67,16 +71,21 @@ def between_quanta(policy: Policy, settings: Settings) -> Settings:
 
 
 def happened(plan: Decision, received: Floats, seconds: float) -> Happened:
-    """Returns what happened while a plan for the same accounts was in force. All corrections are 0."""
+    """Returns a report for the policy on the `seconds` in which `plan` was in force.
+
+    `received` (T, K): GPU-seconds that each account received of each generation. The report contains no corrections of
+    earlier reports.
+    """
     nothing = np.zeros_like(plan.share)
     guaranteed = nothing if plan.guaranteed is None else plan.guaranteed
     return Happened(seconds, received, plan.share, guaranteed, corrected=nothing)
 
 
 def realigned(array: Floats, rows: Ints, columns: Ints) -> Floats:
-    """Returns a copy of the array, of shape (T,) or (T, K), with accounts and generations in another order.
+    """Returns a copy of the array for another list of accounts and generations. New ones get 0.
 
-    `rows` and `columns` have the old index of each account and generation, or NOWHERE for a new one, which gets 0.
+    `array` is (T,) or (T, K). `rows` and `columns` have the old index of each account and generation, or NOWHERE for a
+    new one.
     """
     # NOWHERE is -1 and so selects the zeros that are appended at the end.
     found: Floats = np.concatenate([array, np.zeros((1, *array.shape[1:]))])[rows]
@@ -86,10 +95,10 @@ def realigned(array: Floats, rows: Ints, columns: Ints) -> Floats:
 
 
 def owed_now(situation: Situation, plan: Decision) -> Floats:
-    """Returns the GPU-seconds that the next rounds will make good, as an array (T, K), according to the policy's state.
+    """Returns the GPU-seconds that each account is owed of each generation, as an array (T, K).
 
-    Some policies make debts good on any generation and keep only a total for each account; the total is split in
-    proportion to the account's share.
+    The policy will make up for them in later rounds. Some policies keep only one total for each account, because they
+    make up for it on any generation. The total is then split in proportion to the account's share.
     """
     state, share = situation.state, plan.share
     if "total" not in state:
@@ -101,9 +110,9 @@ def owed_now(situation: Situation, plan: Decision) -> Floats:
 
 
 def received_gpus(view: Snapshot, plan: Decision, *, shared: bool = False) -> Floats:
-    """Returns the GPUs that the picked gangs of each leaf hold until the next decision, as an array (T, K).
+    """Returns the GPUs that each leaf account holds of each generation under the plan, as an array (T, K).
 
-    With `shared`, leaves out gangs on idle GPUs, which do not count as part of a share.
+    With `shared`, gangs on idle GPUs are left out, because these GPUs do not count towards a share.
     """
     jobs = view.jobs
     received = np.zeros_like(plan.share)
@@ -115,9 +124,10 @@ def received_gpus(view: Snapshot, plan: Decision, *, shared: bool = False) -> Fl
 
 
 def _moved(view: Snapshot, plan: Decision, seconds: float) -> Snapshot:
-    """Returns the view with picked gangs on the nodes of the plan, and all other gangs suspended.
+    """Returns the view as it is `seconds` after the plan was carried out.
 
-    A suspended gang keeps its last nodes as a preference.
+    Picked gangs are on their new nodes, and all other gangs are suspended. A suspended gang remembers its last nodes,
+    which it prefers later.
     """
     jobs: Jobs = view.jobs
     count, old = np.arange(len(jobs)), np.diff(jobs.place_start)

@@ -1,7 +1,8 @@
-"""Computes the entitlement of active accounts from tickets, in the same way for every policy.
+"""Computes the entitlements of accounts from tickets: the GPUs of each generation that an account has a right to.
 
-Gandiva_fair (EuroSys '20) gives each user a share of every generation in proportion to its tickets. Here tickets
-work at each level of a tree.
+The computation is the same for every policy. Only active accounts count, which have jobs that can run. As in
+Gandiva_fair (EuroSys '20), each account gets a part of every generation in proportion to its tickets; here this is
+applied at each level of the account tree.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from fairshare.tree import Tree
 
 
 def entitlements(view: Snapshot) -> Floats:
-    """Returns the GPUs of each account's private cluster, as an array (T, K).
+    """Returns each account's entitlement (private cluster): its GPUs of each generation, as an array (T, K).
 
-    At each level of the tree an account gets a part of every generation: by tickets among its active siblings.
+    At each level of the tree, an account's GPUs of every generation are divided among its active children by tickets.
     """
     tree = Tree.of(view.accounts.parent)
     able, _ = may_run(view, tree)
@@ -28,20 +29,22 @@ def entitlements(view: Snapshot) -> Floats:
 
 
 def private_clusters(view: Snapshot, tree: Tree, able: Bools) -> Floats:
-    """Returns the GPUs of each account's private cluster as an array (T, K), like `entitlements` but without rounding.
+    """Returns each account's GPUs of each generation like `entitlements`, but without rounding, as an array (T, K).
 
-    `able` (J, K) says where the jobs that take part in the sharing may run.
+    `able` (J, K): whether each job may run on each generation; False for preemptible jobs, which earn no entitlement.
     """
     weight = active_tickets(with_claims(view.accounts), tree, view.jobs.account, able)
     return by_tickets(tree, weight, capacity_of(view.cluster))
 
 
 def active_tickets(accounts: Accounts, tree: Tree, leaf: Ints, able: Bools) -> Floats:
-    """Returns the tickets of active accounts, and 0 for all others, as an array (T,).
+    """Returns the tickets of each account as an array (T,), with 0 for accounts that are not active.
 
-    An account is active when a job below it takes part in the sharing and may run on a generation of which limits up
-    the tree leave something. `leaf` (C,) has the accounts of jobs, or of classes of jobs, and `able` (C, K) says
-    where they may run.
+    An account is active if it, or an account below it, has a job that can run on some generation and limits do not
+    forbid all GPUs there.
+
+    `leaf` (C,): the account of each job, or of each class of jobs. `able` (C, K): the generations where they may run,
+    without those of preemptible jobs.
     """
     each, total = tree.least_on_path(accounts.cap), tree.least_on_path(accounts.cap_total)
     some = (able & (each[leaf] > 0)).any(axis=1) & (total[leaf] > 0)
@@ -53,11 +56,13 @@ def active_tickets(accounts: Accounts, tree: Tree, leaf: Ints, able: Bools) -> F
 def by_tickets(
     tree: Tree, weight: Floats, capacity: Floats, passes_on: Callable[[Floats, Ints], Floats] | None = None
 ) -> Floats:
-    """Divides `capacity` (K,) by `weight` (T,) among siblings, level by level, and returns the GPUs of each account, as
-    an array (T, K).
+    """Divides GPUs among accounts by weight, level by level of the tree. Returns each account's GPUs, as an array (T,
+    K).
 
-    `passes_on` gets the GPUs (A, K) of accounts (A,) and returns the GPUs that they hand down; by default all of
-    them.
+    - `weight` (T,): the weight of each account among its siblings.
+    - `capacity` (K,): the GPUs of each generation that the roots share.
+    - `passes_on`: returns how many of their GPUs accounts hand down, given the GPUs (A, K) and the accounts (A,). By
+      default accounts hand down all GPUs.
     """
     found = np.zeros((len(weight), len(capacity)))
     for depth, level in enumerate(tree.levels):
@@ -73,7 +78,7 @@ def by_tickets(
 
 
 def capacity_of(cluster: Cluster) -> Floats:
-    """Returns the GPUs of each generation that may be given out now, as an array (K,)."""
+    """Returns the GPUs of each generation that the scheduler may give out now, as an array (K,)."""
     gpus: Floats = np.bincount(cluster.node_generation, cluster.capacity, len(cluster.generations)).astype(
         np.float64
     )
@@ -81,10 +86,10 @@ def capacity_of(cluster: Cluster) -> Floats:
 
 
 def ticket_share(tree: Tree, tickets: Floats, active: Bools, capacity: Floats) -> Floats:
-    """Divides `capacity` (K,) by tickets among active siblings, level by level, and returns each account's GPUs, as an
-    array (T, K).
+    """Divides GPUs among active accounts by tickets, level by level of the tree. Returns each account's GPUs, (T, K).
 
-    `active` (T, K) says whether a job below the account may run on the generation.
+    `capacity` (K,): the GPUs of each generation. `active` (T, K): whether a job of the account, or of an account below
+    it, may run on the generation. Each generation is divided only among siblings active there.
     """
     entitled = np.zeros(active.shape)
     weight = tickets[:, None] * active
@@ -97,8 +102,10 @@ def ticket_share(tree: Tree, tickets: Floats, active: Bools, capacity: Floats) -
 
 
 def split(weight: Floats, amount: Floats) -> Floats:
-    """Divides `amount` (K,) in proportion to the weights (C, K) and returns the parts, as an array (C, K); zeros where
-    all weights are zero."""
+    """Divides `amount` (K,) among C siblings in proportion to `weight` (C, K). Returns the parts, as an array (C, K).
+
+    A generation for which all weights are zero is given to nobody.
+    """
     total = weight.sum(axis=0)
     a_ticket: Floats = np.divide(amount, total, out=np.zeros_like(total), where=total > 0)
     return weight * a_ticket

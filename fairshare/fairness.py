@@ -1,8 +1,8 @@
-"""Measures how fair a division of GPU time was: indices over tenants, and finish-time fairness of jobs.
+"""Measures how fairly GPU time was divided: indices over tenants, and finish-time fairness of jobs.
 
-A weight for each generation makes GPU time of different generations comparable. There are two kinds of weights,
-never mixed: the weights published for all tenants, to compare tenants, and the speeds that a tenant measured, for
-the tenant's own statement.
+GPU time of different generations is made comparable by a weight for each generation. To compare tenants, the published
+weights are used, which are the same for all. For a tenant's own statement, the speeds that its jobs measured are used.
+The two kinds of weights are never mixed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ NOTHING = 1e-9  # GPU-seconds; less counts as zero
 
 
 def delivered(received: float, due: float) -> float | None:
-    """Returns received / due; None if `due` is zero."""
+    """Returns the fraction of the GPU time that was due which was received, or None if nothing was due."""
     return received / due if due > NOTHING else None
 
 
 def jain(shares: Sequence[float]) -> float | None:
-    """Returns Jain's index of n shares ≥ 0: (Σx)² / (n Σx²), from 1/n (one tenant has everything) to 1 (all are equal).
+    """Returns Jain's fairness index of n shares ≥ 0: (Σx)² / (n Σx²).
 
-    The index does not change when all shares are multiplied by the same number. Returns None for an empty list, and
-    1 when all shares are zero. Jain, Chiu, Hawe, "A Quantitative Measure of Fairness …" (DEC-TR-301, 1984), section
-    3.
+    It ranges from 1/n (one tenant has everything) to 1 (all shares are equal), and does not change when all shares are
+    multiplied by the same number. Returns None for an empty list, and 1 when all shares are zero. Source: Jain, Chiu,
+    Hawe, "A Quantitative Measure of Fairness …" (DEC-TR-301, 1984), section 3.
     """
     if not len(shares):
         return None
@@ -39,9 +39,9 @@ def jain(shares: Sequence[float]) -> float | None:
 
 
 def max_min(shares: Sequence[float]) -> float | None:
-    """Returns the lowest share divided by the highest share; None for an empty list.
+    """Returns the lowest share divided by the highest share, which is 1 if all shares are equal.
 
-    Max-min fairness raises the lowest share first.
+    Returns None for an empty list, and 1 when all shares are zero.
     """
     if not len(shares):
         return None
@@ -52,14 +52,20 @@ def max_min(shares: Sequence[float]) -> float | None:
 def finish_time_fairness(
     *, seconds: float, held: Floats, entitled: Floats, weight: Floats, gpus: int, sharers: float
 ) -> float | None:
-    """Returns the finish-time fairness ρ of an ended job: its actual time divided by its time alone on its own part.
+    """Returns the finish-time fairness ρ of an ended job: its actual time divided by its time alone on its fair part.
 
-    Above 1 the job lost time by sharing. Themis (NSDI '20), section 3: ρ = T_shared / T_ideal, where T_ideal is the
-    run time alone on 1/n of the cluster. Here `seconds` is the time from submit to end. The work is the GPU-seconds
-    that the job `held` (K,), times `weight` (K,). The job's own part is the tenant's entitlement in that time,
-    `entitled` (K,), in GPU-seconds of the generations that the job accepts, divided by `sharers`: the average number
-    of the tenant's unfinished jobs, this job included. A gang uses at most `gpus` GPUs of that part, each as fast as
-    the average GPU that it held. Returns None if the job held nothing, took no time or was entitled to nothing.
+    The job lost time by sharing if ρ is above 1. Definition: Themis (NSDI '20), section 3, ρ = T_shared / T_ideal,
+    where T_ideal is the run time alone on 1/n of the cluster.
+
+    - `seconds`: T_shared, from submit to end.
+    - `held` (K,): GPU-seconds that the job held on each generation. With `weight` (K,), the weight of a GPU, this is
+      its work.
+    - `entitled` (K,): the tenant's entitlement in that time, in GPU-seconds of the generations that the job accepts.
+    - `sharers`: average number of unfinished jobs of the tenant, this job included. The entitlement is divided by it.
+    - `gpus`: GPUs of the gang. It uses no more than these at the same time, each as fast as the average GPU that it
+      held.
+
+    Returns None if the job held nothing, took no time or was entitled to nothing.
     """
     work, all_held = float(held @ weight), float(held.sum())
     if seconds <= 0 or work <= 0 or all_held <= 0 or sharers <= 0:
@@ -72,9 +78,9 @@ def finish_time_fairness(
 
 
 def unfinished_between(begins: Floats, ends: Floats, since: Floats, until: Floats) -> Floats:
-    """Returns the average number of jobs that exist in each interval from `since` to `until`.
+    """Returns the average number of jobs that existed in each interval, as an array with one value for each interval.
 
-    Each job exists from its entry in `begins` to its entry in `ends`.
+    `begins` and `ends` have the begin and end of each job; `since` and `until` those of each interval.
     """
 
     def area(moments: Floats) -> Floats:
@@ -95,11 +101,13 @@ def _ramp(points: Floats, moments: Floats) -> Floats:
 
 
 def own_speeds(rate: Floats, gpus: Ints) -> Floats:
-    """Returns the speed of each generation, measured by the tenant's own jobs, as an array (K,).
+    """Returns the relative speed of each generation as measured by a tenant's own jobs, as an array (K,).
 
-    The slowest generation has speed 1, an unmeasured one NaN. `rate` (J, K) is in steps per second, NaN where
-    unknown. The base is the generation that most jobs measured together with another generation. The speed of a
-    generation is its mean ratio to the base over the jobs measured on both, weighted by `gpus` (J,), as in trades.
+    The slowest generation has speed 1. A generation that cannot be compared has NaN. The speed is the mean ratio of a
+    job's rate there to its rate on a base generation, over the jobs measured on both. The mean is weighted by `gpus`
+    (J,). The base is the generation with the most jobs that were also measured elsewhere.
+
+    `rate` (J, K): steps per second, NaN where unknown.
     """
     rate = within_reason(rate)
     known = np.nan_to_num(rate) > 0

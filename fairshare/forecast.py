@@ -1,4 +1,4 @@
-"""Plays rounds ahead to forecast when a waiting gang starts if nothing else happens."""
+"""Forecasts when a waiting gang starts, by simulating rounds in which no other event happens."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ ROUNDS_BETWEEN = 4
 
 
 def rounds_until_start(now: Situation, job: int, *, seed: int, most: int) -> int | None:
-    """Returns the number of quanta until `job` is picked: 0 if it fits on free GPUs at once, None if not within `most`.
+    """Returns the number of quanta until the policy picks `job`. 0 means that the job can start immediately on free
+    GPUs.
 
-    Assumes that no job is submitted or ends and no tickets change meanwhile. Because running jobs may end sooner,
-    the result tends to be an upper limit, not a promise.
+    Returns None if the job is not picked within `most` quanta. Assumes that no job is submitted or ends and no tickets
+    change. The result is an estimate and tends to be too high, because running jobs may end sooner.
     """
     return first_rounds(now, [job], seed=seed, most=most)[job]
 
 
 def first_rounds(now: Situation, jobs: Iterable[int], *, seed: int, most: int) -> dict[int, int | None]:
-    """Returns the result of `rounds_until_start` for each of several jobs, playing the rounds only once.
+    """Returns the result of `rounds_until_start` for each of `jobs`, simulating the rounds only once.
 
-    Also plays the rounds between two quanta that the policy asks for. A job that starts in such a round counts as
-    started by the next quantum.
+    The simulation includes the rounds between two quanta for which the policy asks. A job that starts in such a round
+    counts as starting in the next quantum.
     """
     found: dict[int, int | None] = dict.fromkeys(jobs)
     _note(found, now.fill(seed), 0)

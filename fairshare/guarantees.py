@@ -1,4 +1,4 @@
-"""Finds the gangs of a plan that run on borrowed GPUs, beyond the guarantees of their accounts."""
+"""Finds the services and sessions of a plan that run on borrowed GPUs, beyond the guarantees of their accounts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ ROUNDING = 1e-6
 
 
 def lent_to(view: Snapshot, plan: Decision) -> Bools:
-    """Returns a mask (J,) of the picked services and sessions that the guarantees of their accounts, up the tree, do
-    not cover.
+    """Returns which services and sessions of the plan run on lent GPUs, as a mask (J,).
 
-    An account's guarantee covers its services and sessions before its other jobs, because services and sessions are
-    preempted last. They are covered by priority, then in the order of the view. A policy without guarantees lends
-    nothing.
+    A service or session runs on lent GPUs if the guarantee of its account, or of an account above it, does not cover
+    it. Guarantees cover services and sessions before other jobs, in the order of priority and then of the view, because
+    services and sessions are preempted last. If the policy guarantees nothing, no GPUs count as lent.
     """
     jobs = view.jobs
     lent = np.zeros(len(jobs), dtype=bool)
@@ -37,8 +36,8 @@ def lent_to(view: Snapshot, plan: Decision) -> Bools:
 
 
 def held_by(view: Snapshot, jobs: Bools) -> Floats:
-    """Returns the GPUs of the gangs marked in `jobs` (J,), summed over each account and all accounts below it, as an
-    array (T,)."""
+    """Returns the GPUs of the gangs marked in `jobs` (J,), summed for each account and all accounts below it, as
+    (T,)."""
     held = np.zeros(len(view.accounts.parent))
     np.add.at(held, view.jobs.account[jobs], (view.jobs.workers * view.jobs.gpus)[jobs])
     sums: Floats = Tree.of(view.accounts.parent).sums(held)

@@ -1,7 +1,7 @@
-"""Defines the arrays that a policy reads and returns, held by frozen dataclasses.
+"""Defines the input and output of a policy: frozen dataclasses of arrays.
 
-Sizes: N nodes, K generations, T accounts (nodes of the ticket tree), J jobs, P picked gangs. Times are in seconds;
-amounts of GPU time are in GPU-seconds. NaN means "not measured".
+Sizes of arrays: N nodes, K generations, T accounts (all accounts of the ticket tree), J jobs, P picked gangs. Times are
+in seconds, amounts of GPU time in GPU-seconds. NaN means "not measured".
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Accounts:
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Gangs that run or wait, in the order in which their owners want them."""
+    """The gangs that run or wait, in the order in which their owners want them."""
 
     account: Ints  # (J,) the leaf account that pays
     workers: Ints  # (J,) workers (processes) of the gang
@@ -108,16 +108,17 @@ class Jobs:
     deadline: Floats | None = None
 
     def sharing(self, able: Bools) -> Bools:
-        """Returns the mask `able` (J, K), which says where jobs may run, with the rows of preemptible jobs cleared.
+        """Returns the mask `able` (J, K), whether each job may run on each generation, with preemptible jobs set to
+        False.
 
-        Preemptible jobs take no part in the sharing.
+        Preemptible jobs get only idle GPUs and do not count when GPUs are shared by tickets.
         """
         return able if self.preemptible is None else able & ~self.preemptible[:, None]
 
     def on_any(self, nodes: Bools | None) -> Bools:
-        """Returns a mask (J,) of the gangs that have a worker on a node marked in `nodes` (N,).
+        """Returns which gangs have a worker on one of the marked nodes, as a mask (J,). `nodes` is a mask (N,).
 
-        For waiting gangs the nodes where they ran last count.
+        For waiting gangs, the nodes where they ran last count.
         """
         found = np.zeros(len(self), dtype=bool)
         if nodes is not None:
@@ -130,7 +131,8 @@ class Jobs:
 
 
 def known(values: Sequence[float | None], without: float) -> Floats | None:
-    """Returns the values as an array (J,), with `without` in place of None. Returns None if all values are None."""
+    """Returns the values as an array (J,), with `without` in place of each None. Returns None if all values are
+    None."""
     if all(value is None for value in values):
         return None
     return np.array([without if value is None else value for value in values], dtype=np.float64)
@@ -138,7 +140,7 @@ def known(values: Sequence[float | None], without: float) -> Floats | None:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of the scheduler."""
+    """The settings of the scheduler for one round."""
 
     quantum: float = 60.0
     ordering: Literal["stride", "lottery"] = "stride"
@@ -154,16 +156,18 @@ class Settings:
 
     @property
     def is_quantum(self) -> bool:
-        """Returns whether the round ends a quantum, so that any gang may be preempted, and is not between two
-        quanta."""
+        """Returns whether this is a regular round at the end of a quantum, which may preempt any gang.
+
+        Returns False for additional rounds between two quanta.
+        """
         return self.may_preempt and not self.reclaim
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The view of a policy: everything that a decision depends on, except the seed and the policy's state.
+    """The input of a policy (its view): everything that a decision depends on, except the seed and the policy's state.
 
-    Entitlements are a function of the view: `fairshare.entitlement.entitlements`.
+    Entitlements can be computed from it: see `fairshare.entitlement.entitlements`.
     """
 
     cluster: Cluster
@@ -174,7 +178,7 @@ class Snapshot:
 
 
 class Reason(IntEnum):
-    """Why a job does not run. A reason whose name begins with NEVER_ lasts until the hardware or a limit changes."""
+    """Why a job does not run. A reason that begins with NEVER_ persists until the hardware or a limit changes."""
 
     NONE = 0
     NEVER_NO_SUCH_GENERATION = 1  # no node of an accepted generation exists
@@ -202,10 +206,10 @@ class Reason(IntEnum):
 
 
 class Trade(NamedTuple):
-    """A trade of one round: `seller` gives `fast_gpus` of generation `fast` and gets `slow_gpus` of `slow` from
-    `buyer`.
+    """One trade of a round: `seller` gives `fast_gpus` GPUs of generation `fast` to `buyer` for `slow_gpus` of
+    generation `slow`.
 
-    `price` is slow_gpus / fast_gpus. Both sides gain when seller_speedup < price < buyer_speedup.
+    The price is the number of slow GPUs for one fast GPU. Both sides gain if seller_speedup < price < buyer_speedup.
     """
 
     seller: int
@@ -221,7 +225,8 @@ class Trade(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A policy's answer (the plan): which gangs run where until the next round, and why all other jobs wait."""
+    """A policy's decision (its plan): which gangs run on which nodes until the next round, and why all other jobs
+    wait."""
 
     run: Ints  # (P,) picked jobs
     generation: Ints  # (P,)

@@ -1,8 +1,8 @@
-"""Places gangs: each worker's GPUs on one node, each gang on one generation and on as few nodes as possible.
+"""Places gangs on nodes: each worker on one node, each gang on one generation and on as few nodes as possible.
 
-Within a round a generation's GPUs are *given* (to gangs picked in this round) or free. Some free GPUs are still
-*held* by running gangs that are not picked yet. New gangs avoid held GPUs while they can, so that a gang that goes
-on finds its nodes unchanged.
+While a round is decided, a GPU is either *given* to a gang picked in this round, or free. A free GPU may still be
+*held* by a running gang that is not picked yet. New gangs avoid held GPUs if they can, so that a running gang that
+continues finds its nodes unchanged.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _NO_NODE = np.iinfo(np.int64).max  # more than any node can have free: marks nod
 
 
 def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
-    """Returns the position in `free` of each worker of a gang, by rank, as an array (workers,). Returns None if the
-    gang does not fit.
+    """Returns the node of each worker of a gang, as positions in `free`, an array (workers,). None if the gang does not
+    fit.
 
-    Each worker needs `gpus` GPUs. Prefers the fewest nodes, then the nodes that keep the fewest GPUs free. A
-    negative entry of `free` counts as 0.
+    `free` has the free GPUs of each node; a negative number counts as 0. Each worker needs `gpus` GPUs on one node. The
+    function prefers the fewest nodes, then nodes on which the fewest GPUs remain free.
     """
     if not len(free):
         return None
@@ -43,7 +43,7 @@ def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
 
 
 def _take(free: Ints, spot: Ints, gpus: int) -> None:
-    """Subtracts `gpus` from `free` at each position in `spot`; a position that occurs n times is reduced n times."""
+    """Subtracts `gpus` from `free` for each worker at its position in `spot`. A position may occur several times."""
     if len(spot) == 1:  # most gangs have one worker, and `np.subtract.at` is many times slower
         free[spot[0]] -= gpus
     else:
@@ -51,13 +51,14 @@ def _take(free: Ints, spot: Ints, gpus: int) -> None:
 
 
 class Packing:
-    """The nodes of one generation, and the gangs placed there while a round is decided.
+    """The placement of gangs on the nodes of one generation while a round is decided.
 
-    A position is an index into `nodes`.
+    A *position* in this class is an index into `nodes`.
     """
 
     def __init__(self, cluster: Cluster, generation: int, jobs: Jobs, holds: Bools) -> None:
-        """Reads the nodes of a generation. `holds` (J,) marks the gangs that have GPUs and may keep them."""
+        """Reads the nodes of the generation, and the running gangs there. `holds` (J,) marks gangs that may keep their
+        GPUs."""
         self.nodes = np.flatnonzero(cluster.node_generation == generation)
         self.free = cluster.capacity[self.nodes]  # GPUs not given in this round
         self.free_gpus = int(self.free.sum())
@@ -81,7 +82,10 @@ class Packing:
             self._hold(job, True)
 
     def stay(self, job: int) -> bool:
-        """Gives a running gang the GPUs that it has and pins it there. Returns False if its nodes are down."""
+        """Gives a running gang the GPUs that it holds and pins it there, so that it is not moved to make room.
+
+        Returns False if these GPUs are not available, for example because a node is down.
+        """
         home = self._home(job)
         if home is None or not self._fits(job, home, self.free):
             return False
@@ -90,17 +94,18 @@ class Packing:
         return True
 
     def close(self, closed: Bools) -> None:
-        """Closes the nodes marked in `closed` (N,) to all gangs except those that already stay there."""
+        """Closes the nodes marked in `closed` (N,): no gang gets their free GPUs. Gangs already given GPUs there
+        stay."""
         here = closed[self.nodes]
         self._capacity[here] -= self.free[here]
         self.free[here] = 0
         self.free_gpus = int(self.free.sum())
 
     def place(self, job: int, *, may_move: bool = True) -> bool:
-        """Gives the gang GPUs and returns True; returns False if it does not fit.
+        """Gives the gang GPUs. Returns False if it does not fit.
 
-        Tries the nodes where it runs or ran last, then GPUs that no gang holds, then GPUs that only unpicked gangs
-        hold. With `may_move` it finally tries to make room by moving other picked gangs.
+        The choices are tried in this order: the nodes where the gang runs or ran last; GPUs that no gang holds; GPUs
+        held by running gangs that are not picked yet; and, with `may_move`, room made by moving picked gangs.
         """
         workers, gpus = int(self._jobs.workers[job]), int(self._jobs.gpus[job])
         if workers * gpus > self.free_gpus:
@@ -119,11 +124,14 @@ class Packing:
         return True
 
     def leave(self, job: int) -> None:
-        """Frees the GPUs that the gang holds on this generation, because it goes on elsewhere."""
+        """Frees the GPUs that a running gang holds on this generation, because it continues on another generation."""
         self._hold(job, False)
 
     def settle_down(self) -> None:
-        """Moves running gangs back to their nodes, once all gangs are picked, if all other gangs still fit."""
+        """Moves running gangs back to the nodes where they run, if all other picked gangs still fit.
+
+        Call this once all gangs are picked.
+        """
         homes = {job: self._home(job) for job in self.places if job in self._running}
         stay = {job: home for job, home in homes.items() if home is not None}
         if all(np.array_equal(self.places[job], home) for job, home in stay.items()):
@@ -137,9 +145,10 @@ class Packing:
         return self.nodes[self.places[job]]
 
     def _make_room(self, job: int) -> bool:
-        """Repacks the picked gangs together with `job`. Moves only gangs up to a size: the smallest size that suffices.
+        """Places `job` by moving gangs that were picked before. Returns False and changes nothing if this is
+        impossible.
 
-        Returns False without a change if no size suffices.
+        Only gangs up to a certain size are moved; the smallest sufficient size is used.
         """
         size = {other: self._gpus(other) for other in self.places}
         for largest in sorted(set(size.values())):
@@ -149,9 +158,9 @@ class Packing:
         return False
 
     def _pack(self, keep: dict[int, Ints], jobs: list[int]) -> bool:
-        """Places all `jobs`: those in `keep` at their given positions, the others largest first.
+        """Places all `jobs` from scratch: those in `keep` at the given positions, then the others, largest first.
 
-        Returns False without a change if the jobs do not fit.
+        Returns False and changes nothing if they do not all fit.
         """
         free, places = self._capacity.copy(), dict(keep)
         for job, spot in keep.items():
@@ -177,7 +186,7 @@ class Packing:
         self.places[job] = spot
 
     def _hold(self, job: int, holds: bool) -> None:
-        """Counts the GPUs of a running gang as held if `holds` is true, else as not held."""
+        """Marks the GPUs of a running gang as held by it, or as not held if `holds` is false."""
         home = self._home(job)
         if home is None or job not in self._running or holds == (job in self._holders):
             return
@@ -185,7 +194,7 @@ class Packing:
         (self._holders.add if holds else self._holders.remove)(job)
 
     def _home(self, job: int) -> Ints | None:
-        """Returns the positions of the nodes where the gang's workers run or ran last; None unless all are on this
+        """Returns the node positions where the gang's workers run or ran last, or None if some are on another
         generation."""
         return self._spots[self._bounds[job] : self._bounds[job + 1]] if self._is_whole[job] else None
 

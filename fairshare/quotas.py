@@ -1,7 +1,8 @@
-"""Computes how many GPUs the limits up the tree still allow while gangs are picked.
+"""Computes how many GPUs the limits of accounts still allow while gangs are picked.
 
-An account, together with all accounts below it, has three kinds of limits: what it may have at all (`with_room`),
-the bound up to which it takes part in the sharing (`with_claims`), and what it may have beyond its entitlement.
+Limits of an account include all accounts below it. There are three kinds: what it may have at all (`with_room`); what
+it may have beyond its entitlement (`within_borrowing`); and a bound beyond which its jobs get only idle GPUs
+(`with_claims`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fairshare.tree import Tree
 
 
 class Left(NamedTuple):
-    """The GPUs that each account may still be given."""
+    """The GPUs that each account may still get: of each generation, and of all generations together."""
 
     each: Floats  # (T, K) GPUs of a generation, if everything left is spent on it
     total: Floats  # (T,) GPUs of all generations together
@@ -25,7 +26,7 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The accounts of a snapshot, with the caps of each kind of limit in this round."""
+    """The limits of all accounts in this round, one set of caps for each kind of limit."""
 
     room: Accounts  # capped by what accounts may have at all
     most: Accounts  # capped by `room` and by what accounts may borrow
@@ -33,19 +34,24 @@ class Limits:
 
 
 def with_room(accounts: Accounts) -> Accounts:
-    """Returns the accounts with caps lowered to what their limits leave for this round."""
+    """Returns the accounts with caps lowered to what their limits allow in this round.
+
+    A limit allows less than usual when, for example, an account's GPU-hours are nearly used up.
+    """
     return _cut(accounts, accounts.room, accounts.room_total, accounts.room_cost)
 
 
 def with_claims(accounts: Accounts) -> Accounts:
-    """Returns the accounts with caps lowered as by `with_room`, and further to the bound up to which each account takes
-    part in the sharing."""
+    """Returns the accounts with caps lowered as by `with_room`, and also to the bounds beyond which jobs get only idle
+    GPUs."""
     return _cut(with_room(accounts), accounts.claim, accounts.claim_total, accounts.claim_cost)
 
 
 def within_borrowing(accounts: Accounts, entitled: Floats) -> Accounts:
-    """Returns the accounts with caps lowered to the entitlement, `entitled` (T, K) GPUs, plus what each account may
-    borrow."""
+    """Returns the accounts with caps lowered to each account's entitlement plus the GPUs that it may borrow.
+
+    `entitled` (T, K): each account's entitlement in GPUs of each generation.
+    """
     if accounts.borrow is None:
         return accounts
     return _cut(accounts, _bound(entitled, accounts.borrow))
@@ -54,8 +60,8 @@ def within_borrowing(accounts: Accounts, entitled: Floats) -> Accounts:
 def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settings) -> Limits:
     """Returns the limits that apply when gangs are picked.
 
-    A gang may be larger than its account's entitlement. It runs once the account is owed the excess, so that on
-    average the account stays within its limit.
+    Caps on borrowing are raised by what an account is owed. A gang that is larger than its account's entitlement can
+    therefore run once the account is owed the difference, and on average the account stays within its limit.
     """
     room, claims = with_room(accounts), with_claims(accounts)
     if accounts.borrow is not None:
@@ -70,8 +76,10 @@ def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settin
 
 
 def _bound(entitled: Floats, borrow: Floats) -> Floats:
-    """Returns the entitlement plus the GPUs that may be borrowed, as an array (T, K); infinite where borrowing is not
-    limited."""
+    """Returns each account's entitlement plus the GPUs that it may borrow, as an array (T, K).
+
+    `borrow` (T, K) is a fraction of the entitlement. The result is infinite where borrowing is not limited.
+    """
     bound: Floats = np.full_like(entitled, np.inf)
     limited = np.isfinite(borrow)
     bound[limited] = entitled[limited] * (1 + borrow[limited]) + EPSILON
@@ -93,7 +101,7 @@ def _cut(
 
 
 class Quotas:
-    """The GPUs given to each limited account, together with all accounts below it."""
+    """The GPUs that each account with a limit, and all accounts below it, have been given so far in this round."""
 
     def __init__(self, tree: Tree, accounts: Accounts) -> None:
         self._tree, self._accounts = tree, accounts
@@ -116,7 +124,8 @@ class Quotas:
         return account in self._limited
 
     def allow(self, account: int, generation: int, gpus: int) -> bool:
-        """Returns whether limits up the tree allow `gpus` more GPUs of the generation for the account."""
+        """Returns whether the limits of the account and of all accounts above it allow `gpus` more GPUs of the
+        generation."""
         cap, cap_total, used = self._accounts.cap, self._accounts.cap_total, self._used
         return all(
             used[t, generation] + gpus <= cap[t, generation]
@@ -136,9 +145,10 @@ class Quotas:
             self._used[t, generation] += gpus
 
     def left(self, accounts: Accounts | None = None) -> Left:
-        """Returns the GPUs that each account may still get within the caps.
+        """Returns the GPUs that each account may still get under its caps and those of the accounts above.
 
-        With `accounts`, uses their caps instead; an account may be capped there only if it is capped here.
+        With `accounts`, the caps in `accounts` are used instead of the original ones. It may contain caps only for
+        accounts that also have an original cap.
         """
         accounts = accounts or self._accounts
         cap = accounts.cap - self._used

@@ -1,4 +1,4 @@
-"""Bounds the rates that programs report, so that no reported number can distort what others get."""
+"""Limits the rates that jobs report, so that an extreme number cannot distort what other jobs get."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LEAST_RATE, MOST_RATE = 1e-100, 1e100
 
 
 def within_reason(rate: Floats) -> Floats:
-    """Returns the rates of jobs as an array (J, K), raised to at least 1/MOST_RATIO of the job's best rate; NaN where
-    unknown.
+    """Returns the rates of jobs, raised to at least 1/MOST_RATIO of the job's best rate, as an array (J, K).
 
-    Returns `rate` itself if no rate is out of bounds. If a job has a rate that is too large or too small to compute
-    with, all its rates are divided by its best rate, which does not change how it trades and shares.
+    NaN means that a rate is unknown. Returns `rate` itself if no rate is out of bounds. If a rate of a job is out of
+    bounds, all its rates are divided by its best rate. This changes neither its trades nor its share, which depend only
+    on ratios.
     """
     best = np.fmax.reduce(rate, axis=1, initial=np.nan)[:, None]
     odd = ((rate > 0) & (rate < best / MOST_RATIO)) | (rate > MOST_RATE) | ((rate > 0) & (rate < LEAST_RATE))

@@ -1,4 +1,7 @@
-"""Decides where jobs may run, and explains why all other jobs wait: *never* or *not now*."""
+"""Determines on which generations jobs may run, and gives the reason why each other job waits.
+
+A reason says whether the job can *never* run as things are, or just *not now*.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ from fairshare.tree import Tree
 
 
 def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
-    """Returns a mask (J, K) of the generations on which each job could run now in an empty cluster, and an array (J,)
-    with the Reason of jobs that can run on none."""
+    """Returns where each job could run now if no other job ran, as a mask (J, K) of jobs and generations.
+
+    Limits and blocked jobs are taken into account. Also returns an array (J,) with the Reason of each job that may run
+    on no generation.
+    """
     cluster, accounts, jobs = snapshot.cluster, snapshot.accounts, snapshot.jobs
     exists = jobs.accepts & (np.bincount(cluster.node_generation, minlength=len(cluster.generations)) > 0)
     slots = worker_slots(cluster, cluster.installed, jobs.gpus)
@@ -36,10 +42,11 @@ def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
 
 
 def hardware_reason(exists: Bools, slots: Ints, workers: Ints) -> Ints:
-    """Returns the Reason why each gang of `workers` (J,) fits on no generation of an empty cluster, as an array (J,);
-    NONE if it fits.
+    """Returns the Reason why each gang fits on no generation of an empty cluster, or NONE if it fits, as an array (J,).
 
-    `exists` (J, K) says which accepted generations the cluster has; `slots` (J, K) is the result of `worker_slots`.
+    - `exists` (J, K): whether the job accepts the generation and the cluster has it.
+    - `slots` (J, K): the number of workers that fit, as `worker_slots` returns it.
+    - `workers` (J,): workers of each gang.
     """
     return np.select(
         [
@@ -53,12 +60,15 @@ def hardware_reason(exists: Bools, slots: Ints, workers: Ints) -> Ints:
 
 
 def open_to_all(cluster: Cluster) -> Ints:
-    """Returns the GPUs of each node that any gang may be given, as an array (N,): 0 on closed nodes."""
+    """Returns the GPUs of each node that can be given to any gang, as an array (N,). A closed node has 0."""
     return cluster.capacity if cluster.closed is None else np.where(cluster.closed, 0, cluster.capacity)
 
 
 def worker_slots(cluster: Cluster, gpus_of_node: Ints, gpus: Ints) -> Ints:
-    """Returns how many workers of `gpus` (J,) GPUs fit on all nodes of each generation together, as an array (J, K)."""
+    """Returns how many workers of each job fit on the nodes of each generation together, as an array (J, K).
+
+    `gpus_of_node` (N,): available GPUs of each node. `gpus` (J,): GPUs that one worker of each job needs.
+    """
     sizes, which = np.unique(gpus, return_inverse=True)
     slots = np.zeros((len(sizes), len(cluster.generations)), dtype=np.int64)
     for i, size in enumerate(sizes.tolist()):
@@ -79,12 +89,15 @@ def explain(
     most: Left,
     claims: Left | None,
 ) -> Ints:
-    """Returns the Reason of every job, as an array (J,): that of `may_run`, or why the job waits in this round; NONE
-    for picked jobs.
+    """Returns why each job does not run in this round, as an array (J,) of Reasons. Picked jobs get NONE.
 
-    `order` (J,) ranks the jobs as their owners want them. `free` (K,) has the GPUs that were given to no gang.
-    `room` is what the limits up the tree still allow, `most` the same within the limits on borrowing, and `claims`
-    what an account may still get before its jobs get only idle GPUs.
+    A job that may not run at all keeps its `reason` from `may_run`.
+
+    - `order` (J,): rank of each job in its owner's order.
+    - `free` (K,): GPUs that were given to no gang.
+    - `room`: GPUs that limits still allow.
+    - `most`: GPUs that limits, including those on borrowing, still allow.
+    - `claims`: GPUs that an account may still get before its jobs can use only idle GPUs. None: no such bound.
     """
     total = jobs.workers * jobs.gpus
     waits = ~picked & (reason == Reason.NONE)
@@ -117,7 +130,8 @@ def explain(
 
 
 def _within(left: Left, jobs: Jobs, able: Bools) -> Bools:
-    """Returns a mask (J, K) of the generations on which gangs are `able` (J, K) to run and stay within what is left."""
+    """Returns the mask `able` (J, K) without generations on which the gang needs more GPUs than its account has
+    `left`."""
     limited = np.isfinite(left.each).any(axis=1) | np.isfinite(left.total)
     some = np.flatnonzero(limited[jobs.account])
     account, total = jobs.account[some], (jobs.workers * jobs.gpus)[some, None]
@@ -127,9 +141,9 @@ def _within(left: Left, jobs: Jobs, able: Bools) -> Bools:
 
 
 def _first(account: Ints, order: Ints, wants: Bools, accounts: int) -> Bools:
-    """Returns a mask (J,) of the jobs that are the first of their account, by `order` (J,), to want some generation.
+    """Returns the jobs that are first in their account's order to want some generation, as a mask (J,).
 
-    `wants` (J, K) marks the generations that each job wants.
+    `order` (J,): rank of each job. `wants` (J, K): whether each job wants each generation.
     """
     by_rank = np.empty_like(order)
     by_rank[order] = np.arange(len(order))

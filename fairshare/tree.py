@@ -1,4 +1,4 @@
-"""Contains the ticket tree: parents, children, and sums over subtrees."""
+"""The ticket tree of accounts: parents, children, and sums over subtrees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairshare.model import NOWHERE, Bools, Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The ticket tree of accounts whose parents come first."""
+    """The ticket tree. Accounts are numbered so that parents come before their children."""
 
     parent: Ints  # (T,)
     roots: Ints
@@ -22,8 +22,10 @@ class Tree:
 
     @classmethod
     def of(cls, parent: Ints) -> Tree:
-        """Returns the tree of the accounts with these parents (T,). Raises ValueError when an account comes before its
-        parent."""
+        """Creates the tree from the parent of each account, `parent` (T,); NOWHERE for roots.
+
+        Raises ValueError if an account comes before its parent.
+        """
         size = len(parent)
         if np.any(parent >= np.arange(size)) or np.any(parent < NOWHERE):
             raise ValueError("an account comes before its parent")
@@ -43,21 +45,21 @@ class Tree:
         )
 
     def sums(self, amounts: Floats) -> Floats:
-        """Returns, for each account, the sum of the amounts (T, …) of the account and of all accounts below it."""
+        """Returns, for each account, the sum of `amounts` (T, …) over the account and all accounts below it."""
         total = amounts.copy()
         for level in self.levels[:0:-1]:
             np.add.at(total, self.parent[level], total[level])
         return total
 
     def least_on_path(self, limits: Floats) -> Floats:
-        """Returns, for each account, the lowest of the limits (T, …) on its path to the root."""
+        """Returns, for each account, the lowest of `limits` (T, …) among the account and all accounts above it."""
         least = limits.copy()
         for level in self.levels[1:]:
             least[level] = np.minimum(least[level], least[self.parent[level]])
         return least
 
     def path(self, account: int) -> list[int]:
-        """Returns the account and all accounts above it, nearest first."""
+        """Returns the account and all accounts above it, beginning with the account itself."""
         way = []
         while account != NOWHERE:
             way.append(account)

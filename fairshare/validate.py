@@ -1,4 +1,4 @@
-"""Checks the rules that every plan must keep, whichever policy made it."""
+"""Checks the rules that every plan must keep, no matter which policy made it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ SOONEST = 1.0
 
 
 class InvalidPlan(Exception):
-    """A policy returned a plan that must not be carried out. The message says which rule it breaks."""
+    """Raised when a policy returned a plan that must not be carried out. The message says which rule it breaks."""
 
 
 def validate(plan: Decision, view: Snapshot) -> None:
-    """Raises InvalidPlan unless the plan can be carried out and keeps the rules of the view.
+    """Raises InvalidPlan unless the plan keeps all rules.
 
-    Gangs are whole, on nodes of one generation that their jobs accept, and within the capacity of each node. No
-    blocked job runs, and nothing starts beyond a limit or on a closed node. A round that may not preempt neither
-    stops nor moves a gang that may go on. A round that takes back surplus stops no gang within its account's
-    guarantee. Every job runs or has a reason. The plan asks for the next round no sooner than in SOONEST seconds.
+    - Every gang runs with all its workers, on nodes of one generation that its job accepts. No node gives out more GPUs
+      than it has.
+    - No blocked job runs. No gang starts beyond a limit or on a closed node.
+    - A round that may not preempt does not stop or move a gang that may continue; such a gang may also continue if its
+      job is blocked.
+    - A round that takes back surplus stops no gang within its account's guarantee.
+    - Every job either runs or has a reason.
+    - If the plan asks for an early next round, this is at least SOONEST seconds away.
     """
     jobs, cluster = view.jobs, view.cluster
     run, place, start = plan.run, plan.place_node, plan.place_start
@@ -77,7 +81,8 @@ def _only(holds: Bools, jobs: Ints, problem: str) -> None:
 
 
 def stays_put(plan: Decision, jobs: Jobs) -> Bools:
-    """Returns a mask (J,) of the gangs that keep their GPUs, with as many workers on each node as before."""
+    """Returns which gangs keep their GPUs under the plan, with as many workers on each node as before, as a mask
+    (J,)."""
     before = np.full(len(jobs), NOWHERE, dtype=np.int64)
     before[plan.run] = plan.generation
     stays: Bools = (jobs.running_on != NOWHERE) & (before == jobs.running_on)
@@ -100,7 +105,12 @@ def stays_put(plan: Decision, jobs: Jobs) -> Bools:
 
 
 def _sorted_places(gangs: Ints, start: Ints, place: Ints) -> Ints:
-    """Returns the job and the node of each worker, (2, workers), sorted by job, then by node."""
+    """Returns the job and the node of each worker, sorted by job, then by node, as an array (2, workers).
+
+    - `gangs`: the job of each gang.
+    - `place`: the node of each worker.
+    - `start`: the position in `place` where each gang begins.
+    """
     job = np.repeat(gangs, np.diff(start))
     order = np.lexsort((place, job))
     found: Ints = np.stack([job[order], place[order]])
@@ -108,7 +118,7 @@ def _sorted_places(gangs: Ints, start: Ints, place: Ints) -> Ints:
 
 
 def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
-    """Returns a mask (J,) of the running gangs that may keep the GPUs that they hold."""
+    """Returns which running gangs may keep the GPUs that they hold, as a mask (J,)."""
     jobs, cluster = view.jobs, view.cluster
     able, _ = may_run(view, tree)
     holds = np.flatnonzero(jobs.running_on != NOWHERE)
@@ -124,8 +134,11 @@ def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
 
 
 def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
-    """Returns a mask (J,) of the gangs whose account, and all accounts above it, hold at most `bound` (T,) GPUs and
-    keep their limits."""
+    """Returns which running gangs are within bounds, as a mask (J,).
+
+    This means that their account and all accounts above it keep their limits and hold at most `bound` (T,) GPUs.
+    Preemptible gangs are never within bounds, and their GPUs do not count towards `bound`.
+    """
     jobs = view.jobs
     shares = jobs.running_on != NOWHERE
     if jobs.preemptible is not None:
@@ -141,15 +154,22 @@ def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
 
 
 def _used(view: Snapshot, tree: Tree, gangs: Ints, generation: Ints) -> Floats:
-    """Returns the GPUs that accounts have in the `gangs`, each on its `generation` (J,), as an array (T, K)."""
+    """Returns the GPUs of each generation that accounts hold by `gangs`, including all accounts below, as an array (T,
+    K).
+
+    `generation` (J,): the generation on which each gang runs.
+    """
     jobs, used = view.jobs, np.zeros(view.accounts.cap.shape)
     np.add.at(used, (jobs.account[gangs], generation[gangs]), (jobs.workers * jobs.gpus)[gangs])
     return tree.sums(used)
 
 
 def _beyond(view: Snapshot, used: Floats) -> tuple[Bools, Bools]:
-    """Returns two masks of where accounts that use `used` (T, K) GPUs exceed a limit: (T, K) for limits on a
-    generation, and (T,) for limits on the GPUs or cost of all generations."""
+    """Returns where accounts exceed a limit if they use `used` (T, K) GPUs, as two masks.
+
+    The first mask (T, K) is for limits on one generation. The second mask (T,) is for limits on the GPUs or the cost of
+    all generations together.
+    """
     accounts = with_room(view.accounts)
     total = used.sum(axis=1) > accounts.cap_total
     if accounts.cap_cost is not None and accounts.price is not None:
@@ -158,8 +178,11 @@ def _beyond(view: Snapshot, used: Floats) -> tuple[Bools, Bools]:
 
 
 def _within_limits(plan: Decision, view: Snapshot, tree: Tree, starts: Bools) -> None:
-    """Raises InvalidPlan where an account beyond a limit is given more. Gangs that already run may exceed a new
-    limit."""
+    """Raises InvalidPlan if the plan gives additional GPUs to an account that is beyond a limit.
+
+    Gangs that already run may exceed a limit that was set later. `starts` marks the picked gangs that do not keep their
+    GPUs.
+    """
     generation = np.zeros(len(view.jobs), dtype=np.int64)
     generation[plan.run] = plan.generation
     each, total = _beyond(view, _used(view, tree, plan.run, generation))

@@ -1,7 +1,8 @@
-"""Checks any scheduling policy from outside: random economies, a driver, and a predicate for each promise.
+"""Checks any scheduling policy as a black box: random economies, a simulation, and a predicate for each promise.
 
-Nothing here reads how a policy works. The judge sees where gangs run after each quantum, and compares that with an
-independent oracle: linear programs for what accounts are due, a search for whether all jobs fit, and a stride
-scheduler on divisible hardware for how far whole gangs must lag. The package needs scipy, which only developers
-install.
+An economy is a random test case: nodes, accounts and jobs. A promise is a property that a policy must keep. The checks
+see only where gangs run after each quantum, not how the policy decides. They compare this with independent
+computations: linear programs for the GPUs that each account is due, a search for a placement of all jobs, and a simple
+stride scheduler that shows how far whole gangs must deviate from exact shares. The package needs scipy, which only
+developers install.
 """

@@ -1,5 +1,7 @@
-"""Defines an economy: hardware, accounts, and jobs that arrive and leave. `str` prints an economy as a small test
-case."""
+"""Defines an economy, which is a test case: nodes, accounts, and jobs that arrive and leave.
+
+`str` of an economy returns Python code that builds the same test case.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ INF = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account of the ticket tree: an inner account or a leaf."""
+    """An account of the ticket tree: a user (a leaf), or a group of accounts such as a team (an inner account)."""
 
     tickets: float = 1.0
     parent: int = NOWHERE
@@ -30,7 +32,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A gang that wants to run from round `comes` until before round `goes`."""
+    """A gang that wants to run from round `comes` up to the round before `goes`."""
 
     account: int
     workers: int = 1
@@ -50,8 +52,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Economy:
-    """The input of a simulation of `rounds` quanta: nodes, accounts, jobs and settings. Jobs are in their owners'
-    order."""
+    """A test case: nodes, accounts, jobs and settings, to be simulated for `rounds` quanta.
+
+    If a user has several jobs of one priority, the job that comes first in `jobs` is the one that the user wants most.
+    """
 
     nodes: tuple[tuple[int, int], ...]  # generation and GPUs of each node
     accounts: tuple[Account, ...]
@@ -65,7 +69,8 @@ class Economy:
 
     @cached_property
     def children(self) -> dict[int, list[int]]:
-        """Returns the children of each account by its index; the key NOWHERE has the roots."""
+        """Returns the indices of each account's children, by the account's index. The key NOWHERE has the root
+        accounts."""
         found: dict[int, list[int]] = {}
         for t, account in enumerate(self.accounts):
             found.setdefault(account.parent, []).append(t)
@@ -73,7 +78,7 @@ class Economy:
 
     @cached_property
     def paths(self) -> list[list[int]]:
-        """Returns, for each account, the path from the account to its root."""
+        """Returns, for each account, the indices of the account and of all accounts above it, up to the root."""
         found: list[list[int]] = []
         for t, account in enumerate(self.accounts):
             found.append([t, *(found[account.parent] if account.parent != NOWHERE else [])])
@@ -81,7 +86,7 @@ class Economy:
 
     @cached_property
     def capacity(self) -> Floats:
-        """Returns the GPUs of each generation, as an array (K,)."""
+        """Returns the total number of GPUs of each generation, as an array (K,)."""
         total = np.zeros(self.generations)
         for k, gpus in self.nodes:
             total[k] += gpus
@@ -89,8 +94,10 @@ class Economy:
 
     @cached_property
     def able(self) -> Bools:
-        """Returns a mask (J, K) of the generations on which each job would fit in an empty cluster and within its
-        limits."""
+        """Returns whether each job could run on each generation, as a mask (J, K).
+
+        A job could run on a generation if its gang fits into the empty cluster and within the limits of its accounts.
+        """
         found = np.zeros((len(self.jobs), self.generations), dtype=bool)
         for j, job in enumerate(self.jobs):
             for k in range(self.generations) if job.accepts is None else job.accepts:
@@ -103,8 +110,10 @@ class Economy:
 
     @cached_property
     def filled(self) -> Floats:
-        """Returns the most GPUs of each generation that gangs of a job's shape can occupy together, as an array
-        (J, K)."""
+        """Returns how many GPUs of each generation gangs shaped like each job can occupy at most, as an array (J, K).
+
+        For example, gangs of one worker with 3 GPUs can occupy only 6 of the 8 GPUs of a node.
+        """
         found = np.zeros((len(self.jobs), self.generations))
         for j, job in enumerate(self.jobs):
             for k, gpus in self.nodes:
@@ -114,9 +123,10 @@ class Economy:
 
     @cached_property
     def speed(self) -> Floats:
-        """Returns each job's rate relative to its best known rate, as an array (J, K).
+        """Returns each job's relative speed on each generation, as an array (J, K).
 
-        The result is 1 where the rate is unknown, 0 where the job may not run.
+        A speed is the job's rate divided by its best known rate. It is 1 where the rate is unknown, and 0 where the job
+        may not run.
         """
         found = self.able.astype(np.float64)
         for j, job in enumerate(self.jobs):
@@ -126,7 +136,7 @@ class Economy:
         return found
 
     def active(self, number: int) -> tuple[int, ...]:
-        """Returns the jobs that want to run in a round."""
+        """Returns the indices of the jobs that want to run in round `number`."""
         return tuple(
             j
             for j, job in enumerate(self.jobs)
@@ -135,7 +145,7 @@ class Economy:
 
     @property
     def is_still(self) -> bool:
-        """Returns whether every job is active from the first round to the last."""
+        """Returns whether the set of jobs never changes: every job wants to run in every round."""
         return all(job.comes == 0 and job.goes is None for job in self.jobs)
 
     @cached_property
@@ -171,11 +181,13 @@ class Economy:
         *,
         now: float = 0.0,
     ) -> Snapshot:
-        """Returns the view that a policy gets of the `active` jobs.
+        """Returns the snapshot that a policy receives for a round in which the jobs `active` want to run.
 
-        `running` has the nodes of each running job's workers, `last` the nodes where a job ran last. `resident` has
-        the seconds since each job got its GPUs, `attained` the GPU-seconds that each job has had by generation,
-        (K,).
+        The mappings have these values by job:
+        - `running`: the node of each worker of a running job.
+        - `last`: the nodes where the job ran most recently.
+        - `resident`: seconds since a running job got its GPUs.
+        - `attained`: GPU-seconds that the job has received on each generation, (K,).
         """
         key = tuple(active)
         if key not in self._waiting:
@@ -195,12 +207,14 @@ class Economy:
 
     @cached_property
     def _waiting(self) -> dict[tuple[int, ...], Jobs]:
-        """Caches the arrays of waiting jobs by the set of active jobs. A policy that gets the same arrays can reuse its
-        results."""
+        """Returns the cache of job arrays: by set of active jobs, their arrays as if all of them waited.
+
+        Rounds with the same jobs get the same array objects, so that a policy can detect this and reuse its results.
+        """
         return {}
 
     def _all_waiting(self, jobs: Sequence[Job]) -> Jobs:
-        """Returns the arrays of a view for jobs that have never run."""
+        """Returns the job arrays of a snapshot in which all `jobs` wait and none has ever run."""
         rate = np.full((len(jobs), self.generations), np.nan)
         accepts = np.zeros(rate.shape, dtype=bool)
         for i, job in enumerate(jobs):
@@ -224,8 +238,10 @@ class Economy:
         )
 
     def __str__(self) -> str:
-        """Returns Python code that builds the economy, in the notation of tests/fairshare/build.py with `comes` and
-        `goes` of jobs."""
+        """Returns Python code that builds this economy, so that a failing case can be pasted into a test.
+
+        The code uses the short notation of tests/fairshare/build.py, extended by the fields `comes` and `goes` of jobs.
+        """
         lines = [
             f"S({list(self.nodes)},",
             f"  [{_several('A', self.accounts)}],",
@@ -241,7 +257,10 @@ def _ints(values: Sequence[int]) -> Ints:
 
 
 def _chosen(thing: Any) -> list[str]:
-    """Returns the keyword arguments for those fields of a dataclass that differ from their defaults."""
+    """Returns Python code for each field of a dataclass that differs from its default, such as `tickets=2.0`.
+
+    Fields without a default are written without their names.
+    """
     found = []
     for one in fields(thing):
         value = getattr(thing, one.name)
@@ -267,6 +286,9 @@ def economy(
     rounds: int = 40,
     **settings: Any,
 ) -> Economy:
-    """Returns an economy from the notation that `str` prints: S([(0, 8)], [A(), A()], [J(0), J(1, gpus=8)],
-    rounds=100)."""
+    """Creates an economy from the arguments in the notation that `str` prints.
+
+    Example: S([(0, 8)], [A(), A()], [J(0), J(1, gpus=8)], rounds=100), where S is this function, A is Account and J is
+    Job.
+    """
     return Economy(tuple(nodes), tuple(accounts), tuple(jobs), Settings(**settings), rounds)

@@ -1,9 +1,9 @@
-"""Computes how far whole gangs must lag behind their shares, by stride scheduling on divisible hardware.
+"""Computes by how much accounts must deviate from their shares because gangs are indivisible.
 
-The GPUs of a generation are one pool without nodes, and switches cost nothing. In each quantum the user furthest
-behind relative to its share starts its next gang that still fits. A scheduler that has to place gangs on nodes is
-compared with the lag of this ideal scheduler (Waldspurger and Weihl 1995 for stride; Gandiva_fair, EuroSys '20, §3,
-for gangs).
+It simulates stride scheduling on idealised hardware: the GPUs of a generation are one pool without nodes, and
+preemption costs nothing. In each quantum, the user furthest behind relative to its share starts its next gang that
+still fits. The deviation of this ideal scheduler is the yardstick for real schedulers, which also have to place gangs
+on nodes. Sources: Waldspurger and Weihl 1995 for stride; Gandiva_fair, EuroSys '20, §3, for gangs.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ from fairshare.model import Floats
 
 
 def earned(share: Floats, received: Floats) -> Floats:
-    """Returns the GPU-quanta that each leaf earned in a round, as an array (T,): its share, scaled down in proportion
-    where all leaves together received less than the sum of shares.
+    """Returns the GPU-quanta that each leaf account earned in a round, as an array (T,).
 
-    `received` (T,) has the GPUs that each leaf held in the round.
+    A leaf earns its share. If all leaves together received less than the sum of their shares, all shares are reduced by
+    the same factor.
+
+    `share` (T,): GPUs that each leaf was due. `received` (T,): GPUs that each leaf held in the round.
     """
     total = share.sum()
     return share * min(1.0, received.sum() / total) if total > 0 else share * 0.0
 
 
 def fluid_lag(economy: Economy, shares: list[Floats]) -> tuple[Floats, int]:
-    """Returns a pair: an array (R, T) of the GPU-quanta that leaves received beyond `shares` after each round, and the
-    GPUs of the largest gang that ran.
+    """Simulates the ideal stride scheduler and returns how far accounts deviate from their shares.
 
-    `shares` has, for each round, the GPUs that leaves are due, (T,).
+    Returns a pair: an array (R, T) with the GPU-quanta that each leaf had received beyond its share after each of R
+    rounds, and the number of GPUs of the largest gang that ran.
+
+    `shares` has one array (T,) for each round: the GPUs that each leaf is due.
     """
     ahead, found, largest = np.zeros(len(economy.accounts)), [], 0
     for number, share in enumerate(shares):
@@ -43,8 +47,13 @@ def fluid_lag(economy: Economy, shares: list[Floats]) -> tuple[Floats, int]:
 
 
 def _round(economy: Economy, active: tuple[int, ...], share: Floats, ahead: Floats) -> list[int]:
-    """Returns the active jobs that run in a round, chosen by stride: the leaf with the least time per GPU of share
-    first."""
+    """Returns the jobs that run in one round of the ideal stride scheduler.
+
+    The next gang is always taken from the leaf with the least GPU-quanta per GPU of its share.
+
+    `share` (T,): GPUs that each leaf is due. `ahead` (T,): GPU-quanta that each leaf has received beyond its share so
+    far.
+    """
     free = economy.capacity.copy()
     received, runs = np.zeros(len(share)), []
     queues: dict[int, list[int]] = {}

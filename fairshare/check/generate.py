@@ -1,5 +1,7 @@
-"""Generates random economies of several kinds, each made to test certain promises. The seed and the number of an
-economy determine it."""
+"""Generates random economies (test cases) of several kinds. Each kind is made to test certain promises.
+
+An economy depends only on the seed and its number, so that a failure can be repeated.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ TICKETS = (1.0, 1.0, 2.0, 3.5, 4.0, 8.0, 100.0)
 
 
 class Maker:
-    """A source of random parts for one economy."""
+    """A random generator for the parts of one economy, seeded by the economy's seed and number."""
 
     def __init__(self, seed: int, number: int) -> None:
         self.chance = np.random.default_rng([seed, number])
@@ -42,7 +44,7 @@ class Maker:
         return of[int(self.chance.integers(len(of)))]
 
     def number(self, low: int, high: int) -> int:
-        """Returns a random integer between `low` and `high`, both included."""
+        """Returns a random integer from `low` to `high`, both included."""
         return int(self.chance.integers(low, high + 1))
 
     def often(self, part: float) -> bool:
@@ -58,7 +60,8 @@ class Maker:
     def tree(
         self, leaves: int, levels: int, tickets: tuple[float, ...] = TICKETS
     ) -> tuple[list[Account], list[int]]:
-        """Returns a random ticket tree: its accounts, parents first, and the indices of its leaves."""
+        """Returns a random ticket tree of `levels` levels: the accounts, parents first, and the indices of the leaf
+        accounts."""
         accounts: list[Account] = []
         above = [NOWHERE]
         for level in range(levels):
@@ -74,7 +77,10 @@ class Maker:
     def shape(
         self, economy: Economy, shapes: tuple[tuple[int, int], ...], accepts: tuple[int, ...] | None
     ) -> Job:
-        """Returns a job with one of the `shapes` that fits in the economy, or a job of one GPU if none of them fits."""
+        """Returns a job whose shape is chosen at random from `shapes`, which are pairs (workers, GPUs per worker).
+
+        If none of eight attempts yields a job that fits into the economy's nodes, it returns a job of one GPU.
+        """
         for _ in range(8):
             workers, gpus = self.one(shapes)
             job = Job(0, workers, gpus, accepts)
@@ -83,7 +89,8 @@ class Maker:
         return Job(0, 1, 1, accepts)
 
     def accepts(self, generations: int, part: float) -> tuple[int, ...] | None:
-        """Returns the generations that a job accepts: some of them with probability `part`, else None for all."""
+        """Returns the generations that a job accepts: a random subset with probability `part`, otherwise None for
+        all."""
         if not self.often(part):
             return None
         some = [k for k in range(generations) if self.often(0.5)]
@@ -95,8 +102,8 @@ class Maker:
 
 
 def mixed(make: Maker) -> Economy:
-    """Returns an economy that mixes gangs, limits, generations, priorities, trees, and accounts that arrive and
-    leave."""
+    """Returns an economy that mixes many features: gangs, limits, several generations, priorities, deep account trees,
+    and jobs that arrive and leave."""
     generations = make.number(1, 4)
     leaves, levels = make.number(2, 6), make.number(1, 3)
     accounts, below = make.tree(leaves, levels)
@@ -127,7 +134,7 @@ def mixed(make: Maker) -> Economy:
 
 
 def services(make: Maker) -> Economy:
-    """Returns a mixed economy that also has services and sessions, first in their owners' order."""
+    """Returns a mixed economy in which some jobs are services or sessions, which have the highest priority."""
     given = mixed(make)
     jobs = tuple(replace(job, keeps=True, priority=10) if make.often(0.3) else job for job in given.jobs)
     return replace(given, jobs=jobs)
@@ -143,8 +150,10 @@ def _settings(make: Maker, hold: tuple[float, ...] = (0.0, 0.0, 0.0, 120.0)) -> 
 
 
 def fits(make: Maker) -> Economy:
-    """Returns an economy whose jobs all fit by construction: gangs are put on nodes until a chosen part of the GPUs is
-    used."""
+    """Returns an economy in which all jobs fit into the cluster together.
+
+    This holds by construction: gangs are placed on nodes one by one until a chosen fraction of the GPUs is used.
+    """
     generations = make.number(1, 3)
     accounts, below = make.tree(make.number(1, 5), make.number(1, 3))
     empty = Economy(make.nodes(generations), (Account(),), (), rounds=12)
@@ -197,7 +206,7 @@ def saturated(make: Maker) -> Economy:
 
 
 def speeds(make: Maker) -> Economy:
-    """Returns an economy without trades whose jobs are faster on some generations than on others."""
+    """Returns an economy without trading in which jobs are faster on some generations than on others."""
     generations = make.number(2, 4)
     nodes = tuple((k, make.one((4, 8))) for k in range(generations) for _ in range(make.number(1, 2)))
     accounts, below = make.tree(make.number(2, 5), 1)
@@ -212,8 +221,10 @@ def speeds(make: Maker) -> Economy:
 
 
 def holds(make: Maker) -> Economy:
-    """Returns an economy with a minimum hold, one gang as large as most of the cluster, and users with many small
-    jobs."""
+    """Returns an economy that tests the minimum hold, the time for which a gang keeps GPUs that it got.
+
+    One user has gangs nearly as large as the cluster. The other users have many small jobs.
+    """
     nodes = ((0, 8),) * make.number(2, 8)
     gpus = 8 * len(nodes)
     accounts = [Account(make.one((1.0, 1.0, 2.0, 3.5))) for _ in range(make.number(2, 8))]
@@ -226,8 +237,10 @@ def holds(make: Maker) -> Economy:
 
 
 def packing(make: Maker) -> Economy:
-    """Returns an economy of gangs of odd sizes that fill nodes of 8 GPUs only in the right combinations. There are
-    enough gangs of each size to fill all nodes."""
+    """Returns an economy whose gangs fill nodes of 8 GPUs only in the right combinations, such as 3 and 5 GPUs.
+
+    There are enough gangs of each size to fill all nodes.
+    """
     nodes = ((0, 8),) * make.number(1, 6)
     pairs = ((3, 5), (6, 2), (7, 1), (5, 3), (4, 4), (3, 5))
     accounts = [Account(make.one((1.0, 2.0))) for _ in range(make.number(1, 4))]
@@ -241,8 +254,7 @@ def packing(make: Maker) -> Economy:
 
 
 def trades(make: Maker) -> Economy:
-    """Returns an economy of teams that trade. Their jobs differ in speed and together want more GPUs than the cluster
-    has."""
+    """Returns an economy of teams that trade. Jobs have different speeds, and together want more GPUs than exist."""
     generations, teams = make.number(2, 3), make.number(2, 5)
     spread = make.one((0.1, 0.3, 0.6))
     nodes = tuple((k, make.one((2, 4, 8))) for k in range(generations))
@@ -268,5 +280,5 @@ FLAVOURS = (mixed, fits, mixed, saturated, speeds, services, holds, packing, tra
 
 
 def random_economy(seed: int, number: int) -> Economy:
-    """Returns the random economy with this number in the sequence of the seed."""
+    """Returns economy `number` of the random sequence with this seed. The kinds of economies take turns."""
     return FLAVOURS[number % len(FLAVOURS)](Maker(seed, number))

@@ -1,4 +1,4 @@
-"""Checks a policy over many random economies and counts broken promises."""
+"""Checks a policy on many random economies (test cases) and counts the promises that it breaks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ VALID = "0"  # name of the check that decisions can be carried out
 
 @dataclass(frozen=True)
 class Breach:
-    """A promise, and an economy in which a policy breaks it."""
+    """A broken promise: its name and title, a sentence that says how it was broken, and the economy where this
+    happened."""
 
     name: str
     title: str
@@ -30,7 +31,8 @@ class Breach:
 
 @dataclass
 class Tally:
-    """The number of economies that tested one promise, the number that broke it, and the figures of all."""
+    """The results of one promise over many economies: how many tested it, how many broke it, and the values
+    measured."""
 
     promise: Promise
     judged: int = 0
@@ -54,8 +56,10 @@ class Tally:
 def judge(
     economy: Economy, policy: PolicyUnderTest, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
 ) -> Iterator[tuple[Promise, Verdict]]:
-    """Yields a pair (promise, verdict) for each promise that the economy tests. Raises Invalid when the policy fails or
-    its decision cannot be carried out."""
+    """Simulates the policy in one economy and yields a pair (promise, verdict) for each promise that the economy tests.
+
+    Raises Invalid if the policy fails or returns a decision that cannot be carried out.
+    """
     played = Played.of(economy, policy, seed)
     for promise in promises:
         verdict = promise.judge(played)
@@ -66,8 +70,10 @@ def judge(
 def breach(
     economy: Economy, policy: PolicyUnderTest, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
 ) -> Breach | None:
-    """Returns the first breach in the economy, or None. A decision that cannot be carried out is a breach of
-    `VALID`."""
+    """Returns the first promise that the policy breaks in the economy, or None if it keeps all of them.
+
+    If the policy fails or a decision cannot be carried out, returns a breach named VALID instead of raising Invalid.
+    """
     try:
         for promise, verdict in judge(economy, policy, promises, seed=seed):
             if verdict.broken:
@@ -78,7 +84,10 @@ def breach(
 
 
 def smallest(found: Breach, policy: PolicyUnderTest, *, seed: int = 0) -> Breach:
-    """Shrinks the economy of a breach and returns a breach of the same promise in the smaller economy."""
+    """Reduces the economy of a breach to a smaller one that breaks the same promise, and returns the new breach.
+
+    Returns `found` itself if the reduced economy yields no breach.
+    """
     promises = [promise for promise in PROMISES if promise.name == found.name]
 
     def broken(economy: Economy) -> Breach | None:
@@ -92,9 +101,10 @@ def smallest(found: Breach, policy: PolicyUnderTest, *, seed: int = 0) -> Breach
 def judged(
     policy: PolicyUnderTest, seed: int, economies: int, promises: Sequence[Promise] = PROMISES
 ) -> tuple[list[Tally], Iterator[Breach]]:
-    """Returns a pair: a tally for each promise, and an iterator over the breaches in random economies.
+    """Checks a policy on the first `economies` random economies of a seed.
 
-    The tallies are filled while the iterator runs.
+    Returns a pair: a tally for each promise, and an iterator over the breaches. The checks run, and the tallies are
+    filled, while the caller consumes the iterator.
     """
     tallies = {promise.name: Tally(promise) for promise in promises}
 

@@ -1,9 +1,9 @@
-"""Computes what each account is due for a set of jobs, by linear programs, independently of any policy.
+"""Computes the GPUs that each account is due for a set of jobs. It uses linear programs and no code of any policy.
 
-An account's *private cluster* is its entitlement: the GPUs of every generation that its tickets earn among the
-accounts that have jobs. Its *guarantee* is the best use that its jobs can make of the private cluster, by their own
-speeds. Its *share* is the guarantee and, beyond it, GPU time over all generations that is max-min fair by tickets,
-level by level of the tree.
+An account's *private cluster* is its entitlement: the GPUs of each generation that its tickets earn among the accounts
+that have jobs. Its *guarantee* is the most progress that its jobs could make on the private cluster. Its *share*
+consists of the guarantee and of GPUs that others leave unused. These are divided max-min fairly by tickets over all
+generations together, level by level of the account tree.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _Kind = tuple[int, tuple[float, ...], tuple[int, int]]
 
 
 class Oracle:
-    """The shares, guarantees and private clusters that accounts are due in an economy while the jobs `active` are
-    present."""
+    """The shares, guarantees and private clusters of all accounts while exactly the jobs `active` want to run."""
 
     def __init__(self, economy: Economy, active: Iterable[int]) -> None:
         self.economy = economy
@@ -54,7 +53,7 @@ class Oracle:
         self._of_class = (self._cell[:, 0] == np.arange(len(sizes))[:, None]).astype(np.float64)
 
     def _kind(self, job: int) -> _Kind:
-        """Returns the key of a job's class: its account, its speeds and its shape."""
+        """Returns the key of the job's class. Jobs with the same account, speeds and shape belong to one class."""
         economy = self.economy
         return (
             economy.jobs[job].account,
@@ -64,30 +63,31 @@ class Oracle:
 
     @property
     def plain(self) -> bool:
-        """Returns whether every job is equally fast on all generations on which it may run."""
+        """Returns whether each job is equally fast on all generations where it may run."""
         return bool(np.all(self._value == 1.0))
 
     @cached_property
     def leaves(self) -> list[int]:
-        """Returns the accounts with active jobs that can run, in ascending order."""
+        """Returns the leaf accounts that have at least one active job that can run, in ascending order."""
         return sorted(set(self._class_leaf))
 
     @cached_property
     def present(self) -> set[int]:
-        """Returns the leaves with active jobs that can run, and all accounts above these leaves."""
+        """Returns the accounts that take part: leaves with active jobs that can run, and all accounts above these
+        leaves."""
         return set().union(*self._class_path) if self._class_path else set()
 
     @cached_property
     def entitled(self) -> Floats:
-        """Returns the private cluster of each account: GPUs by generation, as an array (T, K)."""
+        """Returns each account's private cluster: its GPUs of each generation, as an array (T, K)."""
         return self._handed_down(within_limits=False)
 
     @cached_property
     def means(self) -> Floats:
-        """Returns each account's private cluster cut by the limits of the account and of the accounts above, as an
-        array (T, K).
+        """Returns the part of each account's private cluster that limits let it use, as an array (T, K).
 
-        The guarantees of siblings together fit into what their parent has here.
+        The limits are those of the account and of all accounts above it. The guarantees of siblings together never
+        exceed what their parent has in this array.
         """
         return self._handed_down(within_limits=True)
 
@@ -109,8 +109,12 @@ class Oracle:
         return found
 
     def _limits(self, limit: Floats) -> tuple[list[Floats], list[float]]:
-        """Returns the rows and bounds of `row @ x <= bound` for `limit` (K,) GPUs, demand, whole gangs, and limits of
-        accounts."""
+        """Returns the constraints of the linear programs: rows and bounds of `row @ x <= bound`.
+
+        The variables x are the GPUs of each class of jobs on each generation. The constraints are `limit` (K,), the
+        GPUs of each generation; the demand of each class; the GPUs that whole gangs can use; and the limits of
+        accounts.
+        """
         rows, bounds = [*self._on, *self._of_class], [*limit.tolist(), *self._class_size]
         rows += list(np.eye(len(self._cell)))
         bounds += self._together.tolist()
@@ -126,8 +130,10 @@ class Oracle:
     def _best(
         self, gain: Floats, rows: list[Floats], bounds: list[float], most: Floats | None = None
     ) -> Floats | None:
-        """Returns the x with the largest gain @ x, 0 ≤ x ≤ `most`, that satisfies rows @ x ≤ bounds; None if no x
-        does."""
+        """Solves a linear program: returns the x that maximises gain @ x, where 0 ≤ x ≤ `most` and rows @ x ≤ bounds.
+
+        Returns None if no x meets the constraints. Without `most`, x has no upper bound.
+        """
         upper = np.full(len(gain), np.inf) if most is None else most
         found = linprog(
             -gain, A_ub=np.array(rows), b_ub=np.array(bounds), bounds=np.stack([upper * 0, upper], axis=1)
@@ -136,8 +142,11 @@ class Oracle:
         return None if found.x is None else np.asarray(found.x, dtype=np.float64)
 
     def made_of(self, gpus: Floats, account: int) -> Floats:
-        """Returns the best use that an account can make of `gpus` (K,): the GPUs of each variable (class and
-        generation)."""
+        """Returns how an account would best use `gpus` (K,), the GPUs of each generation.
+
+        The result has one value for each pair of a job class and a generation where the class may run: the GPUs used
+        there.
+        """
         rows, bounds = self._limits(gpus)
         upper = np.where(self._below[account] > 0, self.economy.capacity.sum(), 0.0)
         best = self._best(self._value * self._below[account], rows, bounds, upper)
@@ -145,13 +154,19 @@ class Oracle:
         return best
 
     def progress_of(self, gpus: Floats, account: int) -> float:
-        """Returns the most progress that an account can make with `gpus` (K,), counted in GPUs of full speed."""
+        """Returns the most progress that the account's jobs could make with `gpus` (K,), the GPUs of each generation.
+
+        Progress is counted in GPUs of full speed: a GPU on which a job reaches half of its best speed counts as half.
+        """
         return float(self._value @ self.made_of(gpus, account))
 
     @cached_property
     def guarantee(self) -> tuple[Floats, Floats, Floats]:
-        """Returns three arrays (T,): the progress of each account's private cluster, in GPUs of full speed, and the
-        fewest and the most GPUs that can make this progress."""
+        """Returns each account's guarantee, as three arrays (T,).
+
+        The first is the progress that the account could make on its private cluster, in GPUs of full speed. The second
+        and third are the fewest and the most GPUs with which it can make that progress.
+        """
         count = len(self.economy.accounts)
         progress, fewest, most = np.zeros(count), np.zeros(count), np.zeros(count)
         for t in sorted(self.present):
@@ -173,10 +188,10 @@ class Oracle:
         return progress, fewest, most
 
     def in_order(self, leaf: int, jobs: Iterable[int]) -> float:
-        """Returns the progress that a leaf makes if its `jobs` get GPUs of its private cluster one after another.
+        """Returns the progress of a leaf account if its private cluster is given to `jobs` in their order.
 
-        Each job gets as much as the jobs before it leave. The jobs run on the generations that give the largest sum
-        of progress.
+        Each job gets as many GPUs as it can use of those that the jobs before it leave. The generations are chosen so
+        that the total progress is as large as possible.
         """
         rows, bounds = self._limits(self.entitled[leaf])
         held = np.zeros(len(self._class_size))
@@ -191,16 +206,21 @@ class Oracle:
         return 0.0 if best is None else float(self._value * self._below[leaf] @ best)
 
     def _floors(self) -> tuple[list[Floats], list[float]]:
-        """Returns rows and bounds that keep the progress of every leaf; if all speeds are equal, also that of inner
-        accounts."""
+        """Returns the constraints (rows and bounds) that let no leaf make less progress than its guarantee.
+
+        If jobs are equally fast everywhere, the constraints protect inner accounts as well.
+        """
         progress = self.guarantee[0]
         kept = sorted(self.present) if self.plain else self.leaves
         rows = [-self._value * self._below[t] for t in kept]
         return rows, [ROUNDING - progress[t] for t in kept]
 
     def unfair(self, share: Floats) -> tuple[str | None, float]:
-        """Returns why `share` (T, K) is not max-min fair, and by how many GPUs. Returns (None, 0.0) for a fair
-        share."""
+        """Checks whether `share` (T, K), the GPUs of each account on each generation, is max-min fair.
+
+        Returns a pair: a sentence that names the account treated worst, and the GPUs that this account lacks. Returns
+        (None, 0.0) if the share is fair.
+        """
         total = share.sum(axis=1)
         rows, bounds = self._limits(self.economy.capacity)
         floors, least = self._floors()
@@ -237,10 +257,10 @@ class Oracle:
         return worst
 
     def best_trade(self, least: Floats) -> Floats:
-        """Returns the progress of leaves, as an array (T,), in the trade with the largest sum of relative gains over
-        `least` (T,).
+        """Returns the progress of each leaf after the best possible trade, as an array (T,).
 
-        No leaf makes less than its `least`. Raises ArithmeticError when that is impossible.
+        The best trade has the largest sum of gains, each relative to the leaf's entry in `least` (T,). No leaf makes
+        less progress than `least`. Raises ArithmeticError if no division of GPUs achieves that.
         """
         rows, bounds = self._limits(self.economy.capacity)
         made = [self._value * self._below[t] for t in self.leaves]
@@ -256,8 +276,10 @@ class Oracle:
 
     @cached_property
     def share(self) -> Floats:
-        """Returns the GPUs of each account as an array (T,), max-min fair by tickets within each family, parents
-        first."""
+        """Returns the total GPUs of each account, as an array (T,).
+
+        The totals are max-min fair by tickets among siblings. Parents are computed before their children.
+        """
         fixed = np.full(len(self.economy.accounts), np.nan)
         rows, bounds = self._limits(self.economy.capacity)
         floors, least = self._floors()
@@ -270,7 +292,10 @@ class Oracle:
         return found
 
     def _fix(self, group: list[int], fixed: Floats, rows: list[Floats], bounds: list[float]) -> None:
-        """Writes the totals of one family into `fixed`. Accounts that already have a total there keep it."""
+        """Computes the totals of the siblings in `group` and writes them to `fixed` (T,), in GPUs.
+
+        Accounts that already have a total in `fixed` keep at least that total.
+        """
         held = [t for t in range(len(fixed)) if np.isfinite(fixed[t])]
         rows = rows + [-self._below[t] for t in held]
         bounds = bounds + [ROUNDING - fixed[t] for t in held]
@@ -307,12 +332,12 @@ class Oracle:
 def all_fit(
     economy: Economy, active: Iterable[int], *, least: Floats | None = None, most: int = 20_000
 ) -> bool | None:
-    """Returns whether an assignment exists in which all jobs run. Returns None if this is unknown: after `most` steps
-    of search, or where an account limits a single generation.
+    """Returns whether a placement exists in which all active jobs run at the same time.
 
-    With `least` (T,) every leaf also has to make that progress, in GPUs of full speed. Jobs that can never run do
-    not count. The search places the largest workers first, treats nodes of one generation with equal free GPUs as
-    one, and does not repeat failed states.
+    Returns None if the answer is unknown: the search took more than `most` steps, or an account has a limit on a single
+    generation. If `least` (T,) is given, each leaf must also make at least that progress, in GPUs of full speed. Jobs
+    that can never run are ignored. The search places the largest workers first, treats nodes of one generation with
+    equal free GPUs as one, and does not repeat failed states.
     """
     jobs = [(j, economy.jobs[j]) for j in active if economy.able[j].any()]
     for t, account in enumerate(economy.accounts):
@@ -357,8 +382,10 @@ def all_fit(
 
 
 def _ways(free: tuple[int, ...], workers: int, gpus: int) -> Iterable[tuple[int, ...]]:
-    """Yields each distinct result, as free GPUs of the nodes, of placing `workers` of `gpus` each on nodes with `free`
-    GPUs."""
+    """Yields the different ways to place `workers` workers of `gpus` GPUs each on the nodes of one generation.
+
+    `free` has the free GPUs of each node. Each result has the free GPUs that remain, sorted.
+    """
     if workers == 0:
         yield free
         return

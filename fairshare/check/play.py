@@ -1,4 +1,4 @@
-"""Plays an economy with a policy, quantum by quantum, and records where gangs ran."""
+"""Simulates an economy (a test case) under a policy, quantum by quantum, and records where gangs ran."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Placements = dict[int, tuple[int, ...]]  # nodes of the workers, by running job
 
 @dataclass(frozen=True)
 class PolicyUnderTest:
-    """A policy to be checked: its name, and a function that creates it for the settings of an economy."""
+    """A policy to check: its name, and a function that creates the policy from the settings of an economy."""
 
     name: str
     make: Callable[[Settings], Policy]
@@ -26,7 +26,7 @@ class PolicyUnderTest:
 
 @dataclass(frozen=True)
 class PlayedRound:
-    """One quantum of a played economy: which jobs were active, and where they ran before and after the decision."""
+    """One simulated quantum: the jobs that wanted to run, and where jobs ran before and after the policy's decision."""
 
     number: int
     active: tuple[int, ...]  # jobs that want to run
@@ -60,7 +60,7 @@ class PlayedRound:
 
 @dataclass(frozen=True)
 class Invalid(Exception):
-    """The policy raised an exception, or returned a decision that cannot be carried out."""
+    """Raised when the policy under test raised an exception or returned a decision that cannot be carried out."""
 
     number: int
     why: str
@@ -70,8 +70,10 @@ class Invalid(Exception):
 
 
 def play(economy: Economy, judged: PolicyUnderTest, *, seed: int = 0) -> list[PlayedRound]:
-    """Plays an economy and returns its rounds. Raises Invalid when the policy fails or its decision cannot be carried
-    out."""
+    """Simulates an economy under the policy `judged` and returns all rounds.
+
+    Raises Invalid if the policy fails or returns a decision that cannot be carried out.
+    """
     policy = judged.make(economy.settings)
     now: Situation | None = None
     running: Placements = {}
@@ -114,7 +116,7 @@ def _places(active: tuple[int, ...], plan: Decision) -> Placements:
 
 
 def invalid(economy: Economy, places: Placements) -> str | None:
-    """Returns why the placements cannot be carried out, or None if they can."""
+    """Returns a sentence that says why the placements are impossible, or None if they are possible."""
     free = [gpus for _, gpus in economy.nodes]
     used = np.zeros((len(economy.accounts), economy.generations))
     for j, nodes in places.items():

@@ -1,4 +1,4 @@
-"""Contains a played economy, and what an independent judge computes about each round."""
+"""Contains a simulated economy, and computes from it what the promises need, independently of the policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairshare.model import NOWHERE, Bools, Floats
 
 @dataclass(frozen=True)
 class Played:
-    """An economy and the rounds in which a policy scheduled it."""
+    """A simulated economy: the economy, the policy under test, and the rounds that the simulation produced."""
 
     economy: Economy
     judged: PolicyUnderTest
@@ -29,7 +29,7 @@ class Played:
         return cls(economy, judged, seed, play(economy, judged, seed=seed))
 
     def without_trading(self) -> Played:
-        """Returns the same economy played by the same policy, with trading off."""
+        """Simulates the same economy under the same policy with trading switched off, and returns the result."""
         settings = replace(self.economy.settings, trading=False)
         return Played.of(replace(self.economy, settings=settings), self.judged, self.seed)
 
@@ -42,8 +42,10 @@ class Played:
 
     @property
     def rounds_and_between(self) -> Iterator[PlayedRound]:
-        """Yields all rounds. Before a round where jobs came or went, yields the alternative: a round between two
-        quanta."""
+        """Yields all rounds and, before each round in which jobs had come or gone, an additional round.
+
+        The additional round shows what the policy would have decided at that moment in a round between two quanta.
+        """
         for one in self.rounds:
             if one.between is not None:
                 yield replace(one, after=one.between)
@@ -51,7 +53,7 @@ class Played:
 
     @cached_property
     def phases(self) -> list[list[PlayedRound]]:
-        """Returns the rounds grouped into runs of consecutive rounds with the same active jobs."""
+        """Groups consecutive rounds that have the same active jobs, and returns the groups in order."""
         found: list[list[PlayedRound]] = []
         for one in self.rounds:
             if found and found[-1][0].active == one.active:
@@ -62,7 +64,7 @@ class Played:
 
     @cached_property
     def shares(self) -> list[Floats]:
-        """Returns, for each round, the GPUs that each leaf is due by the oracle, as an array (T,)."""
+        """Returns, for each round, the GPUs that each leaf account is due according to the oracle, as an array (T,)."""
         found = []
         for one in self.rounds:
             share = np.zeros(len(self.economy.accounts))
@@ -73,12 +75,12 @@ class Played:
 
     @cached_property
     def used(self) -> list[Floats]:
-        """Returns, for each round, the GPUs that each account holds together with all accounts below it, as an array
+        """Returns, for each round, the GPUs that each account and all accounts below it hold together, as an array
         (T,)."""
         return [used(self.economy, one.after) for one in self.rounds]
 
     def received(self, number: int) -> Floats:
-        """Returns the GPUs that each leaf holds in a round, as an array (T,)."""
+        """Returns the GPUs that each leaf account holds in round `number`, as an array (T,)."""
         found = np.zeros(len(self.economy.accounts))
         for j in self.rounds[number].after:
             found[self.economy.jobs[j].account] += self.economy.jobs[j].size
@@ -86,16 +88,22 @@ class Played:
 
     @property
     def lag(self) -> Floats:
-        """Returns the GPU-quanta that each leaf received beyond what it was due, up to each round, as an array (R, T).
+        """Returns the GPU-quanta that each leaf had received beyond its share after each of R rounds, as an array (R,
+        T).
 
-        GPUs that nobody but leaves ahead of their share could use are no loss to others: they count only up to
-        `fluid`. A leaf that is due more than its gangs could use in an empty cluster never counts as behind.
+        A negative number means that the leaf is behind its share. There are two exceptions. First, a leaf that is ahead
+        may use GPUs that no leaf behind its share could use. This harms no other leaf, so such GPUs count only up to
+        the limit `fluid`. Second, a leaf whose share exceeds what its gangs could use in an empty cluster never counts
+        as behind.
         """
         return self._counted[0]
 
     @cached_property
     def _counted(self) -> tuple[Floats, Floats]:
-        """Returns two arrays: the `lag` (R, T), and the GPU-quanta of each leaf that count towards it (T,)."""
+        """Computes `lag`. Returns two arrays: the lag (R, T), and the GPU-quanta that each leaf received in total (T,).
+
+        The second array includes only GPU-quanta that count towards the lag.
+        """
         ahead, counted = np.zeros((2, len(self.economy.accounts)))
         found = []
         for one, share in zip(self.rounds, self.shares, strict=True):
@@ -114,9 +122,11 @@ class Played:
 
     @cached_property
     def _alone(self) -> dict[tuple[int, ...], Floats]:
-        """Returns, by active jobs, the progress that each leaf could make alone in an empty cluster, as an array (T,).
+        """Returns, by set of active jobs, the progress that each leaf could make alone in an empty cluster, as an array
+        (T,).
 
-        Tries three orders of the leaf's jobs (their own, largest first, smallest first) and takes the best result.
+        The value is a lower bound: the jobs are placed in three orders (as listed, largest first, smallest first), and
+        the best result counts.
         """
         return {active: self._most_alone(active) for active in self._oracles}
 
@@ -133,25 +143,29 @@ class Played:
 
     @cached_property
     def fluid(self) -> float:
-        """Returns the largest lag of any leaf in the fluid stride, in GPU-quanta; at least the size of the largest gang
-        there."""
+        """Returns the deviation that the ideal stride scheduler of `fluid_lag` needs for this economy, in GPU-quanta.
+
+        It is the largest deviation of any leaf in either direction, or the size of the largest gang if that is more.
+        """
         lag, largest = fluid_lag(self.economy, self.shares)
         return max(float(np.abs(lag).max(initial=0.0)), float(largest))
 
     @property
     def served(self) -> float:
-        """Returns the fraction of all shares that leaves received, as `lag` counts it; below 1 where gangs leave
-        gaps."""
+        """Returns the fraction of all shares that leaves received, counted as in `lag`, at most 1.
+
+        It is below 1 where gangs leave gaps on nodes.
+        """
         due = sum(share.sum() for share in self.shares)
         return min(self._counted[1].sum() / due, 1.0) if due else 1.0
 
     @cached_property
     def credit(self) -> list[Floats]:
-        """Returns, for each round, the most GPU-quanta of its guarantee that an account can have saved, as an array
-        (T,).
+        """Returns, for each round, an upper bound on the unused guarantee that each account has saved, as an array (T,)
+        of GPU-quanta.
 
-        Savings are limited by the memory setting and end when the account is absent. A policy may forget more. GPUs
-        beyond the guarantee and these savings are surplus, however a policy counts.
+        Savings are limited by the `memory` setting, and are lost while an account has no jobs. A policy may save less
+        than this. GPUs beyond an account's guarantee and this bound are therefore surplus under any policy.
         """
         settings, credit, found = self.economy.settings, np.zeros(len(self.economy.accounts)), []
         largest = max((job.size for job in self.economy.jobs), default=0)
@@ -163,7 +177,11 @@ class Played:
         return found
 
     def progress(self, since: int = 0) -> Floats:
-        """Returns the progress of each leaf from round `since` on, in GPU-quanta of full speed, as an array (T,)."""
+        """Returns the progress of each leaf from round `since` to the end, as an array (T,).
+
+        Progress is counted in GPU-quanta of full speed: a GPU on which a job runs at half of its best speed counts as
+        half.
+        """
         found = np.zeros(len(self.economy.accounts))
         for one in self.rounds[since:]:
             for j, nodes in one.after.items():
@@ -172,9 +190,10 @@ class Played:
         return found
 
     def wants_more(self, one: int, other: int) -> bool:
-        """Returns whether the owner wants job `one` more than job `other` of the same account.
+        """Returns whether the owner prefers job `one` to job `other` of the same account.
 
-        Compares priorities, then age; an account that shares evenly has no preference within a priority.
+        A higher priority is preferred, then the older job. An account that shares evenly has no preference among jobs
+        of one priority.
         """
         jobs = self.economy.jobs
         if self.economy.accounts[jobs[one].account].evenly:
@@ -182,13 +201,16 @@ class Played:
         return (-jobs[one].priority, one) < (-jobs[other].priority, other)
 
     def may_go_first(self, one: int, other: int) -> bool:
-        """Returns whether job `one` may run before job `other` of the same account."""
+        """Returns whether job `one` may run before job `other` of the same account: the owner does not prefer
+        `other`."""
         return one != other and not self.wants_more(other, one)
 
 
 def alone(economy: Economy, jobs: list[int]) -> float:
-    """Returns the progress of one round in an empty cluster where `jobs` are placed in order, each where it is
-    fastest."""
+    """Returns the progress that `jobs` make in one round alone in an empty cluster, in GPUs of full speed.
+
+    The jobs are placed in the given order, each on the fastest generation where it fits.
+    """
     free, found = [gpus for _, gpus in economy.nodes], 0.0
     held = np.zeros((len(economy.accounts), economy.generations))
     for j in jobs:
@@ -210,8 +232,10 @@ def alone(economy: Economy, jobs: list[int]) -> float:
 
 
 def _allowed(economy: Economy, held: Floats, job: int, k: int) -> bool:
-    """Returns whether the limits of its accounts let the job run on generation `k`, where accounts hold `held` (T, K)
-    GPUs."""
+    """Returns whether the limits of the job's accounts allow the job to run on generation `k`.
+
+    `held` (T, K): GPUs of each generation that each account already holds.
+    """
     size = economy.jobs[job].size
     return all(
         held[t].sum() + size <= economy.accounts[t].cap_total
@@ -221,8 +245,11 @@ def _allowed(economy: Economy, held: Floats, job: int, k: int) -> bool:
 
 
 def could_use(economy: Economy, one: PlayedRound, leaf: int, some: Bools) -> bool:
-    """Returns whether, without the leaf's gangs, a waiting job of another leaf marked in `some` (T,) would fit without
-    moves."""
+    """Returns whether others could use the GPUs of a leaf account.
+
+    This is true if a waiting job of another leaf would fit without moves once all gangs of `leaf` are gone. Only jobs
+    of the leaves marked in `some` (T,) count.
+    """
     rest = {j: nodes for j, nodes in one.after.items() if economy.jobs[j].account != leaf}
     kinds = {
         (economy.jobs[j].account, economy.jobs[j].workers, economy.jobs[j].gpus, economy.able[j].tobytes()): j
@@ -233,7 +260,7 @@ def could_use(economy: Economy, one: PlayedRound, leaf: int, some: Bools) -> boo
 
 
 def used(economy: Economy, places: Placements) -> Floats:
-    """Returns the GPUs that each account holds together with all accounts below it, as an array (T,)."""
+    """Returns the GPUs that each account and all accounts below it hold together under `places`, as an array (T,)."""
     found = np.zeros(len(economy.accounts))
     for j in places:
         found[economy.paths[economy.jobs[j].account]] += economy.jobs[j].size
@@ -241,7 +268,10 @@ def used(economy: Economy, places: Placements) -> Floats:
 
 
 def would_fit(economy: Economy, job: int, places: Placements) -> bool:
-    """Returns whether the job fits beside `places` without moving other gangs and within the limits of its accounts."""
+    """Returns whether the job fits into the GPUs that `places` leaves free, within the limits of the job's accounts.
+
+    No other gang is moved to make room.
+    """
     free = [gpus for _, gpus in economy.nodes]
     held = np.zeros((len(economy.accounts), economy.generations))
     for j, nodes in places.items():

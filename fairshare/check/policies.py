@@ -1,4 +1,4 @@
-"""Lists the policies that can be checked, by name and version, and the promises of each policy."""
+"""Lists the policies that can be checked, by name and version, and the promises that each one makes."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ _LESS = {
 
 
 def promised(policy: PolicyUnderTest) -> tuple[Promise, ...]:
-    """Returns the promises that the policy has to keep."""
+    """Returns the promises that the policy makes. A policy without an entry in the list makes all of them."""
     names = _LESS.get(policy.name)
     return tuple(promise for promise in PROMISES if names is None or promise.name in names)

@@ -1,6 +1,7 @@
-"""Defines the promises, each a predicate over a played economy, with its exact meaning and its tolerance.
+"""Defines the promises: properties of a policy, each with a predicate over a simulated economy.
 
-Where two promises seem to contradict each other, the `reading` of a promise says how both hold.
+Where two promises seem to contradict each other, the field `reading` of a promise says how both can be kept. It also
+says which deviations are tolerated.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ EPSILON = 1e-6  # GPUs
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of one promise in one economy."""
+    """The result of checking one promise in one economy: how the promise was broken, if at all, and the value
+    measured."""
 
     broken: str | None = None  # a sentence that says how the promise was broken; None if it held
     figure: float | None = None  # the worst value of the promise's measure
@@ -52,8 +54,11 @@ def _verdict(broken: list[str], figure: float | None = None) -> Verdict:
 
 
 def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]:
-    """Returns the gangs of an account beyond its guarantee and savings, once for each order in which gangs may be
-    counted."""
+    """Returns the gangs that an account runs beyond its guarantee and its savings.
+
+    Which gangs these are depends on the order in which gangs are counted. The result therefore has one entry for each
+    of several orders.
+    """
     economy = played.economy
     allowed = played.oracle(one).guarantee[2][account] + played.credit[one.number][account] + EPSILON
     own = [j for j in one.after if account in economy.paths[economy.jobs[j].account]]
@@ -80,10 +85,11 @@ def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]
 
 
 def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
-    """Returns a sentence about the accounts above their guarantees whose surplus keeps out a waiting job within its
+    """Returns a sentence if GPUs that others hold beyond their guarantees keep out a waiting job that is within its
     guarantee.
 
-    Returns None where the job has no guarantee left or would not fit even without that surplus.
+    The sentence names these accounts. Returns None if the job's guarantee is used up, or if the job would not fit even
+    after all those gangs had left.
     """
     economy, size = played.economy, played.economy.jobs[job].size
     fewest, use = played.oracle(one).guarantee[1], used(economy, one.after)
@@ -112,7 +118,7 @@ def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
 
 
 def _is_next(played: Played, one: PlayedRound, job: int) -> bool:
-    """Returns whether no other waiting job of its account may go before the job."""
+    """Returns whether the job is the next one of its account: no other waiting job of the account may go first."""
     leaf = played.economy.jobs[job].account
     return not any(
         played.economy.jobs[j].account == leaf
@@ -238,7 +244,10 @@ def _stays(played: Played) -> Verdict | None:
 
 
 def _first_wanted(played: Played, oracle: Oracle) -> list[int]:
-    """Returns, for each leaf, the jobs that its owner wants most, as many as fit into its private cluster."""
+    """Returns, for each leaf account, the jobs that its owner wants most, until their GPUs fill its private cluster.
+
+    The last job of an account may exceed the private cluster.
+    """
     economy, found = played.economy, []
     for t in oracle.leaves:
         left = float(oracle.entitled[t].sum())
@@ -303,9 +312,9 @@ def _max_min(played: Played, *, limited: bool) -> Verdict | None:
 
 
 def _saturated(oracle: Oracle) -> bool:
-    """Returns whether no account has surplus: every account wants more than its private cluster.
+    """Returns whether every account can use its whole private cluster, so that no surplus is left for others.
 
-    Shares then equal guarantees.
+    Shares then equal guarantees. Returns False if jobs are faster on some generations than on others.
     """
     progress = oracle.guarantee[0]
     return oracle.plain and all(
@@ -366,7 +375,11 @@ def _busy(played: Played) -> Verdict | None:
 
 
 def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool:
-    """Returns whether a leaf stays within its guarantee with `more` additional GPUs, or already has surplus."""
+    """Returns whether a leaf that gets `more` additional GPUs stays on the same side of its guarantee.
+
+    This is the case if the leaf is still within its guarantee with these GPUs, or if it already exceeds its guarantee
+    and savings. The accounts above the leaf count as well.
+    """
     oracle, use = played.oracle(one), played.used[one.number]
     path = played.economy.paths[leaf]
     within = all(use[t] + more <= oracle.guarantee[1][t] + EPSILON for t in path)
@@ -374,7 +387,8 @@ def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool
 
 
 def _well_packed(played: Played) -> Verdict | None:
-    """Checks that an account starts no job where another of its next jobs would have filled the node."""
+    """Checks that no job starts and leaves GPUs of its node idle that a similar job of the account would have
+    filled."""
     economy, broken = played.economy, []
     if economy.settings.ordering == "lottery":
         return UNTESTED
@@ -408,8 +422,10 @@ def _well_packed(played: Played) -> Verdict | None:
 
 
 def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
-    """Returns whether a larger job of the same account and priority starts instead of `first` and fills a node that
-    `first` would not fill."""
+    """Returns whether another job starts instead of `first`, for a good reason: it fills a node.
+
+    The other job has the same account and priority as `first`, is larger, and leaves no GPU of its node idle.
+    """
     jobs, nodes = played.economy.jobs, played.economy.nodes
     used = [0] * len(nodes)
     for j, places in one.after.items():
@@ -425,14 +441,15 @@ def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
 
 
 def _saved_for(played: Played, first: int) -> float:
-    """Returns the most GPU-quanta that an account, and each account above it, can have saved for the account's first
+    """Returns the GPU-quanta that the account of the job `first`, and each account above it, can have saved for this
     job.
 
-    Time of the account's other jobs counts as used while the first job runs, where a larger job fills a node that
-    the first job would not fill (8b), and where without the other jobs neither the first job nor a job of an account
-    that is not ahead would fit. Where accounts that are not ahead want the GPUs, use beyond the guarantee reduces
-    earlier savings. Savings are at most the private cluster's GPUs of the generations where the job may run, and at
-    most the part of the share that the other jobs leave.
+    `first` is the job that its account wants most. GPUs of the account's other jobs reduce the savings in three cases:
+    while `first` runs; where a larger job fills a node that `first` would not fill (promise 8b); and where, even
+    without the other jobs, there would be room neither for `first` nor for a job of an account that is not ahead of its
+    share. Use beyond the guarantee reduces earlier savings only where accounts that are not ahead want the GPUs.
+    Savings are bounded by the private cluster's GPUs on the generations where `first` may run, and by the part of the
+    share that the other jobs leave.
     """
     economy = played.economy
     oracle, found = played.oracle(played.rounds[0]), np.inf
@@ -459,7 +476,8 @@ def _saved_for(played: Played, first: int) -> float:
 
 
 def _wanted_most(played: Played, one: PlayedRound) -> list[int]:
-    """Returns the job that each account wants most; several jobs for an account that shares evenly."""
+    """Returns the job that each account wants most. For an account that shares evenly there may be several such
+    jobs."""
     jobs, active = played.economy.jobs, played.oracle(one).active
     first: dict[int, int] = {}
     for j in sorted(active, key=lambda j: (-jobs[j].priority, j)):
@@ -498,7 +516,10 @@ def _first_gets_turns(played: Played) -> Verdict | None:
 
 
 def _takes_turns(played: Played) -> Verdict | None:
-    """Checks that jobs of the same shape, account and priority get equal time where the account shares evenly."""
+    """Checks that similar jobs run equally often, if their account lets its jobs share evenly.
+
+    Similar jobs have the same shape, account, priority and accepted generations.
+    """
     economy = played.economy
     settings = economy.settings
     if not economy.is_still or settings.trading or settings.min_hold or settings.ordering == "lottery":

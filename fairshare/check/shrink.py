@@ -1,4 +1,4 @@
-"""Shrinks an economy that breaks a promise: removes every part that the breach does not need."""
+"""Reduces a failing test case: removes every part of an economy that is not needed to break the promise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from fairshare.model import NOWHERE, Settings
 
 
 def shrink(economy: Economy, breaks: Callable[[Economy], bool], *, tries: int = 400) -> Economy:
-    """Returns a smaller economy for which `breaks` still holds, found by removing one part after another."""
+    """Returns a smaller economy for which `breaks` still returns True, found by removing one part after another.
+
+    Calls `breaks` at most `tries` times.
+    """
     changed = True
     while changed and tries > 0:
         changed = False
@@ -25,7 +28,11 @@ def shrink(economy: Economy, breaks: Callable[[Economy], bool], *, tries: int = 
 
 
 def _smaller(economy: Economy) -> Iterator[Economy]:
-    """Yields simpler variants of the economy, those with the most removed first."""
+    """Yields slightly simpler economies: with fewer rounds, jobs, accounts or nodes, or with fields set to their
+    defaults.
+
+    For rounds and for jobs, large reductions come first.
+    """
     if economy.rounds > 2:
         for rounds in (economy.rounds // 2, economy.rounds * 3 // 4, economy.rounds - 1):
             yield replace(economy, rounds=max(rounds, 1))

@@ -1,7 +1,7 @@
 """Finds sharing anomalies: jobs that started or ended later than they would have on their tenant's private cluster.
 
-Each tenant is analysed separately, so that the work can be divided and resumed. The same past gives the same
-findings.
+Each tenant is analysed separately, so that the work can be divided and resumed. The result depends only on the recorded
+past.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ FALSE_RATES = ((0.5, 0.009), (0.8, 0.012), (0.95, 0.015))
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How late a job may be without being reported: a number of seconds, or a fraction of its time on the private
-    cluster."""
+    """How late a job may be without being reported: `seconds`, or the fraction `part` of its time on the private
+    cluster.
+
+    The larger of the two applies.
+    """
 
     seconds: float = 300.0
     part: float = 0.1
@@ -34,12 +37,14 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """A job that was `late` seconds later than on the private cluster: at its end if `at_end`, else at its start.
+    """A job that was late: it started or ended later than on its tenant's private cluster.
 
-    `late` leaves out the time that the job waited only for its tenant's other jobs of equal priority. `start` and
-    `finish` are the actual times; a time is None for a job that had not started or ended, and `late` is then a lower
-    bound. `causes` has the seconds by cause, and `holders` the GPU-seconds by key of the jobs in its way, both
-    largest first.
+    - `late`: seconds by which the job's end (if `at_end`) or start was late. Time in which the job waited only for its
+      tenant's other jobs of equal priority does not count.
+    - `start` and `finish`: actual times, None if the job had not started or ended. `late` is then a lower bound.
+    - `private_start` and `private_finish`: the times on the private cluster.
+    - `causes`: pairs (cause, seconds), largest first.
+    - `holders`: pairs (key of a job that was in the way, its GPU-seconds in that time), largest first.
     """
 
     key: int
@@ -59,11 +64,13 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The findings for one tenant.
+    """The anomalies of one tenant, with counts of its jobs.
 
-    `judged` counts the jobs that were compared, `unfinished` those compared only at their start. Two kinds of jobs
-    are not compared: `carried` jobs arrived before the period, and `too_large` jobs never fit on the private
-    cluster. `preemptible` counts the preemptible jobs, which are in none of the other counts.
+    - `judged`: jobs that were compared with the private cluster.
+    - `unfinished`: those of the judged jobs of which only the start was compared.
+    - `carried`: jobs that arrived before the period and are not judged.
+    - `too_large`: jobs that never fit on the private cluster and are not judged.
+    - `preemptible`: preemptible jobs, which are not included in any other count.
     """
 
     anomalies: tuple[Anomaly, ...]
@@ -76,7 +83,10 @@ class Findings:
 
 
 class Analysis:
-    """The analysis of one period of a cluster. It reads the period once; `of` returns the findings for each tenant."""
+    """The search for sharing anomalies in one period of a cluster. Call `of` for the findings of each tenant.
+
+    The recorded period is prepared once and used for all tenants.
+    """
 
     def __init__(self, past: Past, tolerance: Tolerance | None = None) -> None:
         self.past, self.tolerance = past, tolerance or Tolerance()
@@ -88,8 +98,7 @@ class Analysis:
         self._timeline = Timeline(past, self.purchase)
 
     def of(self, tenant: int) -> Findings:
-        """Replays the tenant's jobs on its private cluster and returns its findings: which jobs were late in reality,
-        and why."""
+        """Replays the tenant's jobs on its private cluster and returns which of them were late in reality, and why."""
         owned = self.purchase.machines(tenant)
         own = [job for job in self._of_tenant[tenant] if not job.preemptible]
         jobs = [job for job in own if fits(job, owned)]
@@ -121,7 +130,10 @@ class Analysis:
         return min(1.0, exact / float(bought[tenant].sum() or 1))
 
     def _late(self, job: PastJob, fate: Fate) -> LateJob | None:
-        """Returns the job with its lateness, or None if the lateness is within the tolerance."""
+        """Compares a job with its replay. Returns the late job, or None if it was late by no more than the tolerance.
+
+        `fate` is the outcome of the job on the private cluster. A job that would not have run there is never late.
+        """
         if fate.first_start is None:
             return None  # would not have run on the private cluster either
         start = next((attempt.begins for attempt in job.attempts if not attempt.failed), None)
@@ -139,7 +151,7 @@ class Analysis:
 
 
 def _has_an_end(job: PastJob) -> bool:
-    """Returns whether the job ran until its work was done, so that its end can be compared with the replay."""
+    """Returns whether the job ended because its work was done, so that its end can be compared with the replay."""
     return (
         job.ended is not None and job.runs_to_its_end and any(not attempt.failed for attempt in job.attempts)
     )
@@ -162,11 +174,11 @@ def _anomaly(late: LateJob, why: Blame) -> Anomaly:
 
 
 def analyse(past: Past, tolerance: Tolerance | None = None) -> Sequence[Findings]:
-    """Returns the findings for each tenant, in the order of tenants."""
+    """Returns the findings for all tenants of a recorded period, in the order of tenants."""
     analysis = Analysis(past, tolerance)
     return [analysis.of(tenant) for tenant in range(len(past.parts))]
 
 
 def total_late(findings: Sequence[Findings]) -> float:
-    """Returns the sum of `late` over all anomalies, in seconds."""
+    """Returns the seconds by which all jobs of all findings were late, as a sum."""
     return math.fsum(one.late for some in findings for one in some.anomalies)

@@ -1,8 +1,10 @@
-"""Explains why a job was late, from the state of the shared cluster while the job waited but would have run alone.
+"""Explains why a job was late: what kept it waiting on the shared cluster while it would have run on its private
+cluster.
 
-The wait goes from when the job would have run on the private cluster until it last waited. It is cut into equal
-steps. Each step gets one cause: the GPUs that each tenant held at that moment are compared with what its tickets
-would have bought. A cause that lasted less than a step may be missed; it is not the main cause.
+The time to explain begins when the job would have started on the private cluster, and includes only times in which it
+held no GPUs. This time is cut into equal steps, and each step gets one cause. The cause depends on the GPUs that each
+tenant held at that moment, compared with the GPUs that its tickets would have bought. A cause that lasted less than one
+step may be missed, but it cannot be the main cause.
 """
 
 from __future__ import annotations
@@ -30,8 +32,10 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LateJob:
-    """A job that started or ended `seconds` later than on the private cluster: at its end if `at_end`, else at its
-    start."""
+    """A job whose start or end was late by `seconds`, compared with its replay on the private cluster.
+
+    If `at_end` is true, the end was late by this time, otherwise the start.
+    """
 
     job: PastJob
     fate: Fate  # on the private cluster
@@ -43,9 +47,12 @@ class LateJob:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """The seconds of a job's wait by cause, and the GPU-seconds of the jobs in its way, both largest first.
+    """Why one job was late.
 
-    Time in which the job waited only for its tenant's other jobs of equal priority counts in `own_order` alone.
+    - `causes`: pairs (cause, seconds), largest first.
+    - `holders`: pairs (key of a job that was in the way, its GPU-seconds in that time), largest first.
+    - `own_order`: seconds in which the job waited only for its tenant's other jobs of equal priority. The other two
+      fields do not include this time.
     """
 
     causes: tuple[tuple[Cause, float], ...]
@@ -54,8 +61,10 @@ class Blame:
 
 
 class Timeline:
-    """The state of the shared cluster at one moment. `go_to` only moves it forward; `rewind` takes it back to the
-    start."""
+    """The state of the shared cluster at one moment of the recorded period: nodes, and the GPUs that jobs hold.
+
+    `go_to` moves to a later moment. `rewind` returns to the start of the period.
+    """
 
     def __init__(self, past: Past, purchase: Purchase) -> None:
         self.past, self.bought_at = past, purchase.at
@@ -106,9 +115,9 @@ class Timeline:
         self.now, self.bought = moment, self.bought_at(moment)
 
     def held_lately(self, tenant: int) -> Floats:
-        """Updates and returns the GPUs that the tenant held on average, as an array (K,).
+        """Updates and returns a moving average of the GPUs that the tenant held, by generation, as an array (K,).
 
-        The average forgets as fast as the balances of live rounds.
+        Older values lose weight exponentially, with the default `memory` setting of the scheduler as the time constant.
         """
         part = math.exp((self._lately_at[tenant] - self.now) / MEMORY)
         lately: Floats = self._lately[tenant] * part + self.by_tenant[tenant] * (1 - part)
@@ -138,7 +147,7 @@ class Timeline:
             del self.reservations[key]
 
     def held_under(self, limit: PastLimit, generations: Iterable[int]) -> int:
-        """Returns the GPUs of the `generations` that are held and count towards the limit."""
+        """Returns the number of GPUs of `generations` that are held at this moment and count towards the limit."""
         if limit.user is not None or limit.leaves_idle:
             return sum(self.job(key).gpus for key in self.attempts_under(limit, generations))
         return sum(int(self.by_tenant[tenant, k]) for tenant in limit.tenants for k in generations)
@@ -162,7 +171,8 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Running totals of a tenant's GPU-seconds: of all its jobs on the shared cluster, and of those replayed alone."""
+    """A tenant's cumulative GPU-seconds over time: received by all its jobs on the shared cluster, and by its replayed
+    jobs."""
 
     shared: tuple[Floats, Floats]  # moments, and the total at each
     alone: tuple[Floats, Floats]
@@ -197,7 +207,7 @@ def _running_total(held: Sequence[tuple[float, float, int]]) -> tuple[Floats, Fl
 
 
 def blame(timeline: Timeline, late: Sequence[LateJob], received: Received) -> list[Blame]:
-    """Returns why each late job of one tenant was late, in the order of `late`."""
+    """Returns why each of the late jobs of one tenant was late, in the order of `late`."""
     steps = sorted((moment, i, lasts) for i, one in enumerate(late) for moment, lasts in _steps(one))
     causes: list[dict[Cause, float]] = [_beside_waiting(one) for one in late]
     holders: list[dict[int, float]] = [defaultdict(float) for _ in late]
@@ -228,16 +238,20 @@ def blame(timeline: Timeline, late: Sequence[LateJob], received: Received) -> li
 
 
 def _would_wait(fate: Fate, moment: float) -> bool:
-    """Returns whether the job would also have waited on the private cluster at the moment. Such time is no part of its
-    lateness."""
+    """Returns whether the job would have waited at the moment even on the private cluster.
+
+    Such time does not make the job late.
+    """
     if fate.finish is not None and moment >= fate.finish:
         return False
     return not any(span.begins <= moment < span.ends for span in fate.spans)
 
 
 def _steps(late: LateJob) -> Iterator[tuple[float, float]]:
-    """Yields pairs (moment, seconds): moments at which the job waited but would have run alone, and the seconds that
-    each moment stands for."""
+    """Yields sample moments in which the job waited although it would have started on the private cluster.
+
+    Each result is a pair: the moment, and the seconds of waiting that it represents.
+    """
     gaps = list(_waits(late))
     whole = math.fsum(end - begin for begin, end in gaps)
     if whole <= 0:
@@ -252,9 +266,9 @@ def _steps(late: LateJob) -> Iterator[tuple[float, float]]:
 
 
 def _waits(late: LateJob) -> Iterator[tuple[float, float]]:
-    """Yields the intervals in which the job held no GPUs, from its start in the replay.
+    """Yields the intervals (begin, end) in which the job held no GPUs, beginning with its start in the replay.
 
-    The last interval ends when the job ended or, if only its start was late, when the job started.
+    If only the start was late, the intervals end when the job started. Otherwise they end with the job.
     """
     job = late.job
     since = late.fate.first_start or 0.0
@@ -270,7 +284,10 @@ def _waits(late: LateJob) -> Iterator[tuple[float, float]]:
 
 
 def _beside_waiting(late: LateJob) -> dict[Cause, float]:
-    """Returns the seconds that the job lost while it held GPUs, by cause."""
+    """Returns the seconds that the job lost for reasons other than waiting, by cause.
+
+    These causes are failed attempts and, if its end was late, repeated work, restarts and slower GPUs.
+    """
     job, found = late.job, dict[Cause, float]()
     failed = math.fsum(attempt.ends - attempt.begins for attempt in job.attempts if attempt.failed)
     if failed > 0:
@@ -297,11 +314,13 @@ def _beside_waiting(late: LateJob) -> dict[Cause, float]:
 def why_waiting(
     timeline: Timeline, late: LateJob, moment: float, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
-    """Returns the cause of the wait at the timeline's moment, and the attempts in the job's way.
+    """Returns why the job waited at the moment of the timeline, and the attempts (running gangs) that were in its way.
 
-    `is_behind` says whether the tenant had by then received less than in the replay, by more than its private
-    cluster delivers in the tolerated time. The cause is None if the job waited only because of the order of its
-    tenant's jobs of equal priority: the tenant was not behind and had its share, at the moment or on average lately.
+    `is_behind` is true if the tenant had by then received clearly fewer GPU-seconds than in the replay: the difference
+    exceeds what its private cluster delivers in the tolerated time.
+
+    The cause is None if the job waited only for other jobs of its tenant with equal priority. The tenant is then not
+    behind, and has its share at the moment or had it on average lately.
     """
     job = late.job
     ineligible = [one.cause for one in job.ineligible if one.begins <= moment < one.ends]
@@ -338,10 +357,11 @@ def _slots(free: Ints, job: PastJob) -> int:
 def _within_limits(
     timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float, *, leaves_idle: bool = False
 ) -> tuple[list[int], list[Key]]:
-    """Returns the generations on which no limit blocks the job at the moment, and the attempts that use up the limits
-    which block it.
+    """Returns the generations on which no limit blocks the job at the moment, and the attempts that use up the other
+    limits.
 
-    Considers the limits beyond which jobs get only idle GPUs if `leaves_idle` is true, else all other limits.
+    There are two kinds of limits. Beyond some, jobs may still use idle GPUs; these are considered if `leaves_idle` is
+    true. All other limits are considered if it is false.
     """
     allowed, using = list(kinds), dict[Key, None]()
     for limit in timeline.limits[job.tenant]:
@@ -357,8 +377,7 @@ def _within_limits(
 
 
 def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[Key]:
-    """Returns the attempts with workers on partly free nodes: nodes of generation `k` that have at least one free
-    GPU."""
+    """Returns the attempts with a worker on a node of generation `k` that has some free GPUs (fragmented nodes)."""
     broken = {int(node) for node in timeline.of_kind[k] if free[node] > 0}
     return [
         key
@@ -371,10 +390,10 @@ def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[
 def _others_or_own(
     timeline: Timeline, late: LateJob, kinds: Sequence[int], free: Ints, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
-    """Returns the cause for a job when no GPUs are free for it, and the attempts in its way.
+    """Returns why the job waited when no GPUs were free for it, and the attempts that were in its way.
 
-    The cause is that other tenants borrow too much, that hardware is missing, or that the tenant's own jobs go
-    first; it is None if only the order of its own jobs of equal priority makes the job wait.
+    The cause is one of these: other tenants borrowed too much, hardware was missing, or other jobs of the tenant went
+    first. It is None if the job waited only for its tenant's other jobs of equal priority.
     """
     job, tenant, away = late.job, late.job.tenant, False
     for k in kinds:
@@ -410,10 +429,10 @@ def _others_or_own(
 
 
 def _is_order_alone(timeline: Timeline, job: PastJob, kinds: Sequence[int], own: Sequence[Key]) -> bool:
-    """Returns whether only the order of the tenant's jobs of equal priority makes the job wait.
+    """Returns whether the job waited only for its tenant's other jobs of equal priority.
 
-    This is the case when no job of another priority holds the tenant's GPUs, and no other user holds more of them
-    than the user's tickets are worth.
+    This is false in two cases: a job of another priority holds GPUs of the tenant, or another user of the tenant holds
+    more GPUs than that user's tickets are worth.
     """
     held: dict[int, int] = {job.user: 0}
     for key in own:

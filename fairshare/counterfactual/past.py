@@ -1,7 +1,7 @@
-"""Defines what happened on a shared cluster: its machines, its tenants, and every attempt of their jobs.
+"""Defines the record of a period of a shared cluster: nodes, tenants, jobs, and every attempt of the jobs.
 
-Times are in seconds since the period began. Tenants, generations and nodes are indices. `key` is the caller's
-identifier of a job.
+Times are in seconds since the period began. Tenants, generations and nodes are indices. A job's `key` is the identifier
+that the caller uses for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """Why a job waited or took longer than on its tenant's private cluster."""
+    """The reason why a job waited, or took longer than on its tenant's private cluster."""
 
     OVER_BORROWING = "over_borrowing"  # other tenants held more than their fair share, its tenant less
     FRAGMENTATION = "fragmentation"  # enough GPUs were free, but not together on nodes as the gang needs them
@@ -31,11 +31,12 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An interval in which a gang held GPUs.
+    """An interval in which a gang held GPUs, from `begins` to `ends`.
 
-    Free GPUs were reserved for it from `reserved` on, and all workers ran from `ready` on. A `failed` attempt did
-    not start, or stopped early, and made no progress. Work after `lost_from` was lost and repeated by a later
-    attempt.
+    - `ready`: when all workers ran.
+    - `failed`: the attempt did not start or stopped early, and made no progress.
+    - `reserved`: from this time on, free GPUs were reserved for the attempt. None if there was no reservation.
+    - `lost_from`: work after this time was lost and repeated by a later attempt. None if no work was lost.
     """
 
     generation: int
@@ -49,18 +50,22 @@ class Attempt:
 
     @property
     def ran(self) -> float:
-        """Returns the seconds in which all workers ran."""
+        """Returns the number of seconds for which all workers ran."""
         return self.ends - self.ready
 
     @property
     def lost(self) -> float:
-        """Returns the seconds of `ran` whose work was lost and repeated."""
+        """Returns how many of the seconds of `ran` were lost, because a later attempt had to repeat their work."""
         return 0.0 if self.lost_from is None else max(self.ends - max(self.lost_from, self.ready), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Ineligible:
-    """An interval in which a job could not start because of its own state; with IDLE_LIMIT, except on free GPUs."""
+    """An interval in which a job could not start, because the cluster was paused, a start had failed, or a limit was
+    used up.
+
+    With the cause IDLE_LIMIT, the job could start in this interval, but only on idle GPUs.
+    """
 
     begins: float
     ends: float
@@ -69,12 +74,14 @@ class Ineligible:
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job of the period, with its attempts.
+    """A job that existed in the period, with its attempts.
 
-    `speeds` has its speed on each generation, 0 where it may not run. `ended` is None for a job that has not ended.
-    `runs_to_its_end` is true for a job that ended because its work was done, not by a user or a time limit. A
-    `carried` job arrived before the period, and only its attempts within the period are listed; it is replayed but
-    not judged. A `preemptible` job is left out of the comparison.
+    - `speeds`: relative speed on each generation, 0 where the job may not run.
+    - `ended`: when the job ended, or None if it has not ended.
+    - `runs_to_its_end`: false if a user or a time limit ended the job before its work was done.
+    - `carried`: the job arrived before the period. Only its attempts within the period are listed. It is replayed but
+      not reported as late.
+    - `preemptible`: the job is left out of the comparison.
     """
 
     key: int
@@ -99,8 +106,7 @@ class PastJob:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """The state of a node from `at` on: it has `gpus` GPUs, of which `usable` are held by gangs or may be given to
-    gangs."""
+    """The state of a node from the time `at` on: it has `gpus` GPUs, of which gangs can use `usable`."""
 
     at: float
     node: int
@@ -111,11 +117,13 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class PastLimit:
-    """A limit of GPUs at once, in force from `begins` to `ends`.
+    """A limit on the GPUs held at the same time, in force from `begins` to `ends`.
 
-    It limits the GPUs of a generation (None: of all generations) that the `tenants` hold together, or that one user
-    holds, given by the user's index within the tenant. With `leaves_idle`, gangs beyond the limit may still hold
-    idle GPUs, and preemptible jobs do not count towards it.
+    - `generation`: the generation that is limited. None means the sum over all generations.
+    - `tenants`: the tenants that share the limit.
+    - `user`: index of the only user within the tenant to whom the limit applies. None means all users together.
+    - `leaves_idle`: if true, gangs beyond the limit may still use idle GPUs, and preemptible jobs do not count towards
+      it.
     """
 
     tenants: frozenset[int]
@@ -129,7 +137,7 @@ class PastLimit:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The settings that the cluster is scheduled by; see fairshare.model.Settings."""
+    """The scheduling settings of the cluster in the period. See fairshare.model.Settings."""
 
     quantum: float = 60.0
     ordering: str = "stride"
@@ -139,10 +147,11 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A period of a shared cluster.
+    """The record of one period of a shared cluster.
 
-    `parts` has the fraction of the cluster that each tenant's tickets are worth; the fractions sum to 1.
-    `user_tickets` has the tickets of each tenant's users. `nodes` is sorted by time.
+    - `parts`: the fraction of the cluster that each tenant's tickets are worth. The fractions sum to 1.
+    - `user_tickets`: the tickets of each user, for each tenant.
+    - `nodes`: changes of nodes, sorted by time.
     """
 
     ends: float

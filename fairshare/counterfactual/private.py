@@ -1,10 +1,10 @@
-"""Builds a tenant's private cluster, which is what its tickets would have bought, and replays the tenant's jobs there.
+"""Builds a tenant's private cluster, the GPUs that its tickets would have bought, and replays the tenant's jobs on it.
 
-This is the counterfactual of HiveD (OSDI '20, section 2: sharing anomaly) with tickets in place of a quota: a tenant
-should not fare worse on the shared cluster than on its own machines. A tenant buys whole GPUs: the part of each
-generation of the cluster that its tickets are worth. GPUs left by rounding down go to the largest remainders, so
-that all tenants together buy exactly the cluster. The GPUs come in nodes of the cluster's usual size, and a smaller
-node for the remainder. When the cluster gains or loses nodes, tenants buy or return GPUs at that moment.
+A tenant should not fare worse on the shared cluster than on a private cluster of this size. HiveD (OSDI '20, section 2)
+calls a violation a sharing anomaly; its private cluster is given by a quota, here by tickets. A tenant buys the
+fraction of each generation that its tickets are worth, in whole GPUs. GPUs that remain after rounding down go to the
+largest remainders, so that all tenants together buy exactly the cluster. The GPUs are in nodes of the cluster's usual
+size, and a smaller node for the rest. When the cluster gains or loses nodes, tenants buy or return GPUs at that moment.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from fairshare.simulator.model import Fate, Machines, SimJob
 
 
 def ticket_parts(parent: Sequence[int], tickets: Sequence[float]) -> list[float]:
-    """Returns the fraction of the cluster that each account's tickets are worth, level by level; parents come first.
+    """Returns the fraction of the cluster that each account's tickets are worth.
 
-    The fraction is 0 for accounts of a family in which no account has tickets.
+    Each account's fraction is divided among its children by their tickets. The fraction is 0 for an account without
+    tickets. Parents must precede their children in the arguments.
     """
     siblings: dict[int, float] = {}
     for above, some in zip(parent, tickets, strict=True):
@@ -42,8 +43,10 @@ def ticket_parts(parent: Sequence[int], tickets: Sequence[float]) -> list[float]
 
 
 def apportion(parts: Sequence[float], gpus: int) -> list[int]:
-    """Divides `gpus` into whole GPUs by largest remainder (Hamilton). Of equal remainders the first part gets the
-    GPU."""
+    """Divides `gpus` whole GPUs in proportion to `parts`, by the largest-remainder method (Hamilton).
+
+    If remainders are equal, earlier entries get the remaining GPUs.
+    """
     exact = [part * gpus for part in parts]
     # The tolerance restores whole numbers that rounding errors of the parts made slightly smaller.
     whole = [math.floor(amount + 1e-9) for amount in exact]
@@ -54,9 +57,9 @@ def apportion(parts: Sequence[float], gpus: int) -> list[int]:
 
 
 def usual_gpus(past: Past) -> Ints:
-    """Returns the median over time of the cluster's GPUs of each generation, as an array (K,).
+    """Returns the number of GPUs of each generation that the cluster usually had, as an array (K,).
 
-    The time before the cluster first had GPUs of the generation does not count.
+    It is the median over the time in which the cluster had GPUs of the generation.
     """
     found = np.zeros(past.generations, dtype=np.int64)
     for k in range(past.generations):
@@ -76,7 +79,10 @@ def usual_gpus(past: Past) -> Ints:
 
 
 def _median(lasted: Mapping[int, float]) -> int:
-    """Returns the largest number of GPUs that the cluster had, or exceeded, for at least half of the time."""
+    """Returns the largest number of GPUs that the cluster had or exceeded for at least half of the time.
+
+    `lasted` has, for each number of GPUs, the seconds for which the cluster had exactly that many.
+    """
     half, reached = sum(lasted.values()) / 2, 0.0
     for number in sorted(lasted, reverse=True):
         reached += lasted[number]
@@ -86,8 +92,10 @@ def _median(lasted: Mapping[int, float]) -> int:
 
 
 def usual_node(past: Past, generation: int) -> int:
-    """Returns the most common number of GPUs of a node of the generation; the larger number of a tie; 1 without
-    nodes."""
+    """Returns the most common number of GPUs of a node of the generation.
+
+    If two numbers are equally common, returns the larger one. Returns 1 if the generation has no nodes.
+    """
     sizes: dict[int, int] = {}
     for change in past.nodes:
         if change.generation == generation and change.gpus:
@@ -97,9 +105,9 @@ def usual_node(past: Past, generation: int) -> int:
 
 
 def gpus_over_time(past: Past) -> list[tuple[float, tuple[int, ...]]]:
-    """Returns pairs (moment, GPUs of each generation from that moment on), including drained and broken GPUs.
+    """Returns pairs (time, GPUs of each generation from that time on), beginning with time 0.
 
-    The first moment is 0.
+    GPUs of drained and broken nodes are included.
     """
     totals = [0] * past.generations
     of_node: dict[int, NodeState] = {}
@@ -123,10 +131,11 @@ MachinesOverTime: TypeAlias = Sequence[tuple[float, Machines]]
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """The GPUs that each tenant buys.
+    """The GPUs that each tenant's tickets would have bought.
 
-    `gpus` (tenants, K) is what tenants have for most of the period, `node_gpus` (K,) the size of a usual node, and
-    `over_time` has pairs (moment, GPUs from that moment on), sorted by time.
+    - `gpus` (tenants, K): GPUs of each tenant for most of the period.
+    - `node_gpus` (K,): GPUs of a usual node of each generation.
+    - `over_time`: pairs (time, GPUs (tenants, K) from that time on), sorted by time.
     """
 
     gpus: Ints
@@ -148,13 +157,15 @@ class Purchase:
         )
 
     def at(self, moment: float) -> Ints:
-        """Returns the GPUs that each tenant owns at a moment, as an array (tenants, K)."""
+        """Returns the GPUs that each tenant has of each generation at a moment, as an array (tenants, K)."""
         place = bisect_right(self.over_time, moment, key=itemgetter(0))
         return self.over_time[max(place - 1, 0)][1]
 
     def machines(self, tenant: int) -> MachinesOverTime:
-        """Returns the tenant's machines over time. The list of nodes does not change: a node has 0 GPUs before it is
-        bought and after it is returned."""
+        """Returns pairs (time, the tenant's nodes from that time on).
+
+        All entries have the same list of nodes. A node has 0 GPUs before it is bought and after it is returned.
+        """
         steps = [(since, gpus[tenant].tolist()) for since, gpus in self.over_time]
         most = [
             max(math.ceil(gpus[k] / self.node_gpus[k]) for _, gpus in steps)
@@ -175,12 +186,13 @@ class Purchase:
 
 
 def work_of(job: PastJob, past: Past) -> float:
-    """Returns the seconds that the job has to run at speed 1, estimated from its attempts.
+    """Estimates the job's work from its attempts: the seconds that it has to run at speed 1.
 
-    Leaves out failed attempts and repeated work. The first start counts as long as it took; the time of later starts
-    is due to the shared cluster. A job that has not ended counts as holding its GPUs until the period ends, and a
-    job that never ran counts as running for as long as it waited. Both assumptions leave the tenant's other jobs
-    less time, not more.
+    Failed attempts and repeated work do not count. The first start counts with its actual duration. Later starts do not
+    count, because the shared cluster caused them. A job that has not ended has infinite work, so that it holds its GPUs
+    until the period ends. For a job that ended without running, the time that it waited counts as work. These two
+    assumptions leave less GPU time to the tenant's other jobs, so that lateness is underestimated rather than
+    overestimated.
     """
     if job.ended is None:
         return math.inf
@@ -196,7 +208,7 @@ def work_of(job: PastJob, past: Past) -> float:
 
 
 def fits(job: PastJob, over_time: MachinesOverTime) -> bool:
-    """Returns whether the gang could run on the machines at any moment after its arrival."""
+    """Returns whether the gang fits on the machines at some moment after the job arrived."""
     untils = [*(since for since, _ in over_time[1:]), math.inf]
     return any(
         until > job.arrival and _holds(machines, job)
@@ -214,10 +226,10 @@ def _holds(machines: Machines, job: PastJob) -> bool:
 def replay(
     past: Past, jobs: Sequence[PastJob], over_time: MachinesOverTime, tickets: Sequence[float]
 ) -> list[Fate]:
-    """Replays a tenant's jobs alone on the machines and returns the fate of each job. Every job must fit on the
-    machines.
+    """Simulates a tenant's jobs alone on its private cluster and returns the outcome of each job.
 
-    The tenant's users share the machines by their tickets, as on the shared cluster. No limits apply.
+    The tenant's users share the machines by tickets, as on the shared cluster. No limits apply. Every job must fit on
+    the machines at some time.
     """
     rules = past.rules
     settings = Settings(

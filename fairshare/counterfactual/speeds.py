@@ -1,4 +1,5 @@
-"""Estimates the speed of jobs on generations where they were not measured, from jobs that were measured on both."""
+"""Estimates the speeds of jobs on generations where they were not measured, from other jobs that were measured
+there."""
 
 from __future__ import annotations
 
@@ -11,11 +12,18 @@ from fairshare.rates import within_reason
 
 
 def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ...]]:
-    """Returns the speed of each job relative to its slowest measured generation, as tuples over generations.
+    """Returns the speed of each job on each generation, relative to the job's slowest generation, as one tuple for each
+    job.
 
-    The speed is 0 where the job may not run. `rates` (J, K) has steps per second, NaN where not measured. A missing
-    rate is estimated by the median ratio of the team's other jobs (`team` (J,)), or of all jobs if the team has
-    none. Without any ratio a job counts as equally fast.
+    The speed is 0 where the job may not run.
+
+    - `rates` (J, K): measured steps per second, NaN where not measured.
+    - `accepts` (J, K): whether the job may run on the generation.
+    - `team` (J,): index of the job's team.
+
+    A missing rate is derived from a measured rate of the job and the median ratio between the two generations among the
+    jobs of the team. If the team has no such ratio, the ratio among all jobs is used. If there is none either, the
+    generation counts as equally fast.
     """
     rates = within_reason(rates)
     known = np.isfinite(rates) & (np.nan_to_num(rates) > 0)
@@ -29,10 +37,10 @@ def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ..
 
 
 def _ratios(rates: Floats, known: Bools) -> Floats:
-    """Returns the median over jobs of the rate on the second generation divided by the rate on the first, as an array
-    (K, K).
+    """Returns the speed ratio for each pair of generations, as an array (K, K).
 
-    The median is NaN for pairs of generations on which no job was measured.
+    The entry [first, second] is the median of rate on `second` divided by rate on `first`, over all jobs measured on
+    both. It is NaN if no job was measured on both.
     """
     kinds = rates.shape[1]
     found = np.full((kinds, kinds), np.nan)
@@ -45,8 +53,11 @@ def _ratios(rates: Floats, known: Bools) -> Floats:
 
 
 def _fill(filled: Floats, known: Bools, jobs: Ints, sources: Sequence[Floats]) -> None:
-    """Fills in the unknown rates of `jobs`: from the first source that has a ratio to a known generation, and the first
-    such generation."""
+    """Fills in the unknown rates of `jobs` in the array `filled`, in place.
+
+    An unknown rate is computed from a known rate of the same job and a ratio between the two generations. Ratios are
+    taken from the first of `sources` that has one, for the first generation with a known rate.
+    """
     for second in range(known.shape[1]):
         for ratios in sources:
             for first in range(known.shape[1]):
@@ -56,9 +67,9 @@ def _fill(filled: Floats, known: Bools, jobs: Ints, sources: Sequence[Floats]) -
 
 
 def _by_the_slowest(rates: Floats, accepts: Bools) -> Floats:
-    """Returns each rate divided by the lowest known rate that its row has on accepted generations, as an array (J, K).
+    """Returns each job's rates divided by its lowest known rate on an accepted generation, as an array (J, K).
 
-    The result is 1 where the rate is unknown or the generation not accepted.
+    The result is 1 where the rate is unknown or the generation is not accepted.
     """
     counts = accepts & np.isfinite(rates)
     least = np.where(counts, rates, np.inf).min(axis=1, initial=np.inf, keepdims=True)

@@ -1,4 +1,4 @@
-"""The registry of scheduling policies, the only module that names every policy."""
+"""The registry of scheduling policies. No other module lists all policies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BY_VERSION: Mapping[tuple[str, int], type[Policy]] = {(one.name, one.version): 
 
 
 class UnknownPolicy(LookupError):
-    """No policy has the given name or version. The message lists those that exist."""
+    """Raised when no policy has the given name or version. The message lists the available ones."""
 
 
 def names() -> list[str]:
@@ -39,12 +39,16 @@ def versions(name: str) -> list[int]:
 
 
 def all_versions() -> list[tuple[str, int]]:
-    """Returns every version of every policy, the default policy first, the newest version of each first."""
+    """Returns pairs (name, version) of all policies: the default policy first, and the newest version of each policy
+    first."""
     return sorted(_BY_VERSION, key=lambda one: (one[0] != DEFAULT, one[0], -one[1]))
 
 
 def policy_type(name: str, version: int | None = None) -> type[Policy]:
-    """Returns the class of a policy's version, by default the version in force. Raises UnknownPolicy."""
+    """Returns the class of a policy. The default version is the one in force, which clusters use.
+
+    Raises UnknownPolicy if the name or version does not exist.
+    """
     known = versions(name)
     if not known:
         raise UnknownPolicy(f"{name!r} is not a policy. Available: {', '.join(names())}")
@@ -56,15 +60,19 @@ def policy_type(name: str, version: int | None = None) -> type[Policy]:
 def policy_named(
     name: str = DEFAULT, version: int | None = None, options: Mapping[str, object] | None = None
 ) -> Policy:
-    """Creates a version of a policy, by default the version in force, with options. Raises UnknownPolicy or
-    InvalidOption."""
+    """Creates a policy with the given options. The default version is the one in force, which clusters use.
+
+    Raises UnknownPolicy if the name or version does not exist, and InvalidOption if an option is not accepted.
+    """
     kind = policy_type(name, version)
     return kind(read_options(kind, options or {}))
 
 
 def policy_of(settings: Settings, name: str = DEFAULT, version: int | None = None) -> Policy:
-    """Creates a policy with the options that `settings` contains. Records of the first rounds keep their options
-    there."""
+    """Creates a policy with the options that are contained in scheduler settings.
+
+    Early records of rounds store the options of the policy there.
+    """
     kind = policy_type(name, version)
     known = {one.name for one in fields(kind.options_type)} & {one.name for one in fields(Settings)}
     given: dict[str, Any] = {name: getattr(settings, name) for name in known}

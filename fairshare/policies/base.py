@@ -1,8 +1,9 @@
-"""Defines the interface between a scheduling policy and its callers.
+"""Defines the interface of scheduling policies.
 
-A policy reads a view (fairshare.model.Snapshot) and returns a plan (fairshare.model.Decision). The data that it
-keeps between two plans is its state. The driver (fairshare.driver) keeps the state, reports what happened, and
-validates plans, so that live rounds, previews, forecasts and replays treat all policies alike.
+A policy receives a view (fairshare.model.Snapshot) and returns a plan (fairshare.model.Decision). Data that it needs in
+later rounds is its state. The driver (fairshare.driver) stores the state, reports to the policy how much GPU time
+accounts received, and validates plans. Live rounds, previews, forecasts and replays therefore use all policies in the
+same way.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """The GPU time that accounts received since the last plan, and their shares in that plan.
+    """A report to the policy: the GPU time that accounts received since the last plan, and their shares in that plan.
 
-    All arrays are (T, K), in the order of the view's accounts.
+    All arrays are (T, K): one row for each account of the view, one column for each generation.
     """
 
     seconds: float
@@ -47,13 +48,16 @@ class Happened:
 
     @property
     def active(self) -> Bools:
-        """Returns a mask (T,) of the accounts that had a share in the last plan."""
+        """Returns which accounts had a share in the last plan, as a mask (T,)."""
         active: Bools = np.any(self.share > 0, axis=1)
         return active
 
 
 class Policy(Protocol):
-    """A version of a scheduling policy, with its options. Its methods are pure functions of their arguments."""
+    """A version of a scheduling policy with its options.
+
+    Apart from caches, its methods are pure functions: state is an argument and a result.
+    """
 
     name: ClassVar[str]
     version: ClassVar[int]
@@ -67,25 +71,29 @@ class Policy(Protocol):
     def options(self) -> Any: ...
 
     def start(self, view: Snapshot) -> State:
-        """Returns the state before the first plan. `view.accounts.owed` has what an earlier policy still owed accounts,
-        or 0."""
+        """Returns the policy's state before its first plan.
+
+        `view.accounts.owed` has the GPU-seconds that an earlier policy still owed accounts, or 0.
+        """
 
     def observe(self, state: State, happened: Happened, view: Snapshot) -> State:
-        """Returns the state updated with what happened. An account may have received time even if it has no jobs
-        now."""
+        """Returns the state after the GPU time in the report `happened` was charged to accounts.
+
+        An account may have received time although it has no jobs in the view any more.
+        """
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
-        """Returns which gangs run where until the next plan. `random` is the only source of randomness."""
+        """Returns the plan: which gangs run where until the next round. `random` is the only source of randomness."""
 
     def divide(self, view: Snapshot) -> Floats:
-        """Returns the shares that `decide` would give accounts before trades, in GPUs, as an array (T, K).
+        """Returns the GPUs of each generation that `decide` would give each account before trades, as an array (T, K).
 
-        Entitlements do not depend on the policy: see `fairshare.entitlement.entitlements`.
+        These are shares, which depend on the policy. Entitlements do not: see `fairshare.entitlement.entitlements`.
         """
 
 
 class InvalidOption(ValueError):
-    """The policy has no such option, or does not accept the value. The message says what is accepted."""
+    """Raised when a policy has no such option or does not accept the value. The message says what is accepted."""
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(f"{option}: {problem}")
@@ -94,7 +102,7 @@ class InvalidOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The name, type, default and accepted values of a policy's option."""
+    """A description of a policy's option: name, type, default, explanation and accepted values."""
 
     name: str
     kind: type  # bool, float, int or str
@@ -105,8 +113,7 @@ class Option:
     most: float | None = None
 
     def read(self, value: object) -> Any:
-        """Returns the value converted to the option's type. Raises InvalidOption if the option does not accept the
-        value."""
+        """Returns the value converted to the option's type. Raises InvalidOption if the value is not accepted."""
         if self.choices:
             if value not in self.choices:
                 raise InvalidOption(self.name, f"{value!r} is not one of {', '.join(self.choices)}")
@@ -125,7 +132,7 @@ class Option:
 
     @property
     def bounds(self) -> str:
-        """Returns the accepted range in words, such as "from 0 to 1"."""
+        """Returns the accepted range of numbers in words, such as "from 0 to 1"."""
         if self.least is not None and self.most is not None:
             return f"from {self.least:g} to {self.most:g}"
         return f"at least {self.least:g}" if self.least is not None else f"at most {self.most:g}"
@@ -135,12 +142,13 @@ _KINDS: Mapping[type, str] = {bool: "true or false", float: "a number", int: "a 
 
 
 def option(default: Any, doc: str, *, least: float | None = None, most: float | None = None) -> Any:
-    """Returns a dataclass field for an option, with its description and range as metadata."""
+    """Returns a dataclass field that defines an option: its default, its explanation `doc`, and its least and greatest
+    value."""
     return field(default=default, metadata={"doc": doc, "least": least, "most": most})
 
 
 def options_of(policy: type[Policy]) -> list[Option]:
-    """Returns the options of a policy, in the order of their fields."""
+    """Returns descriptions of a policy's options, in the order in which its options dataclass defines them."""
     hints = get_type_hints(policy.options_type)
     found: list[Option] = []
     for one in fields(policy.options_type):
@@ -152,7 +160,10 @@ def options_of(policy: type[Policy]) -> list[Option]:
 
 
 def read_options(policy: type[Policy], given: Mapping[str, object]) -> Any:
-    """Returns the options dataclass with the given values, and defaults for all others. Raises InvalidOption."""
+    """Returns an instance of the policy's options dataclass with the given values, and with defaults for all others.
+
+    Raises InvalidOption if an option does not exist or a value is not accepted.
+    """
     known = {one.name: one for one in options_of(policy)}
     for name in given:
         if name not in known:

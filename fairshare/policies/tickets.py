@@ -1,4 +1,5 @@
-"""Contains the options that all versions of gandiva_fair have, and the cache that they keep between two decisions."""
+"""Contains what all versions of gandiva_fair have in common: their options, and a cache of the division of the
+cluster."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from fairshare.policies.unchanged import divides_alike
 
 
 class HasShare(Protocol):
-    """A division of the cluster that does not depend on debts or places."""
+    """A division of the cluster among accounts. It depends neither on what accounts are owed nor on where gangs run."""
 
     @property
     def share(self) -> Floats:
-        """Returns the share of each account in GPUs, as an array (T, K)."""
+        """Returns each account's share of each generation in GPUs, as an array (T, K)."""
 
 
 Division = TypeVar("Division", bound=HasShare)
@@ -28,7 +29,7 @@ MEMORY = "Limit on remembered debt, in seconds of the account's share"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of how GPU time is shared."""
+    """The options of gandiva_fair: ordering, trading, and memory of debts."""
 
     ordering: Literal["stride", "lottery"] = option("stride", ORDERING)
     trading: bool = option(True, "Teams trade GPU time across GPU types when both sides gain")
@@ -41,7 +42,10 @@ class Options:
 
 
 class ByTickets(ABC, Generic[Division]):
-    """A policy that first divides the cluster. The division depends neither on debts nor on where gangs run."""
+    """A base class for policies that first divide the cluster among accounts, and then pick gangs.
+
+    The division depends neither on what accounts are owed nor on where gangs run, so that it can be reused.
+    """
 
     options_type: ClassVar[type[Any]] = Options
 
@@ -59,16 +63,18 @@ class ByTickets(ABC, Generic[Division]):
 
     @abstractmethod
     def _divide(self, seen: Snapshot) -> Division:
-        """Divides the cluster of a view."""
+        """Divides the cluster of a view among accounts and returns the division. Subclasses implement this."""
 
     def _division(self, seen: Snapshot) -> Division:
-        """Returns the division of a view; reuses the last division while nothing that it depends on has changed."""
+        """Returns the division of the cluster in a view. Reuses the last division if nothing that it depends on has
+        changed."""
         if self._last is None or not divides_alike(seen, self._last[0]):
             self._last = seen, self._divide(seen)
         return self._last[1]
 
     def _seen(self, view: Snapshot, owed: Floats) -> Snapshot:
-        """Returns the view with the policy's own options, and with `owed` (T, K) as what accounts are owed."""
+        """Returns the view with the policy's own options as settings, and with `owed` (T, K) as the time that accounts
+        are owed."""
         chosen: Mapping[str, Any] = asdict(self._options)
         return replace(
             view,

@@ -1,4 +1,4 @@
-"""Determines whether a policy may reuse results that it computed for an earlier view."""
+"""Decides whether a policy may reuse the division of the cluster that it computed for an earlier view."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _OF_ACCOUNTS = frozenset({"owed"})
 
 
 def divides_alike(one: Snapshot, other: Snapshot) -> bool:
-    """Returns whether two views have the same hardware, accounts, jobs and settings, except for where and when gangs
-    run.
+    """Returns whether two views lead to the same division: same hardware, accounts, jobs and settings.
 
-    Compares the identity of objects, not their contents, to be fast. So views may be alike even if it returns False.
+    Where gangs run, and since when, may differ. To be fast, the function compares whether arrays are the same objects,
+    not their contents. It may therefore return False for views that are equal.
     """
     if one.cluster.closed is not None:  # where a job may run depends on where it runs
         return False

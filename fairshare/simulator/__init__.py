@@ -1,1 +1,1 @@
-"""Replays jobs on a simulated cluster, from event to event; the same input always gives the same result."""
+"""Simulates jobs on a cluster, from event to event. The same input always gives the same result."""

@@ -1,4 +1,5 @@
-"""Advances a replay from event to event: arrivals, ends, and the times at which the scheduler asks to decide."""
+"""The simulator's event loop: arrivals and ends of jobs, changes of machines, and times at which the scheduler
+decides."""
 
 from __future__ import annotations
 
@@ -14,28 +15,32 @@ from fairshare.simulator.model import Fate, Machines, Placement, Scheduler, SimJ
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The outcome of a replay: the fate of every job, in the order of the workload, and the number of decisions."""
+    """The result of a simulation: the outcome of every job, in the order of the workload, and the number of
+    decisions."""
 
     fates: Sequence[Fate]
     decisions: int
 
     @property
     def moves(self) -> int:
-        """Returns how often gangs moved to other GPUs without a wait."""
+        """Returns how often gangs moved to other GPUs and continued immediately, without waiting."""
         return sum(fate.moves for fate in self.fates)
 
     @property
     def switches(self) -> int:
-        """Returns how often gangs were preempted: stopped before their end, to continue later or elsewhere."""
+        """Returns how often gangs were preempted: stopped before their end. Moves to other GPUs are included."""
         return sum(fate.preemptions for fate in self.fates)
 
     @property
     def lost(self) -> float:
-        """Returns the GPU-seconds that gangs held while they started, resumed or moved."""
+        """Returns the GPU-seconds that gangs held without progress, because they were starting, resuming or moving."""
         return math.fsum(fate.lost for fate in self.fates)
 
     def mean_completion(self, jobs: Sequence[SimJob]) -> float:
-        """Returns the mean seconds from arrival to end, over the jobs that ended. At least one job must have ended."""
+        """Returns the mean seconds from arrival to end, over the jobs that ended. At least one job must have ended.
+
+        `jobs` is the workload of the simulation.
+        """
         took = [
             fate.finish - job.arrival
             for job, fate in zip(jobs, self.fates, strict=True)
@@ -44,13 +49,16 @@ class Replay:
         return math.fsum(took) / len(took)
 
     def makespan(self, jobs: Sequence[SimJob]) -> float:
-        """Returns the seconds from the first arrival to the last end. At least one job must have ended."""
+        """Returns the seconds from the first arrival to the last end. At least one job must have ended.
+
+        `jobs` is the workload of the simulation.
+        """
         ends = [fate.finish for fate in self.fates if fate.finish is not None]
         return max(ends) - min(job.arrival for job in jobs)
 
 
 class _Run:
-    """The current attempt of a running gang."""
+    """The current attempt of a running gang, from its start until it ends or is stopped."""
 
     __slots__ = ("place", "ready", "remaining", "since", "speed")
 
@@ -68,13 +76,14 @@ class _Run:
 
 
 class Engine:
-    """A replay of a workload.
+    """A simulation of a workload under a scheduler.
 
-    A gang holds its GPUs for some seconds before it makes progress: `start_cost` at its first start, `switch_cost`
-    when it resumes, and `move_cost` when it moves to other GPUs without a wait. `start_cost` and `move_cost` default
-    to `switch_cost`. `changes` has pairs, sorted by time: a moment, and the machines from then on, which are the
-    same nodes with other numbers of GPUs. On a node with too few GPUs, the gangs that started last are stopped
-    first. They lose no progress.
+    - `start_cost`, `switch_cost` and `move_cost`: seconds for which a gang holds its GPUs without progress at its first
+      start, when it resumes, and when it moves to other GPUs without waiting. `start_cost` and `move_cost` default to
+      `switch_cost`.
+    - `changes`: pairs (time, machines from then on), sorted by time. The nodes stay the same, only their numbers of
+      GPUs change. If a node then has too few GPUs, the gangs that started last are stopped first. They lose no
+      progress.
     """
 
     def __init__(
@@ -114,7 +123,10 @@ class Engine:
         return self._left[job] if run is None else run.left(self.now)
 
     def run(self, until: float = math.inf) -> Replay:
-        """Replays until all jobs have ended, or until the moment `until`. Jobs that can never run wait until then."""
+        """Simulates until all jobs have ended, or until the time `until`, and returns the result.
+
+        If `until` is given, jobs that can never run wait until then.
+        """
         arrivals = sorted(range(len(self.jobs)), key=lambda job: (self.jobs[job].arrival, job), reverse=True)
         decisions, again = 0, math.inf
         while True:
@@ -170,7 +182,8 @@ class Engine:
             self._fates[job].finish = self.now
 
     def _apply(self, places: Mapping[int, Placement]) -> None:
-        """Stops and starts gangs as decided. All stops come before the starts, so that their GPUs are free."""
+        """Stops and starts gangs as the scheduler decided. All stops come first, so that their GPUs are free for the
+        starts."""
         leave = [job for job, run in self._runs.items() if places.get(job) != run.place]
         for job in leave:
             self._interrupt(job)
@@ -206,11 +219,12 @@ class Engine:
             self._fates[job].spans.append(Span(job, run.place, run.since, self.now))
 
     def _lost(self, job: int, run: _Run) -> float:
-        """Returns the GPU-seconds that the gang held in this attempt before it made progress."""
+        """Returns the GPU-seconds that the gang has held in this attempt without progress, while it started, resumed or
+        moved."""
         return self.jobs[job].gpus * (min(run.ready, self.now) - run.since)
 
     def _check(self) -> None:
-        """Raises ValueError when the scheduler gave out more GPUs than exist."""
+        """Raises ValueError if the scheduler gave out more GPUs than exist, of a generation or on a node."""
         left = list(self.machines.gpus)
         nodes = list(self.machines.node_gpus)
         for job, run in self._runs.items():

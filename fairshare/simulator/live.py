@@ -1,4 +1,4 @@
-"""Runs the live scheduler in a replay: the same driver and policy that decide the rounds of a cluster."""
+"""Uses the live scheduler in a simulation: the same driver and policies that decide the rounds of a real cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from fairshare.simulator.model import Machines, Placement, SimJob, State
 
 @dataclass(frozen=True, slots=True)
 class Tickets:
-    """The ticket tree, parents first: each account's parent (or NOWHERE), its tickets, and whether it trades."""
+    """The ticket tree of a simulation, parents first.
+
+    It has each account's parent (NOWHERE for a root), its tickets, and whether it trades.
+    """
 
     parent: tuple[int, ...]
     tickets: tuple[float, ...]
@@ -25,11 +28,10 @@ class Tickets:
 
 
 class LiveScheduler:
-    """A scheduler that plays rounds as a live cluster does.
+    """A scheduler for simulations that decides in rounds, as on a real cluster.
 
-    Rounds at the end of a quantum may preempt; rounds in between only fill free GPUs, or take back surplus if the
-    policy can. Speeds are known from the start. Without `policy` it uses the default policy with the options in the
-    settings.
+    Rounds at the end of a quantum may preempt. Rounds in between only fill free GPUs or, if the policy can, take back
+    surplus. The speeds of all jobs are known from the start.
     """
 
     def __init__(
@@ -42,8 +44,10 @@ class LiveScheduler:
         policy: Policy | None = None,
         asks_idly: bool = True,
     ) -> None:
-        """Creates the scheduler. Without `asks_idly` it skips the rounds at the end of quanta while all jobs run, which
-        is faster."""
+        """Creates the scheduler. Without `policy`, it uses the default policy with the options in the settings.
+
+        If `asks_idly` is false, rounds at the end of quanta are skipped while all jobs run, which is faster.
+        """
         self._settings, self._seed, self._policy = settings, seed, policy or policy_of(settings)
         shape = (len(tickets.parent), machines.generations)
         self._accounts = Accounts(
@@ -98,8 +102,11 @@ class LiveScheduler:
         return places
 
     def ask_again(self, state: State) -> float | None:
-        """Returns when the policy next asks to decide, at the latest at the quantum's end; None while no job is
-        active."""
+        """Returns the time of the next round: when the policy asks for it, but no later than the end of the quantum.
+
+        Returns None if no round is needed before the next event: no job is active, or all jobs run and `asks_idly` is
+        false.
+        """
         if not state.active:
             return None
         plan, moments = self._last_plan, []
@@ -119,7 +126,7 @@ class LiveScheduler:
         return Snapshot(self._cluster, self._accounts, jobs, settings, state.now)
 
     def _remembered(self, state: State, view: Snapshot) -> PolicyState:
-        """Returns the policy's state, updated with what happened since the last decision."""
+        """Returns the policy's state after the GPU time since the last decision was charged to accounts."""
         if self._state is None:
             self._state = self._policy.start(view)
         lasted = state.now - self._last
@@ -132,7 +139,7 @@ class LiveScheduler:
         return self._state
 
     def _count(self, state: State) -> None:
-        """Adds the GPU time that jobs have had since the last decision to `_attained`."""
+        """Adds the GPU-seconds that each job has received since the last decision to `_attained`."""
         if self._attained is None:
             return
         for job, place in self._held.items():
@@ -148,7 +155,8 @@ class LiveScheduler:
 
     @staticmethod
     def _jobs(state: State, active: Sequence[int]) -> Jobs:
-        """Returns the arrays of the active jobs, as if the jobs had no places."""
+        """Returns the job arrays of a snapshot for the active jobs, as if all of them waited and none had run
+        before."""
         jobs: list[SimJob] = [state.jobs[job] for job in active]
         speeds = np.array([job.speeds for job in jobs], dtype=np.float64).reshape(
             len(jobs), state.machines.generations
@@ -173,7 +181,7 @@ class LiveScheduler:
     def _placed(
         self, jobs: Jobs, state: State, active: Sequence[int], running: Mapping[int, Placement]
     ) -> Jobs:
-        """Returns `jobs` with the places where they run or ran last."""
+        """Returns a copy of `jobs` in which each job has the nodes where it runs or ran last."""
         nodes = [self._last_place[job].nodes if job in self._last_place else () for job in active]
         return replace(
             jobs,
@@ -187,8 +195,10 @@ class LiveScheduler:
         )
 
     def _had(self, active: Sequence[int]) -> Floats | None:
-        """Returns the GPU-seconds that each active job has had so far, by generation, as an array (J, K); None unless
-        the policy needs them."""
+        """Returns the GPU-seconds of each generation that each active job has received so far, as an array (J, K).
+
+        Returns None unless the policy needs these numbers.
+        """
         if self._attained is None:
             return None
         nothing = np.zeros(self._machines.generations)

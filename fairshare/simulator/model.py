@@ -1,6 +1,6 @@
-"""Defines the input and the outcome of a replay: jobs that arrive, machines, and the fate of each job.
+"""Defines the input and the result of a simulation: jobs, machines, and the outcome of each job.
 
-Times are in seconds since the replay began. Generations are indices; jobs are indices in the order of the workload.
+Times are in seconds since the simulation began. Generations are indices. Jobs are indices in the order of the workload.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class SimJob:
-    """A gang that arrives once and runs to its end.
+    """A job of a workload: a gang that arrives once and runs until its work is done.
 
-    `work` is its run time in seconds at speed 1. `speeds` has its speed on each generation, 0 where it may not run.
-    `account` is its owner. `expected` is the run time that its owner expects, and `deadline` when it should
-    have ended; None where unknown.
+    - `work`: run time in seconds at speed 1.
+    - `speeds`: speed on each generation, 0 where the job may not run.
+    - `account`: index of the owner.
+    - `expected`: run time in seconds that the owner expects, or None.
+    - `deadline`: time at which the job should have ended, or None.
     """
 
     arrival: float
@@ -42,7 +44,7 @@ class SimJob:
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Nodes with GPUs: the generation and the number of GPUs of each node."""
+    """The nodes of a cluster: the generation and the number of GPUs of each node."""
 
     node_generation: tuple[int, ...]
     node_gpus: tuple[int, ...]
@@ -59,7 +61,10 @@ class Machines:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a gang runs. `nodes` has the node of each worker; it is empty where nodes do not matter."""
+    """The place of a running gang: its generation, and the node of each worker.
+
+    `nodes` is empty in simulations that only count GPUs.
+    """
 
     generation: int
     nodes: tuple[int, ...] = ()
@@ -67,7 +72,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An interval in which a gang held GPUs."""
+    """An interval in which a gang held GPUs in one place."""
 
     job: int
     place: Placement
@@ -77,7 +82,7 @@ class Span:
 
 @dataclass(slots=True)
 class Fate:
-    """The outcome of a job: when it ran and ended, and what preemptions cost it."""
+    """The outcome of a job in a simulation: when it ran and ended, and what preemptions cost it."""
 
     first_start: float | None = None
     finish: float | None = None
@@ -87,12 +92,12 @@ class Fate:
     spans: list[Span] = field(default_factory=list)
 
     def held(self, gpus: int) -> float:
-        """Returns the GPU-seconds that a gang of `gpus` GPUs held."""
+        """Returns the GPU-seconds that the job held, if its gang has `gpus` GPUs."""
         return gpus * sum(span.ends - span.begins for span in self.spans)
 
 
 class State(Protocol):
-    """The part of a replay's state that a scheduler can read when it decides."""
+    """The current state of a simulation, as a scheduler sees it when it decides."""
 
     @property
     def now(self) -> float: ...
@@ -102,7 +107,7 @@ class State(Protocol):
     def jobs(self) -> Sequence[SimJob]: ...
     @property
     def active(self) -> Sequence[int]:
-        """Returns the jobs that have arrived and not ended, in the order of arrival."""
+        """Returns the jobs that have arrived and have not ended, in the order of arrival."""
 
     @property
     def running(self) -> Mapping[int, Placement]: ...
@@ -111,13 +116,14 @@ class State(Protocol):
 
 
 class Scheduler(Protocol):
-    """A scheduler, which decides the jobs that run.
+    """A scheduler for simulations.
 
-    The engine calls `decide` when a job arrives or ends, and at the times that `ask_again` returned.
+    The simulation calls `decide` when a job arrives or ends, when machines change, and at the time that `ask_again`
+    returned last.
     """
 
     def decide(self, state: State) -> Mapping[int, Placement]:
-        """Returns the place of each job that runs. All other jobs wait and lose no progress."""
+        """Returns the jobs that run from now on, each with its place. All other jobs wait, without loss of progress."""
 
     def ask_again(self, state: State) -> float | None:
-        """Returns the time at which to call `decide` even if nothing happens before; None for never."""
+        """Returns the time at which to call `decide` if nothing happens before. None means that this is not needed."""

@@ -1,4 +1,4 @@
-"""Schedules first come, first served on nodes, as a cluster without fair shares would."""
+"""A simple scheduler for comparison: first come, first served, as a cluster without fair shares would use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from fairshare.simulator.model import Placement, State
 
 
 class FirstCome:
-    """A scheduler that starts gangs in the order of arrival, each worker on one node, and preempts none.
+    """A scheduler that starts gangs in the order of arrival and never preempts. No gang overtakes a waiting gang.
 
-    No gang overtakes a waiting gang. Workers go to the fullest node with room, to keep nodes empty for large
-    workers.
+    Each worker is placed on the fullest node that has room, so that other nodes stay empty for large workers.
     """
 
     def decide(self, state: State) -> Mapping[int, Placement]:
@@ -35,8 +34,10 @@ class FirstCome:
 
 
 def _place(state: State, job: int, free: list[int]) -> Placement | None:
-    """Returns a place for the gang and subtracts its GPUs from `free`. Returns None without a change if it does not
-    fit."""
+    """Returns a place for the gang and subtracts its GPUs from `free`, the free GPUs of each node.
+
+    Returns None and changes nothing if the gang does not fit.
+    """
     wanted, machines = state.jobs[job], state.machines
     for generation in sorted(range(machines.generations), key=lambda k: -wanted.speeds[k]):
         if wanted.speeds[generation] <= 0:

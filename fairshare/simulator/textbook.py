@@ -1,7 +1,8 @@
-"""Contains textbook schedulers for GPUs of one generation that are only counted, without nodes.
+"""Schedulers from the literature, for comparison. They only count GPUs of one generation and know no nodes.
 
-They are FIFO, FIFO that skips jobs that do not fit, shortest remaining time first, and shortest remaining service
-(time times GPUs) first. Definitions: Tiresias (NSDI '19), section 6, as its simulator implements them.
+These are: first in, first out (FIFO); FIFO that skips jobs that do not fit; shortest remaining time first; and shortest
+remaining service first, where service is time multiplied by GPUs. Definitions: Tiresias (NSDI '19), section 6, as its
+simulator implements them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ HERE = Placement(0)
 
 
 class Fifo:
-    """A scheduler that runs jobs in the order of arrival.
+    """A scheduler that starts jobs in the order of arrival and never preempts.
 
-    With `skips`, jobs behind a job that does not fit may start before it.
+    If a job does not fit, later jobs wait, too. With `skips`, they may start before it.
     """
 
     def __init__(self, *, skips: bool = False) -> None:
@@ -40,10 +41,10 @@ class Fifo:
 
 
 class ShortestFirst:
-    """A scheduler that runs the jobs with the least remaining time first and preempts all others.
+    """A scheduler that runs the jobs with the least remaining time, and preempts other jobs for them.
 
-    With `by_service` it compares remaining time times GPUs. Jobs with equal values keep their previous order; new
-    jobs come last.
+    With `by_service`, remaining time is multiplied by the job's GPUs. Jobs with equal values keep their previous order;
+    new jobs come last.
     """
 
     def __init__(self, *, by_service: bool = False) -> None:

@@ -1,4 +1,7 @@
-"""Finds teams whose speed-ups changed when they began to trade, which is when false reports begin to pay."""
+"""Finds teams whose measured speed-ups changed when they began to trade.
+
+From then on, false reports of speeds would pay, so that such a change is suspicious.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from fairshare.model import Bools, Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """S measured rates of jobs, each with its team, model and generation, and whether the team traded at that time."""
+    """S measured rates of jobs: the team, model and generation of each, and whether the team traded at that time."""
 
     team: Ints  # (S,)
     model: Ints  # (S,) number of the model; only jobs of the same model are comparable
@@ -25,10 +28,11 @@ LEAST_CHANGE, LEAST_ERRORS = 0.05, 3.0
 
 
 def changed_with_trading(samples: Samples, teams: int) -> Floats:
-    """Returns the factor by which each team's speed-ups between two generations changed when it began to trade.
+    """Returns the factor by which each team's speed-ups changed when it began to trade, as an array (teams,).
 
-    The factor, in an array (teams,), is 1 where chance explains the change, else the largest factor over pairs of
-    generations: 1.2 when a ratio grew or shrank by that factor. Each model is compared only with itself.
+    A speed-up is the ratio of speeds on two generations. The result is the largest change over all pairs of
+    generations: 1.2 means that a ratio grew or shrank by a factor of 1.2. It is 1 if chance can explain all changes.
+    Rates are compared only within the same model.
     """
     found = np.ones(teams)
     log = np.log(samples.rate)
@@ -50,9 +54,9 @@ def changed_with_trading(samples: Samples, teams: int) -> Floats:
 
 
 def _shift(before: Floats, after: Floats) -> tuple[float, float]:
-    """Returns the difference of two means and its standard error (Welch's).
+    """Returns the difference of two means, and its standard error (by Welch's method).
 
-    The error is infinite if a list has fewer than 3 values.
+    If a list has fewer than 3 values, returns a difference of 0 with an infinite error.
     """
     if len(before) < 3 or len(after) < 3:
         return 0.0, float("inf")

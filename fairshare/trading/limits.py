@@ -1,7 +1,7 @@
-"""Determines which accounts trade, and how much their own limits let them give away.
+"""Determines which accounts trade, and how many GPUs their limits let them give away.
 
-A limit counts what crosses the account's border: for a department, what its teams together give to others, but not
-what they trade with each other.
+A limit counts what leaves the account, including all accounts below it. For a department, that is what its teams
+together give to others. Trades between its teams do not count.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class TradeLimits:
-    """The GPUs that accounts may still give away. `note` subtracts each trade from `left`."""
+    """The GPUs that accounts may still give away in trades. Call `note` after each trade to reduce them."""
 
     deals: Bools  # (T, K) whether the account trades the generation at all
     left: Floats  # (T, K) GPUs that it may still give away; inf when unlimited
 
     @classmethod
     def of(cls, accounts: Accounts, entitled: Floats) -> TradeLimits:
-        """Returns the limits of the accounts. `give_part` is a fraction of the entitlement `entitled` (T, K), in
-        GPUs."""
+        """Returns the limits before any trade. `entitled` (T, K): each account's entitlement in GPUs of each
+        generation.
+
+        A limit can be a number of GPUs, a fraction of the entitlement, or both; then the lower one applies.
+        """
         left = np.full(entitled.shape, np.inf) if accounts.give_most is None else accounts.give_most.copy()
         if accounts.give_part is not None:
             limited = np.isfinite(accounts.give_part)
@@ -34,27 +37,30 @@ class TradeLimits:
         return cls(deals, left)
 
     def deal_in(self, accounts: Ints, pair: tuple[int, int]) -> Bools:
-        """Returns a mask of the `accounts` that trade both generations of the pair."""
+        """Returns which of `accounts` may trade both generations of the pair, as a mask."""
         first, second = pair
         both: Bools = self.deals[accounts, first] & self.deals[accounts, second]
         return both
 
     def room(self, accounts: Sequence[int], gives: int, takes: int) -> float:
-        """Returns the GPUs of generation `gives` that each of the accounts may still give in exchange for `takes`."""
+        """Returns how many GPUs of generation `gives` all of `accounts` still allow to be given for generation `takes`.
+
+        This is the smallest number among the accounts. It is 0 if one of them does not trade one of the generations.
+        """
         if not self.deals[np.ix_(accounts, (gives, takes))].all():
             return 0.0
         return float(self.left[accounts, gives].min(initial=np.inf))
 
     def note(self, accounts: Sequence[int], generation: int, gpus: float) -> None:
-        """Subtracts `gpus` from what each of the accounts may still give away of the generation."""
+        """Subtracts `gpus` from the GPUs of the generation that each of `accounts` may still give away."""
         self.left[accounts, generation] = np.maximum(self.left[accounts, generation] - gpus, 0.0)
 
 
 def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
-    """Returns two arrays: the parties, which are the accounts that trade, and each account's index among the parties,
-    (T,), or NOWHERE.
+    """Returns the accounts that trade (parties), and for each account the party to which it belongs, as two arrays.
 
-    Where both an account and an account above it are marked in `trades` (T,), the lower one trades.
+    The second array (T,) has positions in the first array, or NOWHERE. `trades` (T,) marks accounts that are set to
+    trade. If an account and an account above it are both marked, only the lower one is a party.
     """
     above = trades & (tree.sums(trades.astype(np.float64)) > 1)
     parties = np.flatnonzero(trades & ~above)

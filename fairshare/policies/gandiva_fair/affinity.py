@@ -1,10 +1,10 @@
-"""Computes on which generations an account's jobs would run if its share could be divided at will.
+"""Computes on which generations each job should preferably run, given its account's share.
 
-Turns are of whole gangs. A turn comes when an account as a whole is due time, on the generation on which it is due
-most at that moment. To give the account's time on a generation to the jobs that gain most by it, these jobs claim
-that time sooner than others and yield it later, by one gang in each direction. The time that accounts get of each
-generation in the long run does not change (drift plus penalty: Neely, Stochastic Network Optimization, 2010, chapter
-4).
+Only whole gangs can run. An account gets its GPU time of each generation in turns: its next gang runs on the generation
+on which the account is owed most. The jobs that gain most by a generation should use the account's time there. They may
+therefore start a turn on that generation earlier than other jobs, and give it up later, by the GPU time of one gang in
+each direction. In the long run, accounts get the same time of each generation as without this preference (drift plus
+penalty: Neely, Stochastic Network Optimization, 2010, chapter 4).
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from fairshare.policies.gandiva_fair.own_order import Rows
 
 
 def affinities(jobs: Jobs, able: Bools, share: Floats, evenly: Bools | None) -> Floats:
-    """Returns how strongly each job should prefer a generation, as an array (J, K) of numbers from -1 to 1.
+    """Returns how strongly each job should prefer each generation, as an array (J, K) of numbers from -1 to 1.
 
-    The affinity is 1 where jobs of the same kind would spend all their time, and -1 where they would spend none. It
-    is 0 for jobs that would not run, and for all jobs of an account whose jobs are equally fast on all generations
-    where they may run, `able` (J, K). `share` (T, K) is what accounts have; `evenly` (T,) marks accounts whose jobs
-    of one priority share evenly.
+    If an account's share could be divided without regard to whole gangs, jobs of the same kind would run for some
+    fraction of their time on a generation. The affinity is 1 if this fraction is 100 %, and -1 if it is 0. It is 0 for
+    jobs that would not run, and for accounts whose jobs are all equally fast on all generations where they may run.
+
+    - `able` (J, K): whether each job may run on each generation.
+    - `share` (T, K): each account's share of each generation, in GPUs.
+    - `evenly` (T,): accounts whose jobs of one priority share evenly.
     """
     found, speed = np.zeros(able.shape), speeds_of(jobs, able)
     if not able.size:

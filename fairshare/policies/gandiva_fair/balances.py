@@ -1,8 +1,8 @@
-"""Tracks the GPU time that each account is owed: the scheduler's memory between rounds.
+"""Tracks the GPU time that each account is owed, from round to round.
 
-An account's guaranteed time has its own balance, which never falls below zero. So an account that used lent surplus
-while it was within its guarantee owes nothing for it. The balance of all time only decides the order: of the
-accounts that may go, the account furthest behind relative to its share goes first.
+An account has one balance for guaranteed time and one for all time. The balance of guaranteed time never falls below
+zero: an account that used surplus lent by others, while it was within its guarantee, does not have to pay it back. The
+balance of all time only decides the order of accounts: the account furthest behind relative to its share goes first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Balances:
-    """GPU-seconds that accounts were due minus GPU-seconds that they received."""
+    """The GPU-seconds that each account was due minus the GPU-seconds that it received."""
 
     guaranteed: Floats  # (T,) of guaranteed time, never negative
     total: Floats  # (T,) of guaranteed time and surplus together; for inner accounts the sum over leaves
@@ -30,9 +30,10 @@ class Balances:
 
 
 def tier_one(shares: Shares) -> Floats:
-    """Returns the guaranteed GPUs of each account as an array (T, K), scaled down to the account's share in total.
+    """Returns each account's guaranteed GPUs of each generation, as an array (T, K).
 
-    Trades can leave an account with fewer but faster GPUs than it was guaranteed.
+    If the guarantee exceeds the account's share in total, it is reduced to that total. This happens when a trade left
+    the account with fewer but faster GPUs.
     """
     due, most = shares.guaranteed.sum(axis=1), shares.share.sum(axis=1)
     part = np.divide(most, due, out=np.ones_like(due), where=due > most)
@@ -50,12 +51,15 @@ def settle(  # noqa: PLR0917 - in the order of the formula
     active: Bools,
     largest: Floats,
 ) -> Balances:
-    """Returns the balances after `dt` seconds.
+    """Returns the balances after `dt` more seconds.
 
-    `received` (T, K): GPU-seconds that the leaves received in that time. `active` (T,): whether there are jobs below
-    the account; all other balances are reset to zero, because absence earns no credit. `largest` (T,): GPUs of the
-    largest gang below the account. A balance grows up to `settings.memory` seconds of the account's share, or up to
-    the GPU-seconds of that gang in two quanta if they are more.
+    - `received` (T, K): GPU-seconds of each generation that the leaf accounts received in this time.
+    - `active` (T,): whether there are jobs below the account. If not, its balances are reset to zero, because an
+      account earns no credit while it has no jobs.
+    - `largest` (T,): GPUs of the largest gang below the account.
+
+    A balance grows at most up to the account's share of `settings.memory` seconds, or up to the GPU-seconds of the
+    account's largest gang in two quanta if that is more.
     """
     leaves = tree.is_leaf[:, None]
     received = np.where(leaves, received, 0.0)
@@ -82,14 +86,18 @@ def settle(  # noqa: PLR0917 - in the order of the formula
 
 
 def _part(due: Floats, there_was: Floats) -> Floats:
-    """Returns the fraction of `due` (K,) that `there_was` (K,) can meet on each generation, from 0 to 1, as an array
-    (K,)."""
+    """Returns the fraction of `due` (K,) that is covered by `there_was` (K,) on each generation, as an array (K,).
+
+    The fractions are between 0 and 1.
+    """
     met: Floats = np.clip(np.divide(there_was, due, out=np.ones_like(due), where=due > 0), 0.0, 1.0)
     return met
 
 
 def _limited(balance: Floats, before: Floats, limit: Floats, received: Floats) -> Floats:
-    """Returns the balance clipped to between -`limit` - `received` and `limit`. A balance that was already beyond
-    these bounds stays, but may not move further."""
+    """Returns the balance, limited to the range from -`limit` - `received` to `limit`.
+
+    If the balance `before` was already outside this range, it may stay there but may not move further away.
+    """
     limited: Floats = np.clip(balance, np.minimum(before, -limit - received), np.maximum(before, limit))
     return limited

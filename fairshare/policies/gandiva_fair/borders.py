@@ -1,4 +1,8 @@
-"""Applies the limits of accounts to trades: limits on trades, and limits on what accounts may hold."""
+"""Applies the limits of accounts to trades: limits on trades, and limits on the GPUs that accounts may hold.
+
+A trade crosses the *border* of an account if exactly one of its two sides is the account or below it. Only such trades
+count towards the account's limits.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +20,23 @@ from fairshare.tree import Tree
 
 
 class Divided(Protocol):
-    """The GPUs that accounts have before they trade, as `share_out` divides them."""
+    """A division of GPUs among accounts before trades, such as the result of `share_out`."""
 
     @property
     def entitled(self) -> Floats:
-        """Returns the entitlement of each account in GPUs, as an array (T, K)."""
+        """Returns each account's entitlement in GPUs of each generation, as an array (T, K)."""
 
     @property
     def share(self) -> Floats:
-        """Returns each account's GPUs, surplus included, as an array (T, K); for inner accounts the sum over all
-        accounts below them."""
+        """Returns each account's GPUs of each generation, surplus included, as an array (T, K).
+
+        An inner account has the sum over all accounts below it.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """The legs of trades: what one account on one side of one trade gives and takes. There are N legs."""
+    """N legs of trades. A leg is what one account gives and takes in one trade."""
 
     trade: Ints  # (N,)
     account: Ints  # (N,)
@@ -48,7 +54,11 @@ class Legs:
         return Legs(*both)
 
     def changes(self, gpus: Floats, accounts: int, generations: int) -> Floats:
-        """Returns the GPUs that accounts gain or lose by `gpus` (D,) of each trade, as an array (accounts, K)."""
+        """Returns the GPUs of each generation that each account gains (or loses, if negative), as an array (accounts,
+        K).
+
+        `gpus` (D,): the size of each of D trades, in GPUs of the fast generation.
+        """
         found = np.zeros(accounts * generations)
         for k, amount in ((self.gives, -self.given), (self.takes, self.taken)):
             found += np.bincount(self.account * generations + k, amount * gpus[self.trade], len(found))
@@ -56,9 +66,14 @@ class Legs:
 
 
 def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats) -> Floats:
-    """Returns how much of each trade fits into the room, as an array (D,). The first trades are served first.
+    """Returns the part of each trade, in GPUs, that fits into limited capacities, as an array (D,).
 
-    Need n takes `needs[n]` for each GPU of trade `trade[n]` from the room `room[room_of[n]]`.
+    If a capacity does not suffice for all trades, earlier trades are served first.
+
+    - `gpus` (D,): the size of each of D trades.
+    - `trade`, `room_of` and `needs`: for each of several needs, the trade, the capacity that it uses, and the amount
+      used for each GPU of the trade.
+    - `room`: the available amount of each capacity.
     """
     some = np.flatnonzero(np.isfinite(room[room_of]) & (needs > 0))
     if not len(some):
@@ -74,13 +89,15 @@ def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats
 
 
 class Borders:
-    """The limits of accounts, applied to the GPUs that trades move across the accounts' borders.
+    """The limits of accounts on the GPUs that trades move into or out of the account (across its border).
 
-    A trade does not cross the border of an account that is above both sides.
+    Trades between two accounts below the same account do not change what that account holds, and do not count towards
+    its limits.
     """
 
     def __init__(self, accounts: Accounts, tree: Tree, entitled: Floats, limits: TradeLimits) -> None:
-        """Reads the limits of accounts. Limits on borrowing are relative to the entitlement `entitled` (T, K)."""
+        """Reads the limits of accounts. `entitled` (T, K) is their entitlement in GPUs, to which limits on borrowing
+        refer."""
         capped = within_borrowing(with_claims(accounts), entitled)
         self._cap, self._cap_total = capped.cap, capped.cap_total
         self._cap_cost = np.full(len(accounts.parent), np.inf) if capped.cap_cost is None else capped.cap_cost
@@ -97,10 +114,11 @@ class Borders:
         self._is_below = tree.least_on_path(np.where(self._is_limited, 0.0, 1.0)) < 1
 
     def crossed(self, legs: Legs) -> Legs:
-        """Returns the legs of all limited accounts whose border a trade crosses.
+        """Returns the legs of trades that count towards limits, one for each account with a limit whose border a trade
+        crosses.
 
-        These are the trading account and the accounts above it, up to the first account that is also above the other
-        side. A trade between users of one party crosses the borders of accounts below the party only.
+        These accounts are the trading account and the accounts above it, up to but not including the first one that is
+        also above the other side. For a trade between users of one party, only accounts below the party are included.
         """
         legs = legs[self._is_below[legs.account]]
         found = legs[:0]
@@ -111,7 +129,7 @@ class Borders:
         return found
 
     def _above(self, account: Ints, below: Ints) -> Bools:
-        """Returns a mask of the entries of `account` that equal the entry of `below` or are above it."""
+        """Returns whether each entry of `account` is equal to, or above, the same entry of `below`, as a mask."""
         found: Bools = account == below
         at = below
         while (at != NOWHERE).any():
@@ -120,8 +138,11 @@ class Borders:
         return found
 
     def within(self, gpus: Floats, crossed: Legs, share: Floats) -> Floats:
-        """Returns the GPUs of each trade that the limits allow to accounts that hold `share` (T, K), as an array
-        (D,)."""
+        """Returns the part of each trade that limits allow, in GPUs, as an array (D,).
+
+        `crossed` has the legs that count towards limits. `share` (T, K) has the GPUs that accounts hold before the
+        trades.
+        """
         legs, kinds = crossed, share.shape[1]
         given = np.where(self._limits.deals, self._limits.left, 0.0)
         deals = np.where(self._limits.deals, np.inf, 0.0)
@@ -137,8 +158,7 @@ class Borders:
         return gpus
 
     def note(self, gpus: Floats, crossed: Legs) -> None:
-        """Subtracts the GPUs that accounts give away by `gpus` (D,) of the trades from the GPUs that they may still
-        give away."""
+        """Subtracts trades from the GPUs that accounts may still give away. `gpus` (D,) has the size of each trade."""
         left = self._limits.left
         np.subtract.at(left, (crossed.account, crossed.gives), crossed.given * gpus[crossed.trade])
         np.maximum(left, 0.0, out=left)

@@ -1,5 +1,7 @@
-"""Moves picked gangs to generations where they are faster and their account is due time. Gangs of accounts that are
-ahead there yield."""
+"""Moves picked gangs to generations where they are faster, if their account is owed time there.
+
+Gangs of accounts that have received more than their share of that generation make room.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,12 @@ _SWAPS = 4
 
 
 def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
-    """Moves gangs to generations where they are faster and their account is due time; gangs that are ahead there yield.
+    """Moves picked gangs to generations where they are faster and where their account is owed time.
 
-    Of one account's gangs, those that gain most per GPU go first, and the account saves for them. Returns the gangs
-    that were stopped for this; without `may_stop` none is stopped.
+    Gangs whose account has received more than its share of such a generation must make room: they are moved to another
+    generation. With `may_stop`, gangs may also be stopped for this; these gangs are returned. Within an account, the
+    gangs that gain most per GPU move first. If the account is not owed enough time yet for such a gang, its later gangs
+    do not move either, so that it can save the time.
     """
     facts, speed = picked.facts, picked.facts.speed
     jobs, generations = _faster(picked)
@@ -56,8 +60,10 @@ def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
 
 
 def _faster(picked: Picked) -> tuple[Ints, Ints]:
-    """Returns picked jobs paired with the generations on which they are faster, those of the account furthest behind
-    first."""
+    """Returns picked jobs paired with generations on which they would be faster, as two arrays.
+
+    Pairs whose account is furthest behind on the generation come first.
+    """
     facts, share = picked.facts, np.maximum(picked.facts.shares.share, 1e-9)
     some = np.flatnonzero(picked.chosen & ~facts.stays)
     now = facts.speed[some, picked.generation[some]]
@@ -69,9 +75,9 @@ def _faster(picked: Picked) -> tuple[Ints, Ints]:
 
 
 def _claim(picked: Picked, job: int, here: int, k: int, *, only_own: bool = False) -> bool:
-    """Moves a gang to generation `k` by making other gangs yield. Returns False without a change if that fails.
+    """Moves a gang from generation `here` to generation `k`, where other gangs make room for it.
 
-    With `only_own` only gangs of the same account yield.
+    Returns False and changes nothing if that is impossible. With `only_own`, only gangs of the same account make room.
     """
     if not picked.may_change(job, here, k):
         return False
@@ -91,8 +97,10 @@ def _claim(picked: Picked, job: int, here: int, k: int, *, only_own: bool = Fals
 
 
 def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields:
-    """Returns a function that says whether a picked gang has to leave its generation for the job, which runs on
-    `here`."""
+    """Returns a function (gang, generation) that says whether a picked gang must leave the generation for `job`.
+
+    `job` runs on generation `here`. With `only_own`, only gangs of the same account have to leave.
+    """
     facts = picked.facts
     speed, account = facts.speed, facts.account
 
@@ -106,17 +114,21 @@ def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields
 
 
 class _Swaps:
-    """Swaps of larger gangs that are ahead on a generation with smaller gangs that are due there."""
+    """A helper that swaps a larger gang, whose account is ahead on a generation, with smaller gangs that are owed time
+    there."""
 
     def __init__(self, picked: Picked, jobs: Ints, generations: Ints) -> None:
-        """Takes the `jobs` and `generations` that `_faster` returns."""
+        """Prepares swaps. `jobs` and `generations` are the two arrays that `_faster` returns."""
         self._picked = picked
         self._movable = np.flatnonzero(picked.chosen & ~picked.facts.stays)
         self._wanting = [jobs[generations == k] for k in range(picked.facts.speed.shape[1])]
 
     def try_for(self, job: int, here: int, k: int) -> bool:
-        """Swaps a larger gang on `k` with the job and with other gangs on `here` that are faster on `k`. Returns
-        whether it did."""
+        """Tries to swap a larger gang on generation `k` with `job` and other gangs on `here`. Returns whether it
+        succeeded.
+
+        All gangs that move to `k` are faster there and are owed time there.
+        """
         generation = self._picked.generation
         wanting = self._wanting[k]
         group = [job, *wanting[generation[wanting] == here][:_TRIES].tolist()]
@@ -124,9 +136,9 @@ class _Swaps:
         return any(self._swap(larger, due, here, k) for larger in self._ahead(here, k)[:_SWAPS])
 
     def _leaving(self, larger: int, group: list[int], here: int, k: int) -> list[int]:
-        """Returns the gangs of the group that make room for the larger gang if they leave, node by node.
+        """Returns the gangs of `group` that would make room for the larger gang if they left, sorted node by node.
 
-        Returns an empty list if not even the whole group makes enough room.
+        Returns an empty list if even the whole group does not make enough room.
         """
         facts, places = self._picked.facts, self._picked.places
         most = places.free_gpus[k] + facts.size[larger]
@@ -146,8 +158,10 @@ class _Swaps:
         return sorted(leaving, key=lambda job: first[spots[job][0]])
 
     def _ahead(self, here: int, k: int) -> list[int]:
-        """Returns gangs on `k` that are ahead there and may run on `here`, those of the account furthest ahead
-        first."""
+        """Returns gangs on generation `k` that may run on `here` and whose account is ahead of its share on `k`.
+
+        Gangs of the account furthest ahead come first.
+        """
         facts, picked = self._picked.facts, self._picked
         some = self._movable[picked.generation[self._movable] == k]
         due = picked.due[facts.jobs.account[some], k]
@@ -158,7 +172,7 @@ class _Swaps:
         return largest
 
     def _swap(self, larger: int, group: list[int], here: int, k: int) -> bool:
-        """Swaps as many gangs of the group as needed with the larger gang. Returns False without a change if that
+        """Swaps the larger gang with as many gangs of the group as needed. Returns False and changes nothing if that
         fails."""
         picked, places = self._picked, self._picked.places
         leaving = self._leaving(larger, group, here, k)

@@ -1,6 +1,7 @@
-"""Groups jobs into classes that shares treat alike: the same leaf, the same accepted generations and the same speeds.
+"""Groups similar jobs into classes, so that shares are computed for classes instead of jobs.
 
-Jobs whose gangs cannot fill the nodes of a generation are alike only if they also have the same shape.
+Jobs of a class have the same leaf account, accepted generations and speeds. If gangs of the jobs' shape cannot fill all
+nodes of a generation, the jobs must also have the same shape.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SAME_SPEED = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """C classes of jobs, in the order of their leaves."""
+    """C classes of similar jobs, sorted by leaf account. Each field has one entry for each class."""
 
     leaf: Ints  # (C,)
     able: Bools  # (K, C) where the jobs of the class may run
@@ -33,9 +34,10 @@ class Classes:
 
 
 def speeds_of(jobs: Jobs, able: Bools) -> Floats:
-    """Returns each job's rate relative to its best rate among generations that it may use, as an array (J, K).
+    """Returns each job's relative speed on each generation, as an array (J, K).
 
-    The result is 1 where a rate is unknown, so that untried generations are tried, and 0 where the job may not run.
+    A speed is the job's rate divided by its best rate among the generations marked in `able` (J, K). It is 1 where the
+    rate is unknown, so that the generation is tried, and 0 where the job may not run.
     """
     rates = np.fmax(jobs.rate, 0.0) * able  # 0 where unknown
     if not rates.size:
@@ -46,7 +48,8 @@ def speeds_of(jobs: Jobs, able: Bools) -> Floats:
 
 
 def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
-    """Returns the classes of all jobs that may run somewhere according to `able` (J, K)."""
+    """Returns the classes of all jobs that may run on at least one generation. `able` (J, K): whether jobs may run
+    there."""
     some = np.flatnonzero(anywhere(able))
     may, speed = able.take(some, axis=0), speeds_of(jobs, able).take(some, axis=0)
     may, speed = np.ascontiguousarray(may.T), np.ascontiguousarray(speed.T)
@@ -71,10 +74,10 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
 
 
 def shapes_of(jobs: Jobs, cluster: Cluster) -> tuple[NDArray[np.unsignedinteger], Floats]:
-    """Returns the number of each gang's shape, as an array (J,), and the GPUs that gangs of each shape can use
-    together, as an array (S, K).
+    """Numbers the shapes of gangs: workers and GPUs per worker.
 
-    All shapes whose gangs can fill every generation have the number 0.
+    Returns two arrays: (J,) the shape number of each gang, and (S, K) the GPUs of each generation that gangs of each
+    shape can occupy together. Number 0 stands for all shapes whose gangs can fill every generation.
     """
     base = int(jobs.gpus.max(initial=0)) + 1
     shapes, which = np.unique(jobs.workers * base + jobs.gpus, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Counts the GPUs of picked gangs against all kinds of limits."""
+"""Counts the GPUs of picked gangs and compares them with the limits of accounts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairshare.quotas import Left, Quotas
 
 
 class Counts:
-    """The GPUs of picked gangs, counted against the limits of their accounts."""
+    """The GPUs of picked gangs, counted separately for each kind of limit."""
 
     def __init__(self, facts: Facts) -> None:
         jobs, limits, tree = facts.jobs, facts.limits, facts.tree
@@ -31,13 +31,16 @@ class Counts:
         self._binding_claims = self._claims
 
     def beyond_claims(self) -> Counts:
-        """Returns a copy of the counts for idle GPUs, on which claims do not bind."""
+        """Returns a copy for giving out idle GPUs, which ignores one kind of limit.
+
+        The ignored limits (claims) restrict how many GPUs an account may get by its share. Idle GPUs may exceed them.
+        """
         counts = copy(self)
         counts._binding_claims = None
         return counts
 
     def use(self, job: int, generation: int, gpus: int) -> None:
-        """Counts `gpus` further GPUs against the limits of the job's account."""
+        """Adds `gpus` GPUs of the generation to the counts of the job's account."""
         account = self._facts.account[job]
         if self._caps is not None:
             self._caps.use(account, generation, gpus)
@@ -49,8 +52,7 @@ class Counts:
                 self._claims.use(account, generation, gpus)
 
     def allow(self, job: int, generation: int) -> bool:
-        """Returns whether limits let the job's account run the gang on the generation: in the sharing, or on idle GPUs
-        once the sharing is done."""
+        """Returns whether limits allow the gang to run on the generation in addition to the gangs counted so far."""
         facts = self._facts
         account, size, takes_part = facts.account[job], facts.size[job], facts.takes_part(job)
         if self._caps is not None and facts.running_on[job] == generation:

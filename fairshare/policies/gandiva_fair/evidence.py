@@ -1,8 +1,9 @@
-"""Bounds how far the scheduler believes the speeds that jobs report.
+"""Protects trades against jobs that report false speeds.
 
-A job's rate is what its own program reports, and its team trades by the rate: reporting too high a rate on fast GPUs
-earns a higher price for them, and too low a rate buys them for less. Only ratios between generations count in
-trades. Independent evidence bounds these ratios: jobs of other teams with the same model, or the operator's table.
+A job's rate is reported by its own program, and its team trades by this rate. A team that reports too high a rate on
+fast GPUs sells them at a higher price; one that reports too low a rate buys them for less. Only the ratio of rates
+between generations matters in trades. These ratios are bounded by independent evidence: jobs of other teams with the
+same model, or the operator's table of speeds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ROUNDING = 1e-9
 
 
 class Source(IntEnum):
-    """The source with which a job's reported speeds are compared."""
+    """The kind of evidence with which a job's reported speeds are compared."""
 
     OWN = 0  # no source: the job's speeds are believed
     TABLE = 1  # the operator's table of generations
@@ -30,7 +31,7 @@ class Source(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence on the speeds of J jobs from sources other than their own reports."""
+    """The expected speeds of J jobs according to independent sources, and how far reported speeds may differ."""
 
     expected: Floats  # (J, K) speed, up to a factor for each job; NaN if unknown
     slack: Floats  # (J,) fraction by which the ratio of two generations may differ; infinite if the job is believed
@@ -38,12 +39,15 @@ class Evidence:
 
 
 def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | None) -> Evidence:
-    """Returns the best evidence for each job: of its model, or else of the operator's table.
+    """Returns the best evidence for each job: from jobs with the same model, otherwise from the operator's table.
 
-    `rate` (J, K) is as reported, NaN if unknown. `team` and `model` are (J,); `model` is NOWHERE for a job that
-    names no model. `table` (K,) is the operator's speed of each generation, NaN if unknown. A source counts only if
-    it knows two generations. For a model the evidence is the median over at least three teams, one value for each
-    team, so that no team can move it far in either direction.
+    - `rate` (J, K): reported steps per second, NaN if unknown.
+    - `team` (J,): team of each job.
+    - `model` (J,): model of each job, NOWHERE if it names none.
+    - `table` (K,): the operator's speed of each generation, NaN if unknown.
+
+    A source counts only if it has speeds for at least two generations on which the job was measured. Evidence on a
+    model is the median over at least three teams. Each team counts once, so that no single team can move it far.
     """
     sources = []
     if table is not None:
@@ -59,8 +63,10 @@ def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | No
 
 
 def _of_models(rate: Floats, team: Ints, model: Ints) -> Floats:
-    """Returns the speeds of each job's model, up to a factor, as an array (J, K): the median over teams; NaN with fewer
-    than 3 teams."""
+    """Returns the typical speeds of each job's model, as an array (J, K). Only ratios within a row are meaningful.
+
+    A speed is the median over teams. It is NaN if fewer than 3 teams measured the model.
+    """
     found = np.full(rate.shape, np.nan)
     log = np.log(np.where(np.nan_to_num(rate) > 0, rate, np.nan))
     named = np.flatnonzero(model != NOWHERE)
@@ -77,7 +83,7 @@ def _of_models(rate: Floats, team: Ints, model: Ints) -> Floats:
 def _median(rows: Floats, least: int) -> Floats:
     """Returns the median of the known values in each column, as an array (K,).
 
-    The result is NaN where fewer than `least` rows are known.
+    The result is NaN for a column with fewer than `least` known values.
     """
     known = np.isfinite(rows).sum(axis=0) >= least
     found = np.full(rows.shape[1], np.nan)
@@ -86,12 +92,11 @@ def _median(rows: Floats, least: int) -> Floats:
 
 
 def bounded(rate: Floats, evidence: Evidence) -> Floats:
-    """Returns the rates that jobs offer in trades, as an array (J, K).
+    """Returns the rates with which jobs trade, as an array (J, K): their reported rates, corrected by the evidence.
 
-    The result is NaN for generations that the evidence does not know. Where the ratio of a job's rates differs from the
-    evidence by more than its slack, the rates are adjusted to the edge of the slack. So a false report earns no more
-    than one within the slack, and a job that honestly differs from all others can still trade. No job trades
-    generations that the evidence does not know while the evidence knows others.
+    If the ratio of two rates differs from the evidence by more than the allowed slack, the rates are corrected to the
+    edge of the slack. A false report therefore gains no more than the slack, and a job whose speeds really differ can
+    still trade. If there is evidence for a job, it cannot trade generations without evidence: their rates are NaN.
     """
     judged = np.isfinite(evidence.slack)
     if not judged.any():

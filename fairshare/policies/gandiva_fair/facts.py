@@ -1,4 +1,4 @@
-"""Contains what a decision knows before it picks the first gang, as arrays and, for access by gang, as lists."""
+"""Contains the input for picking gangs: everything that is known before the first gang is picked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The input of all code that picks gangs. It does not change during a decision."""
+    """The input for picking gangs in one decision. It does not change during the decision.
+
+    Some fields are stored twice: as arrays, and as lists for fast access to single gangs.
+    """
 
     snapshot: Snapshot
     jobs: Jobs
@@ -53,7 +56,7 @@ class Facts:
         balances: Balances,
         limits: Limits,
     ) -> Facts:
-        """Returns the facts. The arguments are results of `may_run`, `share_out`, `affinities` and `limits_of`."""
+        """Creates the facts from the results of `may_run`, `share_out`, `affinities` and `limits_of`."""
         jobs, settings = snapshot.jobs, snapshot.settings
         sizes, runs = jobs.workers * jobs.gpus, jobs.running_on != NOWHERE
         rooted = runs & (False if jobs.keeps is None else jobs.keeps)
@@ -83,22 +86,22 @@ class Facts:
 
     @property
     def leaves_idle(self) -> bool:
-        """Returns whether some gangs may run only on idle GPUs."""
+        """Returns whether idle GPUs must be given out separately, because some gangs may run only on idle GPUs."""
         return self.limits.claims is not None or self.jobs.preemptible is not None
 
     def takes_part(self, job: int) -> bool:
         return self.jobs.preemptible is None or not self.jobs.preemptible[job]
 
     def in_order(self, chosen: Bools) -> list[int]:
-        """Returns the gangs marked in `chosen` (J,) in the order that their owners want."""
+        """Returns the gangs marked in `chosen` (J,), sorted by how much their owners want them."""
         some = np.flatnonzero(chosen)
         ordered: list[int] = some[np.argsort(self.order[some])].tolist()
         return ordered
 
     def holders(self) -> Bools:
-        """Returns a mask (J,) of the gangs that have GPUs and may keep them.
+        """Returns the running gangs that may keep their GPUs, as a mask (J,).
 
-        These are all gangs that have GPUs if the round may not preempt.
+        In a round that must not preempt, these are all running gangs.
         """
         jobs = self.jobs
         holds: Bools = jobs.running_on != NOWHERE
@@ -107,9 +110,10 @@ class Facts:
         return holds
 
     def within_guarantee(self, chosen: Bools) -> Bools:
-        """Returns a mask (J,) of the gangs of `chosen` (J,) that the guarantees up the tree cover.
+        """Returns which of the gangs marked in `chosen` are covered by the guarantees of their account and all accounts
+        above.
 
-        Gangs are counted in their owners' order.
+        `chosen` and the result are masks (J,). A guarantee covers gangs in the order in which their owners want them.
         """
         jobs, tree = self.jobs, self.tree
         if not chosen.any():

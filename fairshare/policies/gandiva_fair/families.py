@@ -1,11 +1,11 @@
-"""Computes the total share of each account of one depth of the tree: exact weighted max-min fairness within each
-family.
+"""Computes the total share of each account at one depth of the tree. Siblings (a family) share max-min fairly by
+tickets.
 
-Only the totals are decided here; which generations they consist of stays open until the last depth. All accounts of
-a depth rise together, each family towards the level at which its members would share what their parent has. A set of
-generations is full when accounts that cannot avoid it need all of its GPUs and no member of their families can leave
-GPUs there to them. These accounts then stop, and all others continue. Newton's method for cuts finds the level of
-each bottleneck from above, as in the parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on
+Only the total GPUs of each account are decided here. The generations are decided after the last depth. All accounts
+start low and rise together, each family towards the level (GPUs per ticket) at which its members together have what
+their parent has. A set of generations becomes a bottleneck when accounts that can use no other generation need all of
+its GPUs. The accounts concerned then stop, and all others continue to rise. The level of each bottleneck is found from
+above by Newton's method for cuts, as in the parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on
 Computing 18, 1989).
 """
 
@@ -26,7 +26,8 @@ _HALVINGS = 64  # halvings of an interval that make it as short as floats allow
 
 @dataclass(frozen=True, slots=True)
 class _Rise:
-    """The accounts that still rise from one level of their families to another, and the accounts that have stopped."""
+    """The state of the algorithm: which accounts still rise, between which two levels, and what the stopped accounts
+    have."""
 
     rising: Bools  # (A,)
     has: Floats  # (A,) GPUs of each account that has stopped
@@ -38,7 +39,11 @@ class _Rise:
     high: Floats
 
     def at(self, part: float | Floats) -> Floats:
-        """Returns what all accounts have after they rose by the fraction `part` of the way, as an array (A,)."""
+        """Returns the GPUs of each account when rising accounts have covered the fraction `part` of the way, as an
+        array (A,).
+
+        The way leads from the level `low` to the level `high` of the account's family.
+        """
         level = self.low + part * (self.high - self.low)
         return np.where(
             self.rising, np.clip(level[self.family] * self.tickets, self.floor, self.top), self.has
@@ -46,15 +51,18 @@ class _Rise:
 
 
 class Families(Network):
-    """A network of the accounts of one depth, in families with the same parent. All accounts share one pool."""
+    """A network flow that divides GPUs among all accounts of one depth, grouped into families of siblings.
+
+    All accounts draw on the same GPUs.
+    """
 
     def __init__(
         self, flow: Flow, gates: Gates, bounds: Sequence[Groups], accounts: Groups, families: Groups
     ) -> None:
-        """Takes `bounds` of groups inside the `accounts` (A), those of leaves first, and the `families` (F) of the
-        accounts.
+        """Creates the network for A accounts in F families.
 
-        The total of each family does not change: it is what the family's rows hold when the network is created.
+        `bounds` are limits of groups of rows (classes of jobs) inside the accounts, those of leaves first. The total
+        GPUs of each family stay what its rows hold in `flow` now.
         """
         rounding = float(gates.nothing[0]) * (1 + len(flow.able))
         super().__init__(flow, replace(gates, nothing=gates.nothing * 0 + 2 * rounding), bounds)
@@ -72,10 +80,10 @@ class Families(Network):
         ]
 
     def divide(self, tickets: Floats, guaranteed: Floats, start: Floats) -> None:
-        """Divides the total of each family by the `tickets` (A,) of its members. Each member keeps its `guaranteed`
-        (A,) GPUs.
+        """Divides the total of each family among its members by `tickets` (A,). Each keeps at least `guaranteed` (A,)
+        GPUs.
 
-        `start` (K, C) has the guarantees of all rows.
+        `start` (K, C) has the guaranteed GPUs of all rows (classes of jobs).
         """
         accounts = self._accounts
         self.flow.held = start.copy()
@@ -99,13 +107,16 @@ class Families(Network):
             )
 
     def _by_family(self, values: Floats, put_together: np.ufunc = np.add) -> Floats:
-        """Combines the values (A,) of the members of each family by `put_together`, by default their sum, into an array
-        (F,)."""
+        """Combines the values (A,) of the members of each family into one, as an array (F,).
+
+        `put_together` is the numpy function that combines them, by default the sum.
+        """
         found: Floats = put_together.reduceat(values, np.flatnonzero(np.diff(self._family, prepend=-1)))
         return found
 
     def _fair_level(self, rise: _Rise) -> Floats:
-        """Returns the level of each family at which its members together have the family's total, as an array (F,)."""
+        """Returns the level (GPUs per ticket) at which the members of each family have the family's total, as an array
+        (F,)."""
         low, high = np.zeros(len(self._total)), np.ones(len(self._total))
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -114,9 +125,9 @@ class Families(Network):
         return rise.low + high * (rise.high - rise.low)
 
     def _raise(self, rise: _Rise) -> tuple[float, Bools]:
-        """Raises accounts as far as all can rise together.
+        """Raises all rising accounts together as far as possible.
 
-        Returns a pair: the fraction of the way that they rose, and a mask (A,) of the accounts that can rise no
+        Returns a pair: the fraction of the way that they rose, and a mask (A,) of the accounts that cannot rise
         further.
         """
         part, stuck = 1.0, np.zeros_like(rise.rising)
@@ -136,7 +147,8 @@ class Families(Network):
         return part, stuck
 
     def _set(self, has: Floats) -> None:
-        """Sets the totals of accounts to `has` (A,), even if this overloads gates."""
+        """Changes the GPUs of rows (classes of jobs) so that each account has `has` (A,) in total, even if this exceeds
+        the capacity of gates (limits)."""
         flow, accounts = self.flow, self._accounts
         now = accounts.sums(flow.held.sum(axis=0))
         less, more = (np.where(change > EPSILON, change, 0.0) for change in (now - has, has - now))
@@ -147,11 +159,12 @@ class Families(Network):
         self._grow(wanted * accounts.part(wanted, more))
 
     def _bottleneck(self, full: Bools, part: float, rise: _Rise) -> tuple[float, Bools]:
-        """Returns a pair: Newton's step for a cut, and a mask (A,) of the accounts that the cut stops.
+        """Computes how far accounts can rise before the gates (limits) marked in `full` (M,), a cut of the network, are
+        exhausted.
 
-        The step is the fraction of the way, less than `part`, at which the GPUs that must be behind the `full` (M,)
-        gates fit there. No account can move GPUs out of `full`. Either the account and its whole family already have
-        all that they can have elsewhere, or the account has no more behind the gates than it must have at `part`.
+        Returns a pair: the fraction of the way, less than `part` (Newton's step), and a mask (A,) of the accounts that
+        this cut stops. No account can move GPUs out of `full`. An account is stopped only if it has more behind these
+        gates than it must have, and its family has all that it can have elsewhere.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))
@@ -173,8 +186,10 @@ class Families(Network):
         return low, rise.rising & pressed & (needs(low) >= forced - nothing)[self._family]
 
     def _guaranteed_in(self, there: Bools) -> Floats:
-        """Returns the part of each account's guarantees that has to be at the places marked in `there` (K, C), as an
-        array (A,)."""
+        """Returns the part of each account's guarantee that must be at the marked places, in GPUs, as an array (A,).
+
+        `there` (K, C) marks pairs of a generation and a row (class of jobs).
+        """
         held = self.flow.held
         outside, stays = (held * ~there).sum(axis=0), (held * self.flow.is_kept * there).sum(axis=0)
         must = stays

@@ -1,4 +1,5 @@
-"""Gives the rows of a network the GPUs that are left, on the generations where the rows are fastest."""
+"""Gives GPUs of a network that are still free to its rows (classes of jobs), on the generations where they are
+fastest."""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ _SLOWEST = np.int16(-10_000)
 
 
 def fastest_first(network: Network) -> None:
-    """Gives each row that lacks GPUs what is left on its fastest generation, repeatedly; rows that gain most go first.
+    """Gives rows (classes of jobs) that lack GPUs the free GPUs of their fastest generations, until no row can get
+    more.
 
-    Rows that are equally fast on several generations wait until no other row lacks GPUs, and then take GPUs in
-    proportion to what is left.
+    If several rows compete, those that gain most by the generation go first. Rows that are equally fast on several
+    generations come last. They take GPUs in proportion to what is free.
     """
     flow, left = network.flow, network.left
     rows = np.flatnonzero(flow.unmet > EPSILON * (1 + flow.gpus))
@@ -52,8 +54,10 @@ def fastest_first(network: Network) -> None:
 
 
 def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
-    """Returns the GPUs that each of the `rows` (R,) lacks, as an array (R,), if only the rows marked in `some` (R,) are
-    to get more."""
+    """Returns the GPUs that each of `rows` (R,) lacks within all bounds, as an array (R,).
+
+    Only the rows (classes of jobs) marked in `some` (R,) compete for GPUs; the others get 0.
+    """
     who = np.zeros(len(network.flow.leaf), dtype=bool)
     who[rows[some]] = True
     found: Floats = network.wanted(who)[rows]
@@ -61,10 +65,14 @@ def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
 
 
 def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], left: Floats) -> Floats:
-    """Returns what each row gets of the GPUs that are `left` (M,), as an array (C,); rows with the largest gain go
-    first.
+    """Divides the free GPUs of gates (limits) among rows (classes of jobs), those with the largest gain first.
 
-    Each row takes GPUs of one generation, marked in `at` (K, C).
+    Returns the GPUs that each row gets, as an array (C,).
+
+    - `at` (K, C): marks the one generation of which each row takes GPUs.
+    - `lacks` (C,): GPUs that each row lacks.
+    - `gain` (C,): what each row gains by the generation.
+    - `left` (M,): free GPUs of each gate.
     """
     takes, where = lacks.copy(), (gates.at * at).sum(axis=0)
     for level in gates.levels[::-1]:
@@ -79,7 +87,7 @@ def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], l
 
 
 def upgrade_rows(network: Network) -> None:
-    """Moves GPUs that rows hold to generations with free GPUs where the rows are faster."""
+    """Moves GPUs of rows (classes of jobs) to generations with free GPUs where the rows are faster."""
     flow, gates = network.flow, network.gates
     left = network.left
     free, is_free = _free(gates, left)
@@ -99,16 +107,17 @@ def upgrade_rows(network: Network) -> None:
 
 
 def _free(gates: Gates, left: Floats) -> tuple[Floats, Bools]:
-    """Returns two arrays: the GPUs `left` (M,) without rounding errors, and a mask of the rows and generations that can
-    use any of them.
+    """Returns two arrays: the free GPUs of each gate without rounding errors, and where rows can use any of them.
 
-    The mask has the shape that `Gates.before` returns.
+    A gate is a limit, a row a class of jobs. The first array is (M,), one value for each gate. The second is a mask
+    over generations and rows, in the shape that `Gates.before` returns.
     """
     free = np.where(left > gates.nothing, left, 0.0)
     return free, gates.before(gates.least_outside(free) > 0)
 
 
 def open_steps(step: Steps, open_: Bools) -> Steps:
-    """Returns `step` (K, R) where a row is `open_`, and a value below any step elsewhere."""
+    """Returns the speed steps (K, R) of rows (classes of jobs), with a very low value wherever the mask `open_` (K, R)
+    is False."""
     found: Steps = step * open_ + _SLOWEST * ~open_
     return found

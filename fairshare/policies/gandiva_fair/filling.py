@@ -1,4 +1,4 @@
-"""Picks gangs in an ordering over all generations at once, until no GPUs are left or no gang can use them."""
+"""Picks gangs one after another, over all generations together, until no GPU is free or no waiting gang can use one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairshare.policies.gandiva_fair.upgrading import move_to_faster, upgrade
 
 
 def take_turns(picked: Picked, random: np.random.Generator) -> None:
-    """Picks gangs: first within guarantees, then from the GPUs that are left."""
+    """Picks gangs in turns of their accounts: first gangs within guarantees, then gangs for the GPUs that remain."""
     facts, places = picked.facts, picked.places
     chance = random if facts.settings.ordering == "lottery" else None
     turns = _turns(picked, facts.shares, facts.balances, facts.sharing, chance)
@@ -43,15 +43,15 @@ def take_turns(picked: Picked, random: np.random.Generator) -> None:
 
 
 def _fill_again(picked: Picked, turns: Turns) -> None:
-    """Picks the unpicked gangs that now fit beside the picked gangs."""
+    """Picks further gangs that fit now, after picked gangs were moved."""
     turns.retry_all()
     _fill(picked, turns, only_claims=False, may_move=False)
 
 
 def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
-    """Gives out idle GPUs by lottery and returns all picked gangs.
+    """Gives idle GPUs to gangs by lottery. Returns the picks, including these gangs.
 
-    Idle GPUs are those that no gang in the sharing wants or can use.
+    Idle GPUs are those that remain after all gangs were served that have a right to a share.
     """
     facts = sharing.facts
     if not any(sharing.places.free_gpus) or sharing.chosen.all():
@@ -75,7 +75,11 @@ def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
 def _turns(
     picked: Picked, shares: Shares, balances: Balances, able: Bools, chance: np.random.Generator | None
 ) -> Turns:
-    """Returns the ordering of the unpicked gangs, on the generations on which they are `able` (J, K) to run."""
+    """Returns the ordering of gangs that are not picked yet.
+
+    `able` (J, K): the generations on which each of them may run. `chance`: the random generator of a lottery, or None
+    for stride scheduling.
+    """
     facts, chosen = picked.facts, picked.chosen
     order = JobOrder.of(facts.jobs, facts.order, anywhere(able) & ~chosen, facts.settings)
     strict = picked.counts.is_strict
@@ -87,9 +91,10 @@ def _turns(
 
 
 def _stay_rooted(picked: Picked, turns: Turns) -> None:
-    """Picks running services and sessions where they are, unless a claim stopped them.
+    """Picks running services and sessions where they run, if their GPUs are still free and limits allow it.
 
-    This comes before other surplus is given out, so that surplus held by services and sessions is taken back last.
+    This happens before other surplus is given out, so that services and sessions are the last to lose GPUs beyond their
+    guarantee.
     """
     facts = picked.facts
     for job in facts.in_order(facts.rooted & ~picked.chosen):
@@ -100,8 +105,8 @@ def _stay_rooted(picked: Picked, turns: Turns) -> None:
 def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) -> None:
     """Picks and places one gang per turn, until no turn is left or no GPU is free.
 
-    Once a gang that no limit restricts found no room, gangs of its kind are skipped. With `only_claims`, gangs are
-    picked only within guarantees. With `may_move`, picked gangs may move to make room.
+    If a gang finds no room although no limit restricts it, similar gangs are skipped. With `only_claims`, only gangs
+    within guarantees are picked. With `may_move`, picked gangs may be moved to make room.
     """
     facts, counts, places = picked.facts, picked.counts, picked.places
     if any(places.free_gpus):
@@ -128,7 +133,10 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
 
 
 def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
-    """Marks the kinds of gangs that cannot find room."""
+    """Marks the kinds of gangs that cannot find room, so that their turns are skipped.
+
+    With `may_move`, room could also be made by moving picked gangs.
+    """
     facts, places = picked.facts, picked.places
     most = sum(places.free_gpus) if may_move and facts.settings.may_preempt else 0
     for kind, job in enumerate(turns.one_of_each_kind()):
@@ -137,10 +145,11 @@ def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
 
 
 def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) -> int:
-    """Returns the generation where a waiting gang ran last, if it lets others go first in order to continue there.
+    """Returns the generation where a waiting gang ran last, if it should wait for GPUs of that generation; else
+    NOWHERE.
 
-    Returns NOWHERE if it does not wait for that generation. It waits only while its account is due time there; the
-    account may have sold that time.
+    Such a gang lets others go first, in order to continue on that generation. It does so only while its account is owed
+    time of that generation. An account that sold this time is not owed any.
     """
     facts, home = picked.facts, picked.places.home_of[job]
     if home not in allowed or len(allowed) == 1 or turns.is_late(job):

@@ -1,4 +1,4 @@
-"""Contains the rows that share GPUs of several generations: classes of jobs, or their guarantees."""
+"""Contains the rows of a network flow: classes of jobs, or their guarantees, and the GPUs that each row gets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ EPSILON = 1e-9  # GPUs; less counts as zero
 class Flow:
     """The GPUs of K generations that each of C rows gets. A row is a class of jobs, or the guarantee of a class.
 
-    Arrays are (K, C), because numpy is several times as fast over few long rows as over many short ones.
+    A guarantee has its own row if the jobs are faster on some generations than on others. Such a row is full and stays
+    full. If jobs are equally fast wherever they may run, only the sum over each leaf account is guaranteed; `base` has
+    the GPUs that count.
 
-    The guarantee of jobs that are faster on some generations is a separate row, which is full and stays full. For
-    jobs that are equally fast on all generations where they may run, only the sum over each leaf is guaranteed:
-    `base`.
+    Arrays are (K, C), because numpy is several times as fast on few long rows as on many short ones.
     """
 
     leaf: Ints  # (C,) the leaf account
@@ -34,31 +34,33 @@ class Flow:
 
     @property
     def unmet(self) -> Floats:
-        """Returns the GPUs that each row could still use, as an array (C,)."""
+        """Returns the GPUs that each row (class of jobs) could use in addition to those that it holds, as an array
+        (C,)."""
         return self.beside(self.held.sum(axis=0))
 
     def beside(self, has: Floats) -> Floats:
-        """Returns the GPUs that each row could use besides the total `has` (C,), as an array (C,)."""
+        """Returns the GPUs that each row (class of jobs) could use in addition to a total of `has` (C,), as an array
+        (C,)."""
         left: Floats = np.maximum(self.gpus - has, 0.0) * ~self.is_kept
         return left
 
     @property
     def sure(self) -> Floats:
-        """Returns the guaranteed GPUs, as an array (K, C)."""
+        """Returns the guaranteed GPUs of each row (class of jobs) on each generation, as an array (K, C)."""
         found: Floats = self.base + self.held * self.is_kept
         return found
 
     def of(self, rows: Ints) -> Flow:
-        """Returns a copy with only the rows at these indices."""
+        """Returns a copy that contains only the given rows (classes of jobs)."""
         return Flow(*(getattr(self, name).take(rows, axis=-1) for name in self.__slots__))
 
     def __add__(self, other: Flow) -> Flow:
-        """Returns the rows of both flows, one after the other."""
+        """Returns a flow with the rows (classes of jobs) of both flows, first those of `self`."""
         parts = ((getattr(self, name), getattr(other, name)) for name in self.__slots__)
         return Flow(*(np.concatenate(both, axis=-1) for both in parts))
 
 
 def part_of(amount: Floats, of: Floats) -> Floats:
-    """Returns `amount` / `of`, at most 1; 0 where `of` is 0."""
+    """Returns `amount` / `of`, but at most 1, and 0 where `of` is 0."""
     found: Floats = np.minimum(np.divide(amount, of, out=np.zeros_like(of), where=of > 0), 1.0)
     return found

@@ -1,4 +1,7 @@
-"""Contains gates: limits on GPUs of single generations, each with a capacity that all rows behind it share."""
+"""Contains gates: capacities of a network flow, each a limit on the GPUs of one generation for a group of rows.
+
+Gates are nested: an account's limit lies inside the limits of the accounts above it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ N = TypeVar("N", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """A forest of M gates, each for one generation. The outermost gates stand for the GPUs of a pool."""
+    """M nested limits on the GPUs of single generations. A row (class of jobs) is *behind* a gate if the gate limits
+    it.
+
+    The outermost gates stand for the GPUs of pools. All rows of a pool share its GPUs.
+    """
 
     most: Floats  # (M,) GPUs that the gate lets through
     up: Ints  # (M,) the next gate outside, or NOWHERE
@@ -30,11 +37,13 @@ class Gates:
 
     @classmethod
     def of(cls, flow: Flow, pool: Ints, gpus: Floats, inside: Sequence[tuple[Ints, Floats]]) -> Gates:
-        """Returns the gates of pools and of limits inside them.
+        """Returns the gates (limits) for pools of GPUs and for limits inside the pools.
 
-        `pool` (C,) ascends; `gpus` (G, K) has the GPUs of each pool. `inside` has pairs for further limits, the
-        outermost first: the owner of each row, (C,), or NOWHERE, where rows of the same owner are adjacent; and the
-        GPUs that each owner may have, (…, K).
+        - `pool` (C,): the pool of each row (class of jobs), in ascending order.
+        - `gpus` (G, K): GPUs of each generation in each pool.
+        - `inside`: a pair for each further level of limits, the outermost first. Its first array (C,) has the owner of
+          each row, or NOWHERE; rows of one owner are adjacent. Its second array has the GPUs of each generation that
+          each owner may have.
         """
         generations = np.arange(gpus.shape[1])[:, None]
         most, up, levels = [gpus.ravel()], [np.full(gpus.size, NOWHERE)], [slice(0, gpus.size)]
@@ -62,26 +71,31 @@ class Gates:
         return cls(np.concatenate(most), whole, at, pool, pool_of, nothing[pool_of], levels)
 
     def rows(self, rows: Ints) -> Gates:
-        """Returns the same gates with only the given rows."""
+        """Returns a copy of the gates (limits) that covers only the given rows (classes of jobs)."""
         return replace(self, at=self.at.take(rows, axis=1), pool=self.pool[rows])
 
     def before(self, values: NDArray[N]) -> NDArray[N]:
-        """Returns the value (M,) of the innermost gate of each row: (K, C), or (K, 1) where all rows have the same
-        gates."""
+        """Returns, for each generation and row (class of jobs), the value of the innermost gate (limit) of the row.
+
+        `values` (M,) has one value for each gate. The result is (K, C), or (K, 1) if all rows have the same gates.
+        """
         return values[:, None] if len(self.most) == len(self.at) else values.take(self.at)
 
     def sums(self, values: Floats) -> Floats:
-        """Returns, for each gate, the sum of the values (K, C) of the rows whose innermost gate it is, as an array
-        (M,)."""
+        """Returns, for each gate (limit), the sum of values of the rows (classes of jobs) whose innermost gate it is,
+        as an array (M,).
+
+        `values` (K, C) has one value for each generation and row.
+        """
         if len(self.most) == len(values):
             return values.sum(axis=1)  # type: ignore[no-any-return]
         found: Floats = np.bincount(self.at.ravel(), values.ravel(), len(self.most)).astype(np.float64)
         return found
 
     def through(self, held: Floats) -> Floats:
-        """Returns the GPUs that reach each gate when rows hold `held` (K, C), as an array (M,).
+        """Returns the GPUs that reach each gate (limit) if rows (classes of jobs) hold `held` (K, C), as an array (M,).
 
-        A gate passes on no more than it may.
+        A gate passes on to the next gate outside no more GPUs than its capacity, even if more reach it.
         """
         found = self.sums(held)
         for level in self.levels[:0:-1]:
@@ -89,22 +103,33 @@ class Gates:
         return found
 
     def sums_outside(self, values: Floats) -> Floats:
-        """Returns, for each gate, the sum of the values (K, C) of all rows behind it, as an array (M,)."""
+        """Returns, for each gate (limit), the sum of values of all rows (classes of jobs) behind it, as an array (M,).
+
+        `values` (K, C) has one value for each generation and row.
+        """
         found = self.sums(values)
         for level in self.levels[:0:-1]:
             found += np.bincount(self.up[level], found[level], len(found))
         return found
 
     def least_outside(self, values: Floats) -> Floats:
-        """Returns, for each gate, the lowest of the values (M,) of the gate and of all gates outside it, as an array
-        (M,)."""
+        """Returns, for each gate (limit), the lowest value among the gate itself and all gates outside it, as an array
+        (M,).
+
+        `values` (M,) has one value for each gate.
+        """
         found = values.copy()
         for level in self.levels[1:]:
             found[level] = np.minimum(found[level], found[self.up[level]])
         return found
 
     def cut(self, wanted: Floats, left: Floats) -> Floats:
-        """Returns `wanted` (K, C) reduced until no gate has to pass more than its part of `left` (M,)."""
+        """Returns the wanted GPUs, reduced so that no gate (limit) has to pass more than it has left, as an array (K,
+        C).
+
+        `wanted` (K, C): additional GPUs that each row (class of jobs) wants of each generation. `left` (M,): GPUs that
+        each gate can still pass.
+        """
         for level in self.levels[::-1]:
             total = self.sums_outside(wanted)
             part = np.ones_like(left)
@@ -113,12 +138,14 @@ class Gates:
         return wanted
 
     def by_pool(self, values: Floats) -> Floats:
-        """Returns the sum of the values (M,) of the gates of each pool, as an array (G,)."""
+        """Returns the sum of `values` (M,) over the gates (limits) of each pool, as an array (G,)."""
         found: Floats = np.bincount(self.pool_of, values).astype(np.float64)
         return found
 
     def width(self, marks: Bools) -> float:
-        """Returns the capacity of the marked gates (M,) towards the outside: the sum over those with no marked gate
-        outside."""
+        """Returns the total capacity of the gates marked in `marks` (M,).
+
+        A marked gate directly inside another marked gate is not counted, because the outer gate already limits it.
+        """
         ends = marks & ~np.where(self.up == NOWHERE, False, marks[self.up])
         return float(self.most[ends].sum())

@@ -1,4 +1,4 @@
-"""Keeps gangs where they run while nothing may stop them, regardless of the ordering."""
+"""Keeps gangs running that must not be stopped at the moment, before all other gangs are picked."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _CLAIMS = 32
 
 
 def pick_held(picked: Picked) -> None:
-    """Picks the gangs that may not be stopped at the moment, where they run, and closes the closed nodes to all other
-    gangs."""
+    """Picks the gangs that must not be stopped at the moment, where they run.
+
+    Then closes the closed nodes, so that no other gang can be placed there.
+    """
     facts, places = picked.facts, picked.places
     jobs, settings, closed = facts.jobs, facts.settings, facts.snapshot.cluster.closed
     running = places.running
@@ -36,12 +38,13 @@ def pick_held(picked: Picked) -> None:
 
 
 def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
-    """Returns a mask (J,) of the gangs that keep their GPUs for the minimum hold, unless an older claim to these GPUs
-    exists.
+    """Returns the gangs that may keep their GPUs because of the minimum hold, as a mask (J,).
 
-    The claim of a waiting gang within its guarantee has an age. Against smaller gangs the age counts from when the
-    account began to save for the waiting gang, against larger gangs from when the account had saved enough. Against
-    gangs of the same size it does not count: the waiting gang had its chance when these GPUs were given out.
+    The minimum hold lets a gang keep new GPUs for some time, unless a waiting gang within its guarantee has an older
+    claim to them. The age of this claim depends on the gang that would have to give up the GPUs. Against a smaller
+    gang, the claim begins when the waiting gang's account began to save for it. Against a larger gang, it begins when
+    the account had saved enough. Against a gang of the same size there is no older claim: the waiting gang could have
+    got these GPUs when they were given out.
     """
     jobs, size = facts.jobs, facts.sizes
     young = running & (jobs.resident < facts.settings.min_hold)
@@ -67,10 +70,13 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
 
 
 def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, Floats]:
-    """Returns two arrays (W,) of seconds for the waiting gangs `waits`: since their accounts began to save for them,
-    and since the accounts have saved enough.
+    """Returns the age of each waiting gang's claim to GPUs, as two arrays (W,) of seconds.
 
-    The second is negative for a gang that a guarantee up the tree does not cover.
+    An account saves unused guaranteed GPU time for its next gang. The first array has the time since the gang's account
+    began to save for it. The second has the time since the account had saved enough. It is negative if the guarantees
+    of the account and the accounts above do not cover the gang yet.
+
+    `waits` (W,) has the waiting gangs.
     """
     jobs, tree, quantum = facts.jobs, facts.tree, facts.settings.quantum
     due, saved = tier_one(facts.shares).sum(axis=1), facts.balances.guaranteed

@@ -1,4 +1,4 @@
-"""Determines the order in which each account wants its own jobs."""
+"""Determines in which order each account wants its own jobs to run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairshare.model import NOWHERE, Accounts, Bools, Ints, Jobs, Settings
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """The jobs of every account, in the account's own order."""
+    """The jobs of all accounts, each account's jobs in the order in which it wants them."""
 
     jobs: Ints  # sorted by account, then by rank
     listed: list[int]  # `jobs` as a list
@@ -23,7 +23,7 @@ class JobOrder:
 
     @classmethod
     def of(cls, jobs: Jobs, order: Ints, chosen: Bools, settings: Settings) -> JobOrder:
-        """Returns the order of the `chosen` (J,) jobs. `order` (J,) is the result of `wanted_order`."""
+        """Returns the order of the jobs marked in `chosen` (J,). `order` (J,) is the result of `wanted_order`."""
         wanted = np.empty(len(jobs), dtype=np.int64)
         wanted[order] = np.arange(len(jobs))
         some = wanted[chosen[wanted]]
@@ -55,18 +55,18 @@ class JobOrder:
         )
 
     def without(self, gone: Bools) -> JobOrder:
-        """Returns the order without the jobs marked in `gone` (J,)."""
+        """Returns a copy of the order without the jobs marked in `gone` (J,)."""
         stays = ~gone[self.jobs]
         before = np.append(0, np.cumsum(stays))  # for each position, the number of jobs before it that stay
         return JobOrder._by_account(self.jobs[stays], self.account[stays], before[self.level_end[stays]])
 
 
 def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
-    """Returns the rank of each job in its owner's order, as an array (J,).
+    """Returns the rank of each job in the order that owners want, as an array (J,). Lower ranks run first.
 
-    Running services and sessions come first, then jobs by priority, then as listed. Within a priority, an account
-    that shares evenly orders its jobs by the seconds of GPU time that each has had per GPU, less one quantum for
-    running jobs.
+    Running services and sessions come first, then jobs by priority. Jobs of one priority are ranked as listed. If the
+    account shares evenly, they are ranked by the GPU time per GPU that each has received, least first. A running job
+    counts one quantum less, so that jobs are not swapped after every quantum.
     """
     had = np.zeros(len(jobs))
     running = jobs.running_on != NOWHERE
@@ -82,8 +82,10 @@ def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
 
 
 def alike(*columns: Ints) -> Ints:
-    """Returns a number for each job, as an array (J,): equal exactly for jobs with equal values in all columns (J,) of
-    integers ≥ 0."""
+    """Returns a class number for each job, as an array (J,).
+
+    Two jobs have the same number exactly if their values are equal in all columns. Each column (J,) has integers ≥ 0.
+    """
     many = len(columns[0])
     found, span = np.zeros(many, dtype=np.int64), 1
     for column in columns:

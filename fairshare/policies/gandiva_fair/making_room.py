@@ -1,5 +1,8 @@
-"""Makes room for a gang that fits nowhere by moving picked gangs. Larger gangs than it move only if they are not where
-they ran, or have to yield."""
+"""Makes room for a gang that fits nowhere, by moving gangs that were picked before.
+
+Gangs larger than this gang are moved only if they are not on the nodes where they ran, or if they have to leave the
+generation.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,11 @@ TRIES = 8
 def make_room(
     places: Places, job: int, generations: Iterable[int], may_change: MayChange, yields: Yields
 ) -> Moved | None:
-    """Places the gang on one of `generations`, moving other gangs. Returns the moved gangs, or None without a
-    change."""
+    """Places the gang on one of `generations` by moving other gangs.
+
+    Returns the moved gangs with the places that they left, or None if it failed and nothing changed. `may_change` says
+    whether limits allow a gang to change generations. `yields` says whether a gang has to leave a generation.
+    """
     if places.facts.size[job] > sum(places.free_gpus):
         return None
     clearing = _Clearing(places, job, may_change, yields)
@@ -34,7 +40,7 @@ def make_room(
 
 
 def undo(places: Places, moved: Moved, keep: int = 0) -> None:
-    """Moves gangs back to where they were, the last first, until only the first `keep` moves are left."""
+    """Moves gangs back to the places that they left, the last move first, until only the first `keep` moves remain."""
     while len(moved) > keep:
         other, spot = moved.pop()
         places.take_back(other)
@@ -47,8 +53,10 @@ class _Clearing:
         self._job, self._gpus, self._size = job, places.facts.gpus[job], places.facts.size[job]
 
     def of(self, k: int) -> Moved | None:
-        """Places the gang on generation `k`, making room worker by worker. Returns the moved gangs, or None without a
-        change."""
+        """Places the gang on generation `k` and makes room for one worker after another.
+
+        Returns the moved gangs with the places that they left, or None if it failed and nothing changed.
+        """
         moved: Moved = []
         while not self._places.place(self._job, (k,), held=True):
             if not self._gain_slot(k, moved):
@@ -57,8 +65,10 @@ class _Clearing:
         return moved
 
     def _gain_slot(self, k: int, moved: Moved) -> bool:
-        """Makes room for one more worker on a node of the generation. Adds the moved gangs to `moved`; returns whether
-        it did."""
+        """Makes room for one more worker of the gang on some node of generation `k`. Returns whether it succeeded.
+
+        The gangs that it moves are appended to `moved`.
+        """
         free = self._places.free[k]
         if free.slots(self._gpus) >= self._facts.workers[self._job]:
             return False
@@ -66,7 +76,8 @@ class _Clearing:
         return any(self._clear(k, node, target, moved) for node, target in nearest)
 
     def _clear(self, k: int, node: int, target: int, moved: Moved) -> bool:
-        """Moves gangs off a node until `target` GPUs are free there. Returns False without a change if that fails."""
+        """Moves gangs off a node until `target` GPUs are free on it. Returns False and changes nothing if that
+        fails."""
         places, size, before = self._places, self._facts.size, len(moved)
         there = []
         for other in places.on[k][node]:
@@ -88,8 +99,10 @@ class _Clearing:
         return False
 
     def _finds_room(self, other: int, k: int, node: int) -> bool:
-        """Returns whether a gang that leaves its node finds room elsewhere, not counting nodes where a worker of the
-        job fits."""
+        """Returns whether the gang `other` could find room after leaving its node.
+
+        Nodes on which a worker of the gang to be placed already fits do not count.
+        """
         has_room = self._places.has_room
         for to, able in enumerate(self._facts.able[other].tolist()):
             if able and has_room(other, to) and (to != k or self._has_room_beside(other, k, node)):
@@ -101,11 +114,11 @@ class _Clearing:
         return slots >= self._facts.workers[other]
 
     def _move(self, other: int, k: int, node: int, *, may_slow: bool) -> Spot | None:
-        """Moves a picked gang off its node and returns the place that it left. Returns None without a change if no
-        place is found.
+        """Moves the picked gang `other` off its node. Returns the place that it left, or None if it finds no other
+        place.
 
-        The new GPUs are as fast for the gang, or any if it `may_slow`. Does not use nodes of `k` where a worker of
-        the job fits.
+        Its new GPUs must be as fast for it as the old ones, unless `may_slow` is true. Nodes of generation `k` on which
+        a worker of the gang to be placed already fits are not used.
         """
         facts, places = self._facts, self._places
         least = 0.0 if may_slow else facts.speed[other, k] / SAME_SPEED
@@ -127,6 +140,8 @@ class _Clearing:
         return None
 
     def _beside(self, k: int, node: int) -> int:
-        """Returns a bit mask of the nodes of generation `k` to which another gang may move: all except `node` and the
-        nodes that already have room for a worker of the gang to place."""
+        """Returns the nodes of generation `k` to which another gang may move, as a bit mask.
+
+        Excluded are `node` and all nodes on which a worker of the gang to be placed already fits.
+        """
         return ~(self._places.free[k].at_least(self._gpus) | 1 << node)

@@ -1,7 +1,7 @@
-"""Computes what accounts would sell and buy, from the worth to them of a little more or less of a generation.
+"""Computes which GPUs accounts would sell or buy, and at what price, from the value of slightly more or fewer GPUs.
 
-An account's jobs run in its own order. So an additional GPU goes to the next jobs in this order, and a GPU less is
-taken from the last.
+An account's jobs run in an order that its owner wants. An additional GPU is used by the next waiting job in this order.
+If a GPU is lost, the last running job loses it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ LEAST_RATIO = 1e-6  # at a lower ratio an account counts as not wanting the GPU
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """The blocks of fast generations that accounts would sell or buy: B blocks, each of one job on one of P pairs."""
+    """The GPUs of fast generations that accounts would sell or buy, in B blocks.
+
+    Each block is offered by one job, for one of P pairs of a slow and a fast generation.
+    """
 
     trader: Ints  # (B,) pair × L + account
     ratio: Floats  # (B,) slow GPUs for a fast GPU: the least at which the trader sells, or the most that it may pay
@@ -28,15 +31,18 @@ class Margin:
 
 
 class Margins:
-    """The jobs that were measured on both generations of a pair, and the GPUs on which they run there.
+    """The jobs that can trade pairs of generations, because they were measured on both, and the GPUs on which they run.
 
-    Handles P pairs at once that have no generation in common. Each of S entries is a job on one pair. A *trader* is
-    one of L accounts on one pair; its index is pair × L + account.
+    It handles P pairs at once; no generation occurs in two of them. Each of S entries is one job on one pair. A
+    *trader* is one of L accounts on one pair, with the index pair × L + account.
     """
 
     def __init__(self, rows: Rows, use: Floats, may: Bools, pairs: GenerationPairs) -> None:
-        """Takes `use` (R, K), the GPUs on which jobs run, and `may` (R, K), which marks the generations that jobs
-        trade."""
+        """Selects the entries from R jobs.
+
+        `use` (R, K): GPUs of each generation on which each job runs. `may` (R, K): whether the job may trade the
+        generation.
+        """
         self.pairs, slow, fast = pairs, pairs.slow, pairs.fast
         pair, row = np.nonzero((np.isfinite(pairs.lean) & may[:, slow] & may[:, fast]).T)
         self.leaves, self.traders = len(rows.account), len(rows.account) * len(slow)
@@ -58,26 +64,26 @@ class Margins:
         self.waiting: Floats = np.bincount(rows.leaf, waits * takes_part, self.leaves).astype(np.float64)
 
     def sold(self) -> Margin:
-        """Returns the fast GPUs that jobs would sell; jobs that gain least by the fast generation come first.
+        """Returns the fast GPUs that jobs would sell. Jobs that gain least by the fast generation come first.
 
-        Slow GPUs beyond one for each fast GPU go to the account's next jobs, and count as worth the mean of what
-        they are worth to the jobs that would run.
+        If the account gets more than one slow GPU for each fast GPU, its next waiting jobs use the additional ones.
+        These GPUs are valued at the mean of what they are worth to those jobs.
         """
         return self._margin(self._on_fast, self._waits, np.maximum, sells=True)
 
     def bought(self) -> Margin:
-        """Returns the fast GPUs that jobs on the slow generation would buy; jobs that would gain most come first.
+        """Returns the fast GPUs that jobs on the slow generation would buy. Jobs that would gain most come first.
 
-        Slow GPUs beyond one for each fast GPU are taken from the account's last jobs, and cost the mean of what they
-        are worth to the jobs that stop.
+        If the account pays more than one slow GPU for each fast GPU, its last running jobs lose the additional ones.
+        These GPUs cost the mean of what they are worth to those jobs.
         """
         return self._margin(self._on_slow, self._runs, np.minimum, sells=False)
 
     def _margin(self, gpus: Floats, moved: Floats, worse: np.ufunc, *, sells: bool) -> Margin:
-        """Returns the margin of all traders.
+        """Returns the blocks that all traders would sell (if `sells`) or buy.
 
-        A price above 1 makes further jobs run on the slow generation, or makes jobs stop there; `moved` (S,) has the
-        GPUs of these jobs.
+        A price above 1 slow GPU for each fast GPU lets further jobs of the seller run, and makes jobs of the buyer
+        stop. `moved` (S,) has the GPUs of these jobs.
         """
         by = np.flatnonzero(gpus > LEAST_GPUS)
         by = by[np.lexsort((self._ratio[by] * (1 if sells else -1), self._trader[by]))]

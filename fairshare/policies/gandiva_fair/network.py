@@ -1,10 +1,12 @@
-"""Distributes pools of GPUs among rows within nested limits, exactly, so that all rows together get the most.
+"""Divides pools of GPUs exactly among rows (classes of jobs) within nested limits, so that all rows together get the
+most.
 
-The distribution is a flow: from nested groups of rows, each with a bound on all its GPUs, over the rows to gates of
-single generations, which are nested too. First too much is given out. What overloads a gate is then moved along
-shortest paths of the residual graph, all of the same length at once (the blocking flows of Dinic 1970, on gates
-alone: an arc stands for all GPUs that rows, or pairs of rows within a group, could move). GPUs that cannot be moved
-are behind a minimum cut.
+The division is a network flow. It runs from nested groups of rows, each with a bound on its total GPUs, through the
+rows to gates, which are nested limits on single generations. At first too many GPUs are given out. The excess at
+overloaded gates is then moved along shortest paths of the residual graph, on all paths of the same length at once
+(blocking flows, Dinic 1970). The graph has only gates as nodes. An arc stands for all GPUs that rows, or pairs of rows
+in a group, could move from one gate to the other. Excess that cannot be moved is behind a minimum cut and is taken
+back.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _ENOUGH = 1 / 16  # least progress that is worth another pass, as a multiple of 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups of adjacent rows, with bounds on the GPUs of all rows of a group."""
+    """N groups of adjacent rows (classes of jobs). Each group has a lower and an upper bound on the total GPUs of its
+    rows."""
 
     of_row: Ints  # (C,) number of each row's group
     first: Ints  # (N,) first row of each group
@@ -35,14 +38,19 @@ class Groups:
 
     @classmethod
     def of(cls, owner: Ints, most: Floats) -> Groups:
-        """Returns groups of adjacent rows with the same `owner` (C,). A group's bound is the owner's entry in `most`
-        (T,)."""
+        """Returns groups of adjacent rows (classes of jobs) with the same owner, without lower bounds.
+
+        `owner` (C,): the owner of each row. `most` (T,): the upper bound of each owner, in GPUs.
+        """
         new = np.diff(owner, prepend=owner[:1] - 1) != 0
         first = np.flatnonzero(new)
         return cls(np.cumsum(new) - 1, first, most[owner[first]], np.zeros(len(first)))
 
     def of_rows(self, rows: Ints) -> Groups:
-        """Returns the groups of the given rows, which must be all rows of some of the groups."""
+        """Returns the groups that consist of the given rows (classes of jobs).
+
+        The rows must include either all rows of a group or none of them.
+        """
         which = self.of_row[rows]
         first = np.flatnonzero(np.diff(which, prepend=-1))
         kept = which[first]
@@ -51,31 +59,37 @@ class Groups:
         )
 
     def sums(self, values: Floats) -> Floats:
-        """Returns the sums of the values (…, C) over the rows of each group, as an array (…, N)."""
+        """Returns the sum of `values` (…, C) over the rows (classes of jobs) of each group, as an array (…, N)."""
         found: Floats = np.add.reduceat(values, self.first, axis=-1)
         return found
 
     def room(self, has: Floats) -> Floats:
-        """Returns the GPUs that each group may still get, as an array (N,), if its rows have `has` (C,) in total."""
+        """Returns the GPUs that each group may still get, as an array (N,). `has` (C,): total GPUs of each row (class
+        of jobs)."""
         left = self.most - self.sums(has)
         return np.where(left > EPSILON, left, 0.0)
 
     def spare(self, has: Floats) -> Floats:
-        """Returns the GPUs that each group may give up, as an array (N,), if its rows have `has` (C,) in total."""
+        """Returns the GPUs that each group may give up, as an array (N,). `has` (C,): total GPUs of each row (class of
+        jobs)."""
         left = self.sums(has) - self.least
         return np.where(left > EPSILON, left, 0.0)
 
     def part(self, amounts: Floats, most: Floats) -> Floats:
-        """Returns the fraction of `amounts` (C,) that each row may have, as an array (C,), if each group may have at
-        most `most` (N,)."""
+        """Returns the fraction of `amounts` (C,) that each row (class of jobs) may have, as an array (C,).
+
+        The fraction is the same for all rows of a group. It keeps the sum over each group within `most` (N,).
+        """
         found: Floats = part_of(most, self.sums(amounts))[self.of_row]
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A kind of move: one row of a group gives up GPUs of a generation, and another row of the group takes as many GPUs
-    of another generation."""
+    """A kind of move in the network between rows (classes of jobs) of one group.
+
+    One row gives up GPUs of one generation, and the same or another row gets as many GPUs of another generation.
+    """
 
     groups: Groups
     # Groups nested inside `groups`, the innermost first, whose bounds the move must keep. None: each row exchanges only
@@ -84,12 +98,14 @@ class Exchange:
 
 
 class Network:
-    """A flow of GPUs from gates to rows: the rows that share the GPUs behind the gates, and the bounds of groups of
-    rows."""
+    """A network flow of GPUs: rows (classes of jobs) that share the GPUs of gates (limits), with bounds on the totals
+    of groups of rows."""
 
     def __init__(self, flow: Flow, gates: Gates, bounds: Sequence[Groups]) -> None:
-        """Takes nested `bounds`, the innermost first. Rows of a group are adjacent and already have the least of the
-        group."""
+        """Creates the network. `bounds` are nested groups of rows (classes of jobs), the innermost first.
+
+        Rows of a group must be adjacent and already hold the group's lower bound.
+        """
         self.flow, self.gates, self.bounds = flow, gates, tuple(bounds)
 
     # As floats, because these are multiplied several times as fast as booleans.
@@ -107,13 +123,13 @@ class Network:
 
     @property
     def left(self) -> Floats:
-        """Returns the GPUs that each gate could still let through, as an array (M,); negative where a gate is
-        overloaded."""
+        """Returns the GPUs that each gate (limit) could still pass, as an array (M,). A negative number means
+        overload."""
         found: Floats = self.gates.most - self.gates.through(self.flow.held)
         return found
 
     def fill(self) -> None:
-        """Gives rows additional GPUs: as many as they can use within all bounds."""
+        """Gives rows (classes of jobs) as many additional GPUs as they can use within all bounds."""
         before, again = -np.inf, bool(self.may_have_more().any())
         while again and self.flow.held.sum() > before + EPSILON:
             before = self.flow.held.sum()
@@ -121,7 +137,11 @@ class Network:
             again = self._fit() and bool(self.may_have_more().any())
 
     def spread(self) -> None:
-        """Gives out each pool in proportion to what its rows lack, as far as one pass can place the GPUs."""
+        """Gives out the free GPUs of each pool to its rows (classes of jobs), in proportion to the GPUs that each row
+        lacks.
+
+        It makes only one pass, which may leave some GPUs free.
+        """
         if not self.may_have_more().any():
             return
         gates, wanted = self.gates, self.wanted()
@@ -131,8 +151,10 @@ class Network:
         self._fit()
 
     def may_have_more(self) -> Bools:
-        """Returns a mask (C,) of the rows of pools in which some row lacks GPUs and some row may use a GPU that is
-        left."""
+        """Returns the rows (classes of jobs) that a further division of free GPUs could concern, as a mask (C,).
+
+        These are all rows of a pool if one of its rows lacks GPUs and one of its rows could use a GPU that is free.
+        """
         gates = self.gates
         left = gates.least_outside(self.left) > gates.nothing
         open_ = (gates.before(left) & self.flow.able).any(axis=0)
@@ -144,33 +166,45 @@ class Network:
         return found
 
     def exchanges(self) -> list[Exchange]:
-        """Returns the kinds of exchanges, those within the innermost groups first."""
+        """Returns the possible kinds of exchanges between rows (classes of jobs).
+
+        First comes the exchange of each row with itself, then exchanges between rows of a group, innermost groups
+        first.
+        """
         rows = np.arange(len(self.flow.leaf))
         alone = Exchange(Groups.of(rows, np.zeros(len(rows))), None)
         return [alone, *(Exchange(groups, self.bounds[:at]) for at, groups in enumerate(self.bounds))]
 
     @property
     def free(self) -> Floats:
-        """Returns the GPUs that each row may give up if other rows of its group take as many, as an array (K, C)."""
+        """Returns the GPUs of each generation that each row (class of jobs) may give up, as an array (K, C).
+
+        A row may give them up only if rows of its group get as many elsewhere.
+        """
         found: Floats = self.flow.held * self._moves
         return found
 
     def _spare(self, where: Bools | None = None) -> Floats:
-        """Returns the GPUs that each row can give up while its groups keep their least, as an array (K, C); with
-        `where`, only there."""
+        """Returns the GPUs that each row (class of jobs) can give up while its groups keep their lower bounds, as an
+        array (K, C).
+
+        With `where` (K, C), only GPUs at the marked places count.
+        """
         return self._within(self.bounds, self.free if where is None else self.free * where)
 
     def _within(self, groups: Sequence[Groups], gives: Floats) -> Floats:
-        """Returns `gives` (K, C), reduced to what all of the groups can spare."""
+        """Returns `gives` (K, C), the GPUs that rows (classes of jobs) offer to give up, reduced to what all of
+        `groups` can spare."""
         has, amount, part = self.flow.held.sum(axis=0), gives.sum(axis=0), np.ones(gives.shape[1])
         for some in groups:
             part = part * some.part(amount * part, some.spare(has))
         return gives * part
 
     def wanted(self, who: Bools | None = None) -> Floats:
-        """Returns the GPUs that each row lacks and may get within the bounds, as an array (C,).
+        """Returns the additional GPUs that each row (class of jobs) can use and may get within the bounds of groups, as
+        an array (C,).
 
-        With `who` (C,), only the marked rows are to get more.
+        With `who` (C,), only the marked rows compete for GPUs.
         """
         has = self.flow.held.sum(axis=0)
         wanted = self.flow.beside(has) if who is None else self.flow.beside(has) * who
@@ -178,13 +212,18 @@ class Network:
 
     @staticmethod
     def _within_room(bounds: Sequence[Groups], wanted: Floats, has: Floats) -> Floats:
-        """Returns `wanted` (C,), reduced to what all groups may get in addition to what their rows have, `has` (C,)."""
+        """Returns `wanted` (C,), the additional GPUs of rows (classes of jobs), reduced so that no group exceeds its
+        upper bound.
+
+        `has` (C,): GPUs that each row already holds.
+        """
         for groups in bounds:
             wanted = wanted * groups.part(wanted, groups.room(has))
         return wanted
 
     def _grow(self, gets: Floats) -> None:
-        """Gives each row `gets` (C,) GPUs, on its generations in proportion to the GPUs that are left."""
+        """Gives each row (class of jobs) `gets` (C,) additional GPUs, spread over its generations in proportion to free
+        GPUs."""
         rows = np.flatnonzero(gets > 0)
         if not len(rows):
             return
@@ -199,11 +238,11 @@ class Network:
         self.flow.held[:, rows] += spread
 
     def _fit(self) -> bool:
-        """Takes back GPUs that overload gates. Returns whether it also took GPUs back elsewhere, and so perhaps too
-        many.
+        """Removes all overload from gates (limits) by taking GPUs back from rows (classes of jobs).
 
-        It takes GPUs back from the overloaded gates themselves. If no row there can spare them, it takes GPUs back
-        from gates to which their load can move.
+        GPUs are first taken back at the overloaded gates. If rows behind these gates cannot give up GPUs, they are
+        taken back at gates to which the load can move. Returns whether this second case occurred, because more GPUs
+        than necessary may then have been taken back.
         """
         gates, elsewhere = self.gates, False
         while (stuck := self._balance()).any():
@@ -220,7 +259,8 @@ class Network:
         return elsewhere
 
     def _too_much(self) -> Floats:
-        """Returns the GPUs that rows can spare and that overload a gate, as an array (K, C)."""
+        """Returns the GPUs that overload a gate (limit) and that rows (classes of jobs) can give up, as an array (K,
+        C)."""
         gates, over = self.gates, np.maximum(-self.left, 0.0)
         more = self._spare(gates.before(gates.least_outside(np.where(over > 0, 0.0, 1.0)) < 1))
         stays = 1.0 - part_of(over, gates.sums_outside(more))
@@ -230,8 +270,10 @@ class Network:
         return found
 
     def _balance(self) -> Bools:
-        """Moves load from overloaded gates to other gates along all paths. Returns a mask (M,) of the gates that stay
-        overloaded."""
+        """Moves GPUs of rows (classes of jobs) from overloaded gates to gates with free capacity, as far as possible.
+
+        Returns the gates that remain overloaded, as a mask (M,).
+        """
         nothing, before = self.gates.nothing, np.inf
         while True:
             left = self.left
@@ -247,12 +289,16 @@ class Network:
             self._push(steps, int(steps[may_go].max()))
 
     def _reached(self, over: Bools) -> Bools:
-        """Returns a mask (M,) of the overloaded gates and all gates to which some of their load could move."""
+        """Returns the gates (limits) marked in `over`, and all gates to which some of their load could move, as a mask
+        (M,)."""
         return _Residual.of(self, self.left).reached_from(over)
 
     def _push(self, steps: Ints, far: int) -> None:
-        """Does one pass of moves along paths, given by the `steps` (M,) of each gate from a free gate; `far` is the
-        longest."""
+        """Moves load once along all shortest paths from overloaded gates (limits) to free gates.
+
+        `steps` (M,): the distance of each gate from the nearest free gate. `far`: the largest distance from which load
+        is moved.
+        """
         gates, passed_on = self.gates, np.zeros(len(steps))
         for here in range(far, 0, -1):
             left = self.left
@@ -273,9 +319,10 @@ class Network:
             passed_on[inside] = through * part_of(presses, asked)[gates.up[inside]]
 
     def _move(self, exchange: Exchange, presses: Floats, takes: Floats) -> None:
-        """Moves load `presses` (M,) from gates to gates that can take `takes` (M,), by one kind of exchange.
+        """Moves load between gates (limits) by one kind of exchange.
 
-        Subtracts what was moved from `presses` and `takes`.
+        `presses` (M,): load that should leave each gate. `takes` (M,): load that each gate can accept. The amounts that
+        were moved are subtracted from both arrays.
         """
         gates, groups = self.gates, exchange.groups
         weight = gates.before(np.where(np.isfinite(takes), takes, 1.0))
@@ -292,9 +339,11 @@ class Network:
     def offers(
         self, exchange: Exchange, where: Bools | None = None, weight: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """Returns two arrays (K, C): the GPUs that rows may give up `where` marked, and the GPUs that they may take.
+        """Returns the GPUs that each row (class of jobs) could give up and could get by the exchange, as two arrays (K,
+        C).
 
-        What rows take is spread over their generations by `weight`.
+        With `where` (K, C), rows give up GPUs only at the marked places. GPUs to get are spread over the row's
+        generations in proportion to `weight` (K, C), by default evenly.
         """
         flow, held = self.flow, self.flow.held
         if weight is None:
@@ -312,14 +361,15 @@ class Network:
 
 
 def _one_over(values: Floats) -> Floats:
-    """Returns 1 / `values`, and 0 where a value is 0."""
+    """Returns 1 divided by each value, but 0 where the value is 0."""
     found: Floats = np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Residual:
-    """The residual graph: the load that could move between gates."""
+    """The residual graph of the flow. Its nodes are gates (limits); an arc says that load could move from one gate to
+    another."""
 
     gates: Gates
     left: Floats  # (M,)
@@ -332,9 +382,10 @@ class _Residual:
         return cls(network.gates, left, offers)
 
     def steps_to(self, free: Bools, start: Bools) -> Ints:
-        """Returns the number of arcs from each gate to the nearest `free` outermost gate, as an array (M,).
+        """Returns the distance in arcs from each gate to the nearest free gate, as an array (M,).
 
-        Stops as soon as all gates in `start` (M,) are reached; gates not reached have FAR.
+        `free` marks outermost gates with free capacity. The search ends when it has reached all gates marked in `start`
+        (M,). Gates that it has not reached get FAR.
         """
         steps = np.full(len(start), FAR)
         steps[: len(free)][free] = 0
@@ -346,8 +397,11 @@ class _Residual:
         return steps
 
     def reached_from(self, start: Bools) -> Bools:
-        """Returns a mask (M,) of the gates in `start` (M,) and all gates to which some of their load could move, over
-        any number of arcs."""
+        """Returns the gates (limits) marked in `start`, and all gates to which some of their load could move, as a mask
+        (M,).
+
+        Load may move over any number of arcs.
+        """
         reached = start.copy()
         while True:
             further = reached | self._beside(reached, back=False)
@@ -356,10 +410,9 @@ class _Residual:
             reached = further
 
     def _beside(self, marks: Bools, *, back: bool) -> Bools:
-        """Returns a mask (M,) of the gates one arc away from the marked gates: those to which the marked gates could
-        move load.
+        """Returns the gates (limits) to which the marked gates could move load over one arc, as a mask (M,).
 
-        With `back`, returns those that could move load to the marked gates.
+        With `back`, returns the gates that could move load to the marked gates.
         """
         gates = self.gates
         found = np.zeros(len(marks))

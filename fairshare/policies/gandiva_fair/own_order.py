@@ -1,7 +1,8 @@
-"""Determines which jobs run on the GPUs that their accounts hold: in the account's own order, each on generations where
-it is fast.
+"""Determines which jobs of an account run on the GPUs that the account holds, and on which generations.
 
-Of two generations, the fast one goes to the jobs that gain most by it: comparative advantage.
+Jobs get GPUs in the order that the account wants, each on its fastest generation that is left. For each pair of
+generations, jobs of the account then swap GPUs, so that the jobs that gain most by the faster generation run there
+(comparative advantage).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MOST_PAIRINGS = 5
 
 @dataclass(frozen=True, slots=True)
 class GenerationPairs:
-    """P pairs of generations that have no generation in common."""
+    """P pairs of a slow and a fast generation. No generation occurs in two of the pairs."""
 
     slow: Ints  # (P,)
     fast: Ints  # (P,)
@@ -31,7 +32,10 @@ class GenerationPairs:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """R jobs of L accounts that take part in sharing; jobs of an account are adjacent and in its own order."""
+    """R jobs of L accounts. The jobs of an account are adjacent and in the order that the account wants.
+
+    Preemptible jobs are not included.
+    """
 
     job: Ints  # (R,) index among all jobs
     leaf: Ints  # (R,) index among the L accounts
@@ -50,10 +54,14 @@ class Rows:
 
     @classmethod
     def of(cls, jobs: Jobs, able: Bools, holds: Floats, evenly: Bools | None = None) -> Rows:
-        """Returns rows for the jobs that are `able` (J, K) to run and whose accounts hold GPUs, `holds` (T,).
+        """Returns rows for the jobs that may run on some generation and whose account holds GPUs.
 
-        `evenly` (T,) marks accounts whose jobs of one priority share evenly. An account's own order is by priority,
-        then by age. Progress is measured in two units: GPUs of full speed, and GPUs of the slowest generation.
+        - `able` (J, K): whether each job may run on each generation.
+        - `holds` (T,): GPUs that each account holds.
+        - `evenly` (T,): accounts whose jobs of one priority share evenly.
+
+        An account wants its jobs in the order of priority, then age. Progress of jobs is measured in two units: GPUs of
+        full speed, and GPUs of the slowest generation.
         """
         some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
         some = some[np.lexsort((-jobs.priority[some], *sort_keys(jobs.account[some])))]
@@ -81,24 +89,26 @@ class Rows:
         )
 
     def with_rates(self, rate: Floats) -> Rows:
-        """Returns the same jobs in the same order with other rates (R, K), NaN where unknown."""
+        """Returns the same jobs in the same order with other rates. `rate` (R, K): steps per second, NaN where
+        unknown."""
         rate = np.where(self.able, np.nan_to_num(rate), 0.0)
         speed = _speed(rate, self.able)
         return replace(self, rate=rate, units=(speed, _plain(rate, speed, self.able)))
 
     def of_leaves(self, leaves: Ints) -> Ints:
-        """Returns the indices of all rows of the given accounts; `leaves` has indices among the L accounts."""
+        """Returns the indices of all rows of the given accounts. `leaves` has the positions of accounts among the L
+        accounts."""
         count = np.diff(self.start)[leaves]
         end = np.cumsum(count)
         found: Ints = np.arange(count.sum()) + np.repeat(self.start[leaves] - end + count, count)
         return found
 
     def run(self, held: Floats, leaves: Ints) -> tuple[Ints, Floats]:
-        """Returns two arrays: the rows of jobs that run (N,), and their GPUs (N, K), if the accounts `leaves` (M,) hold
-        `held` (M, K).
+        """Returns which jobs run if the accounts `leaves` (M,) hold the GPUs `held` (M, K), and on which generations.
 
-        In the account's order each job takes what is left of its fastest generations. Then jobs of an account swap
-        GPUs by comparative speed, one pair of generations after another.
+        The result is a pair: (N,) the rows of the jobs that run, and (N, K) the GPUs of each generation that each of
+        them uses. In the order that the account wants, each job takes what is left of its fastest generations. Jobs of
+        the account then swap GPUs for each pair of generations, so that jobs that gain most by the fast one use it.
         """
         row, use = self._in_order(held, leaves)
         leaf = self.leaf[row]
@@ -107,8 +117,10 @@ class Rows:
         return row, use
 
     def progress(self, row: Ints, use: Floats) -> Floats:
-        """Returns the progress of each account in each unit, as an array (U, L), when the jobs `row` (N,) use the GPUs
-        `use` (N, K)."""
+        """Returns the progress of each of L accounts in each of U units, as an array (U, L).
+
+        `row` (N,): the jobs that run. `use` (N, K): the GPUs of each generation that each of them uses.
+        """
         leaf = self.leaf[row]
         made = (np.einsum("nk,nk->n", unit.take(row, axis=0), use) for unit in self.units)
         return np.stack([np.bincount(leaf, one, len(self.account)) for one in made])
@@ -141,8 +153,11 @@ class Rows:
 
 
 def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
-    """Returns, for each of `some` jobs (N,) in their accounts' order, the first job with which it shares evenly, as an
-    array (N,)."""
+    """Returns, for each of N jobs, the position of the first job with which it shares evenly, as an array (N,).
+
+    A job that shares with no other job gets its own position. `some` (N,) has the jobs in the order that their accounts
+    want.
+    """
     account, priority = jobs.account[some], jobs.priority[some]
     new = np.ones(len(some), dtype=bool)
     if evenly is not None:
@@ -152,8 +167,11 @@ def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
 
 
 def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bools | None) -> Bools:
-    """Returns a mask (N,) of the jobs that could run on some generation if their account held REACH times as many GPUs
-    of it."""
+    """Returns which of the jobs `some` (N,) are early enough in their account's order to run at all, as a mask (N,).
+
+    A job is left out if it would not run on any generation even if its account held REACH times as many GPUs. `holds`
+    (T,) has the GPUs that each account holds now.
+    """
     queue, head = Queue.one_by_one(jobs.account[some]), _heads(jobs, some, evenly)
     gpus, reach = (jobs.workers * jobs.gpus)[some], REACH * holds[jobs.account[some]]
     may = np.ascontiguousarray(able.take(some, axis=0).T)
@@ -162,9 +180,9 @@ def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bo
 
 
 def _speed(rate: Floats, able: Bools) -> Floats:
-    """Returns rates relative to the job's best measured rate, as an array (R, K).
+    """Returns each job's rates divided by its best measured rate, as an array (R, K).
 
-    The result is 1 where the rate is unknown, 0 where the job may not run.
+    The result is 1 where the rate is unknown, and 0 where the job may not run.
     """
     best = rate.max(axis=1, keepdims=True, initial=0.0)
     found: Floats = np.divide(rate, best, out=able.astype(np.float64), where=rate > 0)
@@ -172,9 +190,10 @@ def _speed(rate: Floats, able: Bools) -> Floats:
 
 
 def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
-    """Returns the GPUs of the slowest generation that a GPU is worth to each job, as an array (R, K).
+    """Returns what a GPU of each generation is worth to each job, in GPUs of the slowest generation, as an array (R,
+    K).
 
-    The result is a typical value where the rate is unknown.
+    Where the rate is unknown, the result is a typical value of all jobs.
     """
     known = (rate > 0) & ((rate > 0).sum(axis=1) > 1)[:, None]
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
@@ -187,9 +206,11 @@ def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
 
 
 def _pairings(rate: Floats, speed: Floats) -> tuple[GenerationPairs, ...]:
-    """Returns pairs of generations for each round of a tournament: the typically fastest meets the slowest first.
+    """Returns the rounds of a tournament of generations. In a round, each generation is paired with one other
+    generation.
 
-    Returns only the first MOST_PAIRINGS rounds, since the number of pairs grows with the square of generations.
+    In the first round, the fastest is paired with the slowest generation, by typical speed. Only MOST_PAIRINGS rounds
+    are returned, because the number of pairs grows with the square of the number of generations.
     """
     known = rate > 0
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
@@ -213,9 +234,10 @@ def _pairings(rate: Floats, speed: Floats) -> tuple[GenerationPairs, ...]:
 
 
 def _match(leaf: Ints, use: Floats, lean: Floats, pairs: GenerationPairs) -> None:
-    """Changes `use` (N, K) so that, for each pair, an account's jobs that gain most hold its fast generation.
+    """Swaps GPUs between jobs of each account, so that the jobs that gain most run on the fast generation of each pair.
 
-    Handles all pairs at once. `lean` (N, P) has the rows of `GenerationPairs.lean` for these jobs.
+    `use` (N, K), the GPUs of each job on each generation, is changed in place. `lean` (N, P) says how much each job
+    gains by the fast generation of each pair; see `GenerationPairs.lean`.
     """
     runs = use.take(pairs.slow, axis=1) + use.take(pairs.fast, axis=1)
     some, pair = np.nonzero((runs > LEAST_GPUS) & (lean > 0))

@@ -1,4 +1,4 @@
-"""Contains the gangs picked so far, their places, and the GPUs that limits still allow and accounts are still due."""
+"""Contains the gangs picked so far in a decision, with their places and what accounts may still get."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairshare.policies.gandiva_fair.places import Places, Spot
 
 
 class Picked:
-    """The gangs picked so far in a decision; initially none."""
+    """The gangs picked so far in a decision. A new instance has no picked gangs."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -33,25 +33,28 @@ class Picked:
 
     @property
     def chosen(self) -> Bools:
-        """Returns a mask (J,) of the picked gangs."""
+        """Returns which gangs are picked, as a mask (J,)."""
         chosen: Bools = self.generation != NOWHERE
         return chosen
 
     def on_idle(self) -> Picked:
-        """Returns a copy of the picked gangs to which gangs on idle GPUs can be added."""
+        """Returns a copy of the picked gangs, to which gangs on idle GPUs can be added.
+
+        Gangs that are added to the copy are also listed in `idle_jobs`.
+        """
         picked = copy(self)
         picked.counts, picked.idle_jobs = self.counts.beyond_claims(), []
         return picked
 
     def pick(self, job: int, generation: int) -> None:
-        """Counts a gang that already has a place as picked."""
+        """Marks a gang as picked and counts its GPUs against limits. The gang must already have a place."""
         self.generation[job] = generation
         if self.idle_jobs is not None:
             self.idle_jobs.append(job)
         self._count(job, generation, self.facts.size[job])
 
     def pick_at_home(self, job: int) -> bool:
-        """Picks the gang where it runs, if limits and nodes allow that. Returns whether it did."""
+        """Picks a running gang on the nodes where it runs. Returns False if limits or missing GPUs forbid it."""
         k = self.facts.running_on[job]
         if not self.counts.allow(job, k) or not self.go_home(job):
             return False
@@ -70,8 +73,10 @@ class Picked:
             self.due[account, generation] -= gpus * facts.settings.quantum
 
     def exchange(self, jobs: Sequence[int], other: int, spot: Spot) -> bool:
-        """Picks `other` in the place of picked gangs, and drops these. Returns False without a change if limits forbid
-        it."""
+        """Replaces the picked gangs `jobs` by the gang `other`, which is placed at `spot`.
+
+        Returns False and changes nothing if limits forbid it.
+        """
         before = {job: self.drop(job) for job in jobs}
         if not self.counts.allow(other, spot.generation):
             for job, home in before.items():
@@ -82,13 +87,13 @@ class Picked:
         return True
 
     def drop(self, job: int) -> Spot:
-        """Unpicks the gang and returns the place that it had."""
+        """Removes a gang from the picked gangs and returns the place that it had."""
         self._count(job, int(self.generation[job]), -self.facts.size[job])
         self.generation[job] = NOWHERE
         return self.places.take_back(job)
 
     def pick_again(self, job: int, spot: Spot) -> bool:
-        """Picks a dropped gang at its earlier place. Returns False if other gangs now have that place."""
+        """Picks a dropped gang again at the place that it had. Returns False if other gangs now use that place."""
         if not self.places.fits(job, spot, self.places.free[spot.generation]):
             return False
         self.places.give(job, spot)
@@ -96,9 +101,11 @@ class Picked:
         return True
 
     def is_ahead(self, job: int, k: int) -> bool:
-        """Returns whether the gang's account is ahead on the generation by half a turn, shifted by the gang's affinity.
+        """Returns whether the gang should make room on generation `k`, because its account has received too much time
+        there.
 
-        Returns False for a gang that does not leave its generation for others.
+        The threshold is half of the gang's GPU-seconds in one quantum, shifted by the gang's affinity for the
+        generation. Returns False for gangs that must stay, such as running services and sessions.
         """
         facts = self.facts
         turn = facts.size[job] * facts.settings.quantum
@@ -106,18 +113,20 @@ class Picked:
         return bool(ahead and not facts.stays[job])
 
     def is_due(self, job: int, k: int) -> bool:
-        """Returns whether the job's account is due enough time on the generation to be worth a switch."""
+        """Returns whether the job's account is owed enough time of generation `k` to move the job to it.
+
+        The time must also cover the cost of the move.
+        """
         least = self.least_due(job, k) + self.facts.size[job] * self.facts.settings.switch_cost
         return bool(self.due[self.facts.account[job], k] >= least)
 
     def least_due(self, job: int, k: int) -> float:
-        """Returns the GPU-seconds that the job's account must be due on the generation before the job has a turn
-        there."""
+        """Returns the GPU-seconds that the account must be owed on generation `k` before the job should run there."""
         facts = self.facts
         return float(facts.size[job] * facts.settings.quantum * (0.5 - facts.affinity[job, k]))
 
     def may_change(self, job: int, before: int, now: int) -> bool:
-        """Returns whether limits let a picked gang change from generation `before` to `now`."""
+        """Returns whether limits allow a picked gang to change from generation `before` to generation `now`."""
         if not self.counts.is_limited[self.facts.account[job]]:
             return True
         size = self.facts.size[job]
@@ -127,34 +136,40 @@ class Picked:
         return allowed
 
     def change(self, job: int, now: int) -> None:
-        """Counts a gang that has moved on its new generation `now`."""
+        """Records that a picked gang was moved to generation `now`, and counts its GPUs against the limits there."""
         size = self.facts.size[job]
         self._count(job, int(self.generation[job]), -size)
         self._count(job, now, size)
         self.generation[job] = now
 
     def follow(self, moved: Moved) -> None:
-        """Counts each moved gang on the generation where it is now."""
+        """Records the new generation of each moved gang, and counts its GPUs against the limits there."""
         for job, _ in moved:
             now = self.places.places[job].generation
             if now != self.generation[job]:
                 self.change(job, now)
 
     def bring_back(self, moved: Moved) -> None:
-        """Moves gangs back to where they were, the last first."""
+        """Moves gangs back to the places that they left, the last move first, and records their generations."""
         for job, spot in moved[::-1]:
             self.places.take_back(job)
             self.places.give(job, spot)
         self.follow(moved)
 
     def is_within_limits(self, moved: Moved) -> bool:
-        """Returns whether limits allow all moved gangs together where they are now; each move was checked only
-        alone."""
+        """Returns whether limits allow all moved gangs together at their new places.
+
+        This must be checked after several moves, because each single move was checked without the others.
+        """
         now = [(job, int(self.generation[job])) for job, _ in moved]
         return all(self.may_change(job, k, k) for job, k in now)
 
     def make_room(self, job: int, generations: list[int], yields: Yields) -> bool:
-        """Places the gang by moving picked gangs within their limits. Returns whether it did."""
+        """Places the gang on one of `generations` by moving picked gangs within their limits. Returns whether it
+        succeeded.
+
+        `yields` says whether a gang has to leave a generation for this gang.
+        """
         moved = make_room(self.places, job, generations, self.may_change, yields)
         if moved is None:
             return False

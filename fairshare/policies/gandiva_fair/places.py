@@ -1,8 +1,9 @@
-"""Places gangs: each worker's GPUs on one node, each gang on one generation and on as few nodes as possible.
+"""Places gangs on nodes: each worker on one node, each gang on one generation and on as few nodes as possible.
 
-While a round is decided, GPUs are *given* to gangs picked in this round, or free. Some free GPUs are still *held* by
-running gangs that are not picked yet. A gang gets GPUs that no gang holds; or else GPUs held by gangs without a
-claim to stay; or else any that are free.
+While a round is decided, a GPU is either *given* to a gang picked in this round, or free. A free GPU may still be
+*held* by a running gang that is not picked yet. A new gang preferably gets GPUs that no gang holds. Its second choice
+is GPUs held by gangs beyond their guarantee, except services and sessions. GPUs held by other gangs are the last
+choice.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ from fairshare.policies.gandiva_fair.room import Room
 
 
 class Spot(NamedTuple):
-    """The GPUs of one gang: its generation and nodes."""
+    """The place of one gang: its generation, and the node of each worker."""
 
     generation: int
     nodes: list[int]  # node of each worker, by rank, as a position within the generation
 
 
 class Places:
-    """The free, held and given GPUs of all nodes while a round is decided."""
+    """The given, held and free GPUs of all nodes, and the places of picked gangs, while a round is decided."""
 
     def __init__(self, facts: Facts, holds: Bools, settled: Bools) -> None:
-        """Takes two masks (J,): `holds` marks gangs that have GPUs and may keep them, `settled` marks gangs whose GPUs
-        other gangs avoid if they can."""
+        """Creates the places before any gang is placed.
+
+        `holds` (J,) marks running gangs that may keep their GPUs. `settled` (J,) marks those whose GPUs other gangs
+        avoid if possible.
+        """
         cluster, jobs = facts.snapshot.cluster, facts.jobs
         self.facts, self._gpus = facts, facts.gpus
         self.nodes = [np.flatnonzero(cluster.node_generation == k) for k in range(len(cluster.generations))]
@@ -58,7 +62,8 @@ class Places:
         self._unsettled = self._without(self.running & settled)
 
     def _without(self, chosen: Bools) -> list[Room]:
-        """Returns, for each generation, the GPUs that remain beside the running `chosen` (J,) gangs."""
+        """Returns the GPUs of each node, less those held by the running gangs marked in `chosen` (J,), for each
+        generation."""
         cluster, jobs = self.facts.snapshot.cluster, self.facts.jobs
         workers = np.repeat(chosen, np.diff(jobs.place_start))
         gpus = np.repeat(jobs.gpus, np.diff(jobs.place_start))[workers]
@@ -66,16 +71,17 @@ class Places:
         return [Room((cluster.capacity - held)[nodes]) for nodes in self.nodes]
 
     def home(self, job: int) -> Spot | None:
-        """Returns where the gang runs or ran last; None unless all its workers are on nodes of one generation."""
+        """Returns the place where the gang runs or ran last. Returns None if its workers are not all on one
+        generation."""
         k = self.home_of[job]
         if k == NOWHERE:
             return None
         return Spot(k, self._spots[self._bounds[job] : self._bounds[job + 1]])
 
     def go_home(self, job: int) -> bool:
-        """Gives the gang the GPUs that it holds, or the GPUs that it had last if no gang holds these.
+        """Places the gang where it runs or ran last. Returns False and changes nothing if these GPUs are not available.
 
-        Returns False without a change if these GPUs are not free.
+        For a waiting gang, GPUs that another gang holds are not available.
         """
         spot = self.home(job)
         if spot is None:
@@ -95,14 +101,18 @@ class Places:
         return True
 
     def stay(self, job: int) -> bool:
-        """Calls `go_home` and pins the gang there. Returns False if `go_home` fails."""
+        """Places the gang where it runs or ran last, and pins it there, so that it is not moved to make room.
+
+        Returns False and changes nothing if these GPUs are not available.
+        """
         if not self.go_home(job):
             return False
         self.pinned.add(job)
         return True
 
     def close(self, closed: Bools) -> None:
-        """Closes the nodes marked in `closed` (N,) to all gangs except those already placed there."""
+        """Closes the nodes marked in `closed` (N,): no further gang can be placed there. Gangs already placed there
+        stay."""
         for job in sorted(self._held):
             spot = self.home(job)
             if spot is not None and closed[self.nodes[spot.generation][spot.nodes]].any():
@@ -115,16 +125,16 @@ class Places:
             self.free_gpus[k] = sum(self.free[k].gpus)
 
     def has_room(self, job: int, k: int) -> bool:
-        """Returns whether the gang fits into the free GPUs of a generation."""
+        """Returns whether the gang fits into the free GPUs of generation `k`, including GPUs that running gangs
+        hold."""
         if self.facts.size[job] > self.free_gpus[k]:
             return False
         return self.free[k].slots(self._gpus[job]) >= self.facts.workers[job]
 
     def place(self, job: int, generations: Iterable[int], *, held: bool) -> bool:
-        """Gives the gang GPUs on one of `generations`, tried in this order. Returns False without a change if none has
-        room.
+        """Places the gang on the first of `generations` that has room. Returns False and changes nothing if none has.
 
-        With `held` it may also use GPUs that other gangs hold.
+        GPUs that other gangs hold are used only with `held`, and only if no generation has enough other GPUs.
         """
         roomy = [k for k in generations if self.has_room(job, k)]
         if not roomy:
@@ -153,7 +163,7 @@ class Places:
             on[node].add(job)
 
     def take_back(self, job: int) -> Spot:
-        """Takes a picked gang's GPUs back and returns the place that it had."""
+        """Takes back the GPUs of a placed gang and returns its place."""
         spot = self.places.pop(job)
         k = spot.generation
         self._shift(spot, self._gpus[job], (self.free[k], self.unheld[k], self._unsettled[k]))
@@ -163,7 +173,10 @@ class Places:
         return spot
 
     def _shift(self, spot: Spot, gpus: int, levels: Iterable[Room]) -> None:
-        """Adds `gpus` free GPUs for each worker of the spot to the `levels`; a negative number takes them away."""
+        """Adds `gpus` free GPUs for each worker at the spot to each of `levels`. A negative number subtracts GPUs.
+
+        A level is a `Room`: one count of the GPUs that are available on each node.
+        """
         k, nodes = spot
         for level in levels:
             for node in nodes:
@@ -171,7 +184,10 @@ class Places:
         self.free_gpus[k] += gpus * len(nodes)
 
     def _let_go(self, job: int) -> None:
-        """Counts the gang's held GPUs as not held, because the gang was picked or no gang may keep these GPUs."""
+        """Counts the GPUs that the running gang holds as no longer held by it.
+
+        This happens when the gang has been placed elsewhere, or may not keep these GPUs.
+        """
         self._held.remove(job)
         k, gpus, settled = self.home_of[job], self._gpus[job], job in self._settled
         for node in self._spots[self._bounds[job] : self._bounds[job + 1]]:
@@ -180,7 +196,10 @@ class Places:
                 self._unsettled[k].add(node, gpus)
 
     def fits(self, job: int, spot: Spot, level: Room) -> bool:
-        """Returns whether the nodes of `level` have as many GPUs as the gang would use at the spot."""
+        """Returns whether `level` has enough GPUs on each node for the gang to be placed at the spot.
+
+        A level is a `Room`: one count of the GPUs that are available on each node.
+        """
         gpus, nodes = self._gpus[job], spot.nodes
         if len(nodes) == 1:
             return level.gpus[nodes[0]] >= gpus
@@ -188,9 +207,9 @@ class Places:
 
 
 def _home_generation(cluster: Cluster, jobs: Jobs) -> Ints:
-    """Returns the generation on which all workers of each gang run or ran last, as an array (J,).
+    """Returns the generation on which each gang runs or ran last, as an array (J,).
 
-    The result is NOWHERE if there is no such generation.
+    The result is NOWHERE for a gang that never ran, or whose workers are not all on one generation.
     """
     found = np.full(len(jobs), NOWHERE, dtype=np.int64)
     count = np.diff(jobs.place_start)

@@ -1,5 +1,8 @@
-"""Chooses the generation of a gang. Prefers the generation where the gang runs, then those where its account is due
-time, then the fastest, then any."""
+"""Chooses the generation on which a gang is placed.
+
+It prefers the generation where the gang runs, then generations on which its account is owed time, then the fastest
+ones, then any.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from fairshare.policies.gandiva_fair.picked import Picked
 
 
 def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -> bool:
-    """Places the gang on one of `generations`; with `may_move` it may move picked gangs. Returns whether it placed the
-    gang."""
+    """Places the gang on one of `generations`. Returns whether it succeeded.
+
+    With `may_move`, other picked gangs may be moved to make room.
+    """
     facts, places = picked.facts, picked.places
     if facts.running_on[job] in generations and picked.go_home(job):
         return True
@@ -34,8 +39,10 @@ def place(picked: Picked, job: int, generations: list[int], *, may_move: bool) -
 
 
 def _groups(picked: Picked, job: int, generations: list[int]) -> list[tuple[list[int], float]]:
-    """Returns pairs, the fastest first: a group of equally fast generations, and the GPU-seconds that the account is
-    due there."""
+    """Returns groups of generations on which the job is equally fast, the fastest group first.
+
+    Each result is a pair: the generations of the group, and the GPU-seconds that the account is owed there in total.
+    """
     due: list[float] = picked.due[picked.facts.account[job]].tolist()
     home = picked.places.home_of[job]
     if len(generations) == 1:

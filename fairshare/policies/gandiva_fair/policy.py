@@ -1,4 +1,4 @@
-"""Contains version 2 of gandiva_fair, as a policy."""
+"""Version 2 of the policy gandiva_fair, assembled from the other modules of this package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class _Divided:
-    """The part of a plan that depends neither on what accounts are owed nor on where gangs run."""
+    """The part of a plan that can be reused in the next round: shares and trades.
+
+    It depends neither on what accounts are owed nor on where gangs run.
+    """
 
     tree: Tree
     able: Bools  # (J, K) where each job may run now
@@ -37,22 +40,24 @@ class _Divided:
 
     @property
     def share(self) -> Floats:
-        """Returns the share of each account in GPUs, as an array (T, K)."""
+        """Returns each account's share of each generation in GPUs, as an array (T, K)."""
         return self.shares.share
 
 
 class GandivaFair(ByTickets[_Divided]):
-    """A policy that divides by tickets with a guarantee, takes gang-aware turns over all generations, and trades
-    between the jobs at the margin."""
+    """The default policy: divides GPU time by tickets, guarantees each account its part, and trades across generations.
+
+    Gangs run in turns of their accounts, which are ordered over all generations together.
+    """
 
     name: ClassVar[str] = "gandiva_fair"
     version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({Need.RATES, Need.OWN_ORDER, Need.RECLAIM})
 
     def start(self, view: Snapshot) -> State:
-        """Returns `guaranteed` and `total` (T,), and `owed` (T, K), in GPU-seconds, as in `Balances`.
+        """Returns the first state: the balances `guaranteed` (T,), `total` (T,) and `owed` (T, K) in GPU-seconds.
 
-        What an earlier policy still owed counts as guaranteed.
+        See `Balances` for their meaning. What an earlier policy still owed accounts counts as guaranteed time.
         """
         tree = Tree.of(view.accounts.parent)
         owed = np.where(tree.is_leaf[:, None], view.accounts.owed, 0.0)
@@ -94,9 +99,9 @@ class GandivaFair(ByTickets[_Divided]):
         return replace(seen, jobs=replace(seen.jobs, rate=within_reason(seen.jobs.rate)))
 
     def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> tuple[Shares, str | None]:
-        """Divides the cluster, before trades, among jobs. `sharing` (J, K) marks where jobs take part in the sharing.
+        """Divides the cluster among accounts, before trades. Returns the shares, and a message for operators or None.
 
-        Returns the shares, and a message for operators or None.
+        `sharing` (J, K): whether each job may run on each generation; False for preemptible jobs, which get no share.
         """
         return share_out(seen, tree, sharing), None
 
@@ -114,7 +119,7 @@ class GandivaFair(ByTickets[_Divided]):
 
 
 def _without_dust(shares: Shares) -> Shares:
-    """Returns the shares rounded to 9 decimals, so that rounding errors are neither borrowed nor lent."""
+    """Returns the shares rounded to 9 decimals, so that rounding errors do not appear as borrowed or lent GPUs."""
     return Shares(*(np.round(gpus, 9) for gpus in (shares.entitled, shares.guaranteed, shares.share)))
 
 
@@ -136,7 +141,7 @@ def _plan(known: _Divided, picks: Picks) -> Decision:
 
 
 def _largest(tree: Tree, account: Ints, size: Floats) -> Floats:
-    """Returns the GPUs of the largest gang below each account, as an array (T,)."""
+    """Returns the number of GPUs of the largest gang below each account, as an array (T,)."""
     found = np.zeros(len(tree.parent))
     np.maximum.at(found, account, size)
     for level in tree.levels[:0:-1]:

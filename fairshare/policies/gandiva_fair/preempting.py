@@ -1,4 +1,7 @@
-"""Stops gangs of accounts that are ahead of their due, for a gang that is due there and finds no other room."""
+"""Stops gangs of accounts that are ahead of their share, to make room for a gang that is owed time on a generation.
+
+This is done only if the gang finds no other room on that generation.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from fairshare.policies.gandiva_fair.room import Room
 def preempt_for(picked: Picked, job: int, k: int) -> list[int]:
     """Moves a picked gang to generation `k` by stopping picked gangs of other accounts there.
 
-    Returns the stopped gangs; an empty list, without a change, if it fails.
+    Returns the stopped gangs. Returns an empty list, and changes nothing, if this is not possible.
     """
     facts, places, here = picked.facts, picked.places, int(picked.generation[job])
     if not picked.may_change(job, here, k):
@@ -48,10 +51,10 @@ def preempt_for(picked: Picked, job: int, k: int) -> list[int]:
 
 
 def _ahead(picked: Picked, k: int) -> Ints:
-    """Returns picked gangs whose account is ahead by the gang's size, both on `k` and on all its generations together.
+    """Returns the picked gangs on generation `k` that can be stopped without taking time that their account is due.
 
-    Stopping such a gang takes nothing that its account is due. Gangs of the account furthest ahead come first, and
-    of these the gangs that the account wants least.
+    The account must be ahead by at least the gang's size, both on `k` and on all generations of the gang together.
+    Gangs of the account furthest ahead come first. Within an account, the gangs that it wants least come first.
     """
     facts = picked.facts
     some = np.flatnonzero((picked.generation == k) & ~facts.stays)

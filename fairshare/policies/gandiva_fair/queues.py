@@ -1,4 +1,5 @@
-"""Computes what entries of queues take or leave, for the queues of many accounts at once."""
+"""Computes how an amount of each account, such as GPUs, is divided among a queue of entries, for many accounts at
+once."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ LEAST_GPUS = 1e-6  # fewer GPUs count as zero
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The queues of L accounts with N entries; an account's entries are adjacent, and entries of a group are served
-    together."""
+    """The queues of L accounts, with N entries in total. The entries of an account are adjacent.
+
+    Adjacent entries can form a group, whose entries are served together.
+    """
 
     leaf: Ints  # (N,)
     head: Ints  # (G,) the first entry of each group
@@ -22,7 +25,11 @@ class Queue:
 
     @classmethod
     def of(cls, leaf: Ints, group: Ints) -> Queue:
-        """Returns the queues. `group` (N,) has the same number for adjacent entries that are served together."""
+        """Creates the queues. `leaf` (N,): account of each entry. `group` (N,): equal numbers for entries served
+        together.
+
+        Entries of a group must be adjacent.
+        """
         new = np.ones(len(group), dtype=bool)
         new[1:] = group[1:] != group[:-1]
         return cls(leaf, np.flatnonzero(new), np.cumsum(new) - 1)
@@ -33,10 +40,10 @@ class Queue:
         return cls(leaf, each, each)
 
     def fill(self, size: Floats, most: Floats) -> Floats:
-        """Returns the amount that each entry takes of its account's `most` (L,), up to its `size` (N,), group after
-        group, as an array (N,).
+        """Divides an amount of each account among its entries, group after group. Returns the part of each entry, (N,).
 
-        Entries of a group for which too little is left share it in proportion to size.
+        An entry gets at most its `size` (N,), and an account's entries at most `most` (L,) together. If too little is
+        left for a group, its entries share this in proportion to size.
         """
         if not len(self.head):
             return np.zeros(0)
@@ -48,8 +55,10 @@ class Queue:
         return found
 
     def before(self, size: Floats) -> Floats:
-        """Returns, for each entry, the sum of the sizes (…, N) of its account's entries before it, as an array (…,
-        N)."""
+        """Returns, for each entry, the sum of sizes of the account's earlier entries, as an array (…, N).
+
+        `size` (…, N) has the size of each entry.
+        """
         before = np.cumsum(size, axis=-1) - size
         new = np.ones(len(self.leaf), dtype=bool)
         new[1:] = self.leaf[1:] != self.leaf[:-1]
@@ -57,11 +66,10 @@ class Queue:
         return found
 
     def mean(self, of: Floats, size: Floats, leaf: Ints, depth: Floats, *, first: bool) -> Floats:
-        """Returns the mean of `of` (N,) over the first entries of each account in `leaf` (M,), as an array (M,); the
-        last if not `first`.
+        """Returns the mean of `of` (N,) over the first entries of each account in `leaf` (M,), as an array (M,).
 
-        The mean is weighted by `size` (N,) and taken over entries of total size `depth` (M,). It is 0 for an account
-        without entries.
+        If `first` is false, the last entries count instead. As many entries count as have the total size `depth` (M,).
+        The mean is weighted by `size` (N,). It is 0 for an account without entries.
         """
         if not len(self.head):
             return np.zeros(len(leaf))

@@ -1,5 +1,7 @@
-"""Replaces picked gangs that have not started by other gangs of their account: by running gangs, or by gangs that leave
-no GPU of the node idle."""
+"""Replaces picked gangs that would start now by other gangs of the same account, where that is better.
+
+The replacement is either a gang that is already running, or a gang that leaves no GPU of the node idle.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,17 @@ from fairshare.policies.gandiva_fair.turns import Turns
 
 
 def replace_starting(picked: Picked, turns: Turns) -> bool:
-    """Replaces picked gangs that have not started by other gangs of the same account. Returns whether it replaced
+    """Replaces picked gangs that would start now by better gangs of the same account. Returns whether it replaced
     any."""
     went_on = _resume_running(picked, turns)
     return _fill_holes(picked, turns) or went_on
 
 
 def _resume_running(picked: Picked, turns: Turns) -> bool:
-    """Lets running gangs go on in the place of gangs that their account wants less and that would start. Returns
-    whether any did.
+    """Lets running gangs continue by replacing gangs of the same account that would start and are wanted less.
 
-    At the running gang's turn these GPUs belonged to other gangs, which have moved since.
+    Such a running gang was not picked in its turn, because other gangs had its GPUs. These gangs have been moved since.
+    Returns whether any gang was replaced.
     """
     facts = picked.facts
     if not facts.may_move:
@@ -55,9 +57,9 @@ def _resume_running(picked: Picked, turns: Turns) -> bool:
 
 
 def _replace(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> list[int]:
-    """Gives a gang the GPUs of picked gangs from `less`, all on one generation. Returns the replaced gangs.
+    """Replaces some of the picked gangs `less`, all on one generation, by the gang `other`. Returns the replaced gangs.
 
-    Returns an empty list if their GPUs do not suffice.
+    Returns an empty list and changes nothing if the GPUs of all these gangs do not suffice.
     """
     facts, places = picked.facts, picked.places
     on: dict[int, list[int]] = defaultdict(list)
@@ -83,11 +85,10 @@ def _replace(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> l
 
 
 def _fill_holes(picked: Picked, turns: Turns) -> bool:
-    """Swaps one-worker gangs that have not started for waiting gangs that also fill the hole: the idle GPUs of the
-    node.
+    """Replaces one-worker gangs that would start by waiting gangs that also use the idle GPUs of the node.
 
-    Both gangs have the same account and priority, and are both within the guarantee or both beyond it. Returns
-    whether any was swapped.
+    Both gangs have the same account and priority, and either both are within the guarantee or neither is. Returns
+    whether any gang was replaced.
     """
     facts, places, found = picked.facts, picked.places, False
     priority: list[int] = facts.jobs.priority.tolist()
@@ -111,10 +112,10 @@ def _fill_holes(picked: Picked, turns: Turns) -> bool:
 
 
 def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, hole: int) -> bool:
-    """Gives the gang's place to a gang that also fills the hole beside it. Returns whether it did.
+    """Replaces the picked gang by a gang that also uses the `hole` idle GPUs of its node. Returns whether it succeeded.
 
-    Two rules limit the swap. No gang is chosen that its account wants less than a running gang that would fit. And a
-    running gang does not replace its account's first gang.
+    It never passes over a running gang that would fit in favour of a gang that the account wants less. A running gang
+    does not replace the gang that the account wants most.
     """
     facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + hole
     if not turns.is_same_claim(job, hole):

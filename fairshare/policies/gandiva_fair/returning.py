@@ -1,5 +1,7 @@
-"""Moves picked gangs back to the nodes on which they run, once all gangs are picked, if the other gangs fit beside
-them."""
+"""Moves picked gangs back to the nodes where they run, if all other gangs still fit.
+
+This is done once all gangs are picked, and avoids unnecessary migrations.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,10 @@ from fairshare.policies.gandiva_fair.room import Room
 
 
 def return_home(places: Places) -> None:
-    """Moves picked running gangs back to the nodes where they run, generation by generation, where all gangs still
-    fit."""
+    """Moves picked running gangs back to the nodes where they run, one generation at a time.
+
+    A generation is left unchanged if the other gangs would not fit.
+    """
     here: list[list[int]] = [[] for _ in places.nodes]
     for job, spot in places.places.items():
         here[spot.generation].append(job)
@@ -29,8 +33,10 @@ def return_home(places: Places) -> None:
 
 
 def _pack(places: Places, k: int, stay: dict[int, Spot], jobs: list[int]) -> None:
-    """Repacks `jobs` on a generation with the gangs in `stay` at their given spots. Changes nothing if they do not
-    fit."""
+    """Places `jobs` on generation `k` from scratch. Gangs in `stay` get the given places.
+
+    Changes nothing if not all gangs fit.
+    """
     facts = places.facts
     nodes = [node for spot in stay.values() for node in spot.nodes]
     gpus = [facts.gpus[job] for job, spot in stay.items() for _ in spot.nodes]

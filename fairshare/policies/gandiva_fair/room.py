@@ -1,7 +1,8 @@
 """Counts GPUs on the nodes of one generation, and finds the nodes where gangs fit best.
 
-A set of nodes with the same number of GPUs is one integer with a bit for each node. So the time of a query depends
-on the number of different GPU counts, which is small, and hardly on the number of nodes.
+A set of nodes is stored as an integer with one bit for each node. All nodes with the same number of GPUs form one set.
+The time of a query therefore depends on the number of different GPU counts, which is small, and hardly on the number of
+nodes.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ ANY = -1  # the set of all nodes: every bit is set
 
 
 class Room:
-    """The number of GPUs on each node of a generation. A set of nodes is an integer with a bit for each node in it."""
+    """The number of available GPUs on each node of a generation. Sets of nodes are integers with one bit for each
+    node."""
 
     def __init__(self, gpus: Ints) -> None:
-        """Takes the GPUs of each node, `gpus` (N,); a negative number counts as 0."""
+        """Takes the available GPUs of each node, `gpus` (N,). A node with a negative number has no room."""
         self.gpus: list[int] = gpus.tolist()
         self._having: dict[int, int] = {have: _as_bits(gpus == have) for have in np.unique(gpus).tolist()}
         self._slots: dict[int, int] = {}  # results of `slots` since the last change
@@ -36,7 +38,7 @@ class Room:
         self._slots.clear()
 
     def slots(self, gpus: int) -> int:
-        """Returns the number of workers with `gpus` GPUs each for which there is room."""
+        """Returns how many workers with `gpus` GPUs each fit on all nodes together."""
         found = self._slots.get(gpus)
         if found is None:
             found = self._slots[gpus] = self.slots_among(ANY, gpus)
@@ -50,21 +52,29 @@ class Room:
         return found
 
     def at_least(self, gpus: int) -> int:
-        """Returns the set of nodes that have at least `gpus` GPUs."""
+        """Returns the nodes that have at least `gpus` GPUs, as a bit mask."""
         return sum(here for have, here in self._having.items() if have >= gpus)
 
     def sizes(self, least: int) -> dict[int, int]:
-        """Returns the first node for each GPU count ≥ `least` that occurs, by ascending count."""
+        """Returns the different GPU counts of nodes that are at least `least`, ascending, each with the first such
+        node."""
         return {have: _first(self._having[have]) for have in sorted(self._having) if have >= least}
 
     def tightest(self, gpus: int, among: int = ANY) -> int | None:
-        """Returns the node of the set `among` that keeps the fewest GPUs beside `gpus` GPUs; None if no node has as
-        many."""
+        """Returns the node with the fewest GPUs among those with at least `gpus` GPUs, or None if there is no such
+        node.
+
+        Only nodes in the bit mask `among` are considered.
+        """
         fit = [have for have, nodes in self._having.items() if have >= gpus and nodes & among]
         return _first(self._having[min(fit)] & among) if fit else None
 
     def nodes_for(self, workers: int, gpus: int, among: int = ANY) -> list[int] | None:
-        """Returns the node of each worker of a gang, chosen as by `placement.fit`; None if the gang does not fit."""
+        """Returns the node of each worker of a gang, or None if the gang does not fit.
+
+        It prefers the fewest nodes, then nodes on which the fewest GPUs remain, like `placement.fit`. Only nodes in the
+        bit mask `among` are considered. `gpus` is the number of GPUs of one worker.
+        """
         node = self.tightest(workers * gpus, among)
         if node is not None:
             return [node] * workers
@@ -84,10 +94,11 @@ class Room:
         return None if last is None else found + [last] * rest
 
     def nearest(self, gpus: int, capacity: Room) -> Iterator[tuple[int, int]]:
-        """Yields pairs, those that lack fewest GPUs first: a node, and the free GPUs that it needs to hold one more
-        worker.
+        """Yields nodes that could hold one more worker of `gpus` GPUs if some GPUs were freed; the fewest missing GPUs
+        first.
 
-        Leaves out nodes whose `capacity` is too small for that.
+        Each result is a pair: the node, and the number of GPUs that must be free on it. Nodes whose `capacity` is too
+        small are left out.
         """
         lacking: dict[int, int] = {}
         for have, nodes in self._having.items():
@@ -100,7 +111,7 @@ class Room:
 
 
 def in_order(nodes: int) -> Iterator[int]:
-    """Yields the nodes of a set in ascending order."""
+    """Yields the nodes of a set, given as a bit mask, in ascending order."""
     while nodes:
         node = _first(nodes)
         nodes ^= 1 << node

@@ -1,4 +1,4 @@
-"""Picks all gangs if all find room: running gangs stay, and waiting gangs fit beside them."""
+"""Handles the simple case that all gangs fit together: picks all of them. Running gangs stay where possible."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _SMALL = 300
 
 
 def pick_all(facts: Facts) -> Picked | None:
-    """Picks all gangs that take part in the sharing. Moves only gangs up to the smallest size that suffices.
+    """Picks all gangs that can run, except preemptible ones. Returns None if they cannot all run at the same time.
 
-    Returns None if the gangs do not all fit, or if some account would make less progress than its guarantee allows.
+    Running gangs are moved only if necessary, and then only those up to the smallest sufficient size. Also returns None
+    if an account would make less progress than its guarantee would let it make.
     """
     if not facts.may_move or facts.snapshot.cluster.closed is not None:
         return None
@@ -44,7 +45,7 @@ def pick_all(facts: Facts) -> Picked | None:
 
 
 def _place_rest(picked: Picked, jobs: list[int]) -> bool:
-    """Places and picks all `jobs` beside the picked gangs. Returns whether all fit."""
+    """Places and picks all `jobs` beside the gangs picked so far. Returns whether all of them fit."""
     facts, places = picked.facts, picked.places
     if sum(facts.size[job] for job in jobs) > sum(places.free_gpus):
         return False
@@ -59,13 +60,13 @@ def _place_rest(picked: Picked, jobs: list[int]) -> bool:
 
 
 def _by_speed(facts: Facts, job: int) -> list[int]:
-    """Returns the generations where the job takes part in the sharing, the fastest first."""
+    """Returns the generations on which the job may run, its fastest first; none for a preemptible job."""
     speed = facts.speed[job]
     return sorted(np.flatnonzero(facts.sharing[job]).tolist(), key=lambda k: (-speed[k], k))
 
 
 def _is_worse_off(picked: Picked) -> bool:
-    """Returns whether the picked gangs of any account make less progress than its guarantee would let them make."""
+    """Returns whether any account makes less progress with the picked gangs than its guarantee would let it make."""
     facts = picked.facts
     if (facts.speed[facts.able] > 1 / SAME_SPEED).all():
         return False

@@ -1,8 +1,8 @@
-"""Measures the speeds that trades need: gangs of an account swap places across generations, once each.
+"""Measures the speeds of jobs that trades need, by swapping two gangs of an account between generations.
 
-Gandiva_fair (EuroSys '20, section 3.3) profiles jobs on the generations that they may use. Here two gangs of the
-same shape and account swap places. The GPUs that every account gets of every generation stay the same, so that
-profiling costs no other account anything, and each gang moves for it at most once per generation.
+Gandiva_fair (EuroSys '20, section 3.3) profiles jobs on the generations that they may use. Here two gangs of the same
+shape and account swap places. All accounts keep their GPUs of every generation, so that profiling costs other accounts
+nothing. A gang is moved for this purpose at most once for each generation.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ TRIES = 16
 
 
 def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) -> Picks:
-    """Returns the picks with at most one pair of gangs of each account swapped.
+    """Returns the picks, with at most one pair of gangs of each account swapped so that their speeds can be measured.
 
-    `able` (J, K) says where jobs may run. The first gang of a pair continues where its speed was measured, and was
-    not measured on the generation of the second. The second may run where the first runs. Only gangs that take part
-    in the sharing are swapped, and only for accounts that trade or are below an account that trades.
+    The first gang of a pair runs where its speed is already known, and gets the place of a second gang on a generation
+    where its speed is unknown. The second gang must be able to run where the first one runs. Preemptible gangs are not
+    swapped. Only accounts that trade, or are below an account that trades, take part. `able` (J, K) says on which
+    generations each job may run.
     """
     jobs, settings = snapshot.jobs, snapshot.settings
     able = jobs.sharing(able)
@@ -54,7 +55,7 @@ def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) 
 
 
 def _trades(snapshot: Snapshot, tree: Tree) -> Bools:
-    """Returns a mask (T,) of the accounts that trade, or are below an account that trades."""
+    """Returns the accounts that trade or are below an account that trades, as a mask (T,)."""
     found = snapshot.accounts.trades.copy()
     for level in tree.levels[1:]:
         found[level] |= found[tree.parent[level]]
@@ -62,8 +63,10 @@ def _trades(snapshot: Snapshot, tree: Tree) -> Bools:
 
 
 def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
-    """Returns a mask of the `picked` gangs that continue where they were measured, and may run on a generation where
-    they were not."""
+    """Returns which of the `picked` gangs should be measured on another generation, as a mask.
+
+    Such a gang stays where its speed is already known, and may also run on a generation where its speed is unknown.
+    """
     here = generation[picked]
     known = np.isfinite(jobs.rate[picked])
     at_home = (here == jobs.running_on[picked]) & known[np.arange(len(picked)), here]
@@ -72,9 +75,10 @@ def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
 
 
 def _partner(jobs: Jobs, able: Bools, generation: Ints, own: Ints, first: int) -> int | None:
-    """Returns the gang of `own` with which `first` should swap; None if there is none.
+    """Returns the gang of `own` with which the gang `first` should swap places, or None if there is no suitable gang.
 
-    It has the shape of `first`, runs on a generation where `first` was not measured, and may run where `first` is.
+    The partner has the same shape, runs on a generation where `first` was not measured, and may run on the generation
+    of `first`.
     """
     missing = able[first] & ~np.isfinite(jobs.rate[first])
     here, there = generation[first], generation[own]

@@ -1,4 +1,4 @@
-"""Searches for places for all gangs together, depth first."""
+"""Searches for places for all given gangs together, by depth-first search."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ STEPS = 3000
 
 
 def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int]]) -> bool:
-    """Places all `jobs` beside the picked gangs, each on a generation of its `prefer`. Returns False without a change
-    if the search fails.
+    """Places all `jobs` beside the gangs already placed. Returns False and changes nothing if the search fails.
 
-    Large workers go first. A gang goes where it fits most tightly, and elsewhere if no room is left for the others.
-    The search notices this early by counting the GPUs for each choice of generations (Hall's condition). It gives up
-    after more than STEPS + `len(jobs)` steps.
+    `prefer` has, for each job, the generations where it may be placed, the best first. Gangs with large workers are
+    placed first. A gang is placed where it fits most tightly; other places are tried if the remaining gangs then find
+    no room. To notice this early, the search compares free and needed GPUs for sets of generations (Hall's condition).
+    It gives up after STEPS + `len(jobs)` steps.
     """
     facts = places.facts
     order = sorted(range(len(jobs)), key=lambda i: _tightness(facts, jobs[i], len(prefer[i])))
@@ -51,8 +51,11 @@ def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int
 def _needs(
     facts: Facts, jobs: Sequence[int], prefer: Sequence[Sequence[int]]
 ) -> list[tuple[frozenset[int], list[int]]]:
-    """Returns, for each choice of generations, the GPUs needed by jobs that accept no others, from each position in
-    `jobs` on."""
+    """Returns the GPUs that the remaining jobs need on certain sets of generations.
+
+    Each result is a pair: a set of generations, and a list. Entry i of the list has the GPUs of the jobs from position
+    i on that accept only generations of this set.
+    """
     found = []
     for choice in sorted(map(frozenset, set(map(tuple, prefer))), key=sorted):
         inside = [
@@ -67,7 +70,10 @@ def _tightness(facts: Facts, job: int, choice: int) -> tuple[int, int, int, int]
 
 
 def _options(places: Places, job: int, generations: Sequence[int]) -> list[Spot]:
-    """Returns possible spots for the gang that leave different GPU counts behind, the best spot last."""
+    """Returns places that the search should try for the gang, the best one last.
+
+    Of the places that leave equal GPU counts on nodes, only one is returned.
+    """
     found: list[Spot] = []
     workers, gpus = places.facts.workers[job], places.facts.gpus[job]
     for k in generations:

@@ -1,8 +1,8 @@
 """Selects the gangs that run until the next round, and their nodes.
 
-If all running gangs may stay and all waiting gangs fit beside them, all run. Otherwise gangs are picked in turns
-over all generations at once, first within guarantees, then from the GPUs that are left. Each gang goes to the
-generation where its account is owed time and its jobs are fast.
+If all gangs can run at the same time, all of them run. Otherwise accounts take turns to run their gangs: first gangs
+within guarantees, then gangs for the GPUs that remain. A gang preferably runs on a generation where its account is owed
+time and where the gang is fast.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Picks:
-    """The gangs that run until the next round."""
+    """The gangs that run until the next round, with their nodes, and the reasons why all other gangs wait."""
 
     generation: Ints  # (J,) generation on which the job runs; NOWHERE for jobs that do not run
     nodes: dict[int, Ints]  # for each picked job, the node of each worker, by rank
@@ -47,10 +47,10 @@ def select(  # noqa: PLR0917 - what a decision has worked out before, in that or
     limits: Limits,
     random: np.random.Generator,
 ) -> Picks:
-    """Picks gangs by what accounts are due, and finds nodes for them.
+    """Picks the gangs to run by what their accounts are due, and chooses their nodes.
 
-    The arguments are results of may_run, share_out, affinities and limits_of. `random` is used only by a lottery and
-    by the division of idle GPUs.
+    Most arguments are results of may_run, share_out, affinities and limits_of. `random` is used only for lotteries: the
+    lottery ordering, if it is set, and the division of idle GPUs.
     """
     facts = Facts.of(snapshot, tree, able, shares, affinity, balances, limits)
     picked = _pick(facts, random) if able.size else Picked(facts)

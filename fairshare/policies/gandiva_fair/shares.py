@@ -1,11 +1,11 @@
-"""Computes entitlements, guarantees and shares of all accounts.
+"""Computes the entitlement, guarantee and share of each account, in GPUs of each generation averaged over time.
 
-An account's *entitlement* is its private cluster: level by level of the tree, its part of every generation by
-tickets among its active siblings. Its *guarantee* is the best use that its jobs can make of the entitlement: as much
-GPU time as they can use, on the generations where they are fastest. Its *share* is the guarantee and a part of the
-GPUs that others leave. At each level of the tree, the total of each account is weighted max-min fair over all
-generations together, and no account's guaranteed part is moved to a slower generation for that. Gandiva_fair
-(EuroSys '20, section 3) divides each generation separately.
+An account's *entitlement* (its private cluster) is its part of every generation, by tickets among its active siblings,
+level by level of the tree. Its *guarantee* is the best use that its jobs can make of the entitlement: as many GPUs as
+they can use, on the generations where they are fastest. Its *share* is the guarantee plus a part of the GPUs that
+others leave unused. At each level of the tree, the totals of accounts over all generations are weighted max-min fair.
+No guaranteed GPU is moved to a slower generation to achieve this. Gandiva_fair (EuroSys '20, section 3), in contrast,
+divides each generation separately.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The GPUs of each account by generation, averaged over time; each array is (T, K)."""
+    """The GPUs that each account has a right to, averaged over time. Each array is (T, K): accounts by generations."""
 
     entitled: Floats  # the entitlement
     guaranteed: Floats  # the part of the entitlement that the account and all accounts below it can use
@@ -38,10 +38,9 @@ class Shares:
 
 
 def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
-    """Divides the cluster among the accounts of jobs that take part in the sharing, and returns entitlements,
-    guarantees and shares.
+    """Divides the cluster among accounts and returns their entitlements, guarantees and shares.
 
-    `able` (J, K) says where these jobs may run.
+    `able` (J, K): whether each job may run on each generation; False for preemptible jobs, which get no share.
     """
     accounts, capacity = with_claims(snapshot.accounts), capacity_of(snapshot.cluster)
     classes = classes_of(snapshot.jobs, able, snapshot.cluster)
@@ -65,8 +64,10 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
 
 
 def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
-    """Returns the GPUs that the accounts `above` (A,) hand down, as an array (A, K): `has` (A, K), cut to what their
-    limits allow."""
+    """Returns the GPUs that accounts hand down to the accounts below them, as an array (A, K).
+
+    `has` (A, K): GPUs of the accounts `above` (A,). They hand down all of these GPUs, reduced to their own limits.
+    """
     has = np.minimum(has, accounts.cap[above])
     total = across(has)
     part = np.divide(accounts.cap_total[above], total, out=np.ones_like(total), where=total > 0)
@@ -75,7 +76,7 @@ def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """The limits of each account and class, not counting the limits of accounts above."""
+    """The limits of each account and of each class of jobs, without the limits of the accounts above."""
 
     # (depths, T) the account above each account at each depth, or the account itself; NOWHERE at deeper depths
     above: Ints
@@ -100,8 +101,10 @@ class _Limits:
         return cls(above, order, np.maximum(total, 0.0), np.maximum(accounts.cap, 0.0), classes.most)
 
     def rows(self, classes: Classes, tree: Tree) -> Flow:
-        """Returns a row for each class. A row holds nothing yet and wants no more than limits on single generations
-        allow."""
+        """Returns the rows of a network flow, one for each class of jobs. The rows hold no GPUs yet.
+
+        A row wants the GPUs of its class, but no more than limits on single generations allow.
+        """
         leaf, able, nothing = classes.leaf, classes.able, np.zeros(classes.able.shape)
         each = tree.least_on_path(self.each).take(leaf, axis=0).T
         alone = (np.minimum(each, self.kinds.T) * able).sum(axis=0)
@@ -110,27 +113,34 @@ class _Limits:
         return self.side_by_side(Flow(leaf, kind, gpus, able, classes.step, nothing, nothing.copy(), kept))
 
     def side_by_side(self, flow: Flow) -> Flow:
-        """Returns the rows that want GPUs, sorted so that the rows below each account, and the rows of each class, are
+        """Returns the rows that want GPUs, sorted so that all rows below any account, and all rows of a class, are
         adjacent."""
         rows = np.flatnonzero(flow.gpus > EPSILON)
         return flow.of(rows[np.lexsort((flow.kind[rows], self.order[flow.leaf[rows]]))])
 
     def owners(self, flow: Flow, depth: int) -> Ints:
-        """Returns the account of each row at a depth of the tree, or the row's leaf where the leaf is higher, as an
-        array (C,)."""
+        """Returns, for each row, the account above it at a depth of the tree, as an array (C,).
+
+        If the row's leaf account is not that deep, the leaf itself is returned.
+        """
         owner = self.above[depth, flow.leaf]
         return np.where(owner == NOWHERE, flow.leaf, owner)
 
     def gates(self, flow: Flow, pool: Ints, gpus: Floats, depth: int) -> Gates:
-        """Returns the gates of the pools (C,) with `gpus` (G, K); inside them the limits of accounts from `depth` on,
-        and of classes."""
+        """Returns the limits on single generations as nested gates of a network flow.
+
+        The outermost gates are those of the pools: `pool` (C,) is the pool of each row, and `gpus` (G, K) the GPUs of
+        each pool. Inside are the limits of accounts, from `depth` of the tree on, and then the limits of classes.
+        """
         accounts = [(self.above[at, flow.leaf], self.each) for at in range(depth, len(self.above))]
         return Gates.of(flow, pool, gpus, [*accounts, (flow.kind, self.kinds)])
 
     def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> dict[int, Groups]:
-        """Returns, by depth, groups of leaves, and of accounts from `depth` on whose limits or guarantees (T,) bind.
+        """Returns the bounds on the total GPUs of accounts, as groups of rows by depth of the tree, the innermost
+        groups first.
 
-        The innermost groups come first.
+        All leaf accounts are included. Inner accounts are included from `depth` on, and only depths where a limit or a
+        guarantee (`guaranteed`, (T,)) makes a difference.
         """
         leaves = Groups.of(flow.leaf, self.total)
         sure = flow.sure.sum(axis=0)
@@ -147,8 +157,11 @@ class _Limits:
 
 
 def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floats) -> None:
-    """Gives the rows of each leaf the best use of the leaf's `means` (T, K), and writes the leaf's GPUs to
-    `guaranteed`."""
+    """Computes the guarantees of leaf accounts: the best use that each can make of its entitlement within limits.
+
+    `means` (T, K): the entitlements within limits. The rows of `flow` get the GPUs. Their sums for each leaf are
+    written to `guaranteed` (T, K).
+    """
     leaves = Groups.of(flow.leaf, limits.total)
     accounts = flow.leaf[leaves.first]
     gates = limits.gates(flow, leaves.of_row, np.minimum(means, limits.each)[accounts], len(limits.above))
@@ -158,7 +171,11 @@ def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floa
 
 
 def _with_guarantees(flow: Flow) -> Flow:
-    """Returns the rows and further rows, which hold the guarantees of rows that are faster on some generations."""
+    """Returns the rows, and additional rows for guarantees.
+
+    A row gets an additional row for its guaranteed GPUs if its jobs are faster on some generations than on others.
+    These GPUs must not be moved to slower generations.
+    """
     best = open_steps(flow.step, flow.able).max(axis=0)
     alike = ~((flow.step != best) & flow.able).any(axis=0)
     k, row = np.nonzero(flow.held * ~alike)
@@ -172,8 +189,7 @@ def _with_guarantees(flow: Flow) -> Flow:
 
 
 def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
-    """Gives rows the best use of their pools in addition to what they have: fast GPUs first, then as many GPUs as
-    possible."""
+    """Gives rows additional GPUs of their pools: first on their fastest generations, then as many GPUs as possible."""
     whole = Network(flow, gates, bounds)
     fastest_first(whole)
     # First every row keeps what it has; then rows may lose GPUs if the sum of all rows grows by that.
@@ -192,13 +208,17 @@ def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
 
 
 def _each_keeps(flow: Flow) -> Groups:
-    """Returns groups of single rows, each of which keeps at least what it has."""
+    """Returns groups of one row each, with a lower bound that lets the row keep the GPUs that it has."""
     rows = np.arange(len(flow.leaf))
     return Groups(rows, rows, np.full(len(rows), np.inf), flow.held.sum(axis=0))
 
 
 def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guaranteed: Floats) -> None:
-    """Writes to `guaranteed` the GPUs that inner accounts, with all accounts below them, can use of their `means`."""
+    """Computes the guarantees of inner accounts, and writes them to `guaranteed` (T, K).
+
+    The guarantee of an inner account is what all accounts below it can use together of its entitlement within limits,
+    `means` (T, K).
+    """
     sure = tree.sums(guaranteed)  # so far only the guarantees of leaves
     lack = tree.sums(np.bincount(flow.leaf, flow.unmet, len(tree.parent)).astype(np.float64))
     left = anywhere(means - sure > EPSILON * (1.0 + across(means))[:, None])
@@ -221,9 +241,9 @@ def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guarantee
 def _divide(  # noqa: PLR0917 - in the order of the formula
     flow: Flow, tree: Tree, limits: _Limits, tickets: Floats, capacity: Floats, guaranteed: Floats
 ) -> Floats:
-    """Returns the shares of all accounts, as an array (T, K).
+    """Computes the share of each account, in GPUs of each generation, as an array (T, K).
 
-    Fixes totals depth by depth from the roots down, then generations at the last depth.
+    The total of each account is decided first, depth by depth from the roots down. The generations are decided last.
     """
     share = np.zeros_like(guaranteed)
     if not len(flow.leaf):

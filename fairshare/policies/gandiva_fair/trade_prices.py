@@ -1,4 +1,4 @@
-"""Matches offers to sell with offers to buy, and sets the amounts and prices of trades."""
+"""Matches offers to sell with offers to buy, and sets the amounts and prices of trades between generations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOOKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Grain:
-    """How finely a market divides the GPUs that are traded: the slices of offers, and the steps and sizes of trades."""
+    """How finely a market divides GPUs: the number of slices of an offer, and the steps and minimum sizes of trades."""
 
     slices: int  # slices of each offer
     step: float  # GPUs; the GPUs of a trade are a multiple of it
@@ -36,12 +36,16 @@ class Grain:
     near: tuple[int, ...]
 
     def least(self, held: Floats) -> Floats:
-        """Returns the fewest GPUs that parties trade if they hold `held` (P,) in total, as an array (P,)."""
+        """Returns the smallest trade of each party in GPUs, as an array (P,). It grows with the party's GPUs, `held`
+        (P,)."""
         found: Floats = np.clip(LEAST_PART * held, LEAST_TRADE, self.line)
         return found
 
     def whole(self, gpus: Floats) -> Floats:
-        """Returns the GPUs rounded down to steps, as an array (D,); less than LEAST_GPUS counts as zero."""
+        """Returns the sizes of D trades in GPUs, rounded down to whole steps, as an array (D,).
+
+        Trades of less than LEAST_GPUS become zero.
+        """
         steps = np.floor(gpus / self.step + ROUNDING)
         return np.where(gpus < LEAST_GPUS, 0.0, steps * self.step)
 
@@ -57,9 +61,10 @@ def grain_of(parties: int) -> Grain:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """The offers of parties to sell or buy, by pair of generations: O offers, one for each party and ratio.
+    """Offers to sell or to buy: O offers, each of one party for one pair of generations at one ratio (price limit).
 
-    Accounts take part in offers as *traders* on a pair of generations, see `Margins`.
+    An offer combines the offers of several *traders* of the party. A trader is an account on a pair of generations; see
+    `Margins`.
     """
 
     pair: Ints  # (O,) pair of generations
@@ -72,7 +77,7 @@ class Offers:
 
     @classmethod
     def of(cls, margin: Margin, party: Ints, *, sells: bool) -> Offers:
-        """Returns the offers for the blocks of a margin; `party` (L,) is the party of each account."""
+        """Returns the offers that consist of the blocks in `margin`. `party` (L,): the party of each account."""
         pair, leaf, ratio = margin.trader // len(party), margin.trader % len(party), np.round(margin.ratio, 9)
         by = np.lexsort((leaf, party[leaf], ratio if sells else -ratio, pair))
         pair, ratio, who, gpus = pair[by], ratio[by], party[leaf[by]], margin.gpus[by]
@@ -85,9 +90,9 @@ class Offers:
         )
 
     def parts(self, offer: Ints) -> tuple[Ints, Ints, Floats]:
-        """Returns the traders that take part in trades, given the offer (D,) of each trade.
+        """Returns how trades are divided among the traders of their offers. `offer` (D,): the offer of each trade.
 
-        Returns three arrays (N,): the trade, the trader, and the trader's fraction of the trade.
+        The result is three arrays (N,): the trade, the trader, and the fraction of the trade that the trader makes.
         """
         first = np.searchsorted(self.offer, np.arange(len(self.ratio) + 1))
         count = np.diff(first)[offer]
@@ -96,9 +101,10 @@ class Offers:
         return trade, self.trader[at], self.part[at]
 
     def affordable(self, price: Floats, has: Floats) -> Floats:
-        """Returns the GPUs that traders can pay for in each offer at prices (O,), as an array (O,).
+        """Returns how many fast GPUs of each offer its traders can pay for, as an array (O,).
 
-        Traders have `has` to pay with, and pay for their first offers first.
+        `price` (O,): slow GPUs for a fast GPU. `has`: slow GPUs with which each trader can pay. A trader pays for its
+        best offers first.
         """
         by = np.argsort(self.trader, kind="stable")
         offer = self.offer[by]
@@ -109,7 +115,7 @@ class Offers:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """D matches of an offer to sell with an offer to buy."""
+    """D matches, each of one offer to sell with one offer to buy."""
 
     seller: Ints  # (D,) the offer to sell
     buyer: Ints  # (D,) the offer to buy
@@ -127,10 +133,15 @@ def match_offers(
     grain: Grain,
     held: Floats,
 ) -> Matches:
-    """Matches offers to sell, cheapest first, with offers to buy, dearest first, on each pair of generations.
+    """Matches offers on each pair of generations: sellers with the lowest ratio first, buyers with the highest ratio
+    first.
 
-    `has` has the slow GPUs that each trader can pay with. Two offers match if the buyer's ratio is at least `least`
-    times the seller's. `held` (P,) has all GPUs of each party.
+    A ratio is a number of slow GPUs for one fast GPU.
+
+    - `has`: slow GPUs with which each trader can pay.
+    - `pricing`: how a price is set; see `_price`.
+    - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
+    - `held` (P,): all GPUs of each party. A small party may make smaller trades.
     """
     second = _seconds(sellers, buyers) if pricing == "second_price" else None
     sells, buys = _sliced(sellers, grain.slices, sells=True), _sliced(buyers, grain.slices, sells=False)
@@ -148,9 +159,9 @@ def match_offers(
 
 
 def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
-    """Returns the offer of each slice, as an array (O × slices,).
+    """Cuts offers into slices and returns the offer of each slice, as an array (O × slices,).
 
-    Slices are sorted by pair, then by the order in which they are matched.
+    Slices are sorted by pair of generations, and within a pair in the order in which they are matched.
     """
     worse = NEAR ** ((np.arange(slices) + 0.5) / slices)
     rank = offers.ratio[:, None] * (worse if sells else -1 / worse)
@@ -159,10 +170,11 @@ def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
 
 
 def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
-    """Returns the prices of trades, from the seller's lowest to the buyer's highest.
+    """Returns the prices of trades, in slow GPUs for a fast GPU, from the seller's minimum `low` and the buyer's
+    maximum `high`.
 
-    A price is `second`, clipped to that range, if given; else the geometric mean, at which both sides gain by the
-    same ratio.
+    Without `second`, a price is the geometric mean, so that both sides gain by the same ratio. With `second`, the next
+    lower ratio that another party offers, a price is `second`, limited to the range from `low` to `high`.
     """
     if second is None:
         return np.sqrt(low * high)
@@ -171,9 +183,9 @@ def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
 
 
 def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns, for each offer to buy, the lowest ratio at which its pair is sold, as an array (O,).
+    """Returns, for each offer to buy, the lowest ratio of any offer to sell on the same pair, as an array (O,).
 
-    The result is its own ratio if nobody sells.
+    If nobody sells on the pair, the result is the buyer's own ratio.
     """
     first = np.searchsorted(sellers.pair, buyers.pair)
     is_sold = first < np.searchsorted(sellers.pair, buyers.pair, side="right")
@@ -183,9 +195,10 @@ def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
 
 
 def _seconds(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns, for each offer to buy, the next lower ratio of another party on the same pair, as an array (O,).
+    """Returns, for each offer to buy, the next lower ratio that another party offers on the same pair, as an array
+    (O,).
 
-    The result is 0 if there is none.
+    Offers to sell count as well. The result is 0 if there is no lower ratio.
     """
     pair, ratio, party = (
         np.append(getattr(buyers, name), getattr(sellers, name)) for name in ("pair", "ratio", "party")
@@ -206,7 +219,10 @@ def _seconds(sellers: Offers, buyers: Offers) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side of a market, supply or demand: S slices, by pair and then in the order in which they are matched."""
+    """One side of a market, supply or demand, as S slices of offers.
+
+    Slices are sorted by pair of generations, and within a pair in the order in which they are matched.
+    """
 
     offers: Offers
     offer: Ints  # (S,)
@@ -214,12 +230,16 @@ class _Side:
 
     @classmethod
     def of(cls, offers: Offers, offer: Ints, gpus: Floats, grain: Grain) -> _Side:
-        """Returns a side from the offer of each slice and the GPUs of each offer, `gpus` (O,)."""
+        """Creates a side. `offer` (S,): the offer of each slice. `gpus` (O,): GPUs of each offer."""
         return cls(offers, offer, np.floor(gpus[offer] / (grain.slices * grain.step) + ROUNDING))
 
     def near(self, size: int, places: int) -> tuple[Ints, Ints]:
-        """Returns the slices that are not empty, and for each the key of its pair and its neighbourhood of `size`
-        parties."""
+        """Returns two arrays: the slices that are not empty, and a key for each that says with which slices it may be
+        matched.
+
+        Slices with the same key have the same pair of generations, and parties from the same block of `size` parties.
+        With `size` 0, the key depends only on the pair.
+        """
         some = np.flatnonzero(self.steps > 0)
         offer = self.offer[some]
         if not size:
@@ -229,7 +249,11 @@ class _Side:
         return some[by], key[by]
 
     def only(self, slices: Ints, steps: Floats) -> _Side:
-        """Returns the side with only the given `steps` (N,) of the `slices` (N,). Steps of a repeated slice add up."""
+        """Returns a copy of the side in which the `slices` (N,) have the given `steps` (N,), and all other slices are
+        empty.
+
+        The steps of a slice that occurs several times are added.
+        """
         return replace(self, steps=np.bincount(slices, steps, len(self.steps)).astype(np.float64))
 
     def without(self, slices: Ints, steps: Floats) -> _Side:
@@ -239,9 +263,10 @@ class _Side:
 def _matched(
     supply: _Side, demand: _Side, least: float, grain: Grain, line: Floats
 ) -> tuple[Ints, Ints, Floats]:
-    """Returns three arrays: the offers to sell, the offers to buy that they match, and the GPUs of each match.
+    """Returns the matches as three arrays: the offers to sell, the offers to buy, and the GPUs of each match.
 
-    A trade has at least as many steps as `line` (P,) says for the party with the lower entry.
+    `line` (P,): minimum size of a trade of each party, in steps of the grain. If two parties differ, the smaller
+    minimum applies. `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
     """
     if not grain.near:
         sold, bought, steps = _meeting(supply, demand, 0, least, line)
@@ -260,9 +285,10 @@ def _matched(
 def _meeting(
     supply: _Side, demand: _Side, size: int, least: float, line: Floats
 ) -> tuple[Ints, Ints, Floats]:
-    """Returns the slices sold, the slices bought, and the steps of each match within neighbourhoods of `size` parties.
+    """Matches slices within blocks of `size` parties. Returns the slices sold, the slices bought, and the steps of each
+    match.
 
-    With `size` 0 all parties are in one neighbourhood.
+    With `size` 0, all parties can be matched with each other.
     """
     places = len(line) // max(size, 1) + 1
     (sells, here), (buys, there) = supply.near(size, places), demand.near(size, places)
@@ -282,9 +308,11 @@ def _meeting(
 
 
 def _overlaps(pair: Ints, steps: Floats, other_pair: Ints, other_steps: Floats) -> tuple[Ints, Ints, Floats]:
-    """Lays two lists of intervals end to end, for each pair separately, and returns their overlaps.
+    """Places two lists of intervals end to end, separately for each pair of generations, and returns where they
+    overlap.
 
-    Returns three arrays: the index of the first interval, of the second interval, and the length of the overlap.
+    `steps` and `other_steps` are the lengths of the intervals. The result is three arrays: the interval of the first
+    list, the interval of the second list, and the length of the overlap.
     """
     count = max(int(one.max(initial=-1)) + 1 for one in (pair, other_pair))
     room = np.maximum(np.bincount(pair, steps, count), np.bincount(other_pair, other_steps, count))

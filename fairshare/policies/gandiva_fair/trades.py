@@ -1,17 +1,19 @@
-"""Makes trades of GPU time between teams across generations that let every account make more progress.
+"""Makes trades of GPU time between teams across generations, so that every account makes more progress.
 
-Gandiva_fair (EuroSys '20), automatic trading: the user that gains least by a fast generation sells time on it to the
-user that gains most, for more time on a slow generation. The paper has one speed-up for each user, the mean over its
-jobs, and so sells time that is worth more to the jobs that lose it. Here each job has its own speed-up, and the jobs
-at the margin trade (`margins.py`): the seller's job on the fast generation that gains least by it, and the buyer's
-job on the slow generation that would gain most. All trades of two generations are made at once (`trade_prices.py`):
-offers to sell, cheapest first, meet offers to buy, dearest first, as far as limits allow (`borders.py`). Then every
-account replays its own order with the GPUs that it would have (`own_order.py`), and trades by which an account would
-make less progress are cut, until none would.
+In the automatic trading of Gandiva_fair (EuroSys '20), the user that gains least by a fast generation sells time on it.
+The buyer is the user that gains most, and pays with more time on a slow generation. The paper has one speed-up for each
+user, the mean over its jobs. It may therefore sell time that is worth more to the jobs that lose it. Here each job has
+its own speed-up, and the jobs at the margin trade (`margins.py`): on the seller's side, the job on the fast generation
+that gains least by it; on the buyer's side, the job on the slow generation that would gain most.
 
-The price is the geometric mean of the two sides' speed-ups: each side gets what is worth more to it than what it
-gives, by the same ratio. The paper's price, the second-highest speed-up, is an option; with two teams it is the
-seller's own speed-up, and the buyer has the whole gain.
+All trades between two generations are made together (`trade_prices.py`). The cheapest offers to sell are matched with
+the highest offers to buy, within limits (`borders.py`). Then each account's jobs are assigned again with the GPUs that
+it would have (`own_order.py`). If an account would make less progress, its trades are reduced or cancelled until no
+account loses.
+
+The price is the geometric mean of the two sides' speed-ups, so that both sides gain by the same ratio. The paper's
+price, the second-highest speed-up, is an option. With two teams that is the seller's own speed-up, so that the buyer
+has all the gain.
 """
 
 from __future__ import annotations
@@ -40,12 +42,15 @@ LEAST_GAIN = 1.01
 def trade(
     snapshot: Snapshot, tree: Tree, able: Bools, shares: Divided, limits: TradeLimits
 ) -> tuple[Floats, tuple[Trade, ...]]:
-    """Returns the GPUs that accounts have after trades, as an array (T, K), and the trades between parties.
+    """Makes trades. Returns the GPUs that each account has after them, as an array (T, K), and the trades between
+    parties.
 
-    `able` (J, K) marks where jobs in the sharing may run. The trades are subtracted from `limits`. Users of one
-    party trade as parties do, but only trades across the party's border are returned. A job trades a pair of
-    generations only if its user has a job measured on both, and reported speeds count only as far as others confirm
-    them.
+    A party is an account that is set to trade; the users below it trade in its name. Users of one party also trade with
+    each other, but these trades are not returned. A job trades a pair of generations only if its user has a job that
+    was measured on both. Reported speeds count only as far as independent evidence confirms them.
+
+    `able` (J, K): whether each job may run on each generation, False for preemptible jobs. The trades are subtracted
+    from `limits`.
     """
     accounts = snapshot.accounts
     rate = with_typical(snapshot.jobs.rate, able, snapshot.jobs.account, len(accounts.parent))
@@ -68,7 +73,7 @@ def trade(
 
 
 class _Market:
-    """A market in which trades are made; `share` (T, K) is what accounts have after the trades so far."""
+    """A market in which accounts trade. `share` (T, K) has the GPUs of each account after the trades made so far."""
 
     def __init__(
         self,
@@ -82,10 +87,12 @@ class _Market:
         may: Bools,
         party: Ints,
     ) -> None:
-        """Takes the jobs in `rows`, which trade the generations marked in `may` (R, K) in the name of their account's
-        `party` (L,).
+        """Opens the market for the jobs in `rows`.
 
-        Jobs trade at the rates of `offered`; the progress of their accounts is computed with the jobs' own rates.
+        - `offered`: the same jobs with the rates at which they trade. The progress of accounts is computed with the
+          rates in `rows`.
+        - `may` (R, K): whether each job may trade each generation.
+        - `party` (L,): the party in whose name each account trades.
         """
         self.share = shares.share.copy()
         self._settings, self._tree = snapshot.settings, tree
@@ -99,7 +106,7 @@ class _Market:
         self._done: list[Floats] = []
 
     def trades(self) -> tuple[Trade, ...]:
-        """Returns the trades across the borders of parties: one trade for each two parties and two generations."""
+        """Returns the trades between parties, added up: one trade for each seller, buyer and pair of generations."""
         done = np.concatenate([np.empty((0, 8)), *self._done])
         if not len(done):
             return ()
@@ -115,7 +122,7 @@ class _Market:
         return tuple(map(Trade, *(column.tolist() for column in columns)))
 
     def open(self, pairs: GenerationPairs) -> bool:
-        """Makes all trades on the given pairs of generations. Returns whether there were any."""
+        """Makes all trades on the given pairs of generations. Returns whether any trade was made."""
         margins = Margins(self._offered, self._use, self._may, pairs)
         sellers = Offers.of(margins.sold(), self._party, sells=True)
         buyers = Offers.of(margins.bought(), self._party, sells=False)
@@ -142,8 +149,11 @@ class _Market:
     def _legs(
         self, margins: Margins, sellers: Offers, buyers: Offers, matches: Matches
     ) -> tuple[Legs, Floats]:
-        """Returns the legs of the trades, and an array (D,) of the GPUs of each trade that accounts can pay for and
-        use."""
+        """Returns the legs of the matched trades, and the size that accounts can pay for and use, as an array (D,) of
+        GPUs.
+
+        A leg is what one account gives and takes in one trade.
+        """
         account, pair = self._rows.account, sellers.pair[matches.seller]
         slow, fast = margins.pairs.slow[pair], margins.pairs.fast[pair]
         sold, seller, part = sellers.parts(matches.seller)
@@ -161,9 +171,9 @@ class _Market:
         return sells + buys, gpus
 
     def _settle(self, legs: Legs, gpus: Floats) -> Floats:
-        """Makes the trades and returns their GPUs, as an array (D,).
+        """Makes the trades and returns their final sizes in GPUs, as an array (D,).
 
-        Before that, cuts trades by which an account would make less progress.
+        Trades are first halved, then cancelled, if an account would make less progress because of them.
         """
         leaf, before, gpus = np.searchsorted(self._rows.account, legs.account), self._progress, gpus.copy()
         asked, share, self._progress = _marked(leaf, before), self.share, before.copy()
@@ -183,8 +193,10 @@ class _Market:
         return gpus
 
     def _play(self, share: Floats, leaves: Ints) -> Floats:
-        """Returns the progress of the accounts `leaves` (M,) in each unit, with the GPUs of `share` (T, K), as an array
-        (U, M)."""
+        """Computes the progress of the accounts `leaves` (M,) if they have the GPUs `share` (T, K), as an array (U, M).
+
+        The progress is given in each of U units. The GPUs that each job would then use are stored.
+        """
         rows = self._rows
         runs, use = rows.run(share[rows.account[leaves]], leaves)
         self._use[rows.of_leaves(leaves)] = 0.0
@@ -193,8 +205,8 @@ class _Market:
 
 
 def _marked(leaves: Ints, of: Floats) -> Ints:
-    """Returns the distinct accounts in `leaves` (N,) in ascending order, as an array (M,); `of` (…, L) only gives the
-    number of accounts."""
+    """Returns the distinct values of `leaves` (N,) in ascending order. Each value is an index below the last size of
+    `of` (…, L)."""
     found = np.zeros(of.shape[-1], dtype=bool)
     found[leaves] = True
     return np.flatnonzero(found)

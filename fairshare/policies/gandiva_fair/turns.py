@@ -1,15 +1,19 @@
-"""Orders the gangs: gang-aware stride or lottery scheduling among the leaves of the ticket tree.
+"""Orders gangs by gang-aware stride or lottery scheduling among the leaf accounts of the ticket tree.
 
-Every leaf offers the gang that it would run next. In the first stage only gangs are eligible that fit into the
-guaranteed time that the leaf and each account above it have saved and earn in this quantum (as in worst-case fair
-weighted fair queueing, Bennett and Zhang 1996); in the second stage all other gangs are. In both stages the leaf
-furthest behind relative to its share goes first. Because shares are computed level by level, turns need not be, and
-a user that fills holes which fit no other gang delays nobody of its team. In the second stage, some gangs go before
-those that want surplus: gangs covered by their leaf's own guarantee, but not by that of an account above, because
-other users of the team used it up.
+Each leaf offers the gang that it would run next. There are two main stages. In the first, a gang is eligible only if
+the guarantees of its leaf and of all accounts above cover it: the gang must fit into the guaranteed GPU time that each
+of them has saved and earns in this quantum (as in worst-case fair weighted fair queueing, Bennett and Zhang 1996). In
+the second stage, all other gangs are eligible. In both stages, the leaf furthest behind relative to its share goes
+first.
 
-A leaf whose next gang is too large for what it has saved so far, or whose first gang finds no room, goes on saving.
-Its later gangs have a claim only beyond these savings, and are ordered as if that gang already ran.
+Turns are taken among leaves only, not level by level, because shares were already computed level by level. A user that
+fills a gap into which no other gang fits therefore does not delay other users of its team. Some gangs are covered by
+the guarantee of their own leaf but not by that of an account above, because other users of the team have used it. In
+the second stage, these gangs go before gangs that only use surplus.
+
+If the next gang of a leaf is too large for the time that the leaf has saved, or its first gang finds no room, the leaf
+continues to save time for this gang. Its later gangs are then ordered as if this gang already ran. They are within the
+guarantee only if the guarantee covers them in addition to this gang.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ Turn = tuple[int, bool, float, int, int, int]
 
 
 class Turns:
-    """The next offer of each account, and the GPUs that each account was given in this round."""
+    """The order of turns in one round: each account's next offer, and the GPUs given to each account so far."""
 
     def __init__(  # noqa: PLR0917 - what a decision has worked out before, in that order
         self,
@@ -50,10 +54,12 @@ class Turns:
         chance: np.random.Generator | None,
         strict: Sequence[bool],
     ) -> None:
-        """Takes `able` (J, K), where jobs may run, and `chance`, which is None for stride scheduling.
+        """Prepares the turns.
 
-        `strict` (T,) marks accounts with limits. Because limits count all jobs, no job of such an account may go
-        before a job that is saved for.
+        - `able` (J, K): whether each job may run on each generation.
+        - `chance`: the random generator of a lottery, or None for stride scheduling.
+        - `strict` (T,): accounts with limits. If such an account saves GPU time for a job, none of its other jobs may
+          go first, because limits count all jobs.
         """
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
@@ -101,7 +107,7 @@ class Turns:
         self.only_claims = True
 
     def used(self, account: int, gpus: int) -> None:
-        """Counts GPUs that the account, and so each account above it, was given without a turn."""
+        """Counts GPUs that the account was given outside its turns. They also count for all accounts above it."""
         while account != NOWHERE:
             self._use[account] += gpus
             self._spare[account] -= gpus
@@ -115,14 +121,14 @@ class Turns:
         return self._chosen[choice]
 
     def one_of_each_kind(self) -> list[int]:
-        """Returns one job of each kind, in the order of kinds."""
+        """Returns one job of each kind, by the number of the kind. Jobs of one kind fit into the same places."""
         found = np.zeros(len(self.unplaceable), dtype=np.int64)
         found[self._kinds] = np.arange(len(self._kinds))
         jobs: list[int] = found.tolist()
         return jobs
 
     def open(self, *, only_claims: bool) -> None:
-        """Collects the offers of all accounts; with `only_claims`, only offers within the guarantee."""
+        """Collects the next offer of each account. With `only_claims`, only gangs within guarantees are offered."""
         self.only_claims = only_claims
         unplaceable = np.frombuffer(self.unplaceable, dtype=bool)[self._kinds]
         self._order = self._all.without(unplaceable | np.frombuffer(self.taken, dtype=bool))
@@ -135,7 +141,7 @@ class Turns:
         heapq.heapify(self._heap)
 
     def next(self) -> int:
-        """Returns the job whose turn comes next; NOWHERE when no turn is left."""
+        """Returns the job whose turn is next, or NOWHERE if no turn is left."""
         while self._heap:
             stage, _, _, _, account, job = self._heap[0]
             # Since the offer was made, its room may have gone, or other users of its team may have used up the
@@ -147,12 +153,12 @@ class Turns:
         return NOWHERE
 
     def took(self, job: int) -> None:
-        """Records that the job whose turn it was has been picked, and offers its account's next job."""
+        """Records that the job that `next` returned was picked. Its account then offers its next job."""
         self.picked(job)
         self._refresh(self._account[job])
 
     def picked(self, job: int) -> None:
-        """Records that the job is picked, in its turn or not. Its account stops saving for it."""
+        """Records that the job was picked, in its turn or outside it. Its account stops saving GPU time for it."""
         account = self._account[job]
         self.taken[job] = 1
         self.used(account, self._size[job])
@@ -163,9 +169,9 @@ class Turns:
                 self._kept_for.pop(account)
 
     def passed(self, job: int, *, later: bool = False) -> None:
-        """Records that the job whose turn it was got no place.
+        """Records that the job that `next` returned could not be placed. Its account then offers its next job.
 
-        With `later`, the job is tried again after the other jobs of its priority.
+        With `later`, the job is offered again after the other jobs of its priority.
         """
         account = self._account[job]
         position = self._heads.get(account, 0)
@@ -184,41 +190,48 @@ class Turns:
         return late is not None and len(late) > 0 and late[0][2] == job
 
     def alike(self, job: int) -> list[int]:
-        """Returns the unpicked jobs of the same account and priority, in the account's order."""
+        """Returns the jobs of the same account and priority that are not picked, in the order that the account
+        wants."""
         order, account = self._all, self._account[job]
         end = order.level_end[order.listed.index(job, order.begin[account], order.end[account])]
         begin = bisect_left(order.level_end, end, order.begin[account], end)
         return [other for other in order.listed[begin:end] if not self.taken[other]]
 
     def is_first(self, job: int) -> bool:
-        """Returns whether the job comes first among its account's jobs that take turns."""
+        """Returns whether the job is the one that its account wants most, among its jobs that take turns."""
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
-        """Returns whether `more` GPUs keep the job's account within its guarantees, or the account already exceeds
-        them."""
+        """Returns whether an account that gets `more` additional GPUs stays on the same side of its guarantees.
+
+        This is the case if the job's account is still within its guarantees with these GPUs, or if it already exceeds
+        them.
+        """
         account = self._account[job]
         left = self._left(account)
         return more <= left or left < 0
 
     def stopped(self, jobs: Sequence[int]) -> None:
-        """Records that picked jobs were stopped and that their GPUs are free."""
+        """Records that picked jobs were stopped, so that their GPUs are free again."""
         for job in jobs:
             self.taken[job] = 0
             self.used(self._account[job], -self._size[job])
         self.retry_all()
 
     def exchanged(self, jobs: Sequence[int], other: int) -> None:
-        """Records that gang `other` was picked in the place of picked gangs of the same account."""
+        """Records that picked jobs were replaced by the gang `other` of the same account."""
         self.picked(other)
         self.stopped(jobs)
 
     def retry_all(self) -> None:
-        """Clears the marks of kinds without room, because there may be room for them now."""
+        """Offers kinds of gangs again that found no room earlier, because there may be room for them now."""
         self.unplaceable = bytearray(len(self.unplaceable))
 
     def _own(self, account: int) -> int:
-        """Returns the job that the account would run next; NOWHERE if there is none."""
+        """Returns the job that the account wants to run next, or NOWHERE if no job is left.
+
+        Jobs that are already picked, or whose kind has no room, are skipped.
+        """
         begin, end, listed = self._heads[account], self._order.end[account], self._order.listed
         taken, unplaceable, kind = self.taken, self.unplaceable, self.kind
         head = begin
@@ -245,7 +258,7 @@ class Turns:
             self._heads[account] += 1
 
     def _refresh(self, account: int) -> None:
-        """Replaces the first offer, which must be this account's, by the account's next offer."""
+        """Replaces the offer that is first in the order, which must be of this account, by the account's next offer."""
         first = self._heap[0]
         if first[4] != account:
             raise AssertionError("an offer was answered out of turn")
@@ -258,13 +271,14 @@ class Turns:
             heapq.heapreplace(self._heap, turn)
 
     def _remember(self, turn: Turn) -> None:
-        """Makes later lottery numbers of the same stage continue from the number of this turn."""
+        """Stores the lottery number of this turn, so that later numbers of the same stage continue from it."""
         stage, number = turn[0], turn[2]
         whole = math.ceil(number) - 1
         self._since[stage, whole] = -math.log(max(1.0 - (number - whole), 1e-300))
 
     def _turn(self, account: int) -> Turn | None:
-        """Returns the next offer of an account; None if the account has nothing left to offer."""
+        """Returns the next offer of an account, with its position in the order. Returns None if it has nothing to
+        offer."""
         left, due = self._left(account), self._is_due[account]
         while (job := self._own(account)) != NOWHERE:
             overtakes, size = self._overtakes(account, job), self._size[job]
@@ -287,9 +301,9 @@ class Turns:
         return None
 
     def _offers(self) -> Iterator[Turn | None]:
-        """Yields the result of `_turn` for all accounts in stride scheduling.
+        """Yields the result of `_turn` for every account, in stride scheduling.
 
-        For accounts that offer their first gang, the results are computed together.
+        Accounts that offer their first gang are computed together, which is faster.
         """
         accounts = np.array(list(self._order.begin), dtype=np.int64)
         jobs = self._order.jobs[list(self._order.begin.values())]
@@ -311,15 +325,21 @@ class Turns:
         yield from map(self._turn, accounts[~offers].tolist())
 
     def _overtakes(self, account: int, job: int) -> bool:
-        """Returns whether the account saves for a larger gang that may use the same generations, so that the job would
-        overtake it."""
+        """Returns whether the job would go before a gang for which its account saves GPU time.
+
+        Both must be able to use the same generation. A job for which the account itself saves, or that lets other jobs
+        go first, never overtakes.
+        """
         if not self._kept_for.get(account, 0) & self._choice[job]:
             return False
         return job not in self._saving and job not in self._deferred
 
     def _stage(self, account: int, job: int) -> int:
-        """Returns the stage of a gang. The further down the first account is whose guarantee does not cover it, the
-        later."""
+        """Returns the stage in which the gang has its turn. Lower stages come first.
+
+        The stage depends on the first account, from the gang's own account upwards, whose guarantee does not cover the
+        gang. If this account is higher in the tree, the gang's turn comes earlier.
+        """
         if not self._is_due[account]:
             return self._beyond[account]
         kept = self._needs[account] if self._overtakes(account, job) else 0
@@ -333,7 +353,7 @@ class Turns:
         return WITHIN_OWN_GUARANTEE + self._depth[above] if is_own else self._beyond[account]
 
     def _left(self, account: int) -> float:
-        """Returns the number of further GPUs that the guarantees of the account and of all accounts above it cover."""
+        """Returns how many more GPUs the guarantees of the account and of all accounts above it cover."""
         spare, parent, left = self._spare, self._parent, math.inf
         while account != NOWHERE:
             left = spare[account] if spare[account] < left else left  # noqa: FURB136 - a call costs more
@@ -341,11 +361,12 @@ class Turns:
         return left
 
     def _number(self, account: int, job: int, stage: int, kept: int) -> float:
-        """Returns the quanta by which an account is ahead; the lowest number goes first.
+        """Returns the number by which offers of a stage are ordered, the lowest first: quanta by which the account is
+        ahead.
 
-        In a lottery this is a whole number of quanta plus a random part. The random parts are arrival times of
-        independent Poisson processes: the earliest wins the lottery, and since the processes have no memory, the
-        others need no new numbers.
+        In a lottery, the number is a whole number of quanta plus a random part. The random parts are arrival times of
+        independent Poisson processes, and the earliest arrival wins. Because these processes have no memory, the
+        accounts that lost need no new numbers.
         """
         weight = self._share[account] or 1.0
         ahead = (self._use[account] - self._owed[account]) / weight
@@ -360,8 +381,11 @@ class Turns:
         return before + 1.0 - math.exp(-since - float(self._chance.exponential()) * self._size[job] / weight)
 
     def _set_aside(self, account: int, job: int, *, overtakes: bool) -> None:
-        """Passes over a gang for which the account has not saved enough. The account goes on saving and offers another
-        gang."""
+        """Skips a gang for which the account has not saved enough GPU time, so that the account offers another gang.
+
+        The account saves time for the skipped gang, unless this gang would itself go before one that is saved for
+        (`overtakes`).
+        """
         if not overtakes:
             self._save_for(account, job)
         self._kept_for[account] = self._kept_for.get(account, 0) | self._choice[job]
@@ -369,7 +393,8 @@ class Turns:
         self._aside[account] = self._aside.get(account, 0) + 1
 
     def _save_claim(self, account: int, job: int) -> None:
-        """Makes the account go on saving for its first gang if that is within the guarantee but finds no room."""
+        """Lets the account save GPU time for the job, if this is its first gang, is within the guarantee, and finds no
+        room."""
         if (
             self.only_claims
             and self.is_first(job)

@@ -1,4 +1,4 @@
-"""Estimates the speeds of jobs that are not measured yet from the other jobs of their user."""
+"""Estimates speeds of jobs that were not measured yet from other jobs of the same user."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from fairshare.model import Bools, Floats, Ints
 
 
 def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Floats:
-    """Returns `rate` (J, K), with unknown rates (NaN) estimated from the mean of their account's measured jobs.
+    """Returns the rates of jobs, with missing rates estimated from measured jobs of the same account, as an array (J,
+    K).
 
-    The mean is taken over ratios between generations, of jobs that were measured on at least two, as in Gandiva_fair
-    (EuroSys '20), where a user has one speed-up. Rates that no job of the account determines stay unknown.
+    `rate` (J, K) has steps per second, NaN where unknown. The estimate uses the mean ratio between two generations,
+    over the jobs of the account that were measured on at least two generations. This corresponds to Gandiva_fair
+    (EuroSys '20), where a user has one speed-up. Rates that no job of the account can determine remain unknown.
     """
     known = able & (rate > 0)
     mean = _means(rate, known, account, accounts)
@@ -31,9 +33,9 @@ def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Flo
 
 
 def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
-    """Returns the logarithm of the mean speed of each account's jobs by generation, as an array (accounts, K).
+    """Returns the mean speed of each account's jobs by generation, as logarithms, in an array (accounts, K).
 
-    Uses only jobs with at least two known rates. The result is NaN where no such job was measured.
+    Only jobs with at least two known rates are used. The result is NaN where no such job was measured.
     """
     some = np.flatnonzero(count(known) > 1)
     known, who = known.take(some, axis=0), account[some]

@@ -1,4 +1,4 @@
-"""Moves picked gangs to faster GPUs that are free, and swaps gangs within an account, after all gangs are picked."""
+"""Moves picked gangs to faster free GPUs, and swaps gangs within an account, after all gangs are picked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from fairshare.policies.gandiva_fair.picked import Picked
 
 
 def upgrade(picked: Picked) -> bool:
-    """Moves picked gangs where they are faster and no other account loses by the move. Returns whether any moved."""
+    """Moves picked gangs to generations where they are faster, without loss to other accounts. Returns whether any
+    moved."""
     if not picked.facts.may_move:
         return False
     moved = move_to_faster(picked, held=False)
@@ -21,9 +22,9 @@ def upgrade(picked: Picked) -> bool:
 
 
 def move_to_faster(picked: Picked, *, held: bool) -> bool:
-    """Moves picked gangs to faster free GPUs; with `held` also to GPUs held by gangs that were not picked.
+    """Moves picked gangs to faster free GPUs. Returns whether any moved. Each gang moves at most once.
 
-    Each gang moves at most once. Returns whether any moved.
+    With `held`, GPUs of running gangs that were not picked count as free.
     """
     facts = picked.facts
     slower = [job for job in _slower(picked) if facts.jobs.resident[job] >= facts.settings.min_hold]
@@ -31,7 +32,7 @@ def move_to_faster(picked: Picked, *, held: bool) -> bool:
 
 
 def _slower(picked: Picked) -> list[int]:
-    """Returns picked gangs that stay on the generation where they run but would be faster on another."""
+    """Returns the picked gangs that stay on their generation although another generation would be faster for them."""
     speed = picked.facts.speed
     some = np.flatnonzero(picked.chosen & (picked.generation == picked.facts.jobs.running_on))
     best = speed[some].max(axis=1, initial=0.0)
@@ -40,7 +41,10 @@ def _slower(picked: Picked) -> list[int]:
 
 
 def _move_to_faster(picked: Picked, job: int, *, held: bool) -> bool:
-    """Moves a picked gang to faster GPUs. Returns False without a change if it finds none."""
+    """Moves a picked gang to free GPUs of a faster generation. Returns False and changes nothing if it finds none.
+
+    With `held`, GPUs of running gangs that were not picked count as free.
+    """
     facts, places, here = picked.facts, picked.places, int(picked.generation[job])
     speed, size = facts.speed[job], facts.size[job]
     able = np.flatnonzero(facts.able[job]).tolist()
@@ -56,8 +60,10 @@ def _move_to_faster(picked: Picked, job: int, *, held: bool) -> bool:
 
 
 def _change_places(picked: Picked) -> bool:
-    """Swaps gangs of one account and shape across generations where the two together get faster. Returns whether any
-    swapped."""
+    """Swaps gangs of the same account and shape between generations, if the sum of their speeds increases.
+
+    Returns whether any gangs were swapped.
+    """
     changed = False
     facts = picked.facts
     jobs, speed = facts.jobs, np.maximum(facts.speed, 1e-9)
@@ -82,8 +88,10 @@ def _change_places(picked: Picked) -> bool:
 
 
 def _exchange(picked: Picked, up: Ints, down: Ints, a: int, b: int) -> bool:
-    """Swaps gangs on `a` with gangs on `b`, pair by pair, while a swap makes the pair faster. Returns whether any
-    swapped."""
+    """Swaps the gangs `up` on generation `a` with the gangs `down` on generation `b`, pair by pair.
+
+    Stops when a swap would no longer increase the speed of the pair in total. Returns whether any gangs were swapped.
+    """
     speed, places, changed = picked.facts.speed, picked.places, False
     for one, other in zip(up.tolist(), down.tolist(), strict=False):
         if speed[one, b] + speed[other, a] <= (speed[one, a] + speed[other, b]) * SAME_SPEED:

@@ -1,18 +1,17 @@
-"""Contains the conditions of an equilibrium, relaxed by a slack, and Newton's method for them.
+"""The conditions of a market equilibrium, relaxed by a slack parameter, and Newton's method to solve them.
 
-In an equilibrium one amount of each of the following pairs is zero (complementary slackness):
+In an equilibrium, at least one amount of each of the following pairs is zero (complementary slackness):
 
-- what a class uses of a generation, and what it loses per GPU there: the price in worth of income, plus what a GPU
-  of the class is worth in use, minus the speed;
-- what an additional GPU would gain for a class, and the GPUs of its jobs that wait;
-- what a class would gain if it could use more of a generation, and how far it is from the GPUs that it can use
-  there;
-- what more income would be worth to an account, and the income that it saves;
-- the price of a generation, and its GPUs that are not sold.
+- the GPUs of a generation that a class of jobs uses; and the class's loss per GPU on it, which is the price (converted
+  to GPUs of full speed), plus the value of using one more of the class's GPUs, minus the speed;
+- the class's gain from one more GPU; and the GPUs of its jobs that wait;
+- the class's gain from a higher limit on a generation; and the GPUs that it could still use within this limit;
+- the value of more income to an account; and the income that the account saves;
+- the price of a generation; and its GPUs that are not sold.
 
-As in interior-point methods (Nocedal and Wright, "Numerical Optimization", chapters 14 and 19) both amounts are
-positive here, and their product is the slack times a size. At fixed prices and slack this is the optimum of a
-strictly concave function for each account.
+As in interior-point methods (Nocedal and Wright, "Numerical Optimization", chapters 14 and 19), both amounts are kept
+positive here. Their product is the slack times a size. At fixed prices and slack, the conditions describe the maximum
+of a strictly concave function for each account.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ LEAST_WORTH = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The pairs of amounts at a point. The product of each pair is the slack times its size."""
+    """The pairs of amounts at a point; the module describes them. The product of each pair is the slack times its
+    size."""
 
     use: Floats  # (C, K) GPUs; paired with `loss`
     loss: Floats  # (C, K) how much less a GPU there is worth to the class than it costs
@@ -46,11 +46,13 @@ class _Pairs:
 
 
 class Conditions:
-    """The conditions as functions of a point: a vector of the logarithms of use, gain, worth, limits, price and
-    slack."""
+    """The conditions of an equilibrium as functions of a point.
+
+    A point is a vector of logarithms: of use, gain, worth, limits, price and, last, slack.
+    """
 
     def __init__(self, economy: Economy) -> None:
-        """Reads an economy in which every generation has GPUs."""
+        """Prepares the conditions for an economy. Every generation must have GPUs."""
         self._economy = economy
         self._unit = float(economy.income.sum() / economy.capacity.sum())
         self._income = economy.income / self._unit
@@ -66,12 +68,12 @@ class Conditions:
         self._ends = np.cumsum([classes * kinds, classes, len(economy.income), limits, kinds])
 
     def start(self) -> Floats:
-        """Returns a point with slack 1, near the only point with this slack that meets the conditions."""
+        """Returns a point with slack 1 that is close to a solution. For this slack there is exactly one solution."""
         use = np.where(self._runs, np.log(self._size)[:, None], 0.0)
         return np.append(use.ravel(), np.zeros(self._ends[-1] - use.size + 1))
 
     def reached(self, point: Floats) -> Equilibrium:
-        """Returns the equilibrium at a point, in GPUs and in the economy's unit of income."""
+        """Returns the prices and purchases at a point, converted to GPUs and to the economy's unit of income."""
         now = self._pairs(point)
         return Equilibrium(now.price * self._unit, now.use, (now.worth + LEAST_WORTH) / self._unit)
 
@@ -98,12 +100,14 @@ class Conditions:
         )
 
     def newton(self, point: Floats) -> tuple[Floats, Floats, float]:
-        """Returns Newton's step at the same slack, the direction of the path, and a sign.
+        """Returns Newton's step at the same slack, the direction of the solution path, and a sign.
 
-        The step leads to the point where the conditions are met. The direction is the change of that point with the
-        logarithm of the slack. The sign is that of the determinant of the derivative of excess demand by prices. All
-        unknowns but prices are eliminated: first those of each class, then those of each account. Differences of
-        large, nearly equal numbers are rewritten as sums of small numbers.
+        The step leads towards the point that meets the conditions. The direction is the change of that point with the
+        logarithm of the slack. The sign is that of the determinant of the derivative of excess demand with respect to
+        prices.
+
+        The unknowns of each class and then of each account are eliminated, so that only prices remain to be solved for.
+        Differences of large, nearly equal numbers are rewritten as sums of small numbers, to avoid rounding errors.
         """
         economy, now = self._economy, self._pairs(point)
         kinds = len(now.price)
@@ -148,9 +152,9 @@ class Conditions:
 
 
 def _solve(change: Floats, excess: Floats) -> Floats:
-    """Returns the change of prices that removes the excess demand `excess` (2, K), as an array (2, K).
+    """Returns the change of prices that removes the excess demand, as an array (2, K).
 
-    The result is NaN if the matrix is singular.
+    `excess` (2, K) has two right-hand sides of the same linear system. The result is NaN if its matrix is singular.
     """
     scale = np.abs(change).max(axis=1)
     try:
@@ -161,7 +165,7 @@ def _solve(change: Floats, excess: Floats) -> Floats:
 
 
 class _Classes:
-    """The derivatives of each class's use by its losses on generations."""
+    """The derivatives of what each class of jobs uses, with respect to its losses on generations."""
 
     def __init__(self, now: _Pairs) -> None:
         self._each = now.use / (now.loss + now.use * now.crowd / now.room)
@@ -173,23 +177,30 @@ class _Classes:
         self._rest = self._waits + self._each @ self._others
 
     def use(self, loss: Floats, waits: Floats) -> Floats:
-        """Returns the increase of use, (2, C, K), when losses fall by `loss` (2, C, K) and usable GPUs grow by `waits`
-        (2, C)."""
+        """Returns the increase of each class's use of each generation, as an array (2, C, K).
+
+        The losses fall by `loss` (2, C, K), and the GPUs that the classes can use grow by `waits` (2, C). The first
+        axis of all arrays has two independent cases, computed together.
+        """
         found: Floats = self._part * (
             self._rest * loss - (self._each * loss) @ self._others + waits[..., None]
         )
         return found
 
     def gain(self, loss: Floats, waits: Floats) -> Floats:
-        """Returns the change of what an additional GPU gains for each class, (2, C), under the same changes as in
-        `use`."""
+        """Returns the change of each class's gain from one more GPU, as an array (2, C).
+
+        The losses fall by `loss` (2, C, K), and the GPUs that the classes can use grow by `waits` (2, C). The first
+        axis of all arrays has two independent cases, computed together.
+        """
         found: Floats = self._all * ((self._each * loss).sum(axis=-1) - waits)
         return found
 
     def slopes(self, economy: Economy, price: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the derivatives of each account's use by its losses, in three arrays.
+        """Returns the derivatives of each account's use of generations with respect to its losses on generations.
 
-        The arrays are (L, K, K), (L, K) after multiplication by prices, and (L,) after multiplication by prices twice.
+        The result is three arrays for L accounts: (L, K, K) the derivatives, (L, K) their product with prices, and (L,)
+        their product with prices on both sides.
         """
         kinds = np.arange(len(price))
         between = np.stack(

@@ -1,11 +1,10 @@
-"""Defines a market for GPU time: what accounts want, and how far prices and purchases are from a competitive
-equilibrium.
+"""Defines a market for GPU time, and measures how far prices and purchases are from a competitive equilibrium.
 
-Each account has an income and buys what is best for its jobs; a job cannot use more GPUs than its workers have. This
-is a Fisher market with linear utilities and with demand caps as in Hylland and Zeckhauser, "The Efficient Allocation
-of Individuals to Positions", Journal of Political Economy 87 (1979). An account that could use more GPUs spends all
-of its income. No account envies another of equal income, since it could have bought the same. Each account can
-afford a part of each generation as large as its part of all income.
+Each account has an income and buys the GPUs that are best for its jobs. A job cannot use more GPUs than its workers
+have. This is a Fisher market with linear utilities and with caps on demand, as in Hylland and Zeckhauser, "The
+Efficient Allocation of Individuals to Positions", Journal of Political Economy 87 (1979). In an equilibrium, an account
+that could use more GPUs spends all of its income. No account envies another account of equal income, because it could
+have bought the same GPUs. Each account can afford at least its part of every generation, in proportion to its income.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from fairshare.model import Floats, Ints
 
 @dataclass(frozen=True)
 class Economy:
-    """The demand in a market: L accounts with C classes of equal jobs."""
+    """The demand and the supply of a market: L accounts with C classes of equal jobs, and the GPUs of K generations."""
 
     speed: Floats  # (C, K) relative to the class's best generation; 0 where the jobs may not run
     gpus: Floats  # (C,) GPUs that the jobs of the class can use together
@@ -32,23 +31,24 @@ class Economy:
 
     @cached_property
     def _first(self) -> Ints:
-        """Returns the first class of each account, as an array (L,)."""
+        """Returns the index of each account's first class, as an array (L,)."""
         return np.searchsorted(self.account, np.arange(len(self.income)))
 
     @cached_property
     def room(self) -> Floats:
-        """Returns the GPUs of each generation that each class can use, as an array (C, K)."""
+        """Returns how many GPUs of each generation each class can use at most, as an array (C, K)."""
         return np.broadcast_to(self.capacity, self.speed.shape) if self.most is None else self.most
 
     def of_accounts(self, amount: Floats) -> Floats:
-        """Returns the sums of `amount` (C, …) over the classes of each account, as an array (L, …)."""
+        """Returns the sum of `amount` (C, …) over the classes of each account, as an array (L, …)."""
         total: Floats = np.add.reduceat(amount, self._first, axis=0)
         return total
 
 
 @dataclass(frozen=True, slots=True)
 class Equilibrium:
-    """The prices, the GPUs that each class buys, and the worth of income to each account."""
+    """A computed equilibrium: prices of GPUs, the GPUs that each class buys, and the value of income to each
+    account."""
 
     price: Floats  # (K,) income for a GPU
     use: Floats  # (C, K) GPUs
@@ -56,12 +56,16 @@ class Equilibrium:
 
 
 def missed(economy: Economy, found: Equilibrium) -> float:
-    """Returns the largest relative error of prices and purchases, compared with an equilibrium.
+    """Returns the largest relative error of computed prices and purchases; 0 means an exact equilibrium.
 
-    It is the largest of these: the GPUs of a generation sold beyond those that exist; the part of all income that
-    unsold GPUs would cost; what an account spends beyond its income; what a class uses beyond what it can use; and
-    the additional progress that an account could make with its income at these prices. The last is bounded by the
-    dual of the account's linear program, with the worth of income as found, or zero.
+    The following errors are compared:
+
+    - GPUs of a generation sold in excess of those that exist;
+    - the cost of unsold GPUs, as a fraction of all income;
+    - what an account spends in excess of its income;
+    - GPUs that a class buys in excess of those that it can use;
+    - additional progress that an account could make with its income at these prices. This is an upper bound, from the
+      dual of the account's linear program.
     """
     use, sold, bought = found.use, found.use.sum(axis=0), economy.of_accounts(found.use)
     makes = economy.of_accounts((use * economy.speed).sum(axis=1))
@@ -80,8 +84,10 @@ def missed(economy: Economy, found: Equilibrium) -> float:
 
 
 def _could(economy: Economy, price: Floats, worth: Floats) -> Floats:
-    """Returns an upper bound on the GPUs of full speed that each account could make at these prices, as an array
-    (L,)."""
+    """Returns an upper bound on the progress that each account could buy at these prices, as an array (L,).
+
+    Progress is in GPUs of full speed. `worth` (L,): value of income to each account; any value ≥ 0 gives a valid bound.
+    """
     gain = np.maximum(economy.speed - worth[economy.account, None] * price, 0.0) * (economy.speed > 0)
     by = np.argsort(-gain, axis=1)
     best, room = np.take_along_axis(gain, by, axis=1), np.take_along_axis(economy.room, by, axis=1)

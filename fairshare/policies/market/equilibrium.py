@@ -1,10 +1,10 @@
-"""Finds a competitive equilibrium of a market for GPU time.
+"""Computes a competitive equilibrium of a market for GPU time.
 
-With caps on demand an equilibrium is not the maximum of a concave function. Its conditions, relaxed by a large slack
-(`conditions.py`), have one solution. As the slack decreases, the solution moves along a path, which may turn back to
-more slack for a while. There Newton's method with a decreasing slack finds nothing. So the path itself is followed
-by its length, until almost no slack is left: see Allgower and Georg, "Introduction to Numerical Continuation
-Methods", SIAM 2003, chapters 2 and 6.
+Because demand is capped, the equilibrium is not simply the maximum of a concave function. Its conditions are therefore
+relaxed by a slack (`conditions.py`). With a large slack, they have exactly one solution. As the slack decreases, the
+solution moves along a path. In places, the path turns back towards more slack, so that Newton's method with steadily
+decreasing slack fails. The algorithm therefore follows the path by its length until almost no slack is left. See
+Allgower and Georg, "Introduction to Numerical Continuation Methods", SIAM 2003, chapters 2 and 6.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ TO_START, TO_END = 100, 5  # most Newton steps to the beginning of the path, and
 
 
 def equilibrium(economy: Economy) -> Equilibrium:
-    """Returns the prices and purchases of an equilibrium, as closely as found; `economy.missed` measures the error."""
+    """Returns the prices and purchases of an equilibrium, or the best approximation found.
+
+    `economy.missed` measures how close the result is.
+    """
     has = economy.capacity > 0
     price, use = np.zeros(len(has)), np.zeros(economy.speed.shape)
     if not has.any() or not len(economy.gpus):
@@ -60,9 +63,9 @@ def _end_of_path(conditions: Conditions) -> Floats:
 
 
 def _settled(conditions: Conditions, point: Floats, steps: int, most: float = np.inf) -> Floats:
-    """Returns a point of the same slack after at most `steps` Newton steps towards meeting the conditions.
+    """Improves a point by at most `steps` Newton steps at constant slack, and returns the result.
 
-    Stops before a step longer than `most`, which would be due to rounding.
+    It stops before a step longer than `most`, because so long a step would be an effect of rounding.
     """
     for _ in range(steps):
         step, _, _ = conditions.newton(point)
@@ -74,8 +77,10 @@ def _settled(conditions: Conditions, point: Floats, steps: int, most: float = np
 
 
 class _Path:
-    """A point near the path, and the direction of the path there, scaled so that the largest change of a logarithm is
-    1."""
+    """The current point on the solution path, and the direction of the path there.
+
+    The direction is scaled so that its largest entry is 1 or -1. Entries are changes of logarithms.
+    """
 
     def __init__(self, conditions: Conditions) -> None:
         self._conditions = conditions
@@ -85,8 +90,10 @@ class _Path:
         self.direction = -more_slack / np.abs(more_slack).max()
 
     def go_on(self, length: float) -> float:
-        """Moves along the path by `length` if Newton's method leads back to the path. Returns the length to try
-        next."""
+        """Tries to move along the path by `length`. Returns the length to try next.
+
+        It does not move if Newton's method does not lead back to the path from there.
+        """
         ahead = self.point + length * self.direction
         near = ON_PATH if ahead[-1] > np.log(LITTLE_SLACK) else AT_END
         steps = self._back(ahead, min(near, length / 10), length)
@@ -96,10 +103,11 @@ class _Path:
         return min(length * 2, LONGEST) if steps <= FEW else length / 2 if steps == BACK else length
 
     def _back(self, point: Floats, near: float, length: float) -> int | None:
-        """Moves from `point` back to the path, at a right angle to its direction, and returns the number of Newton
+        """Moves from `point` back to the path, at right angles to the path's direction. Returns the number of Newton
         steps.
 
-        Returns None without a move if it does not reach the path.
+        Returns None and does not move if the path is not reached. A point is on the path if Newton's step is shorter
+        than `near`. `length` is the length of the step along the path that led to `point`.
         """
         last = np.inf
         for steps in range(1, BACK + 1):

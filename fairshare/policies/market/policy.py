@@ -1,4 +1,4 @@
-"""Contains the market policy: shares from a market, orderings and places from gandiva_fair."""
+"""The policy `market`: computes shares as a market equilibrium, and orders and places gangs as gandiva_fair does."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ MOST_MISSED = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class MarketOptions:
-    """Options of how gangs take turns within the GPUs that their accounts bought."""
+    """Options of the policy `market`: how accounts take turns, and how long debts are remembered."""
 
     ordering: Literal["stride", "lottery"] = option("stride", ORDERING)
     memory: float = option(3600.0, MEMORY, least=0.0)
 
 
 class Market(GandivaFair):
-    """A policy that divides by a competitive equilibrium in which tickets are income, instead of by shares and trades.
+    """A policy that divides GPU time by a competitive equilibrium in which tickets are income. It replaces trades.
 
-    Each generation has a price at which demand equals supply. Tickets are income, level by level of the tree, and
-    each user buys the GPUs on which its jobs, by their measured speeds, make most progress. So no user envies
-    another with as many tickets. Every user makes at least the progress of its private cluster, unless a limit
-    prevents that, and no GPU is left that any user could use. Of the GPUs that an account bought, as many as its
-    private cluster has are guaranteed; all others are surplus. Gangs are ordered and placed as by gandiva_fair. A
-    job that is not measured on a generation counts as equally fast there.
+    Each generation has a price at which demand equals supply. Each user has an income by its tickets, level by level of
+    the tree, and buys the GPUs on which its jobs, by their measured speeds, make most progress. As a result, no user
+    envies another user with as many tickets. Every user makes at least the progress of its private cluster, unless a
+    limit prevents this. No GPU remains unused that a user could use.
+
+    An account is guaranteed as many of the GPUs that it bought as its private cluster has; the others are surplus.
+    Gangs are ordered and placed as by gandiva_fair. A job that was not measured on a generation counts as equally fast
+    there.
     """
 
     name: ClassVar[str] = "market"

@@ -1,4 +1,4 @@
-"""Computes what accounts buy when their tickets are their income, as shares for gandiva_fair's selection of gangs."""
+"""Computes the GPUs that accounts buy with their tickets as income, for use as shares by the policy `market`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_GPUS = 1e-6  # fewer GPUs count as zero
 
 @dataclass(frozen=True, slots=True)
 class MarketShares:
-    """The equilibrium as shares, in the form that the policy needs."""
+    """The result of a market: incomes, prices, the GPUs that each account bought, and the error of the equilibrium."""
 
     income: Floats  # (T,) income by tickets among active siblings, level by level; the unit is the mean price of a GPU
     price: Floats  # (K,) income for a GPU
@@ -28,14 +28,16 @@ class MarketShares:
 
 
 def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
-    """Divides the cluster by a market in which tickets are income, and returns prices and shares.
+    """Divides the cluster by a market in which tickets are income. Returns prices and shares.
 
-    `able` (J, K) marks where jobs that take part in the sharing may run. A job's speeds are its measured rates
-    relative to its best rate; an unmeasured job counts as equally fast everywhere. No class buys more of a
-    generation than gangs of its shape can use. Limits on all GPUs together bound the demand of an account, which
-    then consists of the first jobs of its own order. Limits on a generation bound what an account gets, not what it
-    pays. Limits on costs apply only when gangs are selected; the GPUs that they cut off go to any account that can
-    use them.
+    `able` (J, K): whether each job may run on each generation, False for preemptible jobs. A job's speeds are its
+    measured rates relative to its best rate. An unmeasured job counts as equally fast everywhere. No class of jobs buys
+    more of a generation than gangs of its shape can use.
+
+    Limits are handled in three ways:
+    - A limit on all generations together reduces what an account wants. Its first jobs in its own order still count.
+    - A limit on one generation reduces what an account gets, but not what it pays.
+    - A limit on costs applies only when gangs are picked. GPUs that it cuts off go to any account that can use them.
     """
     accounts, jobs = with_claims(snapshot.accounts), snapshot.jobs
     capacity = capacity_of(snapshot.cluster)
@@ -68,7 +70,10 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
 
 
 def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
-    """Returns the GPUs of each job that limits on all GPUs together allow, for jobs in the order of their accounts."""
+    """Returns the GPUs that each job may want under the limits on all generations together, as an array.
+
+    The jobs must be sorted by account, each account's jobs in its own order. The first jobs get what the limits allow.
+    """
     demand = np.bincount(account, gpus, len(tree.parent)).astype(np.float64)
     allowed = demand * _part(tree, demand, cap_total)
     before = np.cumsum(gpus) - gpus - (np.cumsum(demand) - demand)[account]
@@ -77,6 +82,10 @@ def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
 
 
 def _part(tree: Tree, amount: Floats, cap: Floats) -> Floats:
-    """Returns the fraction of each leaf's amount that keeps every account within its cap, as an array (T, …)."""
+    """Returns the fraction of its amount that each leaf may have so that no account exceeds its cap, as an array (T,
+    …).
+
+    `amount` (T, …): the amounts of leaves. `cap` (T, …): the limits of all accounts.
+    """
     total = tree.sums(amount)
     return tree.least_on_path(np.minimum(1.0, cap / np.maximum(total, LEAST_GPUS)))
