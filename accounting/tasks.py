@@ -1,4 +1,4 @@
-"""Celery tasks of accounting. A task must work even if its message comes twice, late or never."""
+"""The Celery tasks of accounting. Each task must work correctly even if its message arrives twice, late or never."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LASTS = 20.0  # seconds
 
 @shared_task
 def send_letters() -> None:
-    """Sends the mails in the outbox; only one worker does so at a time."""
+    """Sends the mails in the outbox. Only one worker at a time does this."""
     with only_one(OutboxLock.LETTERS) as is_mine:
         if is_mine:
             run_each(due(Letter, most=200), lambda letter_id: mail.send(letter_id=letter_id), seconds=LASTS)
@@ -35,7 +35,7 @@ def tell_of_ends() -> None:
 
 @shared_task
 def call_webhooks() -> None:
-    """Makes the webhook calls in the outbox; only one worker does so at a time."""
+    """Makes the webhook calls in the outbox. Only one worker at a time does this."""
     with only_one(OutboxLock.WEBHOOKS) as is_mine:
         if is_mine:
             run_each(
@@ -45,12 +45,12 @@ def call_webhooks() -> None:
 
 @shared_task
 def empty_outboxes() -> None:
-    """Deletes old mails and webhook calls, sent or not, because they contain personal data."""
+    """Deletes old mails and webhook calls, whether or not they were sent, because they contain personal data."""
     forget(Letter)
     forget(WebhookCall)
 
 
 @shared_task
 def prepare_months() -> None:
-    """Creates the ledger's partitions for the next months, long before rows need them."""
+    """Creates the ledger's partitions for the next months in advance."""
     add_months_ahead(now_from_database())

@@ -1,4 +1,4 @@
-"""Runs Fairlot on one machine: PostgreSQL and Valkey from wheels, and the supervisor of all processes.
+"""Runs Fairlot on one machine: PostgreSQL and Valkey from Python wheels, and a supervisor for all processes.
 
-Nothing here imports Django or the portal, because this package must work before they can be imported.
+Only embedded/prepare.py imports Django. All other modules must work before Django and the portal can be imported.
 """

@@ -1,4 +1,7 @@
-"""The command line `python -m embedded up | run -- COMMAND …`, and the internal command `guard SUPERVISOR_PID`."""
+"""The command line of this package: `python -m embedded up`, and `python -m embedded run -- COMMAND …`.
+
+The command `guard SUPERVISOR_PID` is internal: only the supervisor starts it.
+"""
 
 import argparse
 import signal
@@ -34,10 +37,11 @@ def main() -> int:
 
 
 def run_command(command: list[str]) -> int:
-    """Runs `command` with the servers and settings of var/ and returns its exit status; 128 + N after signal N.
+    """Runs `command` with the servers and settings of var/. Returns its exit status; 128 + N if signal N ended the
+    command.
 
-    Ignores Ctrl-C, which the terminal also sends to the command. Passes SIGTERM and SIGHUP on to the command. Prints
-    an error and returns 1 if the servers cannot be started.
+    Ignores Ctrl-C, because the terminal also sends it to the command. Passes SIGTERM and SIGHUP on to the command. If
+    the servers cannot be started, prints an error and returns 1.
     """
     try:
         with servers_running(Home.from_environment()) as environment:

@@ -1,4 +1,4 @@
-"""The output of `make up`: a block of status lines on a terminal, otherwise one line per change."""
+"""The output of `make up`: a block of status lines on a terminal; otherwise one printed line for each change."""
 
 import shutil
 import sys
@@ -9,7 +9,7 @@ from typing import TextIO
 
 @dataclass(frozen=True)
 class Line:
-    """The status of one service in one line."""
+    """Represents the status of one service, shown as one line."""
 
     name: str
     state: str
@@ -20,7 +20,8 @@ class Line:
 
 
 class Display:
-    """The output of `make up`: messages that stay, and below them one status line per service."""
+    """Represents the output of `make up`: messages that stay on the screen and, below them, one status line per
+    service."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
@@ -33,8 +34,10 @@ class Display:
         self._write(self._erasure() + message + "\n" + self._block())
 
     def show(self, lines: Sequence[Line]) -> None:
-        """Redraws the block of status lines on a terminal, otherwise prints the lines that changed. Writes nothing if
-        no line changed."""
+        """Shows the status lines; does nothing if no line changed.
+
+        On a terminal, redraws the whole block of status lines. Otherwise prints only the lines that changed.
+        """
         changed = [line for line in lines if self._shown.get(line.name) != line]
         if not changed:
             return

@@ -1,4 +1,4 @@
-"""The folder that `make up` works in, and the environment variables that it passes to the portal's programs."""
+"""The data folder of `make up`, and the environment variables that it passes to the portal's programs."""
 
 import fcntl
 import hashlib
@@ -19,7 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class AlreadyRunningError(RuntimeError):
-    """Another process holds the folder's lock. `about` is the description that the process stored with `Home.tell`."""
+    """Raised when another process holds the lock of the data folder.
+
+    `about`: the description that the other process stored with `Home.tell`.
+    """
 
     def __init__(self, about: dict[str, Any]) -> None:
         super().__init__("another process works here")
@@ -28,7 +31,7 @@ class AlreadyRunningError(RuntimeError):
 
 @dataclass(frozen=True)
 class Home:
-    """The folder with all data of one embedded Fairlot: the value of FAIRLOT_VAR, by default `var/`."""
+    """Represents the folder with all data of one embedded Fairlot: FAIRLOT_VAR, or `var/` by default."""
 
     var: Path
 
@@ -50,7 +53,8 @@ class Home:
         (self.var / "secrets").mkdir(mode=0o700, exist_ok=True)
 
     def servers(self) -> list[Server]:
-        """Returns PostgreSQL unless DATABASE_URL is set, and Valkey unless REDIS_URL is set."""
+        """Returns the servers that Fairlot runs itself: PostgreSQL unless DATABASE_URL is set, Valkey unless REDIS_URL
+        is set."""
         wanted: list[Server] = []
         if not given("DATABASE_URL"):
             wanted.append(Postgres(self.var))
@@ -59,9 +63,9 @@ class Home:
         return wanted
 
     def environment(self, servers: list[Server], public_url: str | None = None) -> dict[str, str]:
-        """Returns this process's environment variables, with defaults for the settings that they lack.
+        """Returns this process's environment variables, plus defaults for settings that are not set.
 
-        `servers` must have been started at least once, because their URLs contain their ports.
+        Each server in `servers` must have been started at least once, because its URL contains its port.
         """
         urls = {"postgres": "DATABASE_URL", "valkey": "REDIS_URL"}
         completed = {urls[server.name]: server.url for server in servers}
@@ -84,8 +88,11 @@ class Home:
 
     @contextmanager
     def locked(self, what: str) -> Iterator[None]:
-        """Holds the folder's lock and stores that it is held for `what`. Raises AlreadyRunningError if another process
-        holds the lock. The kernel releases the lock however this process ends."""
+        """Context manager that holds the lock of the data folder, and stores `what` as the description of this process.
+
+        Raises AlreadyRunningError if another process holds the lock. The kernel releases the lock even if this process
+        is killed.
+        """
         self.make()
         with (self.var / "lock").open("a+") as lock:
             try:
@@ -96,7 +103,7 @@ class Home:
             yield
 
     def tell(self, about: dict[str, Any]) -> None:
-        """Stores `about`, a description of this process, where other processes read it with `about()`."""
+        """Stores `about`, a description of this process, in a file. Other processes read it with `Home.about`."""
         (self.var / "running.json").write_text(json.dumps(about))
 
     def about(self) -> dict[str, Any]:
@@ -108,17 +115,17 @@ class Home:
 
 
 def given(name: str) -> bool:
-    """Returns whether the environment sets the setting `name`: by a variable `NAME`, or by `NAME_FILE`, which names a
-    file."""
+    """Returns whether the environment sets `name`: directly, or through the variable `NAME_FILE` with a file's path."""
     return bool(os.environ.get(name) or os.environ.get(f"{name}_FILE"))
 
 
 @contextmanager
 def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, str]]:
-    """Yields the environment variables for one command, with the servers running.
+    """Context manager that ensures that the servers run, and yields the environment variables for one command.
 
-    Uses the servers of a running `make up`; otherwise starts the servers and stops them at the end. Waits up to
-    `patience` seconds for a `make up` that is still starting or for another command to end, then raises StartError.
+    Uses the servers of a running `make up`. If there is none, starts the servers and stops them at the end of the
+    block. If a `make up` is still starting or another command is running, waits up to `patience` seconds, and then
+    raises StartError.
     """
     with ExitStack() as stack:
         servers = home.servers()
@@ -143,25 +150,28 @@ def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, s
 
 
 def manage(*arguments: str) -> list[str]:
-    """Returns the command line that runs `manage.py` with these arguments."""
+    """Returns the command line (argv) that runs `manage.py` with these arguments."""
     return [sys.executable, str(ROOT / "manage.py"), *arguments]
 
 
 def code_fingerprint() -> str:
-    """Returns a digest of the migrations, static files, settings and uv.lock. If it has changed, the database and
-    static files must be prepared again."""
+    """Returns a digest of the migrations, static files, settings and uv.lock, and of whether static files were
+    collected.
+
+    If the digest changes, the database and the static files must be prepared again.
+    """
     sources = [ROOT / "uv.lock", ROOT / "portal" / "settings.py", *ROOT.glob("*/migrations/*.py")]
     collected = (ROOT / "staticfiles" / "staticfiles.json").exists()
     return fingerprint([*sources, *static_files()], collected)
 
 
 def static_files() -> list[Path]:
-    """Returns the source files below `static/`, from which `collectstatic` copies."""
+    """Returns the source files below `static/`, which `collectstatic` copies."""
     return [path for path in (ROOT / "static").rglob("*") if path.is_file()]
 
 
 def fingerprint(files: Iterable[Path], *facts: object) -> str:
-    """Returns a SHA-256 digest, in hex, of the files' paths, sizes and modification times and of `facts`."""
+    """Returns a hexadecimal SHA-256 digest of the paths, sizes and modification times of `files`, and of `facts`."""
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}\n".encode())

@@ -1,7 +1,7 @@
-"""Finds and ends the processes that a killed supervisor has left running.
+"""Finds and ends processes that were left running when a supervisor was killed.
 
-Each service has variables in its environment that mark it, and its children inherit these variables. Jobs are not
-marked, because they get no variables of the portal's environment.
+Each service has environment variables that mark it, and its child processes inherit these variables. Jobs are not
+marked, because they do not get the portal's environment variables.
 """
 
 import os
@@ -21,14 +21,18 @@ GUARD_PATIENCE = 5.0
 
 
 def service_mark(name: str) -> dict[str, str]:
-    """Returns environment variables that mark the processes of the service `name` and contain the pid of this
-    supervisor."""
+    """Returns the environment variables that mark the processes of the service `name`.
+
+    They include this supervisor's pid.
+    """
     return {"FAIRLOT_SERVICE": name, "FAIRLOT_SUPERVISOR": str(os.getpid())}
 
 
 def marked_processes(home: Home, supervisor: int | None = None) -> Iterator[int]:
-    """Yields the pids of this folder's services and of their children, of all supervisors or of the one with the pid
-    `supervisor`."""
+    """Yields the pids of the services that belong to this data folder, and of their child processes.
+
+    `supervisor`: the pid of the supervisor whose services to find; None means the services of all supervisors.
+    """
     wanted = {f"FAIRLOT_VAR={home.var}".encode()}
     if supervisor is not None:
         wanted.add(f"FAIRLOT_SUPERVISOR={supervisor}".encode())
@@ -44,7 +48,7 @@ def marked_processes(home: Home, supervisor: int | None = None) -> Iterator[int]
 
 
 def end_leftovers(home: Home, patience: float, supervisor: int | None = None) -> None:
-    """Waits until the marked processes have ended; kills those that still run after `patience` seconds."""
+    """Waits until the processes that `marked_processes` finds have ended. Kills them after `patience` seconds."""
     deadline = time.monotonic() + patience
     while pids := list(marked_processes(home, supervisor)):
         if time.monotonic() >= deadline:
@@ -58,10 +62,10 @@ def end_leftovers(home: Home, patience: float, supervisor: int | None = None) ->
 
 @contextmanager
 def guarded(home: Home) -> Iterator[None]:
-    """Runs a guard process beside the block, which ends the services if this process is killed.
+    """Context manager that runs a guard process during the block.
 
-    The guard reads a pipe that the kernel closes when this process ends. At the end of the block, closes the pipe
-    and waits for the guard.
+    If this process is killed, the guard ends the services. The guard reads from a pipe, which the kernel closes when
+    this process ends. At the end of the block, this function closes the pipe and waits for the guard.
     """
     guard = subprocess.Popen(
         [sys.executable, "-m", "embedded", "guard", str(os.getpid())],
@@ -77,7 +81,9 @@ def guarded(home: Home) -> Iterator[None]:
 
 
 def guard(home: Home, supervisor: int) -> None:
-    """Reads standard input until the supervisor closes it, then ends the services that the supervisor has left
-    running."""
+    """Waits until the supervisor has ended or closed the pipe to standard input.
+
+    Then ends the services that are still running.
+    """
     sys.stdin.buffer.read()
     end_leftovers(home, GUARD_PATIENCE, supervisor)

@@ -1,5 +1,6 @@
-"""Migrates the database, collects static files and loads the demo, in one process because Django takes a second to
-start.
+"""Migrates the database, collects static files and optionally loads the demo, all in one process.
+
+One process is enough because starting Django takes about a second each time.
 
 python -m embedded.prepare [--demo PASSWORDS_FILE]
 """
@@ -31,8 +32,10 @@ def main() -> None:
 
 
 def collect_static_files() -> None:
-    """Collects static files unless they are already up to date. Holds a lock, because several portals of one checkout
-    may start at once."""
+    """Collects static files unless they are up to date.
+
+    Holds a lock, because several portals of one checkout may start at the same time.
+    """
     from django.conf import settings  # noqa: PLC0415 - as in main
     from django.core.management import call_command  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Starts and stops processes so that no child process outlives this process, however this process ends."""
+"""Starts and stops processes so that no child process outlives this process, even if this process is killed."""
 
 import functools
 import os
@@ -17,7 +17,7 @@ UNPRIVILEGED = "nobody"
 
 
 class StartError(RuntimeError):
-    """A process could not be started. The message says which one and why."""
+    """Raised when a process cannot be started or fails. The message names the process and the reason."""
 
 
 def spawn(
@@ -30,11 +30,11 @@ def spawn(
     wrapper: Sequence[str] = (),
     stdin: int | IO[bytes] = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Starts `argv` in a session apart from the terminal's, so that Ctrl-C does not reach it. Appends its output to
-    `log`.
+    """Starts `argv` in a new session, so that Ctrl-C in the terminal does not reach it.
 
-    The kernel sends the process the signal `at_our_death` when the calling *thread* ends, even by SIGKILL; so call
-    this function from the main thread. Every wrapper uses exec, so the returned pid is that of the program.
+    Appends its output to the file `log`. When the calling *thread* ends, even by SIGKILL, the kernel sends the signal
+    `at_our_death` to the new process. So call this function from the main thread. `wrapper`: further `setpriv` options.
+    All wrapper programs use exec, so the returned pid is that of the program itself.
     """
     # This process may die before setpriv has asked the kernel for the signal. The child then has another parent, and
     # must not start the program.
@@ -59,7 +59,7 @@ def run(
     wrapper: Sequence[str] = (),
     stdin: str = "",
 ) -> None:
-    """Runs `argv` until it ends. Raises StartError with the output of `argv` if its exit status is not 0."""
+    """Runs `argv` and waits for it to end. If its exit status is not 0, raises StartError with its output."""
     done = subprocess.run(
         [_program("setpriv"), *wrapper, "--pdeathsig", "KILL", *map(str, argv)],
         input=stdin,
@@ -75,9 +75,9 @@ def run(
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals, patience: float) -> bool:
-    """Sends the signal `how`, waits up to `patience` seconds for the process to end, then kills its process group.
+    """Sends the signal `how` to the process, and waits up to `patience` seconds for it to end.
 
-    Returns whether the process ended before it was killed.
+    Then kills its process group. Returns whether the process ended before it was killed.
     """
     if process.poll() is None:
         process.send_signal(how)
@@ -92,7 +92,7 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals, patience: float)
 
 
 def kill_group(pgid: int) -> None:
-    """Sends SIGKILL to every process of the process group. Does nothing if no such group exists."""
+    """Sends SIGKILL to every process of the process group `pgid`. Does nothing if the group does not exist."""
     try:
         os.killpg(pgid, signal.SIGKILL)
     except ProcessLookupError:
@@ -101,11 +101,12 @@ def kill_group(pgid: int) -> None:
 
 @functools.cache
 def shedding_root(*must_reach: Path) -> tuple[str, ...]:
-    """Returns the `setpriv` options with which root starts a child as nobody that can read the folders `must_reach`.
+    """Returns the `setpriv` options with which root starts a child process as the user nobody.
 
-    Returns () when this process is not root. If only root may enter a folder (a checkout in /root), the options let
-    the child keep the capability to bypass permissions; the portal itself runs as root there anyway. Raises
-    StartError if the child cannot read the folders even with this capability.
+    Returns () if this process is not root. The child must be able to read the folders `must_reach`. If only root may
+    enter one of them (for example a checkout in /root), the options let the child keep the capability to bypass file
+    permissions. This is acceptable, because the portal itself runs as root in that case. Raises StartError if the child
+    cannot read the folders even with this capability.
     """
     if os.geteuid() != 0:
         return ()
@@ -127,14 +128,14 @@ def shedding_root(*must_reach: Path) -> tuple[str, ...]:
 
 
 def give_to_unprivileged(path: Path) -> None:
-    """Changes the owner of `path` to nobody if this process is root."""
+    """Makes the user nobody the owner of `path` if this process runs as root."""
     if os.geteuid() == 0:
         account = pwd.getpwnam(UNPRIVILEGED)
         os.chown(path, account.pw_uid, account.pw_gid)
 
 
 def working_in(folder: Path) -> Iterator[int]:
-    """Yields the pids of living processes (no zombies) whose working folder is `folder`."""
+    """Yields the pids of the processes whose working folder is `folder`. Ignores zombies."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -147,8 +148,11 @@ def working_in(folder: Path) -> Iterator[int]:
 
 
 def wait_until_left(folder: Path, patience: float) -> None:
-    """Waits until no process has `folder` as its working folder, because servers of a killed supervisor take a moment
-    to end. Kills the processes that remain after `patience` seconds."""
+    """Waits until no process has `folder` as its working folder.
+
+    Kills the processes that remain after `patience` seconds. The wait is needed because the servers of a killed
+    supervisor take a moment to end.
+    """
     deadline = time.monotonic() + patience
     while pids := list(working_in(folder)):
         if time.monotonic() > deadline:

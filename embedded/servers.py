@@ -1,7 +1,8 @@
-"""A private PostgreSQL and a private Valkey from wheels, with their data below one folder.
+"""A private PostgreSQL server and a private Valkey server from Python wheels, with their data in one folder.
 
-Both listen on loopback only, require a password, keep data and port between runs, and end with the process that
-started them. docs/operate.md, "The embedded servers", lists the pitfalls that this code avoids.
+Both servers listen only on the loopback interface and require a password. They keep their data and port between runs,
+and end with the process that started them. docs/operate.md, "The embedded servers", lists the pitfalls that this code
+avoids.
 """
 
 import os
@@ -37,7 +38,10 @@ CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "of
 
 
 class Server:
-    """One server process. `start` returns when the server answers, `stop` when the process has ended."""
+    """Represents one server process.
+
+    `start` returns once the server answers, and `stop` returns once the process has ended.
+    """
 
     name: str
     stop_signal: signal.Signals
@@ -56,16 +60,17 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Returns the URL for clients, with password and port. Raises FileNotFoundError before the first start."""
+        """Returns the URL for clients, including password and port. Raises FileNotFoundError before the first start."""
         return self._url(self.password_file.read_text(), int((self.folder / "port").read_text()))
 
     def _url(self, password: str, port: int) -> str:
         raise NotImplementedError
 
     def start(self) -> None:
-        """Starts the server on the port of its last run, or on another port if that port is taken.
+        """Starts the server and waits until it answers. Uses the port of the last run, or a free port if that port is
+        taken.
 
-        Raises StartError, with the end of the log, if the server ends or does not answer within `START_PATIENCE`
+        Raises StartError, with the end of the server's log, if the server ends or does not answer within START_PATIENCE
         seconds.
         """
         # chmod ignores the umask: the unprivileged user must be able to enter the folder, and only the owner may read
@@ -110,8 +115,10 @@ class Server:
         return True
 
     def _choose_port(self, *, fresh: bool) -> int:
-        """Returns the port of the last run if it is free, because people may have noted it; otherwise, or if `fresh`, a
-        free port, which it stores for the next run."""
+        """Returns the port of the last run if it is free, because people may have noted the port.
+
+        Otherwise returns a free port. With `fresh`, always chooses a new free port. Stores a new port for the next run.
+        """
         remembered = self.folder / "port"
         if not fresh and remembered.exists():
             port = int(remembered.read_text())
@@ -131,7 +138,7 @@ CONNECTIONS = {"max_connections": "100"}
 
 
 class Postgres(Server):
-    """A PostgreSQL server with one superuser, `fairlot`, who owns the database `fairlot`."""
+    """Represents a PostgreSQL server with one superuser, `fairlot`, who owns the database `fairlot`."""
 
     name = "postgres"
     stop_signal = (
@@ -202,7 +209,7 @@ class Postgres(Server):
         )
 
     def ready(self, process: subprocess.Popen[bytes]) -> bool:
-        """Returns whether postmaster.pid contains the pid of `process` and the status "ready"."""
+        """Returns whether the file postmaster.pid contains the pid of `process` and the status "ready"."""
         try:
             lines = (self.data / "postmaster.pid").read_text().split()
         except FileNotFoundError:
@@ -211,7 +218,7 @@ class Postgres(Server):
 
 
 class Valkey(Server):
-    """A Valkey server, which carries only messages that may be lost."""
+    """Represents a Valkey server (compatible with Redis). It carries only messages that may be lost."""
 
     name = "valkey"
     stop_signal = signal.SIGTERM
@@ -275,8 +282,10 @@ class Valkey(Server):
 
 @contextmanager
 def both(var: Path, *, careless: bool = False) -> Iterator[tuple[Postgres, Valkey]]:
-    """Starts PostgreSQL and Valkey, yields them, and stops them at the end of the block. `careless` gives up
-    PostgreSQL's durability for speed."""
+    """Context manager that starts PostgreSQL and Valkey, yields them, and stops them at the end of the block.
+
+    With `careless`, PostgreSQL is faster but may lose data in a crash.
+    """
     postgres, valkey = Postgres(var, CARELESS if careless else None), Valkey(var)
     try:
         postgres.start()
@@ -288,8 +297,10 @@ def both(var: Path, *, careless: bool = False) -> Iterator[tuple[Postgres, Valke
 
 
 def secret(path: Path) -> str:
-    """Returns the secret in the file `path`. If there is no such file, creates it with a random secret, readable by
-    this user only."""
+    """Returns the secret in the file `path`. If the file does not exist, creates it with a random secret.
+
+    Only this user can read the new file.
+    """
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_text(path, secrets.token_urlsafe(48), mode=0o600)
@@ -297,8 +308,10 @@ def secret(path: Path) -> str:
 
 
 def replace_text(path: Path, text: str, mode: int = 0o644) -> None:
-    """Replaces the file atomically, so that it contains either the old or the new text even if this process is
-    killed."""
+    """Replaces the content of a file atomically.
+
+    If this process is killed, the file contains either the old or the new text.
+    """
     unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -1,4 +1,4 @@
-"""The long-running programs of one embedded Fairlot. The supervisor restarts each program that ends."""
+"""The long-running programs of an embedded Fairlot. The supervisor restarts each program that ends."""
 
 import http.client
 import signal
@@ -24,7 +24,10 @@ CELERY = ("-m", "celery", "-A", "portal")
 
 
 class Service:
-    """A program that should always run. Its state is waiting, starting, running, restarting, stopping or stopped."""
+    """Represents a program that should always run.
+
+    Its state is waiting, starting, running, restarting, stopping or stopped.
+    """
 
     stop_signal = signal.SIGTERM
 
@@ -40,8 +43,10 @@ class Service:
         self._since = ""
 
     def start(self) -> None:
-        """Starts the service, which `check` later finds to be ready. Raises StartError if the service cannot be
-        started."""
+        """Starts the service; raises StartError if it cannot be started.
+
+        Does not wait until the service is ready. Call `check` repeatedly to find out.
+        """
         self._restarts += self._started_at > 0
         self.restart_at = None
         self._started_at = time.monotonic()
@@ -58,13 +63,13 @@ class Service:
         return True
 
     def notices(self) -> list[str]:
-        """Returns messages of the service for users, to show once the service is running."""
+        """Returns messages from the service for the user, to be shown once the service is running."""
         return []
 
     def note_death(self) -> str:
-        """Records that the process has ended, kills the children that it left, and schedules a restart.
+        """Records that the process has ended, kills its remaining child processes, and schedules a restart.
 
-        Returns a message for users; "" if the service has no process.
+        Returns a message for the user; an empty string if the service has no process.
         """
         if self.process is None:
             return ""
@@ -77,8 +82,11 @@ class Service:
         return f"{self.name} {how}; {when}. {self._last_line()}".rstrip()
 
     def plan_restart(self) -> float:
-        """Schedules a restart and returns the seconds until then: 0 at first, then twice as long after each early
-        end."""
+        """Schedules a restart and returns the delay in seconds.
+
+        The first restart has no delay. If the service ends again soon, the delay doubles each time, up to
+        LONGEST_DELAY. After a longer run, the next restart has no delay again.
+        """
         if time.monotonic() - self._started_at > STEADY_AFTER:
             self._deaths_in_a_row = 0
         doubled = FIRST_DELAY * 2.0 ** (self._deaths_in_a_row - 1)
@@ -112,7 +120,7 @@ class Service:
 
 
 class ServerService(Service):
-    """PostgreSQL or Valkey as a service of the supervisor."""
+    """Represents PostgreSQL or Valkey as a service of the supervisor."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server.name, patience=15)
@@ -130,8 +138,10 @@ class ServerService(Service):
 
 
 class Program(Service):
-    """A Python program of the portal, run in the root of the repository. It is ready once its log contains
-    `ready_message`."""
+    """Represents a Python program of the portal, which runs in the root of the repository.
+
+    The program is ready once its log contains `ready_message`.
+    """
 
     def __init__(
         self,
@@ -174,8 +184,10 @@ class Program(Service):
             return log.read(1_000_000)
 
     def notices(self) -> list[str]:
-        """Returns the lines of output that begin with "NAME: ", without that prefix and without the line "NAME:
-        ready"."""
+        """Returns the lines of the program's output that begin with "NAME: ", without this prefix.
+
+        Leaves out the line "NAME: ready". NAME is the name of the program.
+        """
         prefix = f"{self.name}: "
         lines = [
             line for line in self._output().decode(errors="replace").splitlines() if line.startswith(prefix)
@@ -188,7 +200,7 @@ class Program(Service):
 
 
 class Web(Program):
-    """The web server. It is ready when its page /healthz answers with HTTP status 200."""
+    """Represents the web server. It is ready when its page /healthz answers with HTTP status 200."""
 
     def __init__(self, host: str, port: int, *, log: Path, environment: Mapping[str, str]) -> None:
         arguments = ["-m", "granian", "--interface", "asginl", "--host", host, "--port", str(port)]
@@ -218,8 +230,10 @@ class Web(Program):
 
 
 def worker(name: str, queues: str, logs: Path, environment: Mapping[str, str]) -> Program:
-    """Returns a Celery worker called `name`, with two processes, that executes the tasks of `queues` (names joined by
-    commas)."""
+    """Returns a Celery worker with the name `name` and two processes.
+
+    `queues`: the names of its queues, joined by commas.
+    """
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     options = ["--queues", queues, "--concurrency", "2", "--hostname", f"{name}@%h", "--loglevel", "INFO"]
     return Program(
@@ -234,7 +248,8 @@ def worker(name: str, queues: str, logs: Path, environment: Mapping[str, str]) -
 
 
 def portal_programs(host: str, port: int, logs: Path, environment: Mapping[str, str]) -> list[Program]:
-    """Returns the web server, two workers, beat and watch, in the order in which they are started."""
+    """Returns the web server, two Celery workers, Celery beat and `manage.py watch`, in the order in which they are
+    started."""
     return [
         Web(host, port, log=logs / "web.log", environment=environment),
         worker("worker", "rounds,operations", logs, environment),

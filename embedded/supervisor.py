@@ -1,7 +1,7 @@
-"""Runs `make up`: starts all services in order, restarts those that end, and stops all in order.
+"""Runs `make up`: starts all services in order, restarts services that end, and finally stops all services in order.
 
-The supervisor uses one thread and one selector. The pidfd of a process reports its end, and a socket reports
-signals, so the supervisor polls nothing once every service is ready.
+The supervisor uses one thread and one selector. A pidfd reports the end of each process, and a socket reports signals.
+So the supervisor polls only while a service is starting.
 """
 
 import os
@@ -32,7 +32,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class StopRequestedError(Exception):
-    """A user requested a stop before all services were started."""
+    """Raised when the user requests a stop before all services have started."""
 
 
 class Supervisor:
@@ -50,8 +50,10 @@ class Supervisor:
         self.prepared = False
 
     def run(self) -> int:
-        """Starts all services and supervises them until a stop is requested, then stops them. Returns the exit status:
-        0 after a requested stop, 1 if a service could not be started."""
+        """Starts all services, supervises them until the user requests a stop, and then stops them.
+
+        Returns the exit status: 0 after a requested stop, 1 if a service could not be started.
+        """
         with self._signals(), guarded(self.home):
             try:
                 self._start()
@@ -89,8 +91,10 @@ class Supervisor:
             self._start_service(program)
 
     def _await_readiness(self, service: Service) -> None:
-        """Waits until the service is ready, has died, or READY_PATIENCE has passed. Raises StopRequestedError if a stop
-        is requested meanwhile."""
+        """Waits until the service is ready or has ended, at most READY_PATIENCE seconds.
+
+        Raises StopRequestedError if the user requests a stop while waiting.
+        """
         deadline = time.monotonic() + READY_PATIENCE
         while service.state == "starting" and time.monotonic() < deadline:
             self._wait(READY_INTERVAL)
@@ -99,10 +103,11 @@ class Supervisor:
             self._give_in_to_requests()
 
     def _prepare(self) -> bool:
-        """Migrates the database, collects static files, and loads the demo at the first start of an embedded database.
+        """Migrates the database and collects static files. At the first start of an embedded database, also loads the
+        demo.
 
-        Does nothing if the code has not changed since an embedded database was prepared. Returns whether this was
-        the first start of an embedded database.
+        Does nothing if the embedded database was already prepared with the same code. Returns whether this was the
+        first start of an embedded database.
         """
         loaded, stamp = self.home.var / "demo-loaded", self.home.var / "prepared"
         own = not given("DATABASE_URL")  # the demo must not be loaded into a database that DATABASE_URL names
@@ -150,7 +155,7 @@ class Supervisor:
         self._show()
 
     def _check(self, service: Service) -> None:
-        """Updates the service's state, and shows its notices when it becomes ready."""
+        """Updates the state of the service. If the service has just become ready, shows its messages for the user."""
         if service.check():
             for notice in service.notices():
                 self.display.say(notice)
@@ -174,7 +179,7 @@ class Supervisor:
             self.display.say(f"{error}\n{service.name}: next attempt in {delay:g} s")
 
     def _timeout(self) -> float | None:
-        """Returns the seconds until the next restart or check of readiness; None if neither is due."""
+        """Returns the seconds until the next restart or readiness check; None if no restart or check is scheduled."""
         now = time.monotonic()
         moments = [s.restart_at - now for s in self._services() if s.restart_at is not None]
         if any(s.state == "starting" for s in self._services()):
@@ -182,8 +187,10 @@ class Supervisor:
         return max(0.0, min(moments)) if moments else None
 
     def _wait(self, timeout: float | None) -> None:
-        """Waits up to `timeout` seconds (None: without limit) for signals and for processes that end, and handles
-        them."""
+        """Waits for signals and for the end of processes, and handles them.
+
+        `timeout`: the maximum time to wait, in seconds; None means no maximum.
+        """
         for key, _ in self.selector.select(timeout):
             if key.data is None:
                 self._take_signals()
@@ -200,7 +207,7 @@ class Supervisor:
     # --- stop ----------------------------------------------------------------------------------
 
     def _stop(self) -> None:
-        """Stops beat first, so that it sends no new tasks, and the servers last, because all other programs need
+        """Stops all services: beat first, so that it sends no new tasks, and the servers last, because all others need
         them."""
         if any(service.process for service in self._services()):
             self.display.say("stopping; press Ctrl-C again to hurry")
@@ -227,7 +234,10 @@ class Supervisor:
         self._show()
 
     def _park(self) -> None:
-        """Stops the jobs on this machine, after their grace period for a checkpoint, and books their GPU time."""
+        """Stops the jobs on this machine and books their GPU time.
+
+        Each job first gets its grace period to write a checkpoint.
+        """
         self.display.say("stopping the jobs on this machine")
         try:
             self._run_to_its_end("park", manage("park"), PARK_PATIENCE)
@@ -237,10 +247,10 @@ class Supervisor:
     # --- processes -----------------------------------------------------------------------------
 
     def _run_to_its_end(self, name: str, argv: list[str], patience: float) -> None:
-        """Runs a command until it ends, with its output in the log of `name`.
+        """Runs a command and waits for it to end. Its output goes to the log file of `name`.
 
-        Raises StartError if the command fails, takes longer than `patience` seconds, or is interrupted by a request
-        to stop.
+        Raises StartError if the command fails, takes longer than `patience` seconds, or is interrupted because the user
+        requests a stop.
         """
         log = self.home.logs / f"{name}.log"
         offset = log.stat().st_size if log.exists() else 0
@@ -260,8 +270,10 @@ class Supervisor:
         self._kill(process)
 
     def _await_end(self, process: subprocess.Popen[bytes], patience: float) -> bool:
-        """Waits for the process to end. Returns False if `patience` seconds pass or another stop is requested before
-        that."""
+        """Waits for the process to end, and returns whether it did.
+
+        Returns False after `patience` seconds, or as soon as the user requests another stop.
+        """
         asked_before = self.requests
         deadline = time.monotonic() + patience
         pidfd = os.pidfd_open(process.pid)
@@ -289,9 +301,11 @@ class Supervisor:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Makes STOP_SIGNALS write bytes to the socket `self.signals` during the block, instead of ending the process.
+        """Context manager during which STOP_SIGNALS do not end the process, but write bytes to the socket
+        `self.signals`.
 
-        Sets SIGINT explicitly, because a shell that starts a program with `&` makes it ignore SIGINT.
+        Sets a handler for SIGINT explicitly, because a shell that starts a program with `&` makes the program ignore
+        SIGINT.
         """
         self.signals, written = socket.socketpair()
         self.signals.setblocking(False)
@@ -310,8 +324,11 @@ class Supervisor:
             written.close()
 
     def _take_signals(self) -> None:
-        """Reads signals and counts them as requests to stop. Signals within ONE_REQUEST seconds count once, because
-        make, the shell and the terminal may each pass on the same Ctrl-C."""
+        """Reads the received signals and counts them as stop requests.
+
+        Signals within ONE_REQUEST seconds count as one request, because make, the shell and the terminal may each pass
+        on the same Ctrl-C.
+        """
         self.signals.recv(64)
         now = time.monotonic()
         if now - self.asked_at > ONE_REQUEST:
@@ -334,7 +351,10 @@ class Supervisor:
 
 
 def up() -> int:
-    """Runs `make up` in this process and returns its exit status; 1 if Fairlot already runs in this folder."""
+    """Runs `make up` in this process, and returns the exit status.
+
+    Returns 1 if Fairlot already runs with this data folder.
+    """
     home, display = Home.from_environment(), Display()
     try:
         with home.locked("Fairlot"):
@@ -350,10 +370,11 @@ def up() -> int:
 
 
 def _address() -> tuple[str, int]:
-    """Returns (host, port) for the web server, from HOST and PORT or by default the first free port of 127.0.0.1.
+    """Returns (host, port) for the web server.
 
-    Raises StartError if no such port is free, or if the host is not a loopback address and
-    FAIRLOT_LOCAL_BEYOND_LOOPBACK is not set.
+    Both come from the variables HOST and PORT. By default, the host is 127.0.0.1, and the port is the first free port
+    in a fixed range. Raises StartError if no port is free, or if PORT is in use. Also raises StartError if the host is
+    not a loopback address and FAIRLOT_LOCAL_BEYOND_LOOPBACK is not set.
     """
     host = os.environ.get("HOST") or "127.0.0.1"
     permitted = os.environ.get("FAIRLOT_LOCAL_BEYOND_LOOPBACK", "").lower() in ("1", "true", "yes", "on")

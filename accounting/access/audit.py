@@ -1,4 +1,4 @@
-"""Writes audit events: every change of accounts, permissions, limits and prices."""
+"""Writes audit events. Each change of an account, permission, limit or price is recorded as one audit event."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ def record(
     before: Mapping[str, Any] = NOTHING,
     after: Mapping[str, Any] = NOTHING,
 ) -> AuditEvent:
-    """Writes one audit event in the caller's transaction and returns it.
+    """Writes one audit event in the caller's transaction, calls the listeners, and returns the event.
 
-    `actor` None stands for Fairlot. Managers of `tenant` may read the event. `before` and `after` hold the changed
-    values; dates, decimals and UUIDs are stored as text. The event keeps the present names of the actor and the
-    target.
+    `actor`: the user who made the change; None means Fairlot itself. `tenant`: managers of this tenant may read the
+    event. `before` and `after`: the changed values before and after the change; dates, decimals and UUIDs are stored as
+    text.
+
+    The event stores the current names of the actor and the target, so that later renames do not change it.
     """
     event = _event(actor, verb, target, tenant, before=before, after=after)
     event.save(force_insert=True)
@@ -48,7 +50,10 @@ def record_many(
     tenant: Tenant | None,
     changes: Sequence[tuple[models.Model, Mapping[str, Any]]],
 ) -> None:
-    """Writes one audit event for each pair (target, new values) of `changes`, without calling the listeners."""
+    """Writes one audit event for each pair (target, new values) in `changes`.
+
+    Unlike `record`, does not call the listeners.
+    """
     insert_rows(_event(actor, verb, target, tenant, after=after) for target, after in changes)
 
 
@@ -61,7 +66,7 @@ def _event(
     before: Mapping[str, Any] = NOTHING,
     after: Mapping[str, Any] = NOTHING,
 ) -> AuditEvent:
-    """Returns the audit event for the arguments of `record`, without storing it."""
+    """Returns an unsaved audit event. The arguments are those of `record`."""
     return AuditEvent(
         actor=actor,
         actor_name=actor.get_username() if actor else "Fairlot",

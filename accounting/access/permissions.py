@@ -1,6 +1,6 @@
-"""Which roles have which permission: one table for actions, pages and docs/permissions.md.
+"""The table of permissions and of the roles that have them, for actions, pages and docs/permissions.md.
 
-An actor of None is Fairlot itself (commands on the machine) and has all permissions.
+An actor of None means Fairlot itself (for example, a management command). Fairlot has all permissions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from accounting.models.tenants import TenantQuerySet, ids_with_role
 
 
 class Role(StrEnum):
-    """A role: admins and operators in the whole portal; managers and members in a team and all teams below it."""
+    """Represents a role: admin or operator in the whole portal, or manager or member in a tenant.
+
+    A manager or member of a tenant has the same role in all tenants below it.
+    """
 
     ADMIN = "admin"
     OPERATOR = "operator"
@@ -29,7 +32,7 @@ IN_TEAMS = {MANAGER: Membership.Role.MANAGER, MEMBER: Membership.Role.MEMBER}
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """A permission: its description for docs/permissions.md, and the roles that have it."""
+    """Represents a permission. `what`: its description in docs/permissions.md. `roles`: the roles that have it."""
 
     what: str
     roles: tuple[Role, ...]
@@ -75,7 +78,7 @@ PERMISSIONS: dict[str, Permission] = {
 
 
 def may(user: User, verb: str, tenant: Tenant | None = None) -> bool:
-    """Returns whether `user` has the permission `verb`, by a portal role or by a role in `tenant`."""
+    """Returns whether `user` has the permission `verb` through a portal role or through a role in `tenant`."""
     roles = PERMISSIONS[verb].roles
     if user.is_authenticated and (
         (ADMIN in roles and user.is_admin) or (OPERATOR in roles and user.is_operator)
@@ -85,12 +88,12 @@ def may(user: User, verb: str, tenant: Tenant | None = None) -> bool:
 
 
 def may_somewhere(user: User, verb: str) -> bool:
-    """Returns whether `user` has the permission `verb` in the whole portal or in at least one team."""
+    """Returns whether `user` has the permission `verb` through a portal role or through a role in any team."""
     return may(user, verb) or any(ids_with_role(user, role) for role in _team_roles(PERMISSIONS[verb].roles))
 
 
 def tenants_where(user: User, verb: str) -> TenantQuerySet:
-    """Returns a query of the tenants in which `user` has the permission `verb`."""
+    """Returns a queryset of the tenants in which `user` has the permission `verb`."""
     if may(user, verb):
         return Tenant.objects.all()
     (role, *others) = _team_roles(PERMISSIONS[verb].roles) or [""]
@@ -99,16 +102,19 @@ def tenants_where(user: User, verb: str) -> TenantQuerySet:
 
 
 def changeable_where(user: User, verb: str) -> TenantQuerySet:
-    """Returns a query of the tenants in which `user` may use the permission `verb` now.
+    """Returns a queryset of the tenants in which `user` can use the permission `verb` now.
 
-    Archived tenants are included only if a portal role gives the permission.
+    Leaves out archived tenants, unless the user has the permission through a portal role.
     """
     found = tenants_where(user, verb)
     return found if may(user, verb) else found.active()
 
 
 def require(actor: User | None, verb: str, tenant: Tenant | None = None) -> None:
-    """Raises NotAllowed unless `actor` has the permission `verb` in `tenant` or, by a portal role, everywhere."""
+    """Raises NotAllowed unless `actor` has the permission `verb` through a portal role or through a role in `tenant`.
+
+    An actor of None is Fairlot itself, which has all permissions.
+    """
     if actor is None or may(actor, verb, tenant):
         return
     roles = PERMISSIONS[verb].roles
@@ -122,7 +128,7 @@ def require(actor: User | None, verb: str, tenant: Tenant | None = None) -> None
 
 
 def as_markdown() -> str:
-    """Returns the Markdown table of docs/permissions.md."""
+    """Returns the table of roles and permissions as Markdown, for docs/permissions.md."""
     lines = [f"| | {' | '.join(Role)} |", f"| --- |{' :-: |' * len(Role)}"]
     for permission in PERMISSIONS.values():
         cells = ("yes" if role in permission.roles else "" for role in Role)

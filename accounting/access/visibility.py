@@ -1,4 +1,4 @@
-"""Which teams a user may see, for reports that query many tables about the same teams."""
+"""Functions that find the teams that a user may see, for reports that query several tables about the same teams."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ ANOTHER = "another team"  # replaces the name of a team that a reader may not se
 
 
 def sees_all(viewer: User | None, tenant: Tenant | None = None) -> bool:
-    """Returns whether a report covers all teams: `tenant` is None, and `viewer` is an active operator or None
-    (Fairlot)."""
+    """Returns whether a report for `viewer` covers all teams.
+
+    This is so if no `tenant` is given and `viewer` is an active operator or admin, or None (Fairlot itself).
+    """
     return tenant is None and (viewer is None or (viewer.is_active and viewer.is_operator))
 
 
@@ -20,9 +22,10 @@ def visible_ids(user: User) -> set[int]:
 
 
 def tenants_seen(viewer: User | None, tenant: Tenant | None = None) -> list[int] | None:
-    """Returns the ids of the tenants that `viewer` (None: Fairlot) may see; None if these are all tenants.
+    """Returns the ids of the tenants that a report for `viewer` covers; None means all tenants.
 
-    With `tenant`, returns only those of that tenant and its subtree.
+    Without `tenant`, the report covers all tenants that `viewer` may see. With `tenant`, it covers only the visible
+    tenants in the subtree of `tenant`. A `viewer` of None is Fairlot itself, which sees all tenants.
     """
     if sees_all(viewer, tenant):
         return None

@@ -1,4 +1,4 @@
-"""Sets budgets, and warns once per period of each threshold that spending reaches."""
+"""Sets budgets, and sends a warning when a team's spending reaches a threshold (once per threshold and period)."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def set_budget(
     by_forecast: bool | None = None,
     webhook_url: str | None = None,
 ) -> Budget:
-    """Sets how much money a tenant plans to spend in each `period`; an argument of None leaves the present value
-    unchanged.
+    """Sets the budget of a tenant: how much money the tenant plans to spend in each `period`. Returns the budget.
 
-    A manager may set at most the smallest budget of the tenants above for the same period.
+    If `percentages`, `by_forecast` or `webhook_url` is None, its present value stays. A manager's `amount` must not
+    exceed the smallest budget that the tenants above have for the same period.
     """
     require(actor, "budget.set", tenant)
     check_choice("period", period, Budget.Period.values, "period")
@@ -85,9 +85,9 @@ def _checked(percentages: Sequence[int]) -> list[int]:
 
 
 def _set_webhook(actor: User | None, budget: Budget, url: str) -> None:
-    """Sets the webhook address of a budget; raises Refused for an address that Fairlot may not call.
+    """Sets the webhook address of a budget; raises Refused if Fairlot may not call the address.
 
-    The budget gets a new signing key if its previous address was set by another user.
+    If another user set the previous address, the budget gets a new signing key, because that user may know the old key.
     """
     if url == budget.webhook_url:
         return
@@ -107,16 +107,18 @@ def _set_webhook(actor: User | None, budget: Budget, url: str) -> None:
 
 
 def signing_key_for(reader: User, budget: Budget) -> str | None:
-    """Returns the key that signs the budget's webhook calls, for admins and for the manager who set the address; else
-    None."""
+    """Returns the key that signs the budget's webhook calls; None if `reader` may not see it or there is no webhook.
+
+    Only admins and the manager who set the webhook address may see the key.
+    """
     is_own = budget.webhook_set_by_id is not None and budget.webhook_set_by_id == reader.pk
     return budget.signing_key() if budget.webhook_url and (is_own or may(reader, "budget.set")) else None
 
 
 def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> None:
-    """Raises Refused if `amount` exceeds the smallest budget of the tenants above for the same period.
+    """Raises Refused if `amount` exceeds the smallest budget that the tenants above have for the same period.
 
-    The message contains the amount of that budget only if the actor may read the budgets of its tenant.
+    The error message shows that smallest budget only if the actor may read the budgets of the tenant that has it.
     """
     above = Budget.objects.in_force().filter(tenant__in=tenant.lineage, period=period).exclude(tenant=tenant)
     least = above.select_related("tenant").order_by("amount", "pk").first()
@@ -129,8 +131,10 @@ def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> N
 
 @transaction.atomic(durable=True)
 def remove_budget(*, actor: User | None, budget: Budget) -> None:
-    """Removes a budget. Its warnings stay, so that they are not repeated. Messages that are not sent yet are still
-    sent."""
+    """Removes a budget. Unsent warning messages are still sent.
+
+    The records of past warnings stay, so that a new budget does not repeat the warnings.
+    """
     require(actor, "budget.set", budget.tenant)
     in_force = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     held = in_force.filter(pk=budget.pk).first()
@@ -145,9 +149,9 @@ def remove_budget(*, actor: User | None, budget: Budget) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The state of a budget in one period: the money spent so far, and the forecast for the end of the period.
+    """Represents the state of a budget in one period: the money spent, and the forecast for the end of the period.
 
-    `set_then` is None for the present period; for a past period it is the budget's amount at the end of that period.
+    `set_then`: for a past period, the budget's amount at the end of that period; None for the present period.
     """
 
     budget: Budget
@@ -167,15 +171,16 @@ class Outlook:
 
     @property
     def reached(self) -> list[str]:
-        """Returns the thresholds for which a warning is due."""
+        """Returns the thresholds that the spending or the forecast has reached: percentages as text, and FORECAST."""
         percentages = [str(one) for one in self.budget.percentages]
         watched = [*percentages, BudgetWarning.FORECAST] if self.budget.by_forecast else percentages
         return [one for one in watched if _is_reached(one, self.amount, self.spent, self.forecast)]
 
     def is_covered_by(self, warning: BudgetWarning) -> bool:
-        """Returns whether the spending in `warning` also reaches that warning's threshold of the present amount.
+        """Returns whether an earlier warning still covers its threshold, so that no new warning is due.
 
-        If so, no new warning is due.
+        This is so if the spending (or forecast) recorded in `warning` also reaches the threshold of the budget's
+        present amount. The amount may have changed since the warning.
         """
         return _is_reached(warning.threshold, self.amount, warning.spent, warning.forecast)
 
@@ -194,9 +199,9 @@ def outlook(budget: Budget, *, now: datetime, held: Iterable[UnbookedUsage]) -> 
 
 
 def outlook_back(budget: Budget, *, now: datetime, held: Iterable[UnbookedUsage]) -> Outlook | None:
-    """Returns the budget's state at the end of the previous period, with the final spending as the forecast.
+    """Returns the budget's state at the end of the previous period. Its `forecast` is the final spending.
 
-    Returns None if that period ended more than LOOKED_BACK ago or had no such budget.
+    Returns None if the previous period ended more than LOOKED_BACK ago, or if this budget did not exist at its end.
     """
     ends, _ = period_of(budget.period, None, now)
     if now - ends > LOOKED_BACK:
@@ -216,12 +221,16 @@ def _below(budget: Budget) -> list[int]:
 
 @transaction.atomic(durable=True)
 def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
-    """Warns by mail and webhook of each reached threshold; returns the new warnings.
+    """Sends a warning by mail and webhook for each threshold that the spending has reached. Returns the new warnings.
 
-    Each threshold is warned of once per period. After a change of the budget's amount, it is warned of again if the
-    spending that the earlier warning reported does not reach the threshold of the new amount. `stands` holds the
-    spending; the amount is read again, except for a past period. Any number of workers may call this function: the
-    lock on the budget's row admits one at a time, and a database constraint rejects duplicate warnings.
+    Each threshold causes one warning per period. If the budget's amount changes, a threshold can cause a second
+    warning: namely if the spending in the earlier warning is below the threshold of the new amount.
+
+    `stands`: the spending and the forecast. The present amount is read again from the database; the amount of a past
+    period is taken from `stands`.
+
+    Several workers may call this function concurrently. A lock on the budget's row serializes the calls, and a database
+    constraint rejects duplicate warnings.
     """
     locked = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     budget = locked.filter(pk=stands.budget.pk).first()

@@ -1,4 +1,4 @@
-"""Turns validation errors and database errors into messages for the user."""
+"""Validates input, and turns database errors into messages for the user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accounting.core.wording import unknown_choice
 
 
 def check_fields(instance: models.Model, *names: str) -> None:
-    """Raises Refused for the first of the named fields whose value fails the model's validation."""
+    """Raises Refused for the first field in `names` whose value fails the model's validation."""
     others = {field.name for field in instance._meta.fields} - set(names)
     try:
         instance.clean_fields(exclude=others)
@@ -27,20 +27,20 @@ def check_fields(instance: models.Model, *names: str) -> None:
 
 
 def check_choice(what: str, value: str, choices: Sequence[str], field: str) -> None:
-    """Raises Refused for a value that is not one of `choices`."""
+    """Raises Refused, naming `field`, if `value` is not one of `choices`. `what`: the value's name in the message."""
     if value not in choices:
         raise Refused(unknown_choice(what, value, choices), field)
 
 
 def check_name(name: str, field: str = "name") -> None:
-    """Raises Refused for a name that is hard to read or easily mistaken for another name."""
+    """Raises Refused if the name is hard to read or easily mistaken for another name."""
     if why := why_no_name(name):
         raise Refused(f"A name {why}.", field)
 
 
 @contextmanager
 def refused_if_taken(message: str, field: str) -> Iterator[None]:
-    """Context manager that turns a violation of a unique constraint inside the block into Refused(message, field)."""
+    """Context manager that raises Refused(message, field) if the block violates a unique constraint."""
     try:
         with transaction.atomic():
             yield
@@ -52,8 +52,10 @@ def refused_if_taken(message: str, field: str) -> Iterator[None]:
 
 @contextmanager
 def refused_if_referenced(name: str) -> Iterator[None]:
-    """Context manager that turns ProtectedError inside the block into Refused with the number of references by
-    model."""
+    """Context manager that raises Refused if the block raises ProtectedError.
+
+    The message says, for each model, how many rows still refer to the object called `name`.
+    """
     try:
         with transaction.atomic():
             yield

@@ -1,10 +1,15 @@
-"""Sets what a request grants, and restores the former value when the grant ends.
+"""Sets the value that an approved request grants (tickets, a limit or a team), and later restores the former value.
 
-Everything runs in the transaction of a caller that has locked the tenant's row, so that other changes of the
-tenant's tickets or limits wait. Grants of the same value form a stack, and each grant stores the value that it
-replaced. When the top grant ends, the value that it replaced returns. When a lower grant ends, the grant above takes
-over the stored value. If somebody sets the value by hand, even to the same value, all grants in the stack lose their
-effect: when they end, nothing changes.
+The caller must have locked the tenant's row in its transaction, so that other changes of the tenant's tickets or limits
+wait.
+
+Several grants may change the same value. These grants form a stack, and each grant stores the value that it replaced.
+
+- When the newest grant ends, the value that it replaced is set again.
+- When an older grant ends, the value stays. The next newer grant then stores the value that the ended grant had
+  replaced.
+- When somebody sets the value by hand, even to the same value, all grants in the stack lose their effect. The value
+  then stays when they end.
 """
 
 from __future__ import annotations
@@ -28,13 +33,13 @@ CHANGED_SINCE = "somebody changed it since, which stays"
 
 
 class NotYet(Refused):
-    """Raised when a grant cannot end in the present state; Fairlot tries again later."""
+    """Raised when a grant cannot end yet. Fairlot tries again later."""
 
 
 def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a request of this kind in the form in which they are stored.
+    """Validates the values of a request of this kind, and returns them in the form in which the database stores them.
 
-    Raises Refused with the invalid field.
+    Raises Refused, naming the invalid field.
     """
     match kind:
         case Kind.TICKETS:
@@ -55,8 +60,10 @@ def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, A
 
 
 def audit_values(request: Request, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values for the audit trail. If the user or GPU type of a limit is deleted, returns `values`
-    unchanged."""
+    """Returns `values` in the form for the audit trail: with names in place of the ids of users and GPU types.
+
+    Returns a copy of `values` if the request is not for a limit, or if the limit's user or GPU type has been deleted.
+    """
     if request.kind != Kind.LIMIT:
         return dict(values)
     try:
@@ -66,8 +73,10 @@ def audit_values(request: Request, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grant(actor: User | None, request: Request, until: datetime | None) -> None:
-    """Sets the granted value, and stores the former value in `request`. For an extension, moves the end of the other
-    grant."""
+    """Sets the granted value until `until` (None: no end), and stores the former value in `request`.
+
+    If the request asks for an extension, moves the end of the extended grant instead.
+    """
     granted: dict[str, Any] = request.granted or {}
     tenant = request.tenant
     match request.kind:
@@ -109,7 +118,7 @@ def _extend(request: Request, until: datetime | None) -> None:
 
 
 def check_longer(extended: Request, until: datetime | None) -> None:
-    """Raises Refused unless `until` (None: no end) makes the grant `extended` last longer."""
+    """Raises Refused unless the new end `until` (None: no end) makes the grant `extended` last longer."""
     if extended.overtaken_at is not None:
         raise Refused(
             "This grant cannot be extended: its value was changed by hand since, so it no longer ends."
@@ -121,9 +130,10 @@ def check_longer(extended: Request, until: datetime | None) -> None:
 
 
 def end(request: Request) -> str:
-    """Ends the grant and returns the outcome in words.
+    """Ends the grant and returns the outcome as a phrase for the audit trail and the mail.
 
-    Raises NotYet, without changing anything, for a granted team that has teams below it.
+    Raises NotYet, without changing anything, if the grant is a team that cannot be archived yet, for example because it
+    has teams below it.
     """
     if request.kind == Kind.TEAM:
         return _end_team(request)
@@ -144,7 +154,10 @@ def end(request: Request) -> str:
 
 
 def _next_in_the_pile(request: Request, value: str) -> Request | None:
-    """Locks and returns the grant in force that was stacked directly on `request`; None if there is no such grant."""
+    """Locks and returns the next newer grant of the same value; None if there is no such grant.
+
+    Also returns None if the newer grant did not replace the value that `request` had granted.
+    """
     pile = Request.objects.in_force().filter(
         tenant=request.tenant_id, target=request.target, decided_at__gt=request.decided_at
     )
@@ -158,9 +171,10 @@ def _value(request: Request) -> str:
 
 
 def _standing(request: Request) -> str | None:
-    """Returns the present number of tickets or the present limit as text; None if the limit no longer exists.
+    """Returns the present number of tickets, or the present limit, as text; None if the limit no longer exists.
 
-    A value equal to the granted value is returned as the grant spells it, for example 2.50 for 2.5.
+    If the present value equals the granted value, returns the text of the granted value (for example 2.50 instead of
+    2.5). The caller can then compare the texts.
     """
     if request.kind == Kind.TICKETS:
         return str(request.tenant.tickets)
@@ -190,7 +204,7 @@ def _put_back(request: Request) -> None:
 
 
 def teams_of(request: Request) -> list[int]:
-    """Returns a list: the id of the team that got the grant, and the id of the new team if the grant created a team."""
+    """Returns the id of the tenant that got the grant and, if the grant created a team, also the id of that team."""
     kind, _, team = request.target.partition(":")
     return [request.tenant_id, *([int(team)] if kind == "team" else [])]
 
@@ -211,9 +225,9 @@ def _end_team(request: Request) -> str:
 
 
 def quota_of(tenant: Tenant, values: Mapping[str, Any]) -> Quota:
-    """Returns the limit that `values` describe, without storing it; raises Refused with the invalid field.
+    """Returns an unsaved limit with the given `values`; raises Refused, naming the invalid field.
 
-    `values` name the user and the GPU type by primary key.
+    `values` contain the primary keys of the user and the GPU type.
     """
     user, generation = values.get("user_id"), values.get("generation_id")
     which = Which(

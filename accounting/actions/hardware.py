@@ -32,7 +32,7 @@ def create_generation(
 
 
 def create_generation_within(*, actor: User | None, generation: Generation) -> Generation:
-    """Stores a new generation, in the transaction of a caller that checked the permission."""
+    """Stores a new generation in the caller's transaction. The caller must have checked the permission."""
     generation.name, generation.description = generation.name.strip(), generation.description.strip()
     check_fields(generation, "name", "description", "memory_gib")
     if not NAME.fullmatch(generation.name):
@@ -47,7 +47,8 @@ def create_generation_within(*, actor: User | None, generation: Generation) -> G
 
 @transaction.atomic(durable=True)
 def delete_generation(*, actor: User | None, generation: Generation) -> None:
-    """Deletes a generation and its prices if no node, job, limit or ledger entry refers to it."""
+    """Deletes a generation and its prices; raises Refused if a node, job, limit or ledger entry refers to the
+    generation."""
     require(actor, "price.set")
     generation = _locked(generation)
     before = {"name": generation.name, "prices": generation.prices.count()}
@@ -59,7 +60,10 @@ def delete_generation(*, actor: User | None, generation: Generation) -> None:
 
 @transaction.atomic(durable=True)
 def set_weight(*, actor: User | None, generation: Generation, weight: Decimal) -> Generation:
-    """Sets how much a GPU-hour of this generation counts when reports compare tenants, also for past usage."""
+    """Sets the weight of a generation: how much one GPU-hour counts when reports compare tenants.
+
+    Also affects past usage.
+    """
     require(actor, "weight.set")
     generation = _locked(generation)
     before, generation.weight = generation.weight, weight
@@ -90,10 +94,12 @@ def set_price(
 ) -> Price:
     """Sets the price of a GPU-hour from `since` (default: now) until the next price that is already set.
 
-    Idle, preemptible and borrowed time costs the plain price unless its own price is given; see
-    accounting/closing/class_prices.py. Prices are in the currency that Fairlot uses now, and keep that currency. The
-    price valid at `since` ends there; if it begins exactly at `since`, it is replaced. Raises Refused if usage or
-    capacity after `since` is already posted: prices never change the past.
+    `idle`, `preemptible`, `borrowed`: prices for time of these classes; None means that `per_gpu_hour` applies. See
+    accounting/closing/class_prices.py. The price is in Fairlot's present currency, and keeps this currency if the
+    setting changes later.
+
+    The price that was valid at `since` ends at `since`. If it also began at `since`, it is replaced. Raises Refused if
+    usage or capacity after `since` is already posted, because a new price never changes the past.
     """
     require(actor, "price.set")
     generation = _locked(generation)  # new postings wait until the commit

@@ -1,4 +1,4 @@
-"""Actions of admins that correct the ledger or resume sealing after a stop."""
+"""Ledger actions for admins: correct postings, and resume the sealing of the hash chain after it stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REASON = LedgerHead._meta.get_field("reason").max_length or 0
 
 @database.atomic(durable=True)
 def take_back_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) -> LedgerTransaction:
-    """Posts the reverse of a trade, and returns that transaction."""
+    """Reverses a trade: posts a transaction with the opposite amounts, and returns that transaction."""
     require(actor, "ledger.correct")
     correction = correct_trade(actor=actor, trade=trade, reason=reason)
     audit.record(
@@ -33,9 +33,9 @@ def take_back_trade(*, actor: User | None, trade: LedgerTransaction, reason: str
 def take_back_usage(
     *, actor: User | None, segments: Sequence[UsageSegment], reason: str, payer: Payer | None = None
 ) -> list[LedgerTransaction]:
-    """Posts the reverse of usage segments, so that no report counts them; returns the transactions.
+    """Reverses usage segments, so that reports no longer count them. Returns the posted transactions.
 
-    With a `payer`, posts the segments again for that payer.
+    With a `payer`, posts the same usage again for that payer.
     """
     require(actor, "ledger.correct")
     booked = correct_usage(actor=actor, segments=segments, reason=reason, payer=payer)
@@ -47,10 +47,11 @@ def take_back_usage(
 
 
 def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
-    """Resumes sealing of the ledger after it stopped, and returns a new head that contains the reason.
+    """Resumes the sealing of the ledger after it stopped.
 
-    Rows that were not sealed during the stop are sealed in their present state. `verify_ledger` prints the reason.
-    Lost seals are not restored: a book without one of its seals stays stopped until its seals are restored.
+    Returns a new head (signed end of the hash chain) with the reason. Rows that were written during the stop are then
+    sealed with their present content. `verify_ledger` prints the reason. This function does not restore lost seals: a
+    book that lacks one of its seals stays stopped until its seals are restored.
     """
     require(actor, "ledger.correct")
     reason = reason.strip()

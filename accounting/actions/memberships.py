@@ -1,4 +1,4 @@
-"""Actions on the members of a tenant: for admins, and for managers of the tenant or of a tenant above."""
+"""Actions on the members of a tenant. Admins may use them, and managers of the tenant or of a tenant above it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def add_member(
 
 
 def find_user(name: str) -> User:
-    """Returns the active user with exactly this user name or e-mail address; raises Refused if none or several match.
+    """Returns the active user with exactly this user name or e-mail address; raises Refused unless exactly one user
+    matches.
 
-    Only exact matches count, because managers who add members may not see which other users exist.
+    Accepts only exact matches, so that a manager who adds members cannot find out which other users exist.
     """
     name = name.strip()
     active = User.objects.filter(is_active=True)
@@ -44,7 +45,7 @@ def find_user(name: str) -> User:
 
 
 def add_within(*, actor: User | None, membership: Membership) -> Membership:
-    """Stores a new membership, in the transaction of a caller that checked the permission."""
+    """Stores a new membership in the caller's transaction. The caller must have checked the permission."""
     user = membership.user
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=membership.tenant_id)
     if tenant.archived_at:
@@ -67,7 +68,7 @@ def change_membership(
     role: str | None = None,
     tickets: int | None = None,
 ) -> Membership:
-    """Changes a membership; None leaves a value unchanged."""
+    """Changes the role and the tickets of a membership. An argument of None leaves the value unchanged."""
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
     before = _audit_values(membership)
@@ -88,12 +89,12 @@ def change_membership(
 
 @transaction.atomic(durable=True)
 def remove_member(*, actor: User | None, membership: Membership) -> None:
-    """Removes a member from a tenant. The user's history in the tenant stays."""
+    """Removes a member from a tenant. Records of what the member did in the tenant stay."""
     remove_within(actor=actor, membership=membership)
 
 
 def remove_within(*, actor: User | None, membership: Membership) -> None:
-    """Like remove_member, in the caller's transaction."""
+    """Removes a member like `remove_member`, but in the caller's transaction."""
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
     audit.record(
@@ -107,7 +108,8 @@ def remove_within(*, actor: User | None, membership: Membership) -> None:
 
 
 def lock_membership(membership: Membership) -> Membership:
-    """Locks the membership until the end of the transaction and returns it; raises Refused if it no longer exists."""
+    """Locks the membership until the transaction ends, and returns it; raises Refused if the membership no longer
+    exists."""
     try:
         rows = Membership.objects.select_for_update(of=("self",)).select_related("user", "tenant")
         return rows.get(pk=membership.pk)

@@ -1,4 +1,4 @@
-"""Limits of tenants and of their users: only admins set them."""
+"""Actions on the limits of tenants and of their users. Only admins may use them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def set_quota(
     days: int | None = None,
     at_limit: str = Quota.AtLimit.BLOCK,
 ) -> Quota:
-    """Sets a limit of `tenant` with its subtree, or of users there; replaces the amount if this limit exists already.
+    """Sets a limit for the subtree of `tenant` together, or for users in this subtree. Returns the limit.
 
-    Limits on GPU-hours and money are per calendar month unless `period` names another period.
+    `user`: limits this user. `each_user`: limits each user separately. If the same limit exists already, only its
+    amount changes. Limits on GPU-hours and on money apply per calendar month unless `period` names another period.
     """
     require(actor, "quota.set")
     quota = limit_of(
@@ -52,7 +53,7 @@ def set_quota(
 
 
 class Which(TypedDict, total=False):
-    """Identifies a limit of a tenant; the keys are those of set_quota."""
+    """Represents the arguments that identify a limit of a tenant. The keys have the same meaning as in `set_quota`."""
 
     kind: Required[str]
     generation: Generation | None
@@ -64,7 +65,10 @@ class Which(TypedDict, total=False):
 
 
 def limit_of(tenant: Tenant, **which: Unpack[Which]) -> Quota:
-    """Returns the limit that `which` identifies, without storing it; raises Refused with the invalid field."""
+    """Returns an unsaved Quota (limit) of the tenant, identified by `which`.
+
+    Raises Refused, naming the invalid field, if these arguments do not identify a valid limit.
+    """
     quota = Quota(tenant=tenant, **which)
     check_choice("kind of limit", quota.kind, Quota.Kind.values, "kind")
     if quota.kind not in Quota.OF_A_PERIOD:
@@ -95,7 +99,7 @@ def _check_period(quota: Quota) -> None:
 
 
 def check_limit(quota: Quota, limit: Decimal) -> None:
-    """Sets `quota.limit`; raises Refused for an amount that this kind of limit does not allow."""
+    """Sets `quota.limit` to `limit`; raises Refused if this kind of limit does not allow the amount."""
     if not limit.is_finite() or limit < 0:
         raise Refused("A limit must be 0 or more.", "limit")
     if quota.kind in Quota.COUNTED and limit != limit.to_integral_value():
@@ -105,9 +109,9 @@ def check_limit(quota: Quota, limit: Decimal) -> None:
 
 
 def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
-    """Sets a limit like set_quota, in the transaction of a caller that checked the permission.
+    """Sets a limit in the caller's transaction. The caller must have checked the permission.
 
-    Unlike set_quota, leaves grants of this limit in effect.
+    Unlike `set_quota`, this does not cancel the grants of this limit.
     """
     lock_limits_of(quota.tenant)
     held = find(quota)
@@ -123,9 +127,9 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
 
 
 def remove_within(*, actor: User | None, quota: Quota) -> None:
-    """Removes a limit like remove_quota, in the transaction of a caller that checked the permission and locked `quota`.
+    """Removes a limit in the caller's transaction. The caller must have checked the permission and locked `quota`.
 
-    Unlike remove_quota, leaves grants of this limit in effect.
+    Unlike `remove_quota`, this does not cancel the grants of this limit.
     """
     audit.record(
         actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=audit_values(quota)
@@ -134,13 +138,12 @@ def remove_within(*, actor: User | None, quota: Quota) -> None:
 
 
 def lock_limits_of(tenant: Tenant) -> None:
-    """Locks the tenant's row until the end of the transaction, so that concurrent changes of its limits wait."""
+    """Locks the tenant's row until the transaction ends, so that concurrent changes of the tenant's limits wait."""
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
 
 
 def find(quota: Quota) -> Quota | None:
-    """Returns the stored limit with the same key as `quota`, which setting `quota` would change; None if there is
-    none."""
+    """Returns the stored limit with the same key as `quota`; None if no such limit is stored."""
     found = Quota.objects.filter(tenant=quota.tenant_id).select_related("tenant", "user", "generation")
     return next((held for held in found if held.key() == quota.key()), None)
 
@@ -158,7 +161,11 @@ def remove_quota(*, actor: User | None, quota: Quota) -> None:
 
 
 def audit_values(quota: Quota) -> dict[str, object]:
-    """Returns the values of a limit for the audit trail, without optional values that have their default."""
+    """Returns the values of a limit for the audit trail.
+
+    The user and the period are left out if the limit has none, and the action at the limit is left out if it is to
+    block jobs.
+    """
     generation = quota.generation.name if quota.generation else None
     said: dict[str, object] = {"kind": quota.kind, "generation": generation, "limit": quota.limit}
     if quota.is_of_users:

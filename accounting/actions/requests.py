@@ -1,4 +1,7 @@
-"""Actions on requests. scheduling/grants.py wraps approvals and ends of grants, and also asks for rounds."""
+"""Actions on requests of managers for tickets, limits or teams. A grant is an approved request.
+
+scheduling/grants.py calls the functions that approve requests and end grants, and then starts scheduling rounds.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,11 @@ def ask(
     until: datetime | None = None,
     extends: Request | None = None,
 ) -> Request:
-    """Stores a manager's request, and mails the operators. Raises Refused if `wanted` could not be granted now."""
+    """Stores a manager's request and mails the operators. Raises Refused if the request is invalid.
+
+    `wanted`: the requested values, which depend on `kind`. `until`: the requested end of the grant; None means no end.
+    `extends`: the grant to extend, if `kind` is an extension.
+    """
     require(actor, "request.ask", tenant)
     if tenant.archived_at:
         raise Refused(f"{tenant} is archived and takes no requests.")
@@ -68,7 +75,7 @@ def ask(
 
 @transaction.atomic(durable=True)
 def withdraw_request(*, actor: User, request: Request) -> Request:
-    """Withdraws a request that nobody has answered yet."""
+    """Withdraws an open request; raises Refused if somebody has already answered or withdrawn the request."""
     require(actor, "request.ask", request.tenant)
     held = _open(request)
     held.state, held.decided_by, held.decided_at = Request.State.WITHDRAWN, actor, now_from_database()
@@ -79,7 +86,7 @@ def withdraw_request(*, actor: User, request: Request) -> Request:
 
 @transaction.atomic(durable=True)
 def decline_request(*, actor: User | None, request: Request, answer: str) -> Request:
-    """Declines an open request and mails the answer to the requester and the managers."""
+    """Declines an open request, and mails the answer to the requester and the managers of the team."""
     require(actor, "request.answer")
     _check_text(answer, "answer", "Say why not.")
     held = _open(request)
@@ -95,8 +102,11 @@ def decline_request(*, actor: User | None, request: Request, answer: str) -> Req
 def approve_within(
     *, actor: User | None, request: Request, answer: str, granted: Mapping[str, Any], until: datetime | None
 ) -> Request:
-    """Approves a request in the caller's transaction: sets the `granted` values, which may differ from those
-    requested."""
+    """Approves a request in the caller's transaction, and sets the values in `granted`.
+
+    The granted values may differ from the values that the manager asked for. The grant ends at `until`; None means no
+    end.
+    """
     require(actor, "request.answer")
     if len(answer) > LONGEST_TEXT:
         raise Refused(f"At most {LONGEST_TEXT} characters.", "answer")
@@ -124,10 +134,11 @@ def approve_within(
 
 
 def end_within(*, request: Request) -> Request | None:
-    """Ends a grant: restores the former value, unless somebody changed the value since. Returns the request.
+    """Ends a grant whose end time has passed, in the caller's transaction, and returns its request.
 
-    Returns None if the grant has not reached its end or cannot end yet. A grant that cannot end yet stays in force,
-    and Fairlot tries again; only the first failure is recorded and mailed.
+    Restores the former value unless somebody changed the value since. Returns None if the end time has not passed, or
+    if the grant cannot end yet. A grant that cannot end yet stays in force, and Fairlot tries again later. Only the
+    first failure is recorded and mailed.
     """
     # The tenants' rows are locked before the request's row, the order of changes by hand.
     tenants = Tenant.objects.select_for_update(no_key=True).filter(pk__in=grants.teams_of(request))
@@ -174,9 +185,10 @@ def requests_to_end() -> QuerySet[Request]:
 
 
 def requests_soon_to_end() -> QuerySet[Request]:
-    """Returns a query of the grants that end within a day and for whose present end nobody was notified yet.
+    """Returns a queryset of the grants that end within a day and need a mail about their end.
 
-    Leaves out grants that were approved less than a day before their end.
+    Leaves out grants that were approved less than a day before their end, and grants for which the mail was already
+    sent. If the end was moved since, a new mail is due.
     """
     now = now_from_database()
     found = Request.objects.in_force().filter(overtaken_at=None, ends_at__gt=now, ends_at__lte=now + NOTICE)
@@ -185,8 +197,10 @@ def requests_soon_to_end() -> QuerySet[Request]:
 
 @transaction.atomic(durable=True)
 def tell_of_end(*, request_id: int) -> bool:
-    """Mails people about a grant that ends soon; returns False if another worker did so already or it does not end
-    soon."""
+    """Mails the managers and the requester that a grant ends soon. Returns whether mail was written.
+
+    Returns False if another worker has already written the mail, or if the grant does not end soon.
+    """
     soon = requests_soon_to_end().select_for_update(of=("self",))
     held = soon.select_related("tenant", "asked_by", "decided_by").filter(pk=request_id).first()
     if held is None:
@@ -222,9 +236,10 @@ def _check_text(text: str, field: str, empty: str) -> None:
 
 
 def _check_user(actor: User, tenant: Tenant, wanted: Mapping[str, Any]) -> None:
-    """Raises Refused for a user who is no member of the manager's team or a team below it, and has no limit there.
+    """Raises Refused if the manager may not ask for a limit of this user.
 
-    The message does not reveal whether such a user exists.
+    A manager may ask for members of `tenant` or of a team below it, and for users who already have a limit in `tenant`.
+    The message is the same for users who do not exist, so that it does not reveal who exists.
     """
     user = wanted.get("user_id")
     if not user or actor.is_operator:
@@ -255,7 +270,7 @@ def _name(actor: User | None) -> str:
 
 
 def _tell(request: Request, what: str, said: str) -> None:
-    """Mails the managers of the team, and the requester if the requester may still see the request."""
+    """Mails the managers of the team. Also mails the requester if the requester may still see the request."""
     managers = User.objects.filter(
         memberships__tenant=request.tenant_id, memberships__role=Membership.Role.MANAGER
     )

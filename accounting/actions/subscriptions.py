@@ -1,4 +1,4 @@
-"""Subscribes to reports by mail, and unsubscribes."""
+"""Actions that start and end a user's subscription to a report by mail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_LABEL = 400
 
 
 def why_not_sent_to(user: User) -> str:
-    """Returns the reason why Fairlot cannot mail reports to the user; an empty string if it can."""
+    """Returns the reason why Fairlot cannot mail reports to the user; an empty string if mailing is possible."""
     return mail.why_none() or (
         "" if user.email else "Your account has no mail address; an admin can set one."
     )
@@ -31,10 +31,10 @@ def subscribe_to_report(
     by: str = "",
     label: str = "",
 ) -> ReportSubscription:
-    """Subscribes the actor to a report by mail, beginning with the present period.
+    """Subscribes the actor to a report by mail. The first mail reports the present period.
 
-    `rhythm` is how often, and `by` how usage is grouped (default: by user); `label` is the label key if usage is
-    grouped by label. Subscribing again to the same report with the same rhythm only changes the format.
+    `rhythm`: how often the report is sent. `by`: how a usage report groups usage (default: by user). `label`: the label
+    key if `by` is "label". A repeated subscription to the same report with the same rhythm only changes the format.
     """
     by = _refuse_nonsense(report, tenant, by, label)
     if not may_have(actor, report, tenant):
@@ -65,8 +65,10 @@ def subscribe_to_report(
 
 
 def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) -> str:
-    """Raises Refused if the report does not accept these options; returns how usage is grouped (empty for other
-    reports)."""
+    """Raises Refused if the report does not accept the options `tenant`, `by` and `label`.
+
+    Returns the grouping of a usage report; an empty string for other reports.
+    """
     kinds = ReportSubscription.Report
     check_choice("report", report, kinds.values, "report")
     if report not in ReportSubscription.OF_TEAMS and (report == kinds.STATEMENT) != (tenant is not None):
@@ -84,10 +86,7 @@ def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) ->
 
 
 def may_have(user: User, report: str, tenant: Tenant | None) -> bool:
-    """Returns whether a user may receive a report of `tenant`, or of all visible teams if `tenant` is None.
-
-    Uses the user's present roles and teams.
-    """
+    """Returns whether a user may now receive a report about `tenant`; None means all teams that the user may see."""
     if not user.is_active:
         return False
     if tenant is not None:
@@ -107,7 +106,10 @@ def unsubscribe_from_report(*, actor: User, subscription: ReportSubscription) ->
 
 
 def end_subscription(subscription: ReportSubscription, *, actor: User | None) -> None:
-    """Ends a subscription, in the transaction of a caller that has locked its row. `actor` None is Fairlot."""
+    """Ends a subscription in the transaction of a caller that has locked the subscription's row.
+
+    `actor`: the user who ends it; None means Fairlot itself.
+    """
     before = {"rhythm": subscription.rhythm, "form": subscription.form, "user": subscription.user.username}
     _record(subscription, "unsubscribe", actor=actor, before=before)
     subscription.delete()
@@ -116,7 +118,10 @@ def end_subscription(subscription: ReportSubscription, *, actor: User | None) ->
 def _record(
     subscription: ReportSubscription, what: str, *, actor: User | None, **told: dict[str, str]
 ) -> None:
-    """Writes an audit event about the team, or about the user if the report has no team."""
+    """Writes the audit event `what` of a subscription.
+
+    The target of the event is the team of the report, or the user if the report has no team.
+    """
     tenant = subscription.tenant
     is_statement = subscription.report == ReportSubscription.Report.STATEMENT
     kind = "statement" if is_statement else "report"

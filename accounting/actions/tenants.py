@@ -1,4 +1,4 @@
-"""Actions on the tree of tenants: only admins change the tree."""
+"""Actions on tenants and on the tree that they form. Only admins may change the tree."""
 
 from __future__ import annotations
 
@@ -17,13 +17,19 @@ from accounting.models.requests import TICKETS, team_target
 
 @transaction.atomic(durable=True)
 def create_tenant(*, actor: User | None, name: str, parent: Tenant | None, tickets: int = 100) -> Tenant:
-    """Creates a team below `parent`; with None, creates a root, which reduces the fair shares of the other roots."""
+    """Creates a tenant below `parent`, or a root tenant if `parent` is None.
+
+    A new root tenant reduces the fair shares of all other root tenants.
+    """
     require(actor, "tenant.change")
     return create_within(actor=actor, name=name, parent=parent, tickets=tickets)
 
 
 def create_within(*, actor: User | None, name: str, parent: Tenant | None, tickets: int) -> Tenant:
-    """Like create_tenant, in the transaction of a caller that checked the permission."""
+    """Creates a tenant like `create_tenant`, but in the caller's transaction.
+
+    The caller must have checked the permission.
+    """
     parent = _locked(parent) if parent else None
     check_parent(parent)
     tenant = Tenant(name=name.strip(), slug=slugify(name), parent=parent, tickets=tickets)
@@ -41,7 +47,7 @@ def create_within(*, actor: User | None, name: str, parent: Tenant | None, ticke
 
 @transaction.atomic(durable=True)
 def rename_tenant(*, actor: User | None, tenant: Tenant, name: str) -> Tenant:
-    """Renames a team. Its slug, and so its URL, stays the same."""
+    """Renames a tenant. The tenant keeps its slug, so its URL stays the same."""
     require(actor, "tenant.change")
     tenant = _locked(tenant)
     before, tenant.name = tenant.name, name.strip()
@@ -61,7 +67,7 @@ def rename_tenant(*, actor: User | None, tenant: Tenant, name: str) -> Tenant:
 
 @transaction.atomic(durable=True)
 def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) -> Tenant:
-    """Moves a tenant with its subtree under `parent`; None makes it a root."""
+    """Moves a tenant with its subtree below `parent`. If `parent` is None, the tenant becomes a root tenant."""
     require(actor, "tenant.change")
     # The whole tree is locked, so that two concurrent moves cannot make a cycle.
     list(Tenant.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
@@ -91,15 +97,15 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
 
 @transaction.atomic(durable=True)
 def archive_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
-    """Archives a tenant: it can no longer be used, and its history stays."""
+    """Archives a tenant. The tenant can no longer be used, but its history stays."""
     require(actor, "tenant.change")
     return archive_within(actor=actor, tenant=tenant)
 
 
 def archive_within(*, actor: User | None, tenant: Tenant) -> Tenant:
-    """Like archive_tenant, in the transaction of a caller that checked the permission.
+    """Archives a tenant like `archive_tenant`, but in the caller's transaction.
 
-    Raises Refused if a team below it is not archived.
+    The caller must have checked the permission. Raises Refused if a tenant below is not archived.
     """
     tenant = _locked(tenant)
     if tenant.archived_at:
@@ -156,7 +162,7 @@ def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
 
 @transaction.atomic(durable=True)
 def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
-    """Sets a tenant's tickets: its weight among the tenants with the same parent."""
+    """Sets a tenant's tickets: the weight of the tenant among all tenants with the same parent."""
     require(actor, "tenant.change")
     tenant = set_tickets_within(actor=actor, tenant=tenant, tickets=tickets)
     Request.objects.overtake(TICKETS, tenant=tenant)
@@ -164,9 +170,9 @@ def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
 
 
 def set_tickets_within(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
-    """Sets tickets like set_tickets, in the transaction of a caller that checked the permission.
+    """Sets a tenant's tickets in the caller's transaction. The caller must have checked the permission.
 
-    Unlike set_tickets, leaves grants of tickets in effect.
+    Unlike `set_tickets`, this does not cancel the grants of tickets.
     """
     tenant = _locked(tenant)
     check_tickets(tickets)
@@ -208,7 +214,7 @@ def _check_name(tenant: Tenant) -> None:
 
 
 def check_parent(parent: Tenant | None, *, below: Tenant | None = None) -> None:
-    """Raises Refused if `parent` is archived, or if `parent` is the tenant `below` or a descendant of it."""
+    """Raises Refused if `parent` is archived, or if moving the tenant `below` under `parent` would create a cycle."""
     if parent and below and parent.path.startswith(below.path):
         raise Refused(f"{below} cannot be moved below itself.", "parent")
     if parent and parent.archived_at:

@@ -20,7 +20,8 @@ from accounting.models import User
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A user with a new password, to hand over to the user; Fairlot stores only a hash of the password."""
+    """Represents a user and the user's new password, to hand over to the user. Fairlot stores only a hash of the
+    password."""
 
     user: User
     password: str
@@ -42,7 +43,7 @@ def create_user(
     last_name: str = "",
     email: str = "",
 ) -> Credentials:
-    """Creates a user, with a random password unless one is given."""
+    """Creates a user and returns the user with the password. The password is random unless `password` is given."""
     require(actor, "user.change")
     user = User(
         username=username,
@@ -55,7 +56,7 @@ def create_user(
 
 
 def create_user_within(*, actor: User | None, user: User, password: str | None = None) -> Credentials:
-    """Stores a new `user`, in the transaction of a caller that checked the permission."""
+    """Stores a new `user` in the caller's transaction. The caller must have checked the permission."""
     user.username = User.normalize_username(user.username.strip())
     check_fields(user, "username", "portal_role", "first_name", "last_name", "email")
     for name in ("username", "first_name", "last_name"):
@@ -94,12 +95,12 @@ def set_portal_role(*, actor: User | None, user: User, portal_role: str) -> User
 
 @transaction.atomic(durable=True)
 def deactivate_user(*, actor: User | None, user: User) -> User:
-    """Deactivates a user at once. The user's history stays, and none of the user's waiting jobs starts."""
+    """Deactivates a user immediately. The user's waiting jobs no longer start. The history of the user stays."""
     return deactivate_within(actor=actor, user=user)
 
 
 def deactivate_within(*, actor: User | None, user: User) -> User:
-    """Like deactivate_user, in the caller's transaction."""
+    """Deactivates a user like `deactivate_user`, but in the caller's transaction."""
     require(actor, "user.change")
     user = lock_with_admins(user)
     if not user.is_active:
@@ -131,10 +132,10 @@ def reset_password(
     password: str | None = None,
     shut_out: Callable[[User], Mapping[str, int]] = _nothing_else,
 ) -> Credentials:
-    """Sets a new password, by default a random one, and so ends the user's sessions.
+    """Sets a new password, which ends the user's sessions. The password is random unless `password` is given.
 
-    `shut_out` revokes the user's other credentials in the same transaction, and returns for the audit trail how many
-    it revoked of each kind.
+    `shut_out`: a function that revokes the user's other credentials in the same transaction. It returns how many
+    credentials of each kind it revoked, for the audit trail.
     """
     require(actor, "user.change")
     user = User.objects.select_for_update(no_key=True).get(pk=user.pk)
@@ -149,7 +150,7 @@ def reset_password(
 def set_preferences(
     *, actor: User, theme: str | None = None, time_zone: str | None = None, job_order: str | None = None
 ) -> User:
-    """Changes the actor's preferences; None leaves a value unchanged."""
+    """Changes the actor's preferences. An argument of None leaves the value unchanged."""
     if actor.is_anonymous or not actor.is_active:
         raise NotAllowed("Only active users have preferences.")
     user = User.objects.select_for_update(no_key=True).get(pk=actor.pk)
@@ -197,9 +198,9 @@ def _give_password(user: User, password: str | None) -> str:
 
 
 def lock_with_admins(user: User) -> User:
-    """Locks the rows of the user and of all admins and returns the user.
+    """Locks the rows of `user` and of all admins until the transaction ends, and returns `user`.
 
-    Without the lock, two admins could demote each other at the same time and leave no admin.
+    Without the lock, two admins could demote each other concurrently, and no admin would remain.
     """
     admins = User.objects.filter(portal_role=User.PortalRole.ADMIN) | User.objects.filter(pk=user.pk)
     held = {found.pk: found for found in admins.select_for_update(no_key=True).order_by("pk")}

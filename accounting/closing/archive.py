@@ -1,11 +1,17 @@
-"""Archives vouchers (the detailed usage of leases) of old months in files, and drops them from the database.
+"""Moves old months' vouchers (the detailed usage rows of leases) from the database to files.
 
-Months are archived whole, and the oldest first. A month's transactions, their entries, its capacity segments and the
-rollups by hour, day and job stay in the database; so do hourly rollups of the prices, classes and corrections in its
-bills. Therefore balances, the identity of closed books, and statements and reports of whole hours (by job: whole
-days, UTC) stay the same. Only the files of the last archiving can be restored, and the seals cover the vouchers in
-them. The rows that stay have seals without the vouchers, so that they can be verified alone. The seals also cover
-the digests of the files, so that a month that was not archived cannot pass for an archived month.
+Whole months are archived, oldest first. These rows of an archived month stay in the database:
+
+- transactions, their entries, and capacity segments
+- rollups by hour, day and job
+- hourly rollups of prices, classes and corrections of the bills
+
+Therefore archiving does not change balances, the totals of closed books, statements, or reports of whole hours.
+(Reports by job need whole days, UTC.)
+
+A month can be restored only from the files of its last archiving. The seals (links of the hash chain) cover the
+archived vouchers. The rows that stay have separate seals, so that they can be verified without the vouchers. Seals also
+cover the digests of the files, so that nobody can delete a month's vouchers and pretend that they were archived.
 """
 
 from __future__ import annotations
@@ -91,26 +97,28 @@ class Archived:
 
 
 def archived_until() -> datetime | None:
-    """Returns the time before which the database has only rollups of usage; None if no month is archived."""
+    """Returns the end of the last archived month; None if no month is archived.
+
+    Before that time the database has only rollups of usage.
+    """
     until: datetime | None = ClosedBook.objects.aggregate(until=Max("details_since"))["until"]
     return until
 
 
 def archive_record(month: date) -> ArchiveRecord | None:
-    """Returns the last record of archiving the month; None if the month's vouchers are in the database."""
+    """Returns the record of the month's last archiving; None if the month is not archived or was restored since."""
     last = ArchiveRecord.objects.filter(month=month).order_by("-pk").first()
     return last if last is not None and last.is_archived else None
 
 
 def files_of(month: date) -> dict[str, str]:
-    """Returns the SHA-256 digests, by file name, of the files of the month's last archiving; empty if it is not
-    archived."""
+    """Returns the SHA-256 digests of the month's archive files, by file name; empty if the month is not archived."""
     record = archive_record(month)
     return record.digests if record else {}
 
 
 def months_with_vouchers() -> list[date]:
-    """Returns the months whose vouchers are in the database, oldest first."""
+    """Returns the months whose vouchers (detailed usage rows) are in the database, oldest first."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT accounting_months_with_vouchers()")
         (months,) = cursor.fetchone()
@@ -118,19 +126,24 @@ def months_with_vouchers() -> list[date]:
 
 
 def archived_months() -> list[date]:
-    """Returns the months with transactions whose vouchers are not in the database, oldest first."""
+    """Returns the archived months, oldest first.
+
+    An archived month has transactions in the database, but no vouchers (detailed usage rows).
+    """
     archived = LedgerTransaction.objects.exclude(month__in=months_with_vouchers()).order_by("month")
     return list(archived.values_list("month", flat=True).distinct())
 
 
 @transaction.atomic(durable=True)
 def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
-    """Writes the vouchers of a month to files in `folder`, drops them from the database, and returns the files'
-    digests.
+    """Moves the vouchers (detailed usage rows) of a month to files in `folder`.
 
-    The files are complete and synced to disk before the database drops anything. Raises Refused unless the month is
-    the oldest month with bills, has ended, is closed, priced and sealed in every book, and is fully in the rollups.
-    Also seals the rows that stay, for this month and for months that an earlier release archived without such seals.
+    Returns a summary with the files' digests. The files are complete and synced to disk before the rows are dropped.
+    Also adds the remaining rows to the hash chain: for this month, and for months that an earlier release archived
+    without doing so.
+
+    Raises Refused unless the month has ended, is the oldest month with usage, and is closed, priced and sealed (in the
+    hash chain) in every cluster's ledger. Also raises Refused if the rollups do not cover all usage of the month.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     _require_archivable(month, books)
@@ -161,10 +174,11 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
 
 @transaction.atomic(durable=True)
 def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
-    """Restores the vouchers of an archived month from its files; returns the number of rows.
+    """Restores the vouchers (detailed usage rows) of an archived month from its files.
 
-    Raises Refused unless the month is the last archived month, and the files have the digests of its last archiving.
-    `manage.py verify_ledger` checks afterwards whether the restored rows match the seals.
+    Returns the number of restored rows. Raises Refused unless the month is the last archived month and the digests of
+    the files match the archive record. Run `manage.py verify_ledger` afterwards to check the restored rows against the
+    hash chain.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     since = archived_until()
@@ -181,14 +195,16 @@ def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
 
 
 def archivable_before(now: datetime, *, keep_months: int) -> list[date]:
-    """Returns the months with bills in the database, without the present month and the `keep_months` months before
-    it."""
+    """Returns the months with usage in the database that may be archived, oldest first.
+
+    Leaves out the present month and the `keep_months` months before it.
+    """
     bound = months_after(first_of_month(now), -keep_months)
     return [month for month in _months_with_bills() if month < bound]
 
 
 def _months_with_bills() -> Iterator[date]:
-    """Yields the months that have usage segments in the database, oldest first."""
+    """Returns an iterator over the months that have usage segments in the database, oldest first."""
     return (month for month in months_with_vouchers() if UsageSegment.objects.filter(month=month).exists())
 
 
@@ -233,10 +249,10 @@ def _archived_until_before(month: date) -> datetime | None:
 
 
 def _drop(month: date, remains: list[Remains]) -> None:
-    """Seals the rows that stay and drops the month's vouchers.
+    """Drops the vouchers (detailed usage rows) of the month, and adds the rows that stay to the hash chain.
 
-    Each try takes all locks at once, and releases them if another transaction holds one; after MOST_TRIES tries,
-    raises OperationalError.
+    Each try requests all locks together, and releases them if another transaction holds one of them. Raises
+    OperationalError after MOST_TRIES failed tries.
     """
     for _ in range(MOST_TRIES - 1):
         try:
@@ -264,7 +280,10 @@ def _try_to_drop(month: date, remains: list[Remains]) -> None:
 
 
 def _write(name: str, month: date, file: Path) -> int:
-    """Writes the month's partition of a table as gzip-compressed CSV with a header; returns the number of rows."""
+    """Writes the month's partition of the table `name` to `file`, as gzip-compressed CSV with a header.
+
+    Returns the number of rows.
+    """
     with connection.cursor() as cursor:
         with _whole(file) as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
             in_order = f"SELECT * FROM {_part(name, month)} ORDER BY 1"  # noqa: S608 - own names
@@ -275,8 +294,11 @@ def _write(name: str, month: date, file: Path) -> int:
 
 @contextmanager
 def _whole(file: Path) -> Iterator[BinaryIO]:
-    """Context manager that opens a `.part` file for writing, and renames it to `file` once its content is synced to
-    disk."""
+    """Context manager that opens a `.part` file for writing.
+
+    At the end of the block it syncs the content to disk and renames the `.part` file to `file`, so that `file` is never
+    incomplete.
+    """
     part = file.with_suffix(".part")
     with open(part, "wb", opener=_private) as opened:
         yield opened
@@ -286,7 +308,10 @@ def _whole(file: Path) -> Iterator[BinaryIO]:
 
 
 def _private(path: str, flags: int) -> int:
-    """Opens a file that only the portal's user can read, because it contains everybody's usage and prices."""
+    """Opens a file with mode 0600, because the file contains the usage and prices of all teams.
+
+    Returns the file descriptor.
+    """
     return os.open(path, flags, mode=0o600)
 
 
@@ -304,7 +329,8 @@ def _digest(file: Path) -> str:
 
 
 def _sealed_files_of(month: date) -> dict[str, str]:
-    """Like `files_of`, but raises Refused if the seals of a book cover other files."""
+    """Returns the digests of the month's archive files; raises Refused if the hash chain of a book covers other
+    digests."""
     digests = files_of(month)
     for book in books_of(month):
         if sealed_files(book, month) not in (None, leaf_of_files(digests)):
@@ -313,7 +339,7 @@ def _sealed_files_of(month: date) -> dict[str, str]:
 
 
 def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Yields each voucher table with its file; raises Refused if the file's SHA-256 digest is not the one in
+    """Yields (table name, file) for each archived table; raises Refused if a file's SHA-256 digest is not that in
     `digests`."""
     for name in VOUCHERS:
         file = folder / f"{name}.csv.gz"
@@ -323,9 +349,10 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Pa
 
 
 def _load(name: str, month: date, file: Path) -> int:
-    """Loads a table's file as the month's partition; returns the number of rows.
+    """Loads the archived file of the table `name` as the month's partition. Returns the number of rows.
 
-    The rows go to a separate table first, because a partition rejects rows that are not posted in this transaction.
+    The rows are first loaded into a separate table, which is then attached as the partition. The partition itself would
+    reject rows whose transaction was posted earlier.
     """
     part, parent = _part(name, month), f"accounting_{name}"
     with connection.cursor() as cursor:

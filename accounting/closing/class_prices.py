@@ -1,11 +1,13 @@
-"""Class prices: idle, preemptible or borrowed time may have its own price.
+"""Bills class prices: idle, preemptible or borrowed GPU time may have a price that differs from the plain price.
 
-Usage is billed at the plain price at first. The classes of the time of a lease are known only when its hour is
-closed and the hour's shares are summed. Then each segment with time in a class that has a price gets a charge or a
-credit. Time that is in several priced classes belongs to the first of idle, preemptible and borrowed. The GPU time
-of one generation that a team borrowed in an hour is spread evenly over the team's time that was not preemptible.
-Corrections do not change the classes: if usage is reversed before its hour is settled, the other usage keeps its
-prices, and usage that is posted again for another payer costs what it would have cost the holder.
+Usage is first billed at the plain price. The class of a lease's time is known only after its hour is closed and the
+hour's shares are computed. Then each segment with time in a priced class gets a charge or a credit for the difference.
+
+- Time that is in several priced classes gets the price of the first of these: idle, preemptible, borrowed.
+- The GPU time that a team borrowed in an hour is spread evenly over the team's time that was not preemptible. This is
+  done for each generation separately.
+- Corrections do not change the classes. If usage is reversed before its hour is settled, the prices of the other usage
+  stay the same. Usage that is posted again for another payer costs what it would have cost the first payer.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ Stretch = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True)
 class HeldHow:
-    """The classes in which leases held GPUs during one hour."""
+    """Represents how leases held GPUs during one hour: which of their time was borrowed, preemptible or idle."""
 
     # Borrowed GPU-seconds by (tenant id, generation id), without those of the tenants below.
     borrowed: Mapping[tuple[int, int], Decimal]
@@ -52,9 +54,9 @@ class HeldHow:
 
 
 def next_hour_to_price(*, book: int) -> datetime | None:
-    """Returns the first closed, unsettled hour with a bill that class prices may change; None if there is no such hour.
+    """Returns the first closed hour with bills that class prices may still change; None if there is no such hour.
 
-    Marks all hours before that hour as settled. Runs in the caller's transaction.
+    Marks all hours before that hour as settled. Must run in the caller's transaction.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().filter(book=book).first()
@@ -80,9 +82,11 @@ def next_hour_to_price(*, book: int) -> datetime | None:
 def unsettled(
     begins: datetime, ends: datetime, *, tenants: Collection[int] | None = None, book: int | None = None
 ) -> dict[int, datetime]:
-    """Returns, by book, the first moment in [begins, ends) from which class prices may still change bills.
+    """Returns, by cluster's book (ledger), the first moment in [begins, ends) from which class prices may still change
+    bills.
 
-    Leaves out books without such bills of `tenants` (None: of any tenant). At most two queries.
+    With `tenants`, considers only the bills of these tenants. Leaves out books without such bills. Makes at most two
+    queries.
     """
     books = ClosedBook.objects.filter(*[] if book is None else [Q(book=book)], priced_until__lt=ends)
     waiting = [
@@ -103,10 +107,10 @@ def unsettled(
 
 
 def price_hour(*, book: int, hour: datetime, how: HeldHow) -> list[LedgerTransaction]:
-    """Posts the charges and the credits of the closed hour that begins at `hour`, at most one transaction each.
+    """Posts the class charges and credits of the closed hour that begins at `hour`. Returns the transactions.
 
-    Returns the transactions. Runs in the caller's transaction. Raises BookedOtherwise if `hour` is not the next hour
-    to settle, or if its charges were already posted.
+    All charges form one transaction, and all credits another. Must run in the caller's transaction. Raises
+    BookedOtherwise if `hour` is not the next hour to settle, or if its charges were already posted.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().get(book=book)
@@ -177,7 +181,8 @@ def _charges(book: int, hour: datetime, how: HeldHow) -> Iterable[ClassCharge]:
 
 @dataclass(slots=True)
 class _Team:
-    """The GPU-seconds of one generation that a tenant held in the hour, independent of the payer."""
+    """Represents the GPU-seconds of one generation that a tenant's leases held in the hour, even if another tenant
+    pays."""
 
     borrowed: Decimal
     held: Decimal = Decimal(0)
@@ -185,8 +190,10 @@ class _Team:
 
     @property
     def borrowed_part(self) -> Decimal:
-        """Returns the borrowed fraction (0 to 1) of the time that was not preemptible; preemptible time is never
-        borrowed."""
+        """Returns the borrowed fraction (0 to 1) of the tenant's time that was not preemptible.
+
+        Preemptible time never counts as borrowed.
+        """
         held = self.held - self.preemptible
         return min(Decimal(1), self.borrowed / held) if held else Decimal(0)
 
@@ -194,7 +201,7 @@ class _Team:
 def _teams(
     segments: Iterable[UsageSegment], preemptible: Mapping[int, Decimal], how: HeldHow
 ) -> Mapping[tuple[int, int], _Team]:
-    """Returns the sums of each team's segments, by (tenant id, generation id)."""
+    """Returns the sums of the segments' GPU-seconds by (tenant id, generation id)."""
     found: dict[tuple[int, int], _Team] = {}
     for one in segments:
         key = one.tenant_id, one.generation_id
@@ -221,9 +228,11 @@ def _held_in(segment: UsageSegment, stretches: Iterable[Stretch]) -> Decimal:
 def _charge(
     segment: UsageSegment, price: Price, preemptible: Decimal, preemptible_and_idle: Decimal, team: _Team
 ) -> ClassCharge:
-    """Returns the charge for a segment: its GPU-seconds in each priced class, and the difference from its plain cost.
+    """Returns the class charge of a segment: its GPU-seconds in each priced class, and the difference from its plain
+    cost.
 
-    Time in several priced classes counts only in the first of them.
+    `preemptible`: the segment's preemptible GPU-seconds. `preemptible_and_idle`: the part of these that was also idle.
+    Time in several priced classes counts only in the first of idle, preemptible and borrowed.
     """
     nothing = Decimal(0)
     idle, both = (nothing, nothing) if price.idle is None else (segment.idle, preemptible_and_idle)
@@ -249,7 +258,7 @@ def _charge(
 
 
 def _cost(charge: ClassCharge) -> Decimal:
-    """Returns the cost of the whole segment at its class prices, rounded once to a millionth."""
+    """Returns the cost of the whole segment at its class prices, rounded once, to a millionth of the currency unit."""
     segment = charge.segment
     plain = segment.gpu_seconds - charge.idle - charge.preemptible - charge.borrowed
     with localcontext(prec=60):

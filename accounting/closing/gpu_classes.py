@@ -1,10 +1,20 @@
-"""Computes the class of every GPU at every moment: the arithmetic of closed books, without a database.
+"""Computes the class of every GPU of a node at every moment. This arithmetic of closed books needs no database.
 
-A GPU that a gang holds is *assembling* until all workers run. After that it is *busy*, or *idle* while Fairlot
-observes no use of it. A GPU that no gang holds is *down* if its node is down or the GPU failed, *others* if somebody
-else than Fairlot uses it, *drained* if nothing new may start on its node, and otherwise *free*. Held GPUs count in
-the capacity whatever the state of their node, because they are billed. All times are whole microseconds, so that
-rounding loses nothing.
+A GPU that a gang holds has one of these classes:
+
+- *assembling* until all workers of the gang run
+- *idle* while Fairlot observes no use of the GPU
+- *busy* otherwise
+
+A GPU that no gang holds has one of these classes:
+
+- *down* if its node is down or the GPU failed
+- *others* if a process outside Fairlot uses the GPU
+- *drained* if nothing new may start on the node
+- *free* otherwise
+
+Held GPUs always count in the capacity, even on a node that is down, because they are billed. All times are whole
+microseconds, so that no rounding occurs.
 """
 
 from __future__ import annotations
@@ -17,7 +27,7 @@ from itertools import pairwise
 
 
 class Availability(StrEnum):
-    """Whether new leases may use the free GPUs of a node."""
+    """Says whether new leases may use the free GPUs of a node."""
 
     READY = "ready"
     DRAINED = "drained"  # no new lease starts on the node
@@ -26,7 +36,7 @@ class Availability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The state of a node from `since` until the node's next condition."""
+    """Represents the state of a node from `since` until the node's next Condition begins."""
 
     since: int
     generation: int
@@ -38,10 +48,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """GPUs of one node that a gang held; the times may lie outside the hour.
+    """Represents GPUs of one node that a gang held from `begins` to `ends`. These times may lie outside the hour.
 
-    `assembled` is when all workers ran; None if they never all ran. `unused` contains the intervals without observed
-    use.
+    `assembled`: the time at which all workers ran; None if that never happened. `unused`: the intervals in which
+    Fairlot observed no use of the GPUs.
     """
 
     generation: int
@@ -54,7 +64,7 @@ class Allocation:
 
 @dataclass(slots=True)
 class Classes:
-    """GPU-microseconds in each class of GPUs."""
+    """Counts GPU time by class, in GPU-microseconds. The class is a GPU's state, such as busy, idle or free."""
 
     busy: int = 0
     idle: int = 0
@@ -83,8 +93,11 @@ HELD = ("busy", "idle", "assembling")
 
 @dataclass(slots=True)
 class _Change:
-    """The changes at one moment: differences of held GPUs by (generation, class), and the node's new condition, if
-    any."""
+    """Represents the changes on a node at one moment.
+
+    `held`: by how much the number of held GPUs changes, by (generation, class). `condition`: the new condition of the
+    node; None if the condition does not change.
+    """
 
     held: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
     condition: Condition | None = None
@@ -93,10 +106,10 @@ class _Change:
 def classify(
     bounds: Mapping[int, Sequence[int]], conditions: Iterable[Condition], allocations: Iterable[Allocation]
 ) -> dict[tuple[int, int], Classes]:
-    """Returns the classes of one node's GPUs, by (generation, index of the interval).
+    """Returns the GPU time of one node in each class, by (generation, index of the interval).
 
-    `bounds` has the sorted edges of each generation's intervals; the first edge and the last edge are the same for
-    all generations. Before its first condition, a node has only the GPUs that are held.
+    `bounds`: for each generation, the sorted edges of its intervals. The first and the last edge are the same for all
+    generations. Before a node's first condition, only its held GPUs count, because its other GPUs are unknown.
     """
     begins, ends = (next(iter(bounds.values()))[at] for at in (0, -1))
     changes: dict[int, _Change] = defaultdict(_Change)
@@ -115,7 +128,7 @@ def classify(
 
 
 def _stretches(allocation: Allocation) -> Iterable[tuple[str, int, int]]:
-    """Yields (class, start, end) for each interval of the allocation, in order and without overlaps."""
+    """Yields (class, start, end) for each interval of the allocation, in order of time and without overlaps."""
     assembled = allocation.ends if allocation.assembled is None else allocation.assembled
     assembled = min(max(assembled, allocation.begins), allocation.ends)
     yield "assembling", allocation.begins, assembled
@@ -157,7 +170,7 @@ def _sweep(
 
 
 def _unheld(condition: Condition, left: int) -> Iterable[tuple[str, int]]:
-    """Yields (class, number of GPUs) for the `left` GPUs of a node that no gang holds."""
+    """Yields (class, number of GPUs) for the GPUs of a node that no gang holds. `left`: the number of these GPUs."""
     if not left:
         return
     if condition.availability is Availability.DOWN:

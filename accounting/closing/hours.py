@@ -1,7 +1,8 @@
-"""Closes the books hour by hour: posts the class of all GPUs, and the value of the GPU time that nobody held.
+"""Closes the books (the clusters' ledgers) hour by hour.
 
-Hours are closed once and in order, after all usage in the hour is posted. After that, only corrections change what
-tenants pay; the capacity and its value stay.
+The closing of an hour posts the GPU time of each class, and the value of the GPU time that no lease held. Hours are
+closed once and in order, after all usage in the hour is posted. Corrections may later change what tenants pay, but the
+posted capacity and its value stay.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ UNHELD = ("free", "others", "drained", "down")
 
 @dataclass(frozen=True, slots=True)
 class NodeHistory:
-    """The conditions and the allocations of one node in an hour; times are microseconds since the hour began."""
+    """Represents the conditions and the allocations of one node in an hour. Times are microseconds since the hour
+    began."""
 
     node_id: int
     name: str
@@ -49,22 +51,25 @@ class NodeHistory:
 
 
 def closed_until(book: int) -> datetime | None:
-    """Returns the end of the last closed hour of a cluster's book; None if none is closed yet."""
+    """Returns the time until which a cluster's book is closed; None if the book was never opened."""
     return ClosedBook.objects.filter(book=book).values_list("until", flat=True).first()
 
 
 def open_book(*, book: int, since: datetime) -> ClosedBook:
-    """Opens a cluster's book, whose hours are closed from the full hour `since` on; an open book keeps its own time."""
+    """Opens a cluster's book, so that its hours are closed from the full hour `since` on. Returns the book.
+
+    If the book is already open, returns it unchanged.
+    """
     return ClosedBook.objects.get_or_create(
         book=book, defaults={"since": since, "until": since, "priced_until": since}
     )[0]
 
 
 def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> LedgerTransaction | None:
-    """Posts the GPU time that nobody held in the hour that begins at `hour`, and writes the rollups for reports.
+    """Posts the GPU time that no lease held in the hour that begins at `hour`, and writes the rollups for reports.
 
-    Runs in the caller's transaction, which blocks changes of the cluster's leases and nodes. Returns the
-    transaction; None if there were no GPUs. Raises BookedOtherwise if `hour` is not the next hour to close, or if
+    Must run in the caller's transaction, which must block changes of the cluster's leases and nodes. Returns the
+    transaction; None if the cluster had no GPUs. Raises BookedOtherwise if `hour` is not the next hour to close, or if
     the allocations in `nodes` differ from the billed usage.
     """
     require_transaction()
@@ -86,10 +91,10 @@ def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> Le
 
 
 def close_empty_days(*, book: int, until: datetime) -> None:
-    """Closes the days (UTC) up to `until`, in which the cluster had no GPUs and no leases; runs in the caller's
-    transaction.
+    """Closes all days (UTC) up to `until`.
 
-    Raises BookedOtherwise if usage was billed in these days, or if they are not whole days.
+    The caller must know that the cluster had no GPUs and no leases in these days. Must run in the caller's transaction.
+    Raises BookedOtherwise if usage was billed in these days, or if the time to close does not consist of whole days.
     """
     require_transaction()
     held = ClosedBook.objects.select_for_update().get(book=book)
@@ -103,7 +108,7 @@ def close_empty_days(*, book: int, until: datetime) -> None:
 
 
 class _Closing:
-    """The closing of one hour of one book."""
+    """Represents the closing of one hour of a cluster's ledger; builds and posts its transaction."""
 
     def __init__(self, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> None:
         self.book, self.hour, self.nodes = book, hour, nodes

@@ -1,7 +1,7 @@
-"""Writes many rows in one statement.
+"""Writes many rows with one SQL statement.
 
-Django's `bulk_update` writes a CASE with a branch for each row; building and parsing that SQL takes far longer than
-writing the rows. This module passes each column to PostgreSQL as one array instead.
+Django's `bulk_update` writes a CASE expression with one branch per row. Building and parsing such SQL takes far longer
+than writing the rows. This module passes each column to PostgreSQL as one array instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ QUOTED = {str, datetime, date, timedelta, UUID}
 
 
 def update_rows(rows: Iterable[M], names: Sequence[str]) -> None:
-    """Updates the named fields of `rows`, which are stored and have distinct primary keys."""
+    """Updates the fields `names` of `rows`. The rows must be stored already and have distinct primary keys."""
     rows = list(rows)
     if not rows:
         return
@@ -44,9 +44,9 @@ def update_rows(rows: Iterable[M], names: Sequence[str]) -> None:
 
 
 def insert_rows(rows: Iterable[M], *, ignore_conflicts: bool = False) -> None:
-    """Stores new rows. The database assigns missing primary keys, but the objects do not get them.
+    """Stores new rows. The database assigns missing primary keys, but the Python objects do not receive these keys.
 
-    If the first row has the database default for a field, all rows must have the database default for that field.
+    If the first row leaves a field to its database default, all other rows must do the same.
     """
     rows = list(rows)
     if not rows:
@@ -57,10 +57,10 @@ def insert_rows(rows: Iterable[M], *, ignore_conflicts: bool = False) -> None:
 
 
 def insert_values(model: type[M], names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Stores new rows given as sequences of values of the columns `names`; the other columns get their database
-    defaults.
+    """Stores new rows that are given as sequences of values. `names` are the fields of these values, in order.
 
-    Use it for many rows that need no objects: creating objects takes longer than storing the rows.
+    All other columns get their database defaults. This is faster than `insert_rows`, because it creates no model
+    objects.
     """
     columns = list(zip(*rows, strict=True))
     if columns:
@@ -78,7 +78,7 @@ def _insert(model: type[M], fields: Sequence[_Field], columns: Sequence[str], co
 
 
 def number_rows(rows: Sequence[models.Model]) -> None:
-    """Assigns primary keys to new rows, in order, before they are stored."""
+    """Assigns primary keys from the database's sequence to unsaved rows, in order."""
     if not rows:
         return
     with connection.cursor() as cursor:
@@ -91,7 +91,7 @@ def number_rows(rows: Sequence[models.Model]) -> None:
 
 
 def array(values: Iterable[Any]) -> str:
-    """Returns the values as a PostgreSQL array literal, which the SQL casts to the array's type."""
+    """Returns the values as a PostgreSQL array literal. The SQL must cast the literal to the type of the array."""
     values = list(values)
     kinds = set(map(type, values))
     if kinds <= BARE:
@@ -104,8 +104,10 @@ def array(values: Iterable[Any]) -> str:
 
 
 def _quoted(texts: list[str]) -> str:
-    """Quotes and joins all texts at once, which is many times faster than one by one. Raises ValueError for a NUL
-    character."""
+    """Returns all texts quoted and joined by commas. Raises ValueError if a text contains a NUL character.
+
+    Quoting all texts together is many times faster than quoting them one by one.
+    """
     joined = "\0".join(texts)
     if joined.count("\0") != len(texts) - 1:
         raise ValueError("a text has a NUL character, which PostgreSQL does not store")
@@ -141,7 +143,7 @@ def _is_left_out(row: models.Model, field: _Field) -> bool:
 
 
 def _columns(rows: Sequence[models.Model], fields: Sequence[_Field]) -> list[str]:
-    """Returns, for each field, an array literal of the rows' values."""
+    """Returns one array literal for each field, with the values of all rows."""
     return [_as_array(field, map(attrgetter(field.attname), rows)) for field in fields]
 
 
@@ -154,13 +156,13 @@ def _as_array(field: _Field, values: Iterable[Any]) -> str:
 
 
 def _rows_new(fields: Sequence[_Field]) -> str:
-    """Returns the SQL of a FROM item, called `new`, with the rows in the arrays."""
+    """Returns the SQL of a FROM item named `new`, whose rows come from one array parameter per field."""
     arrays = ", ".join(f"%s::{_type(field)}[]" for field in fields)
     return f"unnest({arrays}) AS new ({', '.join(map(_column, fields))})"
 
 
 def _new(field: _Field) -> str:
-    """Returns the SQL expression for the field's value in `new`, cast to the column's type where needed."""
+    """Returns the SQL expression for the field's value in the FROM item `new`, cast to the column type if needed."""
     name = f"new.{_column(field)}"
     return f"{name}::{field.db_type(connection)}" if isinstance(field, ArrayField) else name
 

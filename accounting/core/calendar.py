@@ -1,4 +1,4 @@
-"""Hours, days and months in UTC, by which the ledger counts."""
+"""Functions for hours, days and months in UTC, which are the periods of the ledger."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ def first_hour(moment: datetime) -> datetime:
 
 
 def hours_beginning_in(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
-    """Returns the start and the end of the time covered by the full UTC hours that begin in [begins, ends).
+    """Returns the start and the end of the full UTC hours that begin in [begins, ends).
 
-    In time zones with an offset of half an hour, a period begins and ends within an hour. By this rule each hour
-    belongs to exactly one of two adjoining periods.
+    In time zones with an offset of half an hour, a local day starts in the middle of a UTC hour. This rule assigns each
+    UTC hour to exactly one of two adjoining periods.
     """
     return first_hour(begins), first_hour(ends)
 
 
 def first_of_month(moment: datetime) -> date:
-    """Returns the first day of the month (UTC) of `moment`."""
+    """Returns the first day of the month (UTC) that contains `moment`."""
     return moment.astimezone(UTC).date().replace(day=1)
 
 
 def start_of_month(month: date) -> datetime:
-    """Returns the moment (UTC) at which the month with the first day `month` begins."""
+    """Returns the moment (UTC) at which the month begins. `month` is the first day of the month."""
     return datetime.combine(month, time(), UTC)
 
 
 def months_after(first: date, count: int) -> date:
-    """Returns the first day of the month `count` months after the month of `first`."""
+    """Returns the first day of the month that is `count` months after the month that begins on `first`."""
     year, month = divmod(first.year * 12 + first.month - 1 + count, 12)
     return date(year, month + 1, 1)

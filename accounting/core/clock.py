@@ -1,4 +1,4 @@
-"""The database's clock, which is the same for all processes on all machines; and users' time zones."""
+"""The database's clock, which all processes share, and the time zones of users."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from django.db import connection
 
 
 def now_from_database() -> datetime:
-    """Returns the present time in UTC. The time advances within a transaction, unlike that of `Now()`."""
+    """Returns the present time in UTC from the database's clock.
+
+    Unlike SQL's `Now()`, which returns the start of the transaction, the returned time advances within a transaction.
+    """
     return provider()
 
 
@@ -26,9 +29,9 @@ provider = read_database
 
 
 def zone_named(name: str) -> ZoneInfo:
-    """Returns the time zone with that name; UTC if the name is unknown here.
+    """Returns the time zone with that name; UTC if this machine does not know the name.
 
-    A user may have saved the name on a machine with newer time zone data.
+    A name may be unknown because the user saved it on a machine with newer time zone data.
     """
     try:
         return ZoneInfo(name)

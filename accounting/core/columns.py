@@ -1,6 +1,6 @@
-"""Reads the rows of a query as numpy columns, without a Python object for each value.
+"""Reads the rows of a query as numpy columns, without creating a Python object for each value.
 
-In the binary format of PostgreSQL's COPY, all rows of numbers have the same length, so that numpy reads them without
+In the binary format of PostgreSQL's COPY, all rows of numbers have the same length, so that numpy can read them without
 copying. See https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format".
 """
 
@@ -23,11 +23,11 @@ _UNIX_BEGINS = (datetime(1970, 1, 1, tzinfo=UTC) - _MOMENTS_BEGIN) // timedelta(
 
 
 def read_columns(rows: models.QuerySet[Any, Any], *kinds: str) -> list[NDArray[Any]]:
-    """Returns the columns of a `values_list` as numpy arrays; `kinds` has each column's numpy type: i8, i4, i2, f8 or
-    ?.
+    """Returns the columns of a `values_list` query as numpy arrays.
 
-    Returns all integers as i8. For a moment, give i8, and convert the column with `seconds`. Raises ValueError if a
-    value is NULL or does not have the width of its type.
+    `kinds`: the numpy type of each column: i8, i4, i2, f8 or ? (boolean). Integer columns of any width are returned as
+    i8. For a column of datetimes, give i8, and convert the result with `seconds`. Raises ValueError if a value is NULL
+    or does not have the width of its type.
     """
     parts = [("fields", ">i2")]
     for i, kind in enumerate(kinds):
@@ -58,13 +58,14 @@ def _copied(rows: models.QuerySet[Any, Any]) -> memoryview:
 
 
 def seconds(moments: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Converts a column of moments, as `read_columns` returns it, to seconds since 1970 (UTC)."""
+    """Converts a column of datetimes from `read_columns` (microseconds since 2000) to seconds since 1970 (UTC)."""
     found: NDArray[np.float64] = (moments - _UNIX_BEGINS) / 1e6
     return found
 
 
 def find(known: NDArray[np.int64], wanted: Any) -> NDArray[np.int64]:
-    """Returns the index of each `wanted` number in the sorted array `known`; -1 for numbers that `known` lacks."""
+    """Returns the index in the sorted array `known` of each number in `wanted`; -1 if `known` does not contain the
+    number."""
     sought = np.asarray(wanted, dtype=np.int64)
     place = np.searchsorted(known, sought)
     there = place < len(known)

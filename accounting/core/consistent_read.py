@@ -1,4 +1,4 @@
-"""A read-only transaction in which all queries see the same state of the database."""
+"""Provides a read-only transaction in which all queries see the same state of the database."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from django.db import connection, transaction
 
 @contextmanager
 def consistent_read() -> Iterator[None]:
-    """Context manager for a read-only transaction in which all queries see the database as the first of them saw it.
+    """Context manager for a read-only transaction in which all queries see the database as it was at the first query.
 
-    Inside another transaction it has no effect, because PostgreSQL sets the isolation level when a transaction
-    begins; the caller's transaction then decides what the queries see. Data that several queries of one report share
-    is not cached here: an object that is passed to the queries reads it once, such as `UsageReader`
-    (accounting/usage/reader.py).
+    Inside another transaction this has no effect, because PostgreSQL sets the isolation level when a transaction
+    begins. The outer transaction then decides what the queries see. This context manager caches nothing. To share data
+    between the queries of a report, pass an object such as `UsageReader` (accounting/usage/reader.py).
     """
     if connection.in_atomic_block:
         yield

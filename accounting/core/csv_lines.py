@@ -1,4 +1,4 @@
-"""Lines of CSV files that spreadsheets read as text and numbers only, never as formulas."""
+"""Makes the cells of CSV files safe, so that spreadsheets never evaluate them as formulas."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def csv_line(cells: Sequence[object]) -> str:
 
 
 def harmless(cell: object) -> object:
-    """Returns the cell in a form safe for spreadsheets: text that looks like a formula gets a leading apostrophe.
+    """Returns the cell in a form safe for spreadsheets. Text that looks like a formula gets a leading apostrophe.
 
-    Datetimes become ISO 8601. Line breaks that CSV does not quote become spaces, because programs that read line by
-    line would split the record at them.
+    Datetimes become ISO 8601. Some line breaks are not quoted by Python's csv module, so that line-based programs would
+    split the record at them. These line breaks become spaces.
     """
     if isinstance(cell, datetime):
         return cell.isoformat()

@@ -1,12 +1,12 @@
-"""Errors with which actions and postings fail."""
+"""The exceptions that actions and ledger postings raise."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """The change is invalid or impossible now; `str(error)` is the reason in words for users.
+    """Raised when a change is invalid or impossible now. `str(error)` is the reason, worded for users.
 
-    `field` is the name of the invalid argument; None if no single argument is at fault.
+    `field`: the name of the invalid argument; None if the reason is not a single argument.
     """
 
     def __init__(self, message: str, field: str | None = None) -> None:
@@ -16,8 +16,8 @@ class Refused(Exception):
 
 
 class NotAllowed(Exception):
-    """The actor lacks the permission; `str(error)` names the roles that have it."""
+    """Raised when the actor lacks the permission. `str(error)` names the roles that have the permission."""
 
 
 class BookedOtherwise(Exception):
-    """The ledger already has other content under the same key, or for the same lease and time."""
+    """Raised when the ledger already contains a different posting under the same key or for the same lease and time."""

@@ -1,4 +1,4 @@
-"""PostgreSQL advisory locks, with which only one worker at a time does a task."""
+"""PostgreSQL advisory locks, which ensure that only one worker at a time does a task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from django.db import connection
 
 
 class OutboxLock(IntEnum):
-    """First keys of the advisory locks of outboxes; scheduling/core/locks.py has further keys."""
+    """Lists the first keys of the advisory locks that outboxes use. scheduling/core/locks.py lists the other first
+    keys."""
 
     LETTERS = 7_108
     WEBHOOKS = 7_109
@@ -18,9 +19,9 @@ class OutboxLock(IntEnum):
 
 @contextmanager
 def only_one(lock: int, key: int = 0) -> Iterator[bool]:
-    """Context manager that tries to take an advisory lock, and yields whether it got the lock.
+    """Context manager that tries to take an advisory lock without waiting, and yields whether it got the lock.
 
-    The lock is held until the block ends or the connection is lost. Use it outside transactions.
+    The lock is held until the block ends or the connection is lost. Use it outside transactions only.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, key])

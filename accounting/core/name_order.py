@@ -1,4 +1,4 @@
-"""Sorts names alphabetically, ignoring case."""
+"""Sorts names alphabetically, ignoring case, both in database queries and in Python."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from django.db.models.functions import Lower
 
 
 def by_name(*fields: str) -> list[OrderBy]:
-    """Returns arguments for `order_by`: fields in alphabetical order, ignoring case unless names differ only in
-    case."""
+    """Returns the arguments for `order_by` that sort by these fields alphabetically, ignoring case.
+
+    Names that differ only in case are sorted by their exact text.
+    """
     return [order for field in fields for order in (Lower(field).asc(), F(field).asc())]
 
 
@@ -29,5 +31,5 @@ N = TypeVar("N", bound=Named)
 
 
 def in_order(named: Iterable[N]) -> list[N]:
-    """Returns a sorted list of the objects, by name."""
+    """Returns the objects as a list, sorted by their `name` in the order of `by_name`."""
     return sorted(named, key=lambda one: name_key(one.name))

@@ -1,4 +1,4 @@
-"""Parses numbers in texts. Only the digits 0 to 9 are accepted."""
+"""Parses numbers in text. Accepts only the digits 0 to 9, not digits of other scripts."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ DECIMAL_IN_WORDS = "a number such as 2.50"
 
 
 def read_whole(text: str) -> int | None:
-    """Returns the integer in `text`, ignoring surrounding spaces; None if `text` is no integer of at most 19 digits."""
+    """Returns the integer in `text`, ignoring surrounding spaces.
+
+    Returns None if `text` is not an integer, or has more than 19 digits.
+    """
     text = text.strip(" ")
     return int(text) if WHOLE.fullmatch(text) else None
 
 
 def why_not_whole(text: str) -> str:
-    """Returns why `read_whole` does not accept the text, as the end of an error message."""
+    """Returns the end of an error message that says why `read_whole` rejects the text."""
     return "is too large" if LONG.fullmatch(text.strip(" ")) else f"must be {IN_WORDS}"
 
 
 def why_not_decimal(text: str) -> str:
-    """Returns why `read_decimal` does not accept the text, as the end of an error message."""
+    """Returns the end of an error message that says why `read_decimal` rejects the text."""
     return (
         "is too large, or has too many digits"
         if LONG_DECIMAL.fullmatch(text.strip(" "))
@@ -38,7 +41,7 @@ def why_not_decimal(text: str) -> str:
 
 
 def whole_argument(text: str) -> int:
-    """Returns the integer in a command-line argument; raises ArgumentTypeError for any other text."""
+    """Returns the integer in a command-line argument; raises ArgumentTypeError if the text is not a valid integer."""
     number = read_whole(text)
     if number is None:
         raise ArgumentTypeError(f"{text!r} {why_not_whole(text)}")
@@ -46,12 +49,15 @@ def whole_argument(text: str) -> int:
 
 
 def read_decimal(text: str) -> Decimal | None:
-    """Returns the decimal number in `text`, ignoring surrounding spaces; None if `text` is no number or too long."""
+    """Returns the decimal number in `text`; None if `text` is not a number or has too many digits.
+
+    Ignores surrounding spaces.
+    """
     text = text.strip(" ")
     return Decimal(text) if DECIMAL.fullmatch(text) else None
 
 
 def read_key(text: str) -> int:
-    """Returns the primary key in `text`; for any other text returns 0, which is never a primary key."""
+    """Returns the primary key in `text`; 0, which is never a primary key, if `text` does not contain a valid key."""
     found = read_whole(text) if text.isalnum() else None
     return found if found is not None and found < 2**63 else 0

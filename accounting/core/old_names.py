@@ -1,4 +1,4 @@
-"""Renamed fields of requests: the old names are accepted for one version."""
+"""Accepts the old names of renamed request fields for one more version of the API."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from accounting.core.wording import shown
 
 
 def contradictions(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dict[str, str]:
-    """Returns error messages, by old name, for fields whose value differs from the value under the new name.
+    """Returns an error message for each field whose value under the old name differs from its value under the new name.
 
-    `new_names` maps each old name to its new name.
+    The messages are by old name. `new_names` maps each old name to the new name.
     """
     return {
         old: f"{shown(data[old])} contradicts {new}: {shown(data[new])}. Send {new} alone; {old} is its old name."
@@ -22,7 +22,10 @@ def contradictions(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dic
 
 
 def with_both_names(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dict[str, Any]:
-    """Returns a copy of `data` in which a value given under the old or the new name appears under both names."""
+    """Returns a copy of `data` in which each value of a renamed field appears under both its old and its new name.
+
+    `new_names` maps each old name to the new name.
+    """
     both = dict(data)
     for old, new in new_names.items():
         for given, other in ((old, new), (new, old)):
@@ -32,7 +35,7 @@ def with_both_names(data: Mapping[str, Any], new_names: Mapping[str, str]) -> di
 
 
 def _as_json(value: object) -> str:
-    """Returns a value in full; as JSON, because in Python True equals 1."""
+    """Returns the value as JSON text, for comparing values. In Python, True would equal 1."""
     return json.dumps(value, default=str)
 
 

@@ -1,8 +1,8 @@
-"""Transfers columns of very many rows from the database as one byte string per column.
+"""Transfers the columns of millions of rows from the database as one byte string per column.
 
-As rows of decimals, the same numbers take several times as long to transfer and to sum. PostgreSQL sends a byte
-string as text of twice its length, and all strings of a query together have at most 1 GB as text: eight million rows
-of eight columns. The byte strings of one query have their rows in the same order.
+This takes a fraction of the time that rows of decimals would take to transfer and to sum. All byte strings of one query
+have the same row order. PostgreSQL sends a byte string as text of twice its length. All strings of one query together
+may have at most 1 GB as text, for example eight million rows of eight columns.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ SINCE = datetime(2000, 1, 1, tzinfo=UTC)  # PostgreSQL's epoch
 
 
 def packed_ints(column: str) -> str:
-    """Returns the SQL expression that aggregates an integer column to a byte string for `ints`."""
+    """Returns the SQL expression that aggregates an integer column into one byte string; `ints` decodes this string."""
     return f"string_agg(int8send({column}), '')"
 
 
 def packed_millionths(column: str) -> str:
-    """Returns the SQL expression that aggregates a decimal column (seconds or money) as whole millionths, for `ints`.
+    """Returns the SQL expression that aggregates a decimal column as whole millionths into a byte string for `ints`.
 
-    A value may be up to 2.5 billion hours.
+    The column contains seconds or money. A value may be up to 2.5 billion hours.
     """
     return packed_ints(f"({column} * {MICROSECONDS})::bigint")  # takes half the time of a cast to float8
 
 
 def packed_moments(column: str) -> str:
-    """Returns the SQL expression that aggregates a column of moments; `ints` returns them in the form of `as_number`.
+    """Returns the SQL expression that aggregates a timestamp column into a byte string for `ints`.
 
-    Infinity becomes a very large number.
+    The decoded integers are microseconds since 2000, as `as_number` returns them. Infinity becomes a very large number.
     """
     return f"string_agg(timestamptz_send({column}), '')"
 
 
 def packed_floats(column: str) -> str:
-    """Returns the SQL expression that aggregates a float8 column to a byte string for `floats`."""
+    """Returns the SQL expression that aggregates a float8 column into one byte string; `floats` decodes this string."""
     return f"string_agg(float8send({column}), '')"
 
 
 def ints(data: bytes | None) -> Ints:
-    """Returns the integers in a byte string as an array; for None (no rows), an empty array."""
+    """Decodes a byte string to an array of integers; None (the query had no rows) becomes an empty array."""
     return np.frombuffer(data or b"", dtype=">i8").astype(np.int64)
 
 
@@ -55,18 +55,18 @@ def floats(data: bytes | None) -> Floats:
 
 
 def as_array(numbers: Ints) -> str:
-    """Returns the numbers as a PostgreSQL array literal.
+    """Returns the numbers as one PostgreSQL array literal.
 
-    If they were passed as a list of query parameters, the database would parse them one by one.
+    The database parses this literal faster than a list of separate query parameters.
     """
     return f"{{{','.join(map(str, numbers.tolist()))}}}"
 
 
 def as_number(moment: datetime) -> int:
-    """Returns a moment in packed form: microseconds since 2000 (UTC)."""
+    """Converts a datetime to its packed form: microseconds since 2000 (UTC)."""
     return (moment - SINCE) // timedelta(microseconds=1)
 
 
 def as_moment(number: int) -> datetime:
-    """Returns the moment (UTC) of a number in packed form."""
+    """Converts microseconds since 2000 (UTC) to a datetime; the inverse of `as_number`."""
     return SINCE + timedelta(microseconds=number)

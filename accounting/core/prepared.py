@@ -1,7 +1,7 @@
-"""Prepared queries: Django builds their SQL once, PostgreSQL plans it once per connection, and only the values change.
+"""Prepared queries: Django builds the SQL once, and PostgreSQL plans it once per connection. Only the values change.
 
-For a short query, Django takes several times as long to build the SQL, and to prepare making objects of the rows, as
-PostgreSQL takes to answer it. Pages repeat the same queries.
+Pages repeat the same short queries. For a short query, Django's work on the SQL and on the model objects takes several
+times as long as PostgreSQL's answer.
 """
 
 from __future__ import annotations
@@ -37,16 +37,20 @@ TYPES = dict(zip(SINGLE, ("bigint", "text", "timestamptz"), strict=True))
 
 
 class RowLimit(int):
-    """The maximum number of rows. It is part of the SQL, because the best plan depends on it."""
+    """Represents the maximum number of rows.
+
+    The number is written into the SQL, because the best query plan depends on it.
+    """
 
 
 class Prepared(Generic[M]):
-    """A prepared query. Calling it returns `list(build(*values))`; `build` may use its arguments only as values in the
-    query.
+    """Represents a prepared query. Calling it with values returns the same list as `list(build(*values))`.
 
-    The arguments are integers, texts, moments, lists of integers for `__in`, or a RowLimit for a slice. The rows are
-    objects with the relations and fields of `select_related`, `only` and `annotate`, or the tuples of `values_list`.
-    `prefetch_related` raises ValueError.
+    `build` must only put its arguments into the query as values; it must not branch on them. Each argument is an
+    integer, a string, a datetime, a list of integers for `__in`, or a RowLimit for a slice.
+
+    The rows are model objects, including `select_related`, `only` and `annotate`, or the tuples of `values_list`. A
+    queryset with `prefetch_related` raises ValueError.
     """
 
     def __init__(self, build: Callable[..., QuerySet[M, Any]]) -> None:
@@ -71,19 +75,21 @@ class Prepared(Generic[M]):
 
 @dataclass(frozen=True)
 class Question:
-    """A query that is repeated with other primary keys, such as the tenants that a user may see.
+    """Represents a query that is repeated with different primary keys, such as the ids of a user's tenants.
 
-    `about` and the number of keys determine its SQL; keys None means all rows, and [] none. `build` returns the SQL,
-    or None if the result is empty in any case, and may use the keys only as parameters. All other values, such as
-    moments, are written into the SQL, so that PostgreSQL plans for these values and reads only the partitions that
-    it needs.
+    `build` returns the SQL for the given keys, or None if the result is always empty. Keys None means all rows, and []
+    means no rows. `build` may use the keys only as parameters. `about` identifies the query: the same `about` with the
+    same number of keys must give the same SQL.
+
+    All other values, such as datetimes, are written into the SQL. PostgreSQL then plans for these values, and reads
+    only the partitions that it needs.
     """
 
     about: Hashable
     build: Callable[[list[int] | None], Sql | None] = field(compare=False)
 
     def ask(self, keys: Sequence[int] | None) -> list[tuple[Any, ...]]:
-        """Returns the query's rows for these keys, as tuples; None means all keys."""
+        """Runs the query with these keys and returns the rows as tuples. Keys None means all keys."""
         made = _asked_last(self, None if keys is None else len(keys))
         if made is None:
             return []
@@ -136,10 +142,10 @@ class _Made:
 
 
 def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _Made | None:
-    """Returns the prepared query for values of these types and lengths.
+    """Returns a prepared query for values with the types and list lengths of `values`.
 
-    Returns None if the result is empty without asking the database, as with an empty list. Raises ValueError if
-    `build` prefetches, or does not pass a value on to the query.
+    Returns None if the result is always empty, for example for an empty list. Raises ValueError if `build` uses
+    `prefetch_related`, or if a value does not appear in the query.
     """
     marks: dict[Any, Place] = {}
     stand_ins: list[Any] = []
@@ -180,9 +186,10 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
 
 
 def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tuple[Statement, list[Place]]:
-    """Returns the statement, and for each of its parameters where its value is in the call.
+    """Returns a prepared statement and, for each parameter of the statement, the place of its value in the call.
 
-    Values that are not in `marks` are written into the SQL. Raises ValueError if the SQL lacks a value of `marks`.
+    `marks`: the places of the placeholder values. All other values in `given` are written into the SQL. Raises
+    ValueError if the SQL lacks a placeholder value.
     """
     shown: list[Any] = []
     numbers: dict[Place, int] = {}
@@ -203,14 +210,17 @@ def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tu
 
 
 def _shape(value: Value) -> Any:
-    """Returns what determines the SQL: a value's type, a list's length, or a RowLimit itself."""
+    """Returns the part of a value that determines the SQL: its type, the length of a list, or the RowLimit itself."""
     if isinstance(value, RowLimit):
         return value
     return value.__class__ if isinstance(value, SINGLE) else len(value)
 
 
 def _mark(marks: dict[Any, Place], value: Any, at: int, place: int | None) -> int | str | datetime:
-    """Returns a new placeholder of the same type as `value`, and stores its place in `marks`."""
+    """Returns a new placeholder value of the same type as `value`, and stores in `marks` where the real value is.
+
+    `at` is the index of the argument. `place` is the index in that argument if the argument is a list, else None.
+    """
     mark: int | str | datetime = FIRST_MARK + len(marks)
     if isinstance(value, str):
         mark = f"\ue000{mark}"

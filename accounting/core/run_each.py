@@ -1,4 +1,4 @@
-"""Runs a function for many items; the failure of one item does not stop the others."""
+"""Runs a function for many items. If one item fails, the others still run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def run_each(items: Iterable[T], do: Callable[[T], object], *, seconds: float = inf) -> None:
-    """Calls `do` for each item; logs each exception, and raises the last exception after all items.
+    """Calls `do` for each item and logs each exception. Raises the last exception after all items are done.
 
-    Starts no further item once `seconds` have passed.
+    `seconds`: after this time, no further item is started.
     """
     failure: Exception | None = None
     ends = monotonic() + seconds

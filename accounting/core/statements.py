@@ -1,4 +1,4 @@
-"""Statements that PostgreSQL parses and plans once per connection."""
+"""Prepared statements, which PostgreSQL parses and plans once per connection."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _in_use: WeakValueDictionary[int, Statement] = WeakValueDictionary()
 
 
 class Statement:
-    """A prepared statement: SQL with parameters $1, $2, …, and the PostgreSQL types of the parameters.
+    """Represents a prepared statement: SQL with parameters $1, $2, …, and the PostgreSQL types of the parameters.
 
-    Use it only if the same plan suits all values, for example primary keys; see `plan_once`.
+    Use it only where one query plan suits all values, for example for look-ups by primary key. See `plan_once`.
     """
 
     def __init__(self, sql: str, *types: str) -> None:
@@ -32,7 +32,7 @@ class Statement:
         self._execute = f"EXECUTE {name}{_listed(['%s'] * len(types))}"
 
     def ask(self, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Runs the statement with these values and returns the rows as tuples."""
+        """Runs the statement with these parameter values, and returns the rows as tuples."""
         with connection.cursor() as cursor:
             known = _prepared.setdefault(connection.connection, set())
             if self._number not in known:
@@ -51,10 +51,10 @@ class Statement:
 
 
 def plan_once() -> None:
-    """Makes future connections of this process plan each prepared statement once, for all values.
+    """Makes new connections of this process plan each prepared statement only once.
 
-    By default, PostgreSQL plans a statement for the values of each of its first five calls, and then compares the
-    plans.
+    By default, PostgreSQL makes a new plan for each of the first five executions, and then decides whether to reuse one
+    general plan.
     """
     connection_created.connect(_plan_once, dispatch_uid="plan once")
 

@@ -1,4 +1,4 @@
-"""Rules for texts from users: which can be stored, which can be names, and which fit on one line of a file."""
+"""Validates text from users: whether PostgreSQL can store it, and whether it can be a name or one line of a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VISIBLE_NAME = "visible characters on one line, with ordinary spaces between the
 
 
 def why_not_storable(text: str) -> str:
-    """Returns the reason why PostgreSQL cannot store the text; an empty string if it can."""
+    """Returns the reason why PostgreSQL cannot store the text; an empty string if PostgreSQL can store it."""
     if "\0" in text:
         return "must not contain zero bytes (U+0000)"
     if SURROGATES.search(text):
@@ -38,11 +38,10 @@ def why_not_storable(text: str) -> str:
 
 
 def why_no_name(name: str) -> str:
-    """Returns the reason why `name` is not a valid name; an empty string if it is. Does not check the length.
+    """Returns the reason why `name` is not a valid name; an empty string if `name` is valid. Does not check the length.
 
-    Control and format characters hide, reverse or break the text around them, so a name must not contain them.
-    Exceptions are the joiners of Arabic and Indic scripts and of emoji, where the script needs them (RFC 5892,
-    appendix A).
+    A name must not contain control or format characters, because these hide, reverse or break the text around them.
+    Joiner characters are allowed where Arabic and Indic scripts (RFC 5892, appendix A) or emoji need them.
     """
     if not any(is_visible(char) for char in name):
         return f"needs at least one visible character (accepted: {VISIBLE_NAME})"
@@ -57,7 +56,7 @@ def why_no_name(name: str) -> str:
 
 
 def is_visible(char: str) -> bool:
-    """Returns whether the character is drawn even without other characters."""
+    """Returns whether the character is visible when it stands alone."""
     return unicodedata.category(char)[0] in VISIBLE and char not in UNSEEN
 
 
@@ -89,15 +88,18 @@ def _joins_as_its_script_does(name: str, place: int) -> bool:
 
 
 def _is_emoji_part(char: str) -> bool:
-    """Returns whether the character is a symbol, a skin tone or an emoji variation selector."""
+    """Returns whether a joiner may stand next to the character in an emoji.
+
+    Such a character is a symbol, a skin tone or an emoji variation selector.
+    """
     return unicodedata.category(char) in {"So", "Sk"} or char == "\ufe0f"
 
 
 def not_storable(data: object) -> tuple[tuple[str, ...], str] | None:
-    """Returns the path of the first value in JSON or YAML data that cannot be stored, and the reason; None if all can.
+    """Returns (path, reason) for the first value in JSON or YAML data that cannot be stored; None if all can be stored.
 
-    Checks texts, keys, numbers (finite, at most 64 bits), the number of values and the depth. The function is not
-    recursive, because the sender decides how deeply the data are nested.
+    Checks texts, keys, numbers (finite, at most 64 bits), the number of values, and the nesting depth. The function is
+    not recursive, because deeply nested data from a sender could exceed Python's recursion limit.
     """
     if why := _why_not(data):
         return (), why
@@ -127,8 +129,10 @@ def not_storable(data: object) -> tuple[tuple[str, ...], str] | None:
 
 
 def _entries(value: object) -> Iterator[tuple[object, object]]:
-    """Returns an iterator over the (key, value) pairs of a mapping or the (index, value) pairs of a list; else an empty
-    one."""
+    """Returns an iterator over the (key, value) pairs of a mapping, or over the (index, value) pairs of a list.
+
+    For any other value, returns an empty iterator.
+    """
     if isinstance(value, dict):
         return iter(value.items())
     return iter(enumerate(value)) if isinstance(value, list) else iter(())

@@ -17,13 +17,13 @@ def exact(local: datetime) -> str:
 
 
 def to_the_second(local: datetime, now: datetime) -> str:
-    """Returns a local time such as "3 Feb 14:05:09"; with the year if the year is not that of `now`."""
+    """Returns a local time such as "3 Feb 14:05:09". Includes the year if it differs from the year of `now`."""
     form = "%-d %b" if local.year == now.astimezone(local.tzinfo).year else "%-d %b %Y"
     return f"{_day(local.date(), form)} {_clock(local)}"
 
 
 def _clock(local: datetime) -> str:
-    """Returns the time as HH:MM:SS. This is several times faster than `strftime`."""
+    """Returns the time as HH:MM:SS, several times faster than `strftime`."""
     return local.isoformat(timespec="seconds")[11:19]
 
 
@@ -37,13 +37,16 @@ def to_the_minute(local: datetime) -> str:
 
 
 def shown(value: object) -> str:
-    """Returns a value of a request as JSON, cut after 40 characters, for an error message."""
+    """Returns a value as JSON for an error message, cut after 40 characters."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def unknown_choice(what: str, value: str, choices: Iterable[str]) -> str:
-    """Returns the error message for a value that is not one of `choices`; shows at most 40 characters of the value."""
+    """Returns the error message for a value that is not one of `choices`. `what` is the name of the setting or field.
+
+    The message shows at most 40 characters of the value.
+    """
     return f'Unknown {what} "{value!s:.40}". Choose one of: {", ".join(choices)}.'
 
 
@@ -54,9 +57,11 @@ SPACE = "\N{NO-BREAK SPACE}"
 
 @lru_cache(4096)  # a page has many zeros, and the next page shows the same numbers
 def number(value: float) -> str:
-    """Formats a number with about three digits: whole from 100 on, three digits from 1 on, three decimals below 1.
+    """Formats a number for people, with about three digits.
 
-    A value that is not 0 but would round to 0 becomes "<0.001" or ">−0.001"; values that are not finite become "–".
+    Numbers from 100 on are rounded to whole numbers. Numbers from 1 to 100 get three significant digits, and numbers
+    below 1 get three decimals. Values very close to 0 become "<0.001" or ">−0.001", and infinite or NaN values become
+    "–".
     """
     if not isfinite(value):
         return NO_NUMBER
@@ -70,13 +75,16 @@ def number(value: float) -> str:
 
 
 def fixed(value: float | Decimal, digits: int = 0) -> str:
-    """Formats a number with `digits` decimals and separated thousands; a value that rounds to zero has no sign."""
+    """Formats a number with `digits` decimals and with spaces between thousands.
+
+    A value that rounds to zero gets no sign.
+    """
     text = f"{abs(value):,.{digits}f}".replace(",", SPACE)
     return f"−{text}" if value < 0 and text.strip("0.") else text
 
 
 def exact_number(value: Decimal) -> str:
-    """Formats a number with all its digits except trailing zeros, and with separated thousands."""
+    """Formats a number with all its digits except trailing zeros, and with spaces between thousands."""
     text = f"{abs(value):,f}".replace(",", SPACE)
     if "." in text:
         text = text.rstrip("0").rstrip(".")
@@ -84,7 +92,7 @@ def exact_number(value: Decimal) -> str:
 
 
 def percent(part: float) -> str:
-    """Formats a fraction as a percentage: 0.834 as "83 %"; with two significant digits below 10 %."""
+    """Formats a fraction as a percentage: 0.834 becomes "83 %". Percentages below 10 % get two significant digits."""
     if not isfinite(part):
         return NO_NUMBER
     value = Decimal(f"{part * 100:.6f}")
@@ -107,7 +115,9 @@ def duration(seconds: float) -> str:
 
 
 def in_millionths(amount: Decimal) -> Decimal:
-    """Rounds an amount to millionths, the smallest unit of the ledger, unless it has fewer decimals. For
-    machine-readable output."""
+    """Rounds an amount to millionths, the smallest unit of the ledger, for machine-readable output.
+
+    Amounts with fewer decimals are returned unchanged.
+    """
     exponent = amount.as_tuple().exponent
     return amount.quantize(MICRO) if isinstance(exponent, int) and exponent < -6 else amount

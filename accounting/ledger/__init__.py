@@ -1,7 +1,8 @@
-"""Posting to the ledger. Every function runs in its caller's transaction and posts all or nothing.
+"""Functions that post to the ledger.
 
-Posted entries never change: the database refuses it. Posting the same again has no effect and returns the existing
-rows; posting something else under the same key raises BookedOtherwise.
+Each function runs in its caller's transaction and posts either everything or nothing. The database rejects changes of
+posted entries. Posting the same content twice has no effect, and returns the existing rows. Posting different content
+under an existing key raises BookedOtherwise.
 """
 
 from accounting.ledger.corrections import Payer, correct_trade, correct_usage

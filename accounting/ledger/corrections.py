@@ -1,4 +1,4 @@
-"""Corrections: reverse wrong postings and, for usage, post it again correctly."""
+"""Corrects wrong postings by posting the reverse. Reversed usage can be posted again for another payer."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Charges: TypeAlias = Mapping[int, ClassCharge]
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """The new payer of usage. With `user` None, the user stays the same and only the tenant changes."""
+    """Represents the new payer of usage: a tenant and a user. If `user` is None, only the tenant changes."""
 
     tenant: Tenant
     user: User | None = None
 
 
 def correct_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) -> LedgerTransaction:
-    """Posts the reverse of a trade for the same period, and returns that transaction.
+    """Reverses a trade: posts a transaction with the opposite amounts for the same period, and returns it.
 
-    Raises Refused if the transaction is not a trade or was already corrected.
+    Raises Refused if `trade` is not a trade or was already corrected.
     """
     require_transaction()
     if trade.kind != LedgerTransaction.Kind.TRADE:
@@ -63,11 +63,11 @@ def correct_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) 
 def correct_usage(
     *, actor: User | None, segments: Sequence[UsageSegment], reason: str, payer: Payer | None = None
 ) -> list[LedgerTransaction]:
-    """Reverses usage segments; with a `payer`, posts them again for that payer at the same prices. Returns the
-    transactions.
+    """Reverses usage segments and returns the posted transactions.
 
-    Posts one correction per book and month, each followed by its new posting. Raises Refused if `segments` is empty
-    or one of them was already reversed.
+    With a `payer`, also posts the segments again for that payer, at the same prices. Posts one correction for each
+    month of each cluster's ledger. The repeated posting follows its correction in the result. Raises Refused if
+    `segments` is empty, or if one of the segments was already reversed.
     """
     require_transaction()
     reason = _reason(reason)

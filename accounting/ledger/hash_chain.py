@@ -1,15 +1,19 @@
-"""The hash chain: seals contain digests of the content of every book, so that a later change is detected.
+"""The hash chain, which reveals later changes of the ledger.
 
-A leaf is the SHA-256 digest of the content of a transaction. Each transaction has two leaves. One covers the rows
-that always stay in the database: the transaction, its entries and the owners of their accounts, and for a closing
-also its capacity segments and node hours. The other leaf covers the vouchers, which may be archived. A seal contains
-the leaves of the transactions since the previous seal, and a digest of these leaves and of the previous seal's
-digest. So each digest covers everything before it: anybody who noted a digest can detect later changes of what it
-covers.
+Each book (one cluster's ledger) has its own chain of seals. A leaf is the SHA-256 digest of the content of a
+transaction. Each transaction has two leaves:
 
-When the vouchers of a month are archived, the chain gets further links: links with leaves of the rows that stay of
-the month's transactions, and a link with leaves of the month's rollups and of the archive files. From then on, only
-the rollups contain which job held GPUs at which time.
+- One leaf covers the rows that always stay in the database: the transaction, its entries and the owners of their
+  accounts. For the closing of an hour it also covers the capacity segments and node hours.
+- The other leaf covers the vouchers (detailed rows), which may be archived.
+
+A seal contains the leaves of the transactions since the previous seal. It also contains a digest of these leaves and of
+the previous seal's digest. So each digest covers all earlier transactions: anybody who noted a digest can later detect
+changes of these transactions.
+
+When the vouchers of a month are archived, the chain gets two further kinds of seals. The first kind has leaves of the
+rows that stay. The second kind has leaves of the month's rollups and of the archive files. From then on, the database
+shows which job held GPUs at which time only in the rollups.
 """
 
 from __future__ import annotations
@@ -188,7 +192,7 @@ NODES = {
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The first seal of a book that does not match the book, with the difference in words."""
+    """Represents the first faulty seal (hash-chain link) of a book: its number, and a description of the fault."""
 
     book: int
     seal: int
@@ -197,10 +201,11 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """The content of one link of the chain, before it is sealed.
+    """Represents the content of one link (seal) of the hash chain before it is sealed.
 
-    With `month` None, the link covers new transactions; otherwise the rows that stay of the archived month, or the
-    month's rollups if `of_sums`.
+    - If `month` is None, the link covers new transactions.
+    - If `month` is set, the link covers the rows that stay in the database when this month is archived.
+    - If `of_sums` is also true, the link covers the rollups of this month instead.
     """
 
     book: int
@@ -213,17 +218,20 @@ class Remains:
 
 
 def hold_books(books: Iterable[int]) -> None:
-    """Keeps these books from being sealed until the transaction ends, so that no seal leaves out the transaction's
-    postings."""
+    """Prevents these books (ledgers) from being added to the hash chain until the caller's transaction ends.
+
+    Otherwise a seal (hash-chain link) could leave out postings that the transaction has not committed yet.
+    """
     with connection.cursor() as cursor:
         for book in sorted(set(books)):
             cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [_lock(book)])
 
 
 def seal_book(book: int) -> int:
-    """Seals the new rows of a book, or of the journal with this (negative) number; returns the number of sealed rows.
+    """Seals the new rows of a book or journal: adds their digests to its hash chain. Returns the number of rows.
 
-    Raises SealingStopped if a row that is older than a day has no seal.
+    `book`: the id of a cluster, whose ledger is a book, or the negative number of a journal. Raises SealingStopped if a
+    row that is older than a day has no seal.
     """
     journal = JOURNALS.get(book)
     until: int | None = LAST_OF_ALL
@@ -251,7 +259,10 @@ def _seal_some(book: int, until: int) -> int:
 
 
 def why_stopped(now: datetime) -> list[str]:
-    """Returns the reasons why the ledger, a book or a journal is no longer sealed; an empty list if all are sealed."""
+    """Returns the reasons why rows are no longer added to the hash chain; an empty list if sealing works.
+
+    A reason concerns either all of the ledger, or one book (cluster's ledger) or journal.
+    """
     if why := heads.why_stopped(now):
         return [why]
     resumed = heads.resumed_at()
@@ -262,7 +273,10 @@ def why_stopped(now: datetime) -> list[str]:
 
 
 def why_unsealed(now: datetime) -> str:
-    """Returns the reason why sealing is stopped; an empty string if it is not stopped or resuming would not help."""
+    """Returns a reason why rows are no longer added to the hash chain, if `resume_sealing` can resolve it.
+
+    Returns an empty string if there is no such reason.
+    """
     resumed = heads.resumed_at()
     return heads.why_stopped(now) or next(
         filter(None, (_long_unsealed(book, now, resumed) for book in _books())), ""
@@ -281,10 +295,10 @@ def _books() -> list[int]:
 
 
 def _long_unsealed(book: int, now: datetime, resumed: datetime | None) -> str:
-    """Returns a message about the first row of the book that has had no seal for more than a day; an empty string if
-    none.
+    """Returns a message about the first row of the book that has been missing from the hash chain for more than a day.
 
-    Ignores rows from before somebody last resumed the sealing (`resumed`).
+    Returns an empty string if there is no such row. `resumed`: when somebody last resumed the sealing; rows written
+    before that time are ignored.
     """
     journal = JOURNALS.get(book)
     if journal is None:
@@ -306,7 +320,10 @@ def _last_seal(book: int) -> LedgerSeal | None:
 
 
 def _rows(book: int, form: int, after: int, until: int, most: int | None) -> list[Row]:
-    """Returns the rows of a book with ids in (after, until], in order of their ids, at most `most` (None: all)."""
+    """Returns the rows of a book with ids in (after, until], sorted by id, with their leaves in the given form.
+
+    `most`: the maximum number of rows; None means no maximum.
+    """
     query = JOURNALS[book].leaves if book in JOURNALS else LEAVES[form]
     with connection.cursor() as cursor:
         cursor.execute(query, [book, after, until, most])
@@ -315,9 +332,11 @@ def _rows(book: int, form: int, after: int, until: int, most: int | None) -> lis
 
 
 def seal_all(books: Sequence[int]) -> None:
-    """Seals the new rows of these books and journals, and publishes the last head if a publication is due.
+    """Adds the new rows of these books and journals to the hash chain, and publishes the last head if a publication is
+    due.
 
-    If sealing has stopped, logs the reason, which `verify_ledger`, /healthz and the admin pages show, too.
+    A head is a signed link over all chains (accounting/ledger/heads.py). If sealing is stopped, logs the reason.
+    `verify_ledger`, /healthz and the admin pages also show this reason.
     """
     before = heads.last_head()
     told: set[str] = set()
@@ -346,7 +365,10 @@ def _publish(before: LedgerHead | None) -> None:
 
 @transaction.atomic(durable=True)
 def _idle(before: LedgerHead | None) -> None:
-    """Makes a head if the last head is older than an hour: this proves that there was nothing to seal."""
+    """Appends a head (signed link over all chains) without a new seal if the last head is older than an hour.
+
+    The new head proves that there was nothing to seal.
+    """
     now = heads.hold()
     head = heads.last_head()
     if head is None or before is None or now - head.at < heads.IDLE:
@@ -357,19 +379,23 @@ def _idle(before: LedgerHead | None) -> None:
 
 
 def sealed_until(book: int) -> int:
-    """Returns the id of the last transaction or row of the book that has a seal with its complete content; 0 if none
-    has."""
+    """Returns the id of the book's last transaction in the hash chain; 0 if the chain is empty.
+
+    For a journal, the id of a row. Ignores the links that archiving adds, because they do not cover the complete
+    content of a transaction.
+    """
     last = LedgerSeal.objects.filter(book=book, month=None).order_by("-number")
     return last.values_list("last_id", flat=True).first() or 0
 
 
 def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> list[Remains]:
-    """Returns the links to seal for the rows that stay of `month`, which is being archived, and of earlier archived
-    months.
+    """Returns the hash-chain links to add when a month is archived. They cover the rows that stay in the database.
 
-    Leaves out the rows that such links already cover. `files` has the digests of the archive files of all these
-    months. The transactions of these months must be sealed already; because they no longer change, postings may
-    continue meanwhile.
+    The result has links for `month`, which is being archived, and for months that were archived earlier. Rows that
+    already have such a link are left out. `files`: for each of these months, the digests of the archive files.
+
+    The chain must already contain all transactions of these months. Concurrent postings are allowed, because the
+    transactions of these months no longer change.
     """
     found: list[Remains] = []
     for one, digests in sorted(files.items()):
@@ -383,26 +409,29 @@ def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> li
 
 
 def books_of(month: date) -> list[int]:
-    """Returns the books with postings in the month, in order."""
+    """Returns the numbers of the books (clusters' ledgers) with postings in the month, in ascending order."""
     booked = LedgerTransaction.objects.filter(month=month).order_by("book")
     return list(booked.values_list("book", flat=True).distinct())
 
 
 def leaves_of_sums(book: int, month: date, form: int = NUMBERED) -> bytes:
-    """Returns two digests of the hourly and daily rollups of a month: of the usage, and of the node hours."""
+    """Returns two concatenated digests for a month: of the rollups of usage, and of the node hours."""
     held = HELD_NOW if form >= NUMBERED else HELD
     return _leaf_of(held, book, month) + _leaf_of(NODES, book, month)
 
 
 def leaf_of_files(digests: Mapping[str, str]) -> bytes:
-    """Returns one digest of the files' names and digests."""
+    """Returns one digest of all the files' names and digests. `digests` contains the files' digests by name."""
     return hashlib.sha256(
         "".join(f"{name} {digest}\n" for name, digest in sorted(digests.items())).encode()
     ).digest()
 
 
 def sealed_files(book: int, month: date) -> bytes | None:
-    """Returns the sealed leaf of the files of the month's last archiving; None if no seal has such a leaf."""
+    """Returns the digest of the month's archive files from the hash chain; None if the chain does not contain one.
+
+    The chain may contain several, and the last one is returned.
+    """
     seals = LedgerSeal.objects.filter(book=book, month=month, of_sums=True, form__gte=APART).order_by(
         "-number"
     )
@@ -431,7 +460,7 @@ def _leaf_of(tables: Mapping[str, str], book: int, month: date) -> bytes:
 
 
 class _Digesting(io.RawIOBase):
-    """A file object that only updates a digest with the data that is written to it."""
+    """Represents a write-only file that stores nothing: written data only updates a digest."""
 
     def __init__(self, digest: Any) -> None:
         super().__init__()
@@ -452,8 +481,10 @@ def _unsealed_remains(book: int, month: date) -> Iterator[Remains]:
 
 
 def seal_remains(remains: Sequence[Remains]) -> None:
-    """Appends links to the chains of their books; other postings to these books wait until the caller's transaction
-    ends."""
+    """Appends links to the hash chains of their books (clusters' ledgers).
+
+    Other postings to these books wait until the caller's transaction ends.
+    """
     for book in sorted({one.book for one in remains}):
         _have_alone(book)
     for one in remains:
@@ -461,9 +492,9 @@ def seal_remains(remains: Sequence[Remains]) -> None:
 
 
 def _have_alone(book: int) -> None:
-    """Waits for transactions that are posting to the book, and locks the book until the transaction ends.
+    """Waits until no other transaction is posting to the book, and locks the book until the caller's transaction ends.
 
-    So each posting is either visible now or gets a later id.
+    So each posting is either visible now or gets a higher id later.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock(book)])
@@ -481,11 +512,11 @@ def _append(link: Remains) -> None:
 
 
 def digest_of(link: Remains | LedgerSeal, before: bytes, sealed_at: datetime) -> bytes:
-    """Returns the digest of a link; `before` is the digest of the previous link, empty for the first link.
+    """Returns the digest of a hash-chain link. `before` is the digest of the previous link; empty for the first link.
 
-    The digest covers the content and the form of the link: otherwise a link could pass for a link of another form,
-    whose rows are not compared. In the form WHOLE, only the digests of links of rollups cover what kind of link they
-    are.
+    The digest covers the content of the link and its form (version of the leaf format). Otherwise a link could be
+    passed off as a link of another form, whose rows are not compared. In the oldest form, WHOLE, the digest covers the
+    kind of the link only if the link covers rollups.
     """
     told = f"sums of {link.month} in {link.book}\n" if link.of_sums else ""
     if link.form != WHOLE:
@@ -496,7 +527,7 @@ def digest_of(link: Remains | LedgerSeal, before: bytes, sealed_at: datetime) ->
 
 
 def first_broken() -> Broken | None:
-    """Returns the first seal that does not match its book or its chain; None if all match."""
+    """Returns the first seal (hash-chain link) that does not match its rows or the previous seal; None if all match."""
     before: LedgerSeal | None = None
     whole_until = FIRST_OF_ALL
     of_sums = LedgerSeal.objects.filter(of_sums=True).order_by().values_list("book", "month")
@@ -516,7 +547,8 @@ def first_broken() -> Broken | None:
 
 
 def first_lost_end() -> Broken | None:
-    """Returns the first book whose chain does not end with the last seal made for it; None if all chains do."""
+    """Returns the first book whose hash chain does not end with the last link made for the book; None if all chains are
+    complete."""
     made = {one.book: (one.number, bytes(one.digest)) for one in SealedBook.objects.all()}
     last = {
         one.book: (one.number, bytes(one.digest))
@@ -552,9 +584,10 @@ def _cut(leaves: bytes, size: int) -> list[bytes]:
 
 
 def _broken_transactions(seal: LedgerSeal, whole_until: int) -> str | None:
-    """Returns how the transactions of a seal differ from the seal; None if they match.
+    """Returns a description of how transactions differ from their seal (hash-chain link); None if they match.
 
-    For an archived transaction, compares only the leaf of the rows that stay, if the form has such a leaf.
+    `whole_until`: the last id covered by the previous seals. For an archived transaction, compares only the digest of
+    the rows that stay, because the other rows are not in the database.
     """
     if seal.book in JOURNALS:
         size = begins = ends = ID_BYTES + LEAF_BYTES
@@ -588,8 +621,11 @@ def _difference(
     word: str = "transaction",
     is_numbered: bool = False,
 ) -> str | None:
-    """Returns how the first differing row was changed since it was sealed: removed, inserted or changed; None if all
-    match."""
+    """Returns a description of the first difference between rows and the leaves in their seal; None if all rows match.
+
+    A leaf is the digest of a row. A row can be removed, inserted or changed. `keys` and `now`: the keys and leaves of
+    the present rows. `sealed`: the leaves in the seal (hash-chain link).
+    """
     place = next((at for at, (one, was) in enumerate(zip(now, sealed, strict=False)) if one != was), None)
     if place is None:
         if len(now) == len(sealed):
@@ -616,10 +652,10 @@ def _difference(
 
 
 def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
-    """Returns how the rollups of a month differ from the seal; None if they match.
+    """Returns a description of how the rollups of a month differ from a seal (hash-chain link); None if they match.
 
-    Compares the rollups of usage only with the month's last link of this kind (`stands`), and only while the month
-    is archived: the vouchers of a restored month cover the same usage.
+    `stands`: whether this is the month's last seal of rollups. Usage rollups are compared only with the last such seal,
+    and only while the month is archived. For a restored month, other seals cover the usage in detail.
     """
     month, leaves = seal.month or date.min, bytes(seal.leaves)
     with connection.cursor() as cursor:
@@ -638,12 +674,15 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
 
 
 def _has_classes(book: int, month: date) -> bool:
-    """Returns whether the month has class columns that are not 0; earlier releases neither archived nor sealed them."""
+    """Returns whether an archived rollup of the month has time in a class that has its own price.
+
+    Earlier releases did not store the time by class in rollups, and did not cover it in the hash chain.
+    """
     hours = ArchivedHour.objects.filter(book=book, month=month)
     return hours.exclude(idle=0, preemptible=0, borrowed=0).exists()
 
 
 def _lock(book: int) -> int:
-    """Returns the advisory lock key of the book, a hash that nothing else in Fairlot uses."""
+    """Returns the advisory lock key of the book: a hash, so that it does not collide with Fairlot's other lock keys."""
     digest = hashlib.sha256(f"fairlot ledger book {book}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)

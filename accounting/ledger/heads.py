@@ -1,13 +1,19 @@
-"""Ledger heads: one signed chain over the seals of all books, of the audit trail and of all other journals.
+"""Ledger heads: one signed chain over the seals of all books and of all journals, such as the audit trail.
 
-Each seal gets a head, which contains the digest of the seal and the digest of the previous head. So a head covers
-everything sealed before it: anybody who keeps a head can check later whether today's books still descend from it.
-The signing key is outside the database (accounting/ledger/signing.py), so that write access to the database is not
-enough to make a head.
+A book is one cluster's ledger, and a seal is a link of its hash chain. Each seal gets a head. The head contains the
+digest of the seal and the digest of the previous head, so it covers everything that was sealed earlier. Anybody who
+keeps a head can check later whether the books still contain the same history. The signing key is outside the database
+(accounting/ledger/signing.py), so that write access to the database is not enough to make a head.
 
-Sealing stops, until somebody resumes it with a reason, if the last head is older than a day, is not signed with one
-of the configured keys, is not the last published head, or covers seals that no longer exist. Once there is a key,
-unsigned heads from before are valid only after a signed resumption.
+Sealing stops, and somebody must resume it with a reason, if one of these applies to the last head:
+
+- It is older than a day.
+- It is not signed with one of the configured keys.
+- It differs from the last published head.
+- It names a seal that no longer exists.
+
+After a signing key is configured, earlier unsigned heads count as valid only once somebody has resumed sealing with a
+signed head.
 """
 
 from __future__ import annotations
@@ -45,17 +51,26 @@ NO_BOOK = 0
 
 
 class SealingStopped(Refused):
-    """Sealing is stopped until somebody resumes it; `str(error)` is the reason."""
+    """Raised when nothing may be added to the ledger's hash chain until somebody resumes the sealing.
+
+    `str(error)` is the reason.
+    """
 
 
 class HeadsFileError(Refused):
-    """FAIRLOT_HEADS_FILE cannot be read or written, or contains no valid head; `str(error)` is the reason."""
+    """Raised when FAIRLOT_HEADS_FILE cannot be read or written, or contains no valid head (signed link of the head
+    chain).
+
+    `str(error)` is the reason.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A head as printed on statements, in files and in API calls: `head:NUMBER:TIME:DIGEST`, and `:SIGNATURE` if
-    signed."""
+    """Represents a ledger head (signed link of the head chain) as text, for statements, files and API calls.
+
+    The format is `head:NUMBER:TIME:DIGEST`, followed by `:SIGNATURE` if the head is signed.
+    """
 
     number: int
     message: str
@@ -63,7 +78,11 @@ class Printed:
 
     @classmethod
     def read(cls, line: str) -> Printed | None:
-        """Parses a line; returns None if the line is not a printed head."""
+        """Parses a line such as `head:NUMBER:TIME:DIGEST:SIGNATURE`; returns None if the line does not have this
+        format.
+
+        The signature is optional.
+        """
         found = _PRINTED.fullmatch(line.strip())
         return cls(int(found[2]), found[1], found[4] or "") if found else None
 
@@ -82,18 +101,21 @@ _PRINTED = re.compile(r"(head:([0-9]{1,18}):[0-9]{8}T[0-9]{6}Z:[0-9a-f]{64})(:([
 
 
 def printed(head: LedgerHead) -> str:
-    """Returns a head as one line of text; see `Printed`."""
+    """Returns a ledger head as one line of text, in the format described at `Printed`."""
     signature = bytes(head.signature).hex()
     return message_of(head) + (f":{signature}" if signature else "")
 
 
 def message_of(head: LedgerHead) -> str:
-    """Returns the text of a head that its signature covers."""
+    """Returns the text that the signature of a ledger head covers: `head:NUMBER:TIME:DIGEST`."""
     return f"head:{head.number}:{head.at.astimezone(UTC):%Y%m%dT%H%M%SZ}:{bytes(head.digest).hex()}"
 
 
 def digest_of(head: LedgerHead, before: LedgerHead | None) -> bytes:
-    """Returns the digest of `head`. It covers the digest and the signature of the previous head, `before`."""
+    """Returns the digest of a head (link of the head chain).
+
+    It covers the digest and the signature of the previous head, `before`.
+    """
     says = [
         "fairlot ledger head",
         head.number,
@@ -113,7 +135,7 @@ def last_head() -> LedgerHead | None:
 
 
 def hold() -> datetime:
-    """Locks the chain of heads until the caller's transaction ends, and returns the database's present time."""
+    """Locks the chain of heads until the caller's transaction ends. Returns the database's present time."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         cursor.execute("SELECT clock_timestamp()")
@@ -123,17 +145,21 @@ def hold() -> datetime:
 
 
 def require_end(book: int, last: LedgerSeal | None, now: datetime) -> None:
-    """Raises SealingStopped unless the book may get a seal after `last`, its last seal.
+    """Raises SealingStopped if the hash chain of the book may not get a new link.
 
-    The caller must hold the lock on heads.
+    This is so if sealing is stopped, or if `last` (the last stored seal of the book) is not the one that was last made.
+    A seal is a link of the book's hash chain. The caller must hold the lock on heads.
     """
     if why := why_stopped(now) or lost_end(book, last):
         raise SealingStopped(why)
 
 
 def lost_end(book: int, last: LedgerSeal | None) -> str:
-    """Returns how `last`, the last seal of a book, differs from the seal that the book's last head names; empty if
-    equal."""
+    """Returns a description of how the book's last stored seal differs from the seal that the last head names.
+
+    Returns an empty string if they are equal. A seal is a link of the book's hash chain, and a head is a signed record
+    of a seal. `last`: the last stored seal; None if the book has no seal.
+    """
     named = LedgerHead.objects.filter(book=book).order_by("-number").first()
     is_last = (last.number, bytes(last.digest)) if last else None
     if is_last == ((named.seal, bytes(named.seal_digest)) if named else None):
@@ -144,7 +170,7 @@ def lost_end(book: int, last: LedgerSeal | None) -> str:
 
 
 def why_stopped(now: datetime) -> str:
-    """Returns the reason why nothing may be sealed now; an empty string if sealing may continue."""
+    """Returns the reason why nothing may be added to the hash chains now; an empty string if sealing may continue."""
     head = last_head()
     if head is None:
         if LedgerSeal.objects.exists():
@@ -174,7 +200,10 @@ def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
 
 
 def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: str = "") -> LedgerHead:
-    """Makes and stores the next head, signed if there is a key. The caller must hold the lock on heads."""
+    """Stores the next head (link of the head chain) and returns it. The head is signed if a signing key is configured.
+
+    The caller must hold the lock on heads.
+    """
     before = last_head()
     head = LedgerHead(
         number=before.number + 1 if before else 1,
@@ -191,10 +220,10 @@ def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: s
 
 
 def resumed_at() -> datetime | None:
-    """Returns when somebody last resumed the sealing, or None; rows written before that time may be sealed however
-    late.
+    """Returns when somebody last resumed the sealing (adding of rows to the hash chain); None if nobody did.
 
-    Once there is a key, only a resumption signed with one of the configured keys counts.
+    Rows that were written before that time may be sealed later than usual. If signing keys are configured, only a
+    resumption signed with one of these keys counts.
     """
     keys = signing.public_keys()
     resumptions = LedgerHead.objects.exclude(reason="").order_by("-number")
@@ -202,7 +231,7 @@ def resumed_at() -> datetime | None:
 
 
 def not_published() -> str:
-    """Returns how the last published head differs from the head stored here; an empty string if they are equal.
+    """Returns how the stored heads (links of the head chain) differ from the last published head; empty if they match.
 
     A difference means that stored heads were deleted or replaced.
     """
@@ -214,11 +243,13 @@ def not_published() -> str:
 
 
 def last_published() -> Printed | None:
-    """Returns the last complete head in FAIRLOT_HEADS_FILE, which must be signed with a trusted key if there are any.
+    """Returns the last complete ledger head in FAIRLOT_HEADS_FILE.
 
-    Returns None if the setting is empty, or the file is missing or empty. Raises HeadsFileError if the file cannot
-    be read or has no such head near its end. Because the file grows, a caller that compares the head with a database
-    snapshot must read the head before the snapshot.
+    Returns None if the setting is empty, or the file is missing or empty. If there are trusted keys, the head must be
+    signed with one of them. Raises HeadsFileError if the file cannot be read, or has no such head near its end.
+
+    The file grows continuously. To compare the head with a snapshot of the database, call this function first, and then
+    take the snapshot.
     """
     path = settings.FAIRLOT_HEADS_FILE
     if not path:
@@ -244,7 +275,10 @@ def last_published() -> Printed | None:
 
 
 def differs(noted: Printed) -> str:
-    """Returns why the stored heads do not descend from the head `noted`; an empty string if they do."""
+    """Returns why the stored chain of heads does not contain the head `noted`; an empty string if it does.
+
+    A head is a signed link of this chain, which covers the whole ledger.
+    """
     head = LedgerHead.objects.filter(number=noted.number).first()
     if head is None:
         last = last_head()
@@ -257,9 +291,9 @@ def differs(noted: Printed) -> str:
 
 
 def publish(head: LedgerHead) -> None:
-    """Appends a committed head to FAIRLOT_HEADS_FILE and posts it to FAIRLOT_HEADS_URL.
+    """Appends a committed ledger head to FAIRLOT_HEADS_FILE and posts it to FAIRLOT_HEADS_URL.
 
-    Raises HeadsFileError if the file cannot be written; a failed post is only logged.
+    Raises HeadsFileError if the file cannot be written. If the HTTP call fails, only logs a warning.
     """
     line = f"{printed(head)}\n"
     if path := settings.FAIRLOT_HEADS_FILE:
@@ -275,7 +309,10 @@ def publish(head: LedgerHead) -> None:
 
 
 def _append_line(path: Path, line: bytes) -> None:
-    """Appends a line and syncs the file. If an interrupted writer left an incomplete line, begins a new line first."""
+    """Appends a line and syncs the file to disk. If the file's last line is incomplete, starts a new line first.
+
+    A last line is incomplete if its writer was interrupted.
+    """
     with path.open("a+b") as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
@@ -287,11 +324,11 @@ def _append_line(path: Path, line: bytes) -> None:
 
 
 def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
-    """Returns whether to publish `head` now.
+    """Returns whether a ledger head should be published now.
 
-    A publication is due if the last published head is from another ten-minute interval or was signed with an older
-    key. Without a file, `before` (the last head before this run) counts as the last published head. After a clock
-    was set back, all heads are published until the clock reaches its former time.
+    A publication is due if the last published head is from another ten-minute interval, or is not signed with the
+    newest key. If no heads file is configured, `before` (the last head before this run) counts as the last published
+    head. If the clock was set back, every head is published until the clock reaches its former time again.
     """
     noted = Printed.read(printed(before)) if before else None
     last = last_published() if settings.FAIRLOT_HEADS_FILE else noted
@@ -306,11 +343,13 @@ def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
 
 
 def first_broken(trusted: Collection[bytes]) -> str | None:
-    """Returns the first place where the heads are inconsistent, or where seals that they name are gone; None if all is
-    well.
+    """Returns a description of the first fault in the chain of heads; None if the chain is consistent.
 
-    `trusted` are the accepted public keys. Without any, signatures are only checked against the key that each head
-    names.
+    A head is a signed record of a seal, which is a link of a book's hash chain. A fault is an inconsistent head, a head
+    whose seal no longer exists, or a seal without a head.
+
+    `trusted`: the accepted public keys. If this is empty, each signature is only checked against the key that the head
+    itself names.
     """
     before: LedgerHead | None = None
     named: dict[int, LedgerHead] = {}
@@ -372,7 +411,7 @@ def _unnamed(named: Mapping[int, LedgerHead], ends: int) -> str | None:
 
 
 def resumed() -> list[LedgerHead]:
-    """Returns the heads with which somebody resumed sealing, oldest first."""
+    """Returns the ledger heads that were made when somebody resumed the sealing of the hash chains, oldest first."""
     return list(LedgerHead.objects.exclude(reason="").order_by("number"))
 
 

@@ -1,7 +1,7 @@
-"""Journals: append-only tables beside the books, whose rows the hash chain covers, too.
+"""Journals: append-only tables outside the ledger's books that the hash chain also covers, such as the audit trail.
 
-In the chain, each journal is a book with a negative number. A leaf covers only the columns that are listed here; a
-column added later needs a new form of leaves.
+In the hash chain, each journal counts as a book with a negative number. A row's leaf (digest) covers only the columns
+that are listed here. To cover a column that is added later, a new form of leaves is needed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ PATIENCE = "200ms"
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A table that the hash chain covers row by row.
+    """Represents an append-only table that the hash chain covers row by row.
 
-    `row` is what a row is called in messages. `columns` is SQL for the covered columns, and `written` the column
-    with the time that the database set, NULL if the table has no such column.
+    `row`: the word for a row in messages. `columns`: SQL for the covered columns. `written`: the column with the time
+    at which the database wrote the row; SQL NULL if the table has no such column.
     """
 
     book: int
@@ -31,8 +31,10 @@ class Journal:
 
     @property
     def leaves(self) -> str:
-        """Returns the SQL query for the ids, keys and leaves of the table's rows; its parameters are those of
-        `hash_chain.LEAVES`."""
+        """Returns the SQL query for the id, key and leaf (digest) of each row.
+
+        Its parameters are those of `hash_chain.LEAVES`.
+        """
         return f"""
             SELECT id, '{self.row} ' || id AS key,
                    int8send(id) || sha256(convert_to(
@@ -43,7 +45,10 @@ class Journal:
 
 
 def micros(column: str) -> str:
-    """Returns the SQL expression for a time in microseconds since 1970, which is the same on every server."""
+    """Returns the SQL expression that converts a time column to microseconds since 1970.
+
+    Unlike PostgreSQL's text form of a time, this value is the same on every server.
+    """
     return f"(extract(epoch FROM {column}) * 1000000)::bigint"
 
 
@@ -91,21 +96,21 @@ JOURNALS: dict[int, Journal] = {
 
 
 def name_of(book: int) -> str:
-    """Returns the name of a book in messages: "book 7" for a cluster's book, "audit events" for a journal."""
+    """Returns the name of a book for messages: "book 7" for a cluster's ledger, or "audit events" for a journal."""
     return f"{JOURNALS[book].row}s" if book in JOURNALS else f"book {book}"
 
 
 def register(journal: Journal) -> None:
-    """Makes the hash chain cover a table of a higher layer."""
+    """Adds a journal of a higher layer, so that the hash chain covers its table."""
     JOURNALS[journal.book] = journal
 
 
 def settled_until(journal: Journal) -> int | None:
-    """Returns the id up to which all rows of the journal are committed; None if writers hold the table's lock for too
-    long.
+    """Returns the id up to which all rows of the journal are committed; None if the table's lock cannot be taken in
+    time.
 
-    Writers lock the table before a row gets its id. Therefore rows that are committed after this function got its
-    lock have higher ids.
+    Writers lock the table before a new row gets its id. So rows that are committed after this function took the lock
+    have higher ids.
     """
     try:
         with transaction.atomic(durable=True), connection.cursor() as cursor:
@@ -122,7 +127,7 @@ LOCK_NOT_AVAILABLE = "55P03"
 
 
 def last_id(journal: Journal) -> int:
-    """Returns the highest id in the table; 0 if the table is empty."""
+    """Returns the highest id in the journal's table; 0 if the table is empty."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT coalesce(max(id), 0) FROM {journal.table}")  # noqa: S608 - own names
         (last,) = cursor.fetchone()

@@ -1,4 +1,4 @@
-"""The partitions of the ledger: one per calendar month (UTC), created ahead of time or when a row needs it."""
+"""Creates the monthly partitions (UTC) of the ledger's tables, ahead of time or when a row needs one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ def add_months(months: Iterable[date]) -> None:
 
 
 def add_months_ahead(now: datetime) -> None:
-    """Creates the missing partitions of the month of `now` and of the next AHEAD months."""
+    """Creates the missing partitions of the month that contains `now`, and of the AHEAD months after it."""
     add_months(months_after(first_of_month(now), count) for count in range(AHEAD + 1))
 
 
 def lacks_partition(error: IntegrityError) -> bool:
-    """Returns whether the error means that a row's month has no partition, and not a violation of a named
-    constraint."""
+    """Returns whether an error means that the partition for a row's month is missing.
+
+    PostgreSQL reports this with the same code as a violated check constraint, but without the constraint's name.
+    """
     diagnosis = getattr(error.__cause__, "diag", None)
     return (
         diagnosis is not None and diagnosis.sqlstate == CHECK_VIOLATION and diagnosis.constraint_name is None

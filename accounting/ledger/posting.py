@@ -1,4 +1,4 @@
-"""Stores transactions, their vouchers and their entries in the ledger's tables, many at once."""
+"""Stores ledger transactions with their vouchers (detailed rows) and entries, many at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from accounting.models import (
 
 
 class AccountKey(NamedTuple):
-    """The fields that identify a LedgerAccount."""
+    """Represents the fields that together identify a LedgerAccount."""
 
     kind: LedgerAccount.Kind
     unit: str
@@ -40,7 +40,10 @@ Voucher = TypeVar("Voucher", UsageSegment, CapacitySegment, ClassCharge)
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A transaction that is not stored yet, with its entries and vouchers. Entries of amount 0 are not stored."""
+    """Represents a transaction to be stored, with its entries and its vouchers (detailed rows).
+
+    Entries of 0 are not stored.
+    """
 
     transaction: LedgerTransaction
     entries: Entries
@@ -56,10 +59,11 @@ def unit_of(generation: Generation) -> str:
 
 
 def insert(bookings: Sequence[Booking]) -> None:
-    """Stores bookings in the caller's transaction, vouchers before entries, and sets primary keys.
+    """Stores bookings in the caller's transaction, and sets the primary keys of their transactions and usage segments.
 
-    The entries are stored in one statement, after which the database checks them against the vouchers and closes the
-    transactions. Creates missing partitions of months.
+    Vouchers (detailed rows) are stored before the entries. All entries are stored in one statement, after which the
+    database checks them against the vouchers and accepts no further entries for these transactions. Creates missing
+    partitions of months.
     """
     hold_books(booking.transaction.book for booking in bookings)
     try:
@@ -102,10 +106,12 @@ def _insert(bookings: Sequence[Booking]) -> None:
 
 
 def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) -> Entries:
-    """Returns the entries of all the usage segments: GPU-seconds and money, for tenants' users and for the cluster.
+    """Returns the ledger entries of usage segments: GPU-seconds and money, for the users of tenants and for the
+    cluster.
 
-    The accounts of write-offs bear the time and money of reversed usage, so that capacity and revenue stay the same;
-    a later posting for another payer takes them from these accounts.
+    `taken_back`: whether the segments are reversed. Reversed time and money go to write-off accounts, so that capacity
+    and revenue stay the same. If the usage is posted again for another payer, its time and money come from these
+    accounts.
     """
     kind = LedgerAccount.Kind
     sign = -1 if taken_back else 1
@@ -128,8 +134,10 @@ def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) ->
 def entries_of_charges(
     charges: Sequence[ClassCharge], from_whom: LedgerAccount.Kind, *, taken_back: bool = False
 ) -> Entries:
-    """Returns the entries of all the class charges, in money: for tenants' users, and for the account kind
-    `from_whom`."""
+    """Returns the ledger entries, in money, of class charges: for the users of tenants, and for the opposite account.
+
+    `from_whom`: the kind of the opposite account. `taken_back`: whether the charges are reversed.
+    """
     sign = -1 if taken_back else 1
     entries: dict[AccountKey, Decimal] = {}
     for charge in charges:
@@ -141,7 +149,7 @@ def entries_of_charges(
 
 
 def together(*all_entries: Entries) -> Entries:
-    """Returns the sum of all entries by account."""
+    """Returns the sum of several sets of entries, by account."""
     found: dict[AccountKey, Decimal] = {}
     for entries in all_entries:
         for account, amount in entries.items():
@@ -150,7 +158,7 @@ def together(*all_entries: Entries) -> Entries:
 
 
 def accounts_of(transaction: LedgerTransaction) -> dict[AccountKey, Decimal]:
-    """Returns the entries of a stored transaction, by account."""
+    """Returns the amounts of a stored transaction by account."""
     rows = LedgerEntry.objects.filter(transaction=transaction, month=transaction.month)
     return {
         AccountKey(LedgerAccount.Kind(kind), *rest): amount
@@ -171,7 +179,7 @@ def _with_segment(charge: ClassCharge) -> ClassCharge:
 
 
 def _accounts(wanted: set[AccountKey]) -> Mapping[AccountKey, int]:
-    """Returns the primary keys of the accounts; creates missing accounts."""
+    """Returns the primary key of each account in `wanted`; creates missing accounts."""
     found = _open_accounts(wanted)
     missing = wanted - found.keys()
     if missing:

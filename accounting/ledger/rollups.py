@@ -1,6 +1,7 @@
-"""Writes hourly and daily rollups of usage when hours are closed; reports are made from them.
+"""Writes hourly and daily rollups of usage when hours are closed. Reports are computed from these rollups.
 
-Rows are only added: a correction of closed time adds a row with the difference, and the sum of all rows is valid.
+Rollup rows never change. A correction of closed time adds a row with the difference, and the sum of all rows is the
+valid value.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def write_usage_hours(*, transaction_id: int, book: int, hour: datetime) -> None
 
 
 def write_days(*, transaction_id: int, book: int, day: datetime) -> None:
-    """Writes the rollups of a day (UTC) whose hours all have rollups."""
+    """Writes the rollups of one day (UTC). All hours of the day must have rollups already."""
     _write(USAGE_DAYS, transaction_id, book, day, day + DAY)
     _write(JOB_DAYS, transaction_id, book, day, day + DAY)
 
@@ -79,9 +80,10 @@ def _write(statement: str, transaction_id: int, book: int, begins: datetime, end
 
 
 def correct_sums(*, book: int, bookings: Sequence[Booking]) -> None:
-    """Adds the differences that stored bookings make to the rollups of closed hours and days.
+    """Adds rows to the rollups of closed hours and days, with the differences that the stored bookings cause.
 
-    The bookings are corrections, later postings and class charges. The caller holds the lock on the book's row.
+    The bookings are corrections, repeated postings and class charges. The caller must hold the lock on the ClosedBook
+    row of `book`, so that no hour is closed at the same time.
     """
     held = ClosedBook.objects.filter(book=book).first()
     if held is None:
@@ -106,7 +108,7 @@ Sums = TypeVar("Sums", UsageHour, UsageDay, JobDay)
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The differences that a transaction makes to the rollups of the time of one segment."""
+    """Represents how one transaction changes the rollups of the time of one usage segment."""
 
     segment: UsageSegment
     booked: int

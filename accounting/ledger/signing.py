@@ -1,7 +1,10 @@
-"""Ed25519 signatures of ledger heads, with keys from outside the database (FAIRLOT_SIGNING_KEYS).
+"""Ed25519 signatures of ledger heads (links of the head chain, which covers the whole ledger).
 
-The first key is the newest and signs new heads. Signatures of all keys are trusted. To rotate, put a new key in
-front, restart, wait for the next head, and remove the old key: the new head covers all heads before it.
+The keys are outside the database, in the setting FAIRLOT_SIGNING_KEYS. The first key is the newest, and signs new
+heads. Signatures of all keys in the setting are trusted.
+
+To rotate the key, add a new key in front, restart, wait for the next head, and then remove the old key. The old key is
+no longer needed because the new head covers all earlier heads.
 """
 
 from __future__ import annotations
@@ -20,8 +23,7 @@ PURPOSE = b"fairlot: signed ledger heads, version 1"
 
 
 def sign(message: bytes) -> tuple[bytes, bytes]:
-    """Returns a pair: the newest key's public key, and its signature of `message`. Both are empty if there is no
-    key."""
+    """Returns (public key, signature of `message`) of the newest key. Both are empty if no key is configured."""
     keys = _keys(tuple(settings.FAIRLOT_SIGNING_KEYS))
     if not keys:
         return b"", b""
@@ -29,7 +31,7 @@ def sign(message: bytes) -> tuple[bytes, bytes]:
 
 
 def is_signed(message: bytes, signer: bytes, signature: bytes) -> bool:
-    """Returns whether `signature` is a valid signature of `message` by the key with the public key `signer`."""
+    """Returns whether `signature` is a valid signature of `message` by the owner of the public key `signer`."""
     try:
         Ed25519PublicKey.from_public_bytes(signer).verify(signature, message)
     except (InvalidSignature, ValueError):
@@ -38,15 +40,15 @@ def is_signed(message: bytes, signer: bytes, signature: bytes) -> bool:
 
 
 def public_keys() -> list[bytes]:
-    """Returns the public keys of FAIRLOT_SIGNING_KEYS, newest first."""
+    """Returns the public keys of the keys in FAIRLOT_SIGNING_KEYS, newest first."""
     return [public_bytes(key.public_key()) for key in _keys(tuple(settings.FAIRLOT_SIGNING_KEYS))]
 
 
 def trusted_keys() -> list[bytes]:
-    """Returns the public keys whose signatures on heads are trusted: FAIRLOT_TRUSTED_HEAD_KEYS, by default
-    `public_keys()`.
+    """Returns the public keys whose signatures on heads are trusted.
 
-    With FAIRLOT_TRUSTED_HEAD_KEYS, a machine can verify heads without the secret keys.
+    These are the keys in FAIRLOT_TRUSTED_HEAD_KEYS or, if that setting is empty, `public_keys()`. With this setting, a
+    machine can verify heads without the secret keys.
     """
     return [bytes.fromhex(key) for key in settings.FAIRLOT_TRUSTED_HEAD_KEYS] or public_keys()
 
@@ -56,7 +58,7 @@ def public_bytes(key: Ed25519PublicKey) -> bytes:
 
 
 def as_pem(signer: bytes) -> str:
-    """Returns a public key as PEM, which OpenSSL reads."""
+    """Returns the public key `signer` in PEM format, for OpenSSL."""
     key = Ed25519PublicKey.from_public_bytes(signer)
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
@@ -67,5 +69,5 @@ def _keys(secrets: tuple[str, ...]) -> tuple[Ed25519PrivateKey, ...]:
 
 
 def _derived(secret: str) -> bytes:
-    """Returns the 32 bytes of a private key, derived from random text of any length (HKDF, RFC 5869)."""
+    """Returns the 32 bytes of a private key, derived from a secret text of any length (HKDF, RFC 5869)."""
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=PURPOSE).derive(secret.encode())

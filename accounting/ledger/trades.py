@@ -1,4 +1,4 @@
-"""Posts trades of entitlement between tenants."""
+"""Posts trades between tenants to the ledger. A trade exchanges entitlement of one generation for that of another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Place: TypeAlias = tuple[str, date]
 
 @dataclass(frozen=True, kw_only=True)
 class TradedTime:
-    """A trade: `seller` gave `fast_gpu_seconds` of `fast` to `buyer` in exchange for `slow_gpu_seconds` of `slow`."""
+    """Represents a trade: `seller` gave `fast_gpu_seconds` of generation `fast` to `buyer`.
+
+    In exchange, `buyer` gave `slow_gpu_seconds` of generation `slow` to `seller`.
+    """
 
     book: int  # the cluster's id
     key: str
@@ -40,10 +43,11 @@ class TradedTime:
 
 
 def book_trades(trades: Sequence[TradedTime]) -> list[LedgerTransaction]:
-    """Posts a transaction for each trade, unless it is stored already, and returns the transactions in order.
+    """Posts one transaction for each trade, and returns the transactions in the order of the trades.
 
-    Amounts are rounded to microseconds. Raises ValueError if an amount is not positive or a trade is with the same
-    tenant or generation, and BookedOtherwise if a key is stored with other content.
+    A trade that is already stored is not posted twice. Amounts are rounded to microseconds. Raises ValueError if an
+    amount is not positive, or if both sides have the same tenant or generation. Raises BookedOtherwise if different
+    content is stored under the key of a trade.
     """
     require_transaction()
     wanted: dict[Place, Booking] = {}
@@ -96,8 +100,10 @@ def _place(trade: LedgerTransaction) -> Place:
 
 
 def _booked(wanted: Mapping[Place, Booking]) -> dict[Place, LedgerTransaction]:
-    """Returns the wanted transactions that are stored already; raises BookedOtherwise if a key is stored with other
-    content."""
+    """Returns the transactions in `wanted` that are already stored, by (key, month).
+
+    Raises BookedOtherwise if different content is stored under one of the keys.
+    """
     keys, months = {key for key, _ in wanted}, {month for _, month in wanted}
     stored = LedgerTransaction.objects.filter(key__in=keys, month__in=months)
     found = {_place(one): one for one in stored if _place(one) in wanted}

@@ -1,4 +1,4 @@
-"""Posts the GPU time that leases held, and its cost."""
+"""Posts the GPU time that leases held, and its cost, to the ledger."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Place: TypeAlias = tuple[int, datetime]
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """The usage of a lease: `gpus` GPUs of one generation from `begins` (included) to `ends` (excluded)."""
+    """Represents usage by a lease: `gpus` GPUs of one generation in the interval [begins, ends)."""
 
     book: int  # the cluster's id
     lease_id: int
@@ -49,10 +49,11 @@ class Usage:
 
 
 def book_usage(usages: Sequence[Usage]) -> list[UsageSegment]:
-    """Posts usage, cut into segments at full UTC hours and at price changes, unless it is stored already.
+    """Posts usage and returns the segments of all usages in order.
 
-    Returns the segments of all usages in order. Blocks price changes until the caller's transaction ends. Raises
-    BookedOtherwise if time of a lease is stored with other content.
+    Usage is cut into segments at full UTC hours and at price changes. Segments that are already stored are not posted
+    twice. Blocks price changes until the caller's transaction ends. Raises BookedOtherwise if different usage is stored
+    for the same lease and time.
     """
     require_transaction()
     usages = [usage for usage in usages if usage.begins < usage.ends]
@@ -82,7 +83,8 @@ def book_usage(usages: Sequence[Usage]) -> list[UsageSegment]:
 
 
 def hold_prices(generation_ids: Sequence[int]) -> None:
-    """Locks the generations, so that `set_price` waits and no price changes until the transaction ends."""
+    """Locks the rows of the generations, so that their prices do not change until the transaction ends (`set_price`
+    waits)."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT id FROM accounting_generation WHERE id = ANY(%s) ORDER BY id FOR SHARE",
@@ -95,7 +97,7 @@ def _place(piece: UsageSegment) -> Place:
 
 
 def _pieces(usage: Usage, tariff: Tariff) -> Iterator[UsageSegment]:
-    """Yields the usage as segments that are not stored, in order of time."""
+    """Yields the usage as unsaved segments in order of time, cut at full hours and price changes."""
     for begins, ends, rate in tariff.cut(usage.begins, usage.ends):
         seconds = gpu_seconds(usage.gpus, begins, ends)
         yield UsageSegment(
@@ -131,7 +133,7 @@ def _idle(usage: Usage, begins: datetime, ends: datetime) -> Decimal:
 
 
 def _bookings(pieces: Sequence[UsageSegment]) -> Iterator[Booking]:
-    """Yields one booking for each book and month of the segments."""
+    """Yields one booking (unsaved transaction) for each cluster's ledger and month in which the segments lie."""
 
     def where(piece: UsageSegment) -> tuple[int, date]:
         return piece.book, piece.month
@@ -155,7 +157,10 @@ def _bookings(pieces: Sequence[UsageSegment]) -> Iterator[Booking]:
 
 
 def key_of(first: UsageSegment) -> str:
-    """Returns the key of a usage transaction. It names the transaction's first segment, so that it is unique."""
+    """Returns the key of the usage transaction whose first segment is `first`.
+
+    The key names the lease, start and version of that segment, so that no two transactions have the same key.
+    """
     version = f":{first.version}" if first.version else ""
     return f"usage:{first.lease_id}:{first.period.lower.isoformat()}{version}"
 
@@ -174,7 +179,10 @@ def in_words(segments: Sequence[UsageSegment]) -> str:
 
 
 def _require_same(booked: UsageSegment, piece: UsageSegment) -> None:
-    """Raises BookedOtherwise if the stored segment differs from `piece`; ignores names, which may have changed."""
+    """Raises BookedOtherwise if the stored segment differs from `piece`.
+
+    Ignores the names of the job, tenant and user, because they may have changed.
+    """
     for fact in ("book", "lease_id", "job_id", "tenant_id", "user_id", "generation_id", "gpus", "period"):
         old, new = getattr(booked, fact), getattr(piece, fact)
         if old != new:
@@ -186,9 +194,9 @@ def _booked_already(pieces: Iterable[UsageSegment]) -> str:
 
 
 def _booked(wanted: Mapping[Place, UsageSegment]) -> dict[Place, UsageSegment]:
-    """Returns the wanted segments that are stored already.
+    """Returns the segments in `wanted` that are already stored, by (lease id, start).
 
-    Raises BookedOtherwise if other segments of the same leases overlap the wanted ones.
+    Raises BookedOtherwise if a different stored segment of the same lease overlaps one of them.
     """
     pieces = wanted.values()
     stored = UsageSegment.objects.raw(

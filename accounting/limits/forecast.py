@@ -13,10 +13,10 @@ LEAST = timedelta(days=2)
 
 
 def forecast(spent: Decimal, *, begins: datetime, now: datetime, ends: datetime) -> Decimal | None:
-    """Returns the spending at the end of the period if it continues at the average rate so far.
+    """Returns how much money will be spent by the end of the period if spending continues at the average rate so far.
 
-    Returns None in the first two days. The method is simple on purpose, so that readers can check a warning by hand;
-    it ignores weekends and queued jobs.
+    Returns None in the first two days of the period. The method is deliberately simple, so that readers can check a
+    warning by hand: it ignores weekends and queued jobs.
     """
     # In UTC, because Python subtracts two moments of one time zone by their local times, which is wrong by an hour
     # across a clock change.

@@ -1,4 +1,4 @@
-"""Tickets and limits in past periods."""
+"""Reads the tickets and limits that were valid in past periods, from the history tables."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ Holder: TypeAlias = tuple[int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class PastTickets:
-    """The tickets of all tenants and members between two changes, from `begins` to `ends`.
+    """Represents the tickets of all tenants and members from `begins` to `ends`.
 
-    Leaves out tenants that were archived then, and users who were not members then.
+    No tickets changed within this interval. Leaves out tenants that were archived in this interval, and users who were
+    not members.
     """
 
     begins: datetime
@@ -30,8 +31,10 @@ class PastTickets:
 
 @dataclass(frozen=True, slots=True)
 class PastQuota:
-    """A past state of a limit, valid from `begins` to `ends`. `quota` is an unsaved object with the limit's id and past
-    values."""
+    """Represents a past state of a limit, valid from `begins` to `ends`.
+
+    `quota` is an unsaved object with the id of the limit and its past values.
+    """
 
     quota: Quota
     begins: datetime
@@ -39,7 +42,7 @@ class PastQuota:
 
 
 def tickets_between(begins: datetime, ends: datetime) -> Iterator[PastTickets]:
-    """Yields the tickets in [begins, ends) as consecutive intervals between changes. One query."""
+    """Yields the tickets in [begins, ends) as consecutive intervals, split where tickets changed. Makes one query."""
     holder = attrgetter("tenant_id", "user_id")
     changes = chain.from_iterable(_in_time(TicketChange.objects.all(), begins, by=holder))
     standing: dict[Holder, int] = {}
@@ -59,9 +62,9 @@ def tickets_between(begins: datetime, ends: datetime) -> Iterator[PastTickets]:
 def quotas_between(
     begins: datetime, ends: datetime, *, kinds: Collection[str], at_limit: Collection[str]
 ) -> Iterator[PastQuota]:
-    """Yields the past states of limits with one of these kinds and one of these actions at the limit.
+    """Yields the past states of limits in [begins, ends), sorted by limit and then by time. Makes one query.
 
-    Sorted by limit, then by time. One query.
+    Includes only limits whose kind is in `kinds` and whose action at the limit is in `at_limit`.
     """
     found = QuotaChange.objects.filter(kind__in=kinds, at_limit__in=at_limit)
     for changes in _in_time(found, begins, by=attrgetter("quota_id")):
@@ -74,9 +77,10 @@ def quotas_between(
 def _in_time(
     changes: Iterable[Any], begins: datetime, *, by: Callable[[Any], Any]
 ) -> Iterable[list[tuple[datetime, Any]]]:
-    """Returns, for each key, a list of (time, change) in order; times before `begins` become `begins`.
+    """Groups changes by the key that `by` returns. Returns, for each key, the list of (time, change) in order of time.
 
-    A change's time is never before the time of the previous change, even if the clock was set back between the two.
+    Times before `begins` become `begins`. If the clock was set back, a change gets the time of the previous change, so
+    that times never decrease.
     """
     found: dict[Any, list[tuple[datetime, Any]]] = defaultdict(list)
     for change in changes:

@@ -1,4 +1,4 @@
-"""A team's budgets in past periods, with the amounts that were set then."""
+"""Reads a team's budgets in past periods, with the amounts that were valid in these periods."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ MOST_PERIODS = 12
 
 @dataclass(frozen=True, slots=True)
 class PastBudget:
-    """One period of a budget: the amount and the spending at the time `at`, and the forecast for the end of the period.
+    """Represents one period of a budget: amount and spending as of the time `at`, and the forecast for the period's
+    end.
 
-    `forecast` is None if the period had ended by then, and in the period's first two days.
+    `forecast` is None if the period had ended by `at`, or if `at` is in the period's first two days.
     """
 
     period: str
@@ -48,12 +49,13 @@ class PastBudget:
 def past_budgets(
     tenant: Tenant, first: date, last: date, *, until: datetime, now: datetime, held: Iterable[UnbookedUsage]
 ) -> list[PastBudget]:
-    """Returns the periods of a tenant's budgets that overlap the days from `first` to `last`.
+    """Returns the budget periods of a tenant that overlap the days from `first` to `last`.
 
-    The values of a period that ends within the days are as of its end; those of another period are as of `until`,
-    the end of the days. No value is as of later than `now`. Periods and days overlap by their dates, although
-    budgets count days in UTC and a statement in another time zone. The caller must read `held` in the same
-    consistent read.
+    The values of a period that ends within these days are as of the period's end. The values of any other period are as
+    of `until`, the end of the days. If that time is after `now`, the values are as of `now`.
+
+    Whether a period overlaps the days is decided by dates alone: budgets use UTC, but a statement may use another time
+    zone. The caller must read `held` in the same consistent read.
     """
     changes = list(BudgetChange.objects.filter(tenant_id=tenant.pk))
     below: list[int] | None = None
@@ -73,7 +75,10 @@ def past_budgets(
 
 
 def _periods(period: str, first: date, last: date) -> Iterable[tuple[datetime, datetime]]:
-    """Returns (start, end) of the periods that overlap the days, in order; at most the latest MOST_PERIODS."""
+    """Returns (start, end) for each budget period that overlaps the days from `first` to `last`, in order of time.
+
+    If there are more than MOST_PERIODS periods, returns only the last MOST_PERIODS.
+    """
     at = datetime.combine(last, time(), UTC)
     found: list[tuple[datetime, datetime]] = []
     while len(found) < MOST_PERIODS:
@@ -86,7 +91,7 @@ def _periods(period: str, first: date, last: date) -> Iterable[tuple[datetime, d
 
 
 def amount_at(changes: Iterable[BudgetChange], period: str, at: datetime) -> Decimal | None:
-    """Returns the budget's amount just before `at`; None if no budget was set then."""
+    """Returns the amount of the budget just before `at`; None if the team had no such budget then."""
     amounts = [
         change.amount
         for change in changes

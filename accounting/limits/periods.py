@@ -1,4 +1,4 @@
-"""The periods over which limits and budgets count."""
+"""Computes the periods over which usage counts against limits and budgets."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ MONTHS: dict[str, Months] = {Quota.Period.MONTH: 1, Quota.Period.QUARTER: 3}
 
 
 def period_of(period: str, days: int | None, now: datetime) -> tuple[datetime, datetime | None]:
-    """Returns the start and the end of the present period. A rolling period starts at a full hour, and its end is
-    None."""
+    """Returns the start and the end of the period that contains `now`.
+
+    A rolling period covers the last `days` days. It starts at a full hour, and its end is None.
+    """
     if period == Quota.Period.ROLLING:
         return start_of_hour(now - timedelta(days=days or 1)), None
     return calendar_period(MONTHS[period], now)
 
 
 def calendar_period(months: Months, now: datetime) -> tuple[datetime, datetime]:
-    """Returns the start and the end of the present period of `months` calendar months (UTC).
+    """Returns the start and the end of the period of `months` calendar months (UTC) that contains `now`.
 
-    The first period of a year starts in January.
+    Periods are counted from January.
     """
     month = first_of_month(now)
     first = months_after(month, -((month.year * 12 + month.month - 1) % months))

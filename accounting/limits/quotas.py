@@ -1,4 +1,4 @@
-"""The usage of limits, and messages about limits that forbid a job, are used up, or only warn."""
+"""Computes how much of each limit is used, and words the messages about limits that are reached or forbid a job."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LEAST = Decimal("0.001")
 
 @dataclass(frozen=True, slots=True)
 class LimitUsage:
-    """A limit, and how much of it a tenant or user has used, in the limit's own unit.
+    """Represents a limit, and how much of it a tenant or user has used. The usage is in the unit of the limit.
 
-    The usage of a limit on run time is the hours of the longest present run; that of a limit on borrowing is a
+    For a limit on run time, the usage is the hours of the longest present run. For a limit on borrowing, the usage is a
     fraction of the entitlement.
     """
 
@@ -35,19 +35,21 @@ class LimitUsage:
         return is_reached(self.quota, self.used)
 
     def is_exceeded(self, more: Decimal | int = 0) -> bool:
-        """Returns whether using `more` would exceed the limit; for a limit over a period, whether the limit is
-        used up."""
+        """Returns whether the limit would be exceeded if `more` were used in addition.
+
+        For a limit on GPU-hours or money, ignores `more` and returns whether the limit is used up.
+        """
         if self.quota.kind in Quota.OF_A_PERIOD:
             return self.used >= self.quota.limit
         return self.used + more > self.quota.limit
 
     def with_more(self, more: int) -> LimitUsage:
-        """Returns a copy with the usage increased by `more`."""
+        """Returns a copy in which the usage is `more` higher."""
         return replace(self, used=self.used + more)
 
     @property
     def whose(self) -> str:
-        """Returns the name of the tenant or user to which the limit applies."""
+        """Returns the name of the tenant or user to whom the limit applies."""
         return f"{self.user.get_username()} in {self.tenant.name}" if self.user else self.quota.whose()
 
     @property
@@ -72,16 +74,16 @@ class LimitUsage:
                 return f"{self.whose} has used {used} of {limit} {quota.unit()}, {quota.when()}"
 
     def in_words(self, seen: Container[int]) -> str:
-        """Returns a sentence about the limit for a reader who may see the tenants `seen`.
+        """Returns a sentence about the limit, for a reader who may see the tenants whose ids are in `seen`.
 
-        If the limit's tenant is not in `seen`, the sentence names neither this tenant nor any figures.
+        If the reader may not see the limit's tenant, the sentence contains neither the tenant's name nor any figures.
         """
         if self.quota.tenant_id in seen:
             return str(self)
         return f"A{a_limit_above(self.tenant)[1:]} is reached"
 
     def in_short(self, seen: Container[int]) -> str:
-        """Returns a short form of `in_words`."""
+        """Returns a short form of the sentence from `in_words`."""
         if self.quota.tenant_id not in seen:
             return f"{a_limit_above(self.tenant)} reached"
         quota = self.quota
@@ -97,20 +99,26 @@ class LimitUsage:
 
 
 def is_reached(quota: Quota, used: Decimal) -> bool:
-    """Returns whether no more may be used. If nothing is used yet, only a limit over a period can be reached."""
+    """Returns whether the limit is used up.
+
+    If nothing is used yet, only a limit on GPU-hours or money (with the limit 0) counts as used up.
+    """
     return used >= quota.limit and (used > 0 or quota.kind in Quota.OF_A_PERIOD)
 
 
 def a_limit_above(tenant: Tenant) -> str:
-    """Returns the words for a limit that the reader may not see, on a tenant above `tenant`."""
+    """Returns a phrase for a limit of a tenant above `tenant`.
+
+    It hides the limit's tenant from readers who may not see it.
+    """
     return f"a limit above {tenant.name}"
 
 
 def visible_lineage(tenant: Tenant, reader: User | None) -> frozenset[int]:
-    """Returns the ids of `tenant` and of those tenants above it that `reader` may see; `reader` must be able to see
-    `tenant`.
+    """Returns the ids of `tenant` and of the tenants above it that `reader` may see.
 
-    With `reader` None, returns only the id of `tenant`, for texts that are stored for all its readers.
+    `reader` must be allowed to see `tenant`. If `reader` is None, returns only the id of `tenant`. Use this for a text
+    that is stored for several readers.
     """
     if reader is None:
         return frozenset({tenant.pk})
@@ -119,13 +127,13 @@ def visible_lineage(tenant: Tenant, reader: User | None) -> frozenset[int]:
 
 
 def limit_usage(quota: Quota, used: Decimal, tenant: Tenant, user: User | None, now: datetime) -> LimitUsage:
-    """Returns the LimitUsage of a limit that applies to `user` in `tenant`."""
+    """Returns the LimitUsage of a limit that applies to `user` in `tenant`. `used` is the usage in the limit's unit."""
     ends = period_of(quota.period, quota.days, now)[1] if quota.period else None
     return LimitUsage(quota, used, tenant, user if quota.is_of_users else None, ends)
 
 
 def figure(amount: Decimal) -> str:
-    """Returns an amount as text, rounded down, so that an amount below a limit never looks equal to the limit."""
+    """Returns an amount as text. Rounds down, so that an amount below a limit never looks equal to the limit."""
     return exact_number(amount.quantize(LEAST, ROUND_DOWN))
 
 
@@ -137,11 +145,12 @@ def never_fits(
     *,
     seen: Container[int] | None = None,
 ) -> str | None:
-    """Returns why limits forbid a gang of `gpus` GPUs even if nothing else runs; None if limits allow the gang.
+    """Returns the reason why limits forbid a gang of `gpus` GPUs even if no other job runs; None if limits allow the
+    gang.
 
-    `generation_ids` are the generations that the job accepts; empty means any. The text names, for each generation,
-    the forbidding limit closest to the root, but without its figures if the limit's tenant is not in `seen` (None:
-    all).
+    `generation_ids`: the generations that the job accepts; empty means any generation. The reason names one forbidding
+    limit for each generation: the one closest to the root of the tenant tree. `seen`: the ids of the tenants whose
+    limits may be shown; None means all tenants. A limit of any other tenant is mentioned without its name and figures.
     """
     generations = Generation.objects.in_bulk(list(generation_ids) or None)
     if not generations:

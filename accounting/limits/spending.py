@@ -1,4 +1,7 @@
-"""GPU-hours and money that count against limits: rollups of closed hours, later segments, and usage not booked yet."""
+"""Computes the GPU-hours and the money that count against limits over a period.
+
+The sources are the rollups of closed hours, usage segments of later hours, and usage that is not yet in the ledger.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ Holder = tuple[int, int, int]  # ids of tenant, user and generation
 
 @dataclass(frozen=True, slots=True)
 class UnbookedUsage:
-    """GPUs that a user holds, and whose usage from `since` on is not in the ledger yet."""
+    """Represents GPUs that a user's lease holds and whose usage from `since` on is not in the ledger yet."""
 
     tenant_id: int
     user_id: int
@@ -60,9 +63,10 @@ def spent(
     *,
     ends: datetime | None = None,
 ) -> Mapping[Holder, Amount]:
-    """Returns, by holder, the usage from `begins` until `ends`, or until `now` if that is earlier.
+    """Returns the usage from `begins` until `ends`, by (tenant id, user id, generation id).
 
-    Counts only money in Fairlot's present currency. `tenants` are ids; None means all tenants.
+    If `ends` is None or after `now`, unbooked usage in `held` counts until `now`. Counts only money in Fairlot's
+    present currency. `tenants`: the ids of the tenants to include; None means all tenants.
     """
     narrow = {} if tenants is None else {"tenant__in": tenants}
     plan = UsagePlan(Scope(None, begins, ends, narrow), by_job=False)
@@ -95,12 +99,12 @@ def money_spent(
     *,
     ends: datetime | None = None,
 ) -> Decimal:
-    """Returns the total money of all holders in `spent`."""
+    """Returns the total money that `spent` finds for these arguments, in Fairlot's present currency."""
     return sum((one.money for one in spent(begins, now, held, tenants, ends=ends).values()), Decimal(0))
 
 
 def money_held(begins: datetime, now: datetime, held: Sequence[UnbookedUsage]) -> Mapping[str, Decimal]:
-    """Returns, by currency, the cost of unbooked usage since `begins`."""
+    """Returns the cost of the unbooked usage in `held` from `begins` to `now`, by currency."""
     found: dict[str, Decimal] = defaultdict(Decimal)
     for _, seconds, rate in _pieces_held(held, begins, now):
         found[rate.currency] += cost_of(seconds, rate.per_gpu_hour)
@@ -110,7 +114,7 @@ def money_held(begins: datetime, now: datetime, held: Sequence[UnbookedUsage]) -
 def _add_held(
     found: dict[Holder, Amount], held: Sequence[UnbookedUsage], begins: datetime, now: datetime
 ) -> None:
-    """Adds unbooked usage to `found`; adds its cost only if its price is in Fairlot's present currency."""
+    """Adds unbooked usage to `found`. Adds its cost only if the price is in Fairlot's present currency."""
     for one, seconds, rate in _pieces_held(held, begins, now):
         amount = found[one.tenant_id, one.user_id, one.generation_id]
         amount.gpu_seconds += seconds
@@ -121,7 +125,7 @@ def _add_held(
 def _pieces_held(
     held: Sequence[UnbookedUsage], begins: datetime, now: datetime
 ) -> Iterator[tuple[UnbookedUsage, Decimal, Rate]]:
-    """Yields unbooked usage with its GPU-seconds and its price, in pieces between price changes."""
+    """Yields (unbooked usage, GPU-seconds, price) for the time from `begins` to `now`, split at price changes."""
     first = min([one.since for one in held], default=now)
     tariffs = tariffs_of({one.generation_id for one in held}, first, now) if first < now else {}
     for one in held:
@@ -132,7 +136,10 @@ def _pieces_held(
 
 
 class Spending:
-    """How much of each limit over a period is used, by account. Queries the usage of each period at most once."""
+    """Computes how much of each limit over a period is used. Queries the usage of each period at most once.
+
+    The usage is by account: (tenant id, user id), or (tenant id, None) for all users of a tenant together.
+    """
 
     def __init__(
         self,
@@ -142,7 +149,10 @@ class Spending:
         *,
         ahead: timedelta = NO_TIME,
     ) -> None:
-        """With `ahead`, computes the usage at the time `now` + `ahead`, if nothing is used after `now`."""
+        """Keeps the limits over a period from `quotas`. `held`: the usage that is not in the ledger yet.
+
+        With `ahead`, computes the usage as of `now` + `ahead`, on the assumption that no GPU is used after `now`.
+        """
         self.quotas = [quota for quota in quotas if quota.kind in Quota.OF_A_PERIOD]
         self._ahead = ahead
         self.now, self._held = now, list(held)
@@ -151,19 +161,25 @@ class Spending:
         self._used: dict[int, Mapping[Account, Decimal]] = {}
 
     def used(self, quota: Quota, account: Account) -> Decimal:
-        """Returns how much of the limit `account` has used, in the limit's own unit. The limit must apply to
-        `account`."""
+        """Returns how much of the limit `account` has used, in the limit's unit (GPU-hours or money).
+
+        The limit must apply to `account`.
+        """
         if quota.pk not in self._used:
             self._used[quota.pk] = self._by_account(quota)
         return self._used[quota.pk].get(account, Decimal(0))
 
     def left(self, quota: Quota, account: Account) -> Decimal:
-        """Returns how much of the limit `account` has left, in the unit of `left_of`; negative if overspent."""
+        """Returns how much of the limit `account` has left, in GPU-seconds as `left_of` returns it; negative if
+        overspent."""
         return left_of(quota, self.used(quota, account))
 
     def accounts(self, quota: Quota) -> Iterable[Account]:
-        """Returns the accounts that have used part of a limit on users; for a limit on a tenant, only the tenant's
-        account."""
+        """Returns the accounts whose usage counts against the limit.
+
+        For a limit on users, these are the users with usage. For a limit on a tenant, this is only the tenant's
+        account.
+        """
         if not quota.is_of_users:
             return [(quota.tenant_id, None)]
         self.used(quota, (0, None))
@@ -191,32 +207,36 @@ class Spending:
         return period_of(quota.period, quota.days, self.now + self._ahead)[0]
 
     def _concerned(self, begins: datetime) -> list[int]:
-        """Returns the ids of the tenants with a limit over the period that begins at `begins`, and of all tenants below
-        them."""
+        """Returns the ids of all tenants whose usage counts against a limit with a period that begins at `begins`.
+
+        These are the tenants that have such a limit, and all tenants below them.
+        """
         tops = tuple(self.paths[quota.tenant_id] for quota in self.quotas if self._begins(quota) == begins)
         return [pk for pk, path in self.paths.items() if path.startswith(tops)]
 
 
 def limited_by(quota: Quota, tenant_id: int, user_id: int | None) -> Account:
-    """Returns the account in which `quota` counts the usage of this user in this tenant, to whom the limit must
-    apply."""
+    """Returns the account in which `quota` counts the usage of this user in this tenant.
+
+    `quota` must apply to this user.
+    """
     return (tenant_id, user_id) if quota.is_of_users else (quota.tenant_id, None)
 
 
 def left_of(quota: Quota, used: Decimal) -> Decimal:
-    """Returns what remains of a limit after `used`, in GPU-seconds; negative if overspent.
+    """Returns how much of a limit remains if `used` is used, in GPU-seconds; negative if overspent.
 
-    Limits on money are converted at a price of 1 per GPU-hour. The result is exact: GPU-seconds and money count in
-    millionths, and dividing by 3600 and multiplying again keeps them.
+    A limit on money is converted at a price of 1 per GPU-hour. The result is exact, because GPU-seconds and money are
+    whole millionths.
     """
     return ((quota.limit - used) * HOUR).quantize(MICRO)
 
 
 def frees_at(quota: Quota, account: Account, now: datetime, held: Iterable[UnbookedUsage]) -> datetime | None:
-    """Returns the full hour at which part of a limit over a rolling period is free again, if nothing is used until
-    then.
+    """Returns the full hour at which part of a used-up limit becomes free again, if no GPU is used until then.
 
-    Returns None if that never happens. Searches the hour by bisection.
+    Works only for limits over a rolling period, from which old usage drops out; returns None for other limits. Also
+    returns None if the limit is 0. Finds the hour by bisection.
     """
     if quota.limit <= 0 or quota.days is None:
         return None

@@ -1,4 +1,4 @@
-"""Models of accounting: users, teams, prices, limits, budgets, requests, the ledger and the audit trail."""
+"""The models of accounting: users, teams, prices, limits, budgets, requests, the ledger and the audit trail."""
 
 from accounting.models.audit import AuditEvent
 from accounting.models.budgets import Budget, BudgetWarning, WebhookCall

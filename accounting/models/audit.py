@@ -1,4 +1,7 @@
-"""The audit trail: one row per change, written in the transaction of the change and never edited."""
+"""The audit trail.
+
+Each change of data is one row, which is written in the transaction of the change and never edited.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from accounting.models.tenants import Membership, Tenant, User
 
 class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
     def visible_to(self, user: User) -> Self:
-        """Returns all events for operators, otherwise the events of tenants that the user manages."""
+        """Returns the events that `user` may see: all for operators, otherwise the events of tenants that the user
+        manages."""
         if user.is_anonymous or not user.is_active:
             return self.none()
         if user.is_operator:

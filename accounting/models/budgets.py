@@ -1,4 +1,7 @@
-"""Budgets: planned spending for a period, with warnings to the team. Budgets block nothing; limits on money do."""
+"""Budgets: planned spending for a period, with warnings to the team.
+
+A budget never blocks jobs; a limit on money can.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ class BudgetQuerySet(models.QuerySet["Budget"]):
 
 
 class Budget(models.Model):
-    """The money that a tenant and its subtree plan to spend in a calendar month or quarter (UTC).
+    """Represents the money that a tenant with its subtree plans to spend in each calendar month or quarter (UTC).
 
-    The row of a removed budget stays, with its warnings and unsent messages, and is used again if the budget is set
-    again.
+    When a budget is removed, its row stays, with its warnings and unsent messages. If the budget is set again, the row
+    is reused.
     """
 
     class Period(models.TextChoices):
@@ -59,7 +62,7 @@ class Budget(models.Model):
         return f"budget of {self.tenant.name}"
 
     def signing_key(self) -> str:
-        """Returns the key that signs the budget's webhook calls. It is derived from Fairlot's SECRET_KEY and the
+        """Returns the key that signs the budget's webhook calls, derived from Fairlot's SECRET_KEY and the budget's
         nonce."""
         return _signing_key(self.pk, self.nonce)
 
@@ -69,9 +72,10 @@ def _signing_key(budget: int, nonce: str) -> str:
 
 
 class BudgetWarning(models.Model):
-    """A warning that was sent: at most one in force per period and threshold.
+    """Represents a warning that was sent. In each period, each threshold has at most one warning in force.
 
-    `lifted_at` is set when a warning for another amount of the budget replaces this one.
+    `lifted_at`: when a new warning for a changed budget amount replaced this warning; None while the warning is in
+    force.
     """
 
     FORECAST = "forecast"
@@ -100,9 +104,10 @@ class BudgetWarning(models.Model):
 
 
 class WebhookCall(models.Model):
-    """The outbox of webhooks: a call is stored in the transaction that it reports, and made after the commit.
+    """Represents a webhook call in the outbox.
 
-    The call keeps the address and the signing key that the budget had when the call was stored.
+    It is stored in the transaction that it reports, and made after the commit. The call keeps the address and the
+    signing key that the budget had when the call was stored.
     """
 
     identity = models.UUIDField(default=uuid.uuid4, unique=True)

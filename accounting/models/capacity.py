@@ -1,4 +1,4 @@
-"""The closed books: the class and the value of all GPU time in every full hour, and rollups for reports."""
+"""The closed hours of the clusters' ledgers: the class and the value of all GPU time, and the rollups for reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _amount(**more: Any) -> models.DecimalField[Any, Any]:
 
 class ByHourQuerySet(models.QuerySet["models.Model"]):
     def between(self, begins: datetime | None, ends: datetime | None) -> Self:
-        """Returns the rows of hours that begin in [begins, ends); None means no bound."""
+        """Returns the rows of the hours that begin in [begins, ends). A bound of None means no bound."""
         found = self
         if begins is not None:
             found = found.filter(month__gte=begins.astimezone(UTC).date().replace(day=1), hour__gte=begins)
@@ -30,10 +30,10 @@ class ByHourQuerySet(models.QuerySet["models.Model"]):
 
 
 class ClosedBook(models.Model):
-    """The interval, in full hours from `since` until `until`, for which a cluster's book is closed.
+    """Represents the closed part of a cluster's book (ledger): all full hours from `since` until `until`.
 
-    Class prices are settled until `priced_until`. For hours before `details_since`, the database has only rollups;
-    see accounting/closing/archive.py.
+    `priced_until`: class prices are settled until this time. `details_since`: for earlier hours, the database has only
+    rollups, because the details are archived (accounting/closing/archive.py).
     """
 
     book = models.BigIntegerField(primary_key=True, help_text="Id of the cluster.")
@@ -58,11 +58,14 @@ class ClosedBook(models.Model):
 
 
 class CapacitySegment(models.Model):
-    """The voucher of a closing: the classes of all GPUs of one generation in one hour, at one price.
+    """Represents the GPU time of one generation in one closed hour at one price, by class.
 
-    The GPU-seconds of all classes sum to `capacity`. The money consists of `charged`, the cost of the usage of
-    tenants, the values of the classes that nobody held, and `rounding`, because each cost is rounded separately.
-    These amounts sum to `value`, which is capacity times price, rounded once.
+    It is a voucher (detailed row) of the transaction that closes the hour. The GPU-seconds of all classes sum to
+    `capacity`.
+
+    `value` is capacity times price, rounded once. It is the sum of `charged` (the cost of the tenants' usage), the
+    values of the classes that nobody held, and `rounding`. `rounding` is needed because each cost is rounded
+    separately.
     """
 
     transaction = models.ForeignKey(
@@ -95,8 +98,10 @@ class CapacitySegment(models.Model):
 
 
 class NodeHour(models.Model):
-    """The classes of one node's GPUs in one closed hour, in GPU-seconds. The rows of all nodes sum to the capacity
-    segments."""
+    """Represents the GPU time of one node and generation in one closed hour, in GPU-seconds by class.
+
+    The rows of all nodes sum to the capacity segments of the hour.
+    """
 
     book = models.BigIntegerField()
     month = models.DateField()
@@ -119,10 +124,10 @@ class NodeHour(models.Model):
 
 
 class UsageSum(models.Model):
-    """A rollup of usage segments in closed time, for one user of a tenant and one generation.
+    """Represents a rollup: the sum of closed usage segments of one user in a tenant, for one generation.
 
-    A correction of closed time adds another row with the difference; the sum of all rows is valid. `assembling` and
-    `idle` are parts of `gpu_seconds`.
+    A correction of closed time adds another row with the difference, so the sum of all rows is the valid value.
+    `assembling` and `idle` are parts of `gpu_seconds`.
     """
 
     transaction_id = models.BigIntegerField(help_text="The last closing of it, or a correction.")
@@ -149,18 +154,18 @@ class UsageSum(models.Model):
 
 
 class UsageHour(UsageSum):
-    """The rollup of one hour."""
+    """Represents the rollup of one hour."""
 
 
 class UsageDay(UsageSum):
-    """The rollup of one day (UTC), the sum of its hours."""
+    """Represents the rollup of one day (UTC), which is the sum of its hours."""
 
 
 class ArchiveRecord(models.Model):
-    """Records that the vouchers of a month were archived in files, or restored from them. A month's last row is valid.
+    """Records that the detailed usage rows (vouchers) of a month were archived in files, or restored from files.
 
-    The table is append-only, and the hash chain covers it: if the vouchers of a month are missing, this table
-    decides whether they were archived.
+    The last row of a month is valid. The table is append-only, and the hash chain covers it. If the vouchers of a month
+    are missing, this table proves whether they were archived or deleted.
     """
 
     month = models.DateField()
@@ -188,10 +193,10 @@ class ArchiveRecord(models.Model):
 
 
 class ArchivedHour(models.Model):
-    """The rollup of the bills of one archived hour, by tenant, price and correction.
+    """Represents the sum of the bills of one archived hour, by tenant, price and correction.
 
-    `cost` is at the plain price, and `charged` is what class prices added. `brought` is the part of `charged` that
-    was copied when usage was posted again after a correction. Only archived months have such rows.
+    Only archived months have such rows. `cost`: the cost at the plain price. `charged`: the amount that class prices
+    added. `brought`: the part of `charged` that was copied when usage was posted again after a correction.
     """
 
     book = models.BigIntegerField()
@@ -227,7 +232,7 @@ class ArchivedHour(models.Model):
 
 
 class JobDay(UsageSum):
-    """The rollup of one job on one day (UTC)."""
+    """Represents the rollup of one job on one day (UTC)."""
 
     job_id = models.BigIntegerField()
     job_name = models.CharField(max_length=120)

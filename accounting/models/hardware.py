@@ -1,4 +1,4 @@
-"""GPU generations and their prices."""
+"""Models of GPU generations and their prices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accounting.core.name_order import by_name
 
 
 class Generation(models.Model):
-    """A GPU model family, such as V100 or A100."""
+    """Represents a GPU model family, such as V100 or A100."""
 
     name = models.CharField(max_length=40, unique=True)
     description = models.CharField(max_length=200, blank=True)
@@ -36,17 +36,18 @@ def _of_class(text: str) -> models.DecimalField[Any, Any]:
 
 
 def present_currency() -> str:
-    """Returns the currency of prices that are set now."""
+    """Returns the currency that new prices get: the setting FAIRLOT_CURRENCY."""
     currency: str = settings.FAIRLOT_CURRENCY
     return currency
 
 
 class Price(models.Model):
-    """The price of a GPU-hour of a generation while it is valid; at any moment at most one price is valid.
+    """Represents the price of a GPU-hour of a generation in the interval `valid`.
 
-    `per_gpu_hour` is billed at first. The prices of classes are settled when the hour is closed; a class without a
-    price costs `per_gpu_hour`. All amounts are in `currency`, the currency when the price was set; a change of
-    Fairlot's currency applies only to later prices.
+    The valid prices of a generation never overlap. Usage is first billed at `per_gpu_hour`. `idle`, `preemptible` and
+    `borrowed` are the prices of classes of time, which are settled after the hour is closed. A class without a price
+    costs `per_gpu_hour`. All amounts are in `currency`, Fairlot's currency when the price was set. If Fairlot's
+    currency changes, only later prices use the new currency.
     """
 
     # Time in several priced classes belongs to the first of them.
@@ -84,6 +85,7 @@ class Price(models.Model):
         ]
 
     def of_class(self, name: str) -> Decimal:
-        """Returns the price of a GPU-hour in one of CLASSES, or the plain price if the class has no price."""
+        """Returns the price of a GPU-hour in the class `name`, one of CLASSES; the plain price if the class has no
+        price."""
         price: Decimal | None = getattr(self, name)
         return self.per_gpu_hour if price is None else price

@@ -1,4 +1,4 @@
-"""The history of tickets, limits and budgets, written by database triggers."""
+"""The history of tickets, limits and budgets. Database triggers write its rows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from accounting.models.quotas import Quota
 
 
 class TicketChange(models.Model):
-    """The tickets of a tenant, or of a user in the tenant, from one moment until the next change.
+    """Represents the tickets of a tenant, or of a user in a tenant, from the time `at` until the next change.
 
-    `tickets` is None if the tenant was archived or the user left it. Triggers add a row for each such change, and
+    `tickets` is None if the tenant was archived or the user left the tenant. Triggers add a row for each change, and
     rows never change (accounting/migrations/0013, 0014).
     """
 
@@ -28,9 +28,10 @@ class TicketChange(models.Model):
 
 
 class QuotaChange(models.Model):
-    """The amount of a limit from one moment until the next change; `limit` is None if the limit was removed.
+    """Represents the amount of a limit from the time `at` until the next change.
 
-    Triggers add the rows, as for TicketChange. They also keep all fields of a limit but its amount from changing.
+    `limit` is None if the limit was removed. Triggers add a row for each change. They also ensure that only the amount
+    of a limit can change.
     """
 
     quota_id = models.BigIntegerField()
@@ -53,9 +54,9 @@ class QuotaChange(models.Model):
 
 
 class BudgetChange(models.Model):
-    """The amount of a tenant's budget from one moment until the next change; None if the budget was removed.
+    """Represents the amount of a tenant's budget from the time `at` until the next change.
 
-    Triggers add the rows, as for TicketChange.
+    `amount` is None if the budget was removed. Triggers add a row for each change.
     """
 
     tenant_id = models.BigIntegerField()

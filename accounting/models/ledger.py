@@ -1,8 +1,11 @@
-"""The double-entry ledger: accounts, transactions, entries, and the seals that reveal tampering.
+"""The double-entry ledger: accounts, transactions, entries, and the seals (links of a hash chain) that reveal
+tampering.
 
 A transaction is a set of entries whose amounts sum to zero in each unit. Units are GPU-seconds of one generation
-("GPU-s A100") and money ("EUR"). Transactions, their entries and their vouchers are stored in one partition per
-month (UTC) in which the reported time began; `accounting/ledger/partitions.py` creates them.
+("GPU-s A100") and money ("EUR"). Vouchers are the detailed rows behind a transaction.
+
+Transactions, their entries and their vouchers are stored in partitions, one for each month (UTC). The month is the one
+in which the reported time begins. `accounting/ledger/partitions.py` creates the partitions.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from accounting.models.tenants import Tenant, User
 
 
 class LedgerAccount(models.Model):
-    """An account of the ledger. There is one account for each kind, unit, generation, tenant and user."""
+    """Represents an account of the ledger, identified by its kind, unit, generation, tenant and user."""
 
     class Kind(models.TextChoices):
         USAGE = "usage", "GPU time used"  # of a tenant's user, in GPU-seconds
@@ -105,7 +108,7 @@ class LedgerAccount(models.Model):
 
 
 class LedgerTransaction(models.Model):
-    """A set of entries that were posted together. The unique `key` keeps the set from being posted twice."""
+    """Represents a set of entries that were posted together. The unique `key` ensures that nothing is posted twice."""
 
     class Kind(models.TextChoices):
         USAGE = "usage", "Usage"  # of any number of leases; its vouchers are usage segments
@@ -158,16 +161,16 @@ class LedgerEntry(models.Model):
 
 
 class LedgerSeal(models.Model):
-    """A link of a book's hash chain: digests of the content of the transactions from `first_id` to `last_id`.
+    """Represents a link of a book's hash chain. It covers the transactions with ids from `first_id` to `last_id`.
 
-    `leaves` contains the SHA-256 digests of these transactions, in a form of accounting/ledger/hash_chain.py.
-    `digest` is the SHA-256 of the previous link's digest and the leaves. A later change of a row breaks the chain at
-    its link; if somebody repairs the chain, its last digest changes, which others may have noted.
+    `leaves`: the SHA-256 digests of these transactions, in a format of accounting/ledger/hash_chain.py. `digest`: the
+    SHA-256 digest of the previous link's digest and the leaves. If a row is changed later, it no longer matches its
+    link. If somebody recomputes the chain, its last digest changes, and anybody who noted that digest can detect the
+    change.
 
-    A link with `month` was made when that month was archived. Its leaves cover the rows that stay of transactions
-    whose vouchers are archived; or, if `of_sums`, the month's hourly and daily rollups, from which reports are then
-    made, and the archive files. Only the last such link is valid, because a month may be restored, corrected and
-    archived again.
+    A link with `month` was made when that month was archived. It covers the rows of the month's transactions that stay
+    in the database. If `of_sums` is true, the link covers the month's rollups and archive files instead. A month can be
+    restored, corrected and archived again, so only the last such link is valid.
     """
 
     book = models.BigIntegerField()
@@ -203,7 +206,10 @@ class LedgerSeal(models.Model):
 
 
 class SealedBook(models.Model):
-    """The last seal of a book, stored outside the chain: it reveals whether somebody deleted the end of the chain."""
+    """Represents the last seal (hash-chain link) of a book, stored outside the chain.
+
+    It reveals whether somebody deleted the end of the chain. A book is one cluster's ledger.
+    """
 
     book = models.BigIntegerField(primary_key=True)
     number = models.BigIntegerField()
@@ -214,11 +220,11 @@ class SealedBook(models.Model):
 
 
 class LedgerHead(models.Model):
-    """A link of the signed chain over all books and journals. It names a new seal and contains the previous head's
-    digest.
+    """Represents a head: a link of the signed chain over all books (clusters' ledgers) and journals.
 
-    See accounting/ledger/heads.py. A head with `book` 0 names no seal: either there was nothing to seal, or somebody
-    resumed the sealing, with a reason.
+    A head names a new seal (link of a book's hash chain) and contains the digest of the previous head; see
+    accounting/ledger/heads.py. A head with `book` 0 names no seal. It was made because there was nothing to seal, or
+    because somebody resumed the sealing and gave a reason.
     """
 
     number = models.BigIntegerField(primary_key=True)

@@ -1,4 +1,4 @@
-"""The outbox of mail: a mail is stored in the transaction that it reports, and sent after the commit."""
+"""The outbox of e-mail. An e-mail is stored in the transaction that it reports, and sent after the commit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from django.db.models.functions import Now
 
 
 class Letter(models.Model):
-    """A mail to one address. `identity` is part of the Message-ID, by which mail programs recognise a second copy."""
+    """Represents an e-mail to one address.
+
+    `identity` is part of the Message-ID header, so that mail programs can recognise an e-mail that was sent twice.
+    """
 
     identity = models.UUIDField(default=uuid.uuid4, unique=True)
     address = models.EmailField()
@@ -29,7 +32,7 @@ class Letter(models.Model):
 
 
 class LetterAttachment(models.Model):
-    """A file attached to a mail; deleted together with the mail."""
+    """Represents a file that is attached to an e-mail. It is deleted together with the e-mail."""
 
     letter = models.ForeignKey(Letter, on_delete=models.CASCADE, related_name="attachments")
     name = models.CharField(max_length=200)

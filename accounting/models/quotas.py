@@ -1,4 +1,4 @@
-"""Limits on the usage of a tenant with its subtree, or of a user."""
+"""Limits on the usage of a tenant with its subtree, or of users."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from accounting.models.tenants import Tenant, User
 
 class QuotaQuerySet(models.QuerySet["Quota"]):
     def in_force_for(self, tenant: Tenant, user_id: int | None) -> Self:
-        """Returns the limits on `tenant` and on all tenants above it; with `user_id` also the limits on this user
-        there.
+        """Returns the limits on `tenant` and on all tenants above it, sorted from the root down.
 
-        Sorted from the root down.
+        With `user_id`, also returns the limits on this user in these tenants.
         """
         lineage = tenant.lineage
         whose = models.Q(user=None, each_user=False)
@@ -29,10 +28,10 @@ class QuotaQuerySet(models.QuerySet["Quota"]):
 
 
 class Quota(models.Model):
-    """A limit on a tenant's subtree, or on users in the subtree, for all generations together or for one generation.
+    """Represents a limit on a tenant's subtree, or on users in the subtree.
 
-    If several limits apply, the tightest one counts. A limit on users applies in each team separately, the tenant
-    and those below it: a user of two teams may use that much in each team.
+    It applies to one generation or to all together. If several limits apply, the tightest one decides. A limit on users
+    counts in each team of the subtree separately. So a user of two teams may use the full amount in each of them.
     """
 
     class Kind(models.TextChoices):
@@ -123,11 +122,11 @@ class Quota(models.Model):
         return f"{self.user.get_username()} in {self.tenant.name}" if self.user else self.tenant.name
 
     def what(self) -> str:
-        """Returns the limited unit and the period, such as "GPU-hours of A100, a calendar month (UTC)"."""
+        """Returns the unit and the period of the limit, such as "GPU-hours of A100, a calendar month (UTC)"."""
         return f"{self.unit()}{f', {self.when()}' if self.period else ''}"
 
     def unit(self) -> str:
-        """Returns the limited unit, such as "GPU-hours of A100"."""
+        """Returns the unit of the limit, such as "GPU-hours of A100"."""
         name = settings.FAIRLOT_CURRENCY if self.kind == self.Kind.MONEY else self.get_kind_display()
         return f"{name} of {self.generation.name}" if self.generation else str(name)
 
@@ -137,5 +136,5 @@ class Quota(models.Model):
         return str(self.get_period_display()) if self.period else ""
 
     def key(self) -> dict[str, Any]:
-        """Returns the fields that distinguish the limit from the other limits of its tenant."""
+        """Returns the fields that identify the limit among all limits of its tenant, with their values."""
         return {name: getattr(self, name) for name in self.KEY}

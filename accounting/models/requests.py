@@ -1,4 +1,4 @@
-"""Requests of managers for tickets, limits, new teams, and more time for a grant."""
+"""Requests of managers for tickets, a limit, a new team, or more time for an earlier grant."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ TICKETS = "tickets"
 
 
 def limit_target(quota: Quota) -> str:
-    """Returns the target of a grant that sets this limit."""
+    """Returns the target string (identifier of a granted value) for a grant of this limit."""
     key = quota.key()
     return "limit:" + ",".join(json.dumps(key[name]) for name in sorted(key))
 
 
 def team_target(team: Tenant) -> str:
-    """Returns the target of a grant that created this team."""
+    """Returns the target string (identifier of a granted value) for a grant that created this team."""
     return f"team:{team.pk}"
 
 
 class RequestQuerySet(models.QuerySet["Request"]):
     def visible_to(self, user: User) -> Self:
-        """Returns all requests for operators, otherwise the requests of tenants that the user manages."""
+        """Returns the requests that `user` may see: all for operators, otherwise the requests of tenants that the user
+        manages."""
         if user.is_anonymous or not user.is_active:
             return self.none()
         if user.is_operator:
@@ -36,21 +37,24 @@ class RequestQuerySet(models.QuerySet["Request"]):
         return self.filter(tenant__in=Tenant.objects.visible_to(user, role=Membership.Role.MANAGER))
 
     def in_force(self) -> Self:
-        """Returns the approved requests whose grants have not ended."""
+        """Returns the approved requests whose grant has not ended."""
         return self.filter(state=Request.State.APPROVED, ended_at=None)
 
     def overtake(self, target: str, *, tenant: Tenant | None = None) -> None:
-        """Marks the grants of a value that somebody now sets by hand: when these grants end, they no longer change the
-        value.
+        """Marks the grants of a value that somebody sets by hand, so that they no longer change the value when they
+        end.
 
-        Runs in the transaction of a caller that has locked the tenant's row.
+        `target`: the identifier of the value. The caller must have locked the tenant's row in its transaction.
         """
         of = {} if tenant is None else {"tenant": tenant}
         self.in_force().filter(target=target, overtaken_at=None, **of).update(overtaken_at=Now())
 
 
 class Request(models.Model):
-    """A request and its answer. If the grant has an end, `former` is the value that is restored then."""
+    """Represents a manager's request and the operator's answer. An approved request is a grant.
+
+    If the grant has an end, the value in `former` is restored at that time.
+    """
 
     class Kind(models.TextChoices):
         TICKETS = "tickets", "Tickets"

@@ -1,4 +1,4 @@
-"""Subscriptions of users to reports by mail, and the periods whose reports were sent."""
+"""Subscriptions of users to reports by e-mail, and the periods for which reports were sent."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ class ReportSubscriptionQuerySet(models.QuerySet["ReportSubscription"]):
 
 
 class ReportSubscription(models.Model):
-    """A user's subscription to a report that is mailed after each period.
+    """Represents a user's subscription to a report that is mailed after each period.
 
-    The report is about one team, about all teams that the user may see, or, for operators, about everything. The
-    subscription ends when the user may no longer see the team (without a team: any team), or is no operator any
-    more.
+    The report covers one team or all teams that the user may see. Some reports for operators cover the whole portal.
+    The subscription ends when the user may no longer receive the report, for example after leaving the team.
     """
 
     class Report(models.TextChoices):
@@ -49,7 +48,7 @@ class ReportSubscription(models.Model):
         LINK = "link", "as a link only"
 
     class By(models.TextChoices):
-        """The groupings of a usage report."""
+        """Lists the groupings of a usage report."""
 
         USER = "user", "user"
         JOB = "job", "job"
@@ -104,7 +103,7 @@ class ReportSubscription(models.Model):
 
     @property
     def name(self) -> str:
-        """Returns the name of the report, with its grouping and its team."""
+        """Returns the name of the report, including its grouping and team."""
         by = f" by {self.get_by_display()}" if self.by else ""
         key = f" “{self.label}”" if self.label else ""
         of = f" of {self.tenant.name}" if self.tenant else ""
@@ -112,7 +111,10 @@ class ReportSubscription(models.Model):
 
 
 class ReportDelivery(models.Model):
-    """A report that was mailed for the period whose first day, in the reader's time zone, is `first`."""
+    """Represents a report that was mailed for one period.
+
+    `first` is the first day of the period in the reader's time zone.
+    """
 
     subscription = models.ForeignKey(ReportSubscription, on_delete=models.CASCADE, related_name="deliveries")
     first = models.DateField()

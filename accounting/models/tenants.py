@@ -14,7 +14,10 @@ from accounting.core.statements import Statement
 
 
 class PortalUserManager(UserManager["User"]):
-    """Manager of users. `manage.py createsuperuser` creates an admin of the portal, the first user of a new Fairlot."""
+    """Manager of users, with which `manage.py createsuperuser` creates an admin of the portal.
+
+    This admin is the first user of a new installation.
+    """
 
     def create_superuser(
         self, username: str, email: str | None = None, password: str | None = None, **fields: Any
@@ -23,8 +26,10 @@ class PortalUserManager(UserManager["User"]):
         return super().create_superuser(username, email, password, **fields)
 
     def get(self, *args: Any, **kwargs: Any) -> User:
-        """Returns one user. For a plain primary key, as on every request, uses a prepared query instead of building a
-        query."""
+        """Returns one user. If the only condition is a primary key, uses a prepared query.
+
+        A prepared query is faster, and every HTTP request of a user makes this query.
+        """
         # The class of a related manager derives from this class; a related manager only searches its related users.
         is_of_all = type(self) is PortalUserManager
         if is_of_all and not args and kwargs.keys() == {"pk"} and isinstance(kwargs["pk"], int):
@@ -35,7 +40,7 @@ class PortalUserManager(UserManager["User"]):
 
 
 class User(AbstractUser):
-    """A user account. Users with a history are deactivated, never deleted."""
+    """Represents a user account. A user with a history is deactivated and never deleted."""
 
     class PortalRole(models.TextChoices):
         USER = "user", "User"
@@ -66,15 +71,18 @@ class User(AbstractUser):
     _kept_roles: dict[int, int] | None = None
 
     def keep_roles(self) -> None:
-        """Makes this object query the user's roles at most once, for requests that only read.
+        """Makes this object cache the user's roles after the first query. Use it in requests that only read.
 
-        A later change of memberships is visible only in another object of the same user.
+        Later changes of memberships are not visible in this object.
         """
         self.keeps_roles = True
 
     def roles(self) -> dict[int, int]:
-        """Returns the rank of the user's highest role, by id of each tenant in which a membership gives the user a
-        role."""
+        """Returns the rank of the user's highest role in each tenant, by tenant id. A higher rank means more
+        permissions.
+
+        Contains the tenants of the user's memberships and all tenants below them.
+        """
         if not self.keeps_roles:
             return _roles_of(self)
         if self._kept_roles is None:
@@ -100,11 +108,11 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
         return self.filter(archived_at=None)
 
     def within(self, tenant: Tenant) -> Self:
-        """Returns `tenant` and all tenants below it."""
+        """Returns `tenant` and all tenants below it in the tree."""
         return self.filter(path__startswith=tenant.path)
 
     def subtree_of(self, tenant_ids: models.QuerySet[Any, Any] | list[int]) -> Self:
-        """Returns the given tenants and all tenants below them, by their stored paths."""
+        """Returns the tenants with these ids and all tenants below them, by comparing the stored paths of tenants."""
         return self.filter(
             models.Exists(
                 Tenant.objects.filter(
@@ -121,10 +129,11 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
         )
 
     def visible_to(self, user: User, *, role: str | None = None) -> Self:
-        """Returns the tenants that `user` may see: for operators all, for others those of their memberships and all
-        below.
+        """Returns the tenants that `user` may see.
 
-        With `role`, only those in which the user has at least that role by membership (viewer < member < manager).
+        Operators and admins see all tenants. Other users see the tenants of their memberships and all tenants below
+        them. With `role`, returns only the tenants in which a membership gives the user at least that role (viewer <
+        member < manager).
         """
         if user.is_anonymous or not user.is_active:
             return self.none()
@@ -138,7 +147,7 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
 
 
 class Tenant(models.Model):
-    """A team. Teams form a tree: organisation → department → team."""
+    """Represents a team. Teams form a tree: organisation → department → team."""
 
     name = models.CharField(max_length=80, unique=True)
     slug = models.SlugField(max_length=80, unique=True)
@@ -168,12 +177,12 @@ class Tenant(models.Model):
 
     @property
     def lineage(self) -> list[int]:
-        """Returns the ids of the ancestors, from the root down, and the tenant's own id."""
+        """Returns the ids of the tenant's ancestors, from the root down, followed by the tenant's own id."""
         return [int(step) for step in self.path.split("/") if step]
 
 
 class Membership(models.Model):
-    """A user's role and tickets in a tenant. The role also applies in the tenants below."""
+    """Represents a user's role and tickets in a tenant. The role also applies in all tenants below."""
 
     class Role(models.TextChoices):
         VIEWER = "viewer", "Viewer"
@@ -197,14 +206,15 @@ class Membership(models.Model):
 
 
 def sees_every_tenant(user: User) -> bool:
-    """Returns whether `user` may see every tenant, so that a query needs no condition on tenants."""
+    """Returns whether `user` may see every tenant. If so, a query needs no condition on tenants."""
     return not user.is_anonymous and user.is_operator
 
 
 def tenants_visible_to(user: User, role: str | None = None) -> TenantQuerySet | list[int]:
-    """Returns the visible tenants as the value of a `tenant__in` filter: a query, or a list of ids if roles are kept.
+    """Returns the tenants that `user` may see, as a value for a `tenant__in` filter.
 
-    With a list, the database need not search the tenants in every query.
+    The value is a list of ids if the user object caches its roles (`User.keep_roles`), otherwise a queryset. With a
+    list of ids, the database does not have to find the tenants again in each query.
     """
     if user.is_anonymous or not user.keeps_roles or (role is None and sees_every_tenant(user)):
         return Tenant.objects.visible_to(user, role=role)
@@ -212,8 +222,7 @@ def tenants_visible_to(user: User, role: str | None = None) -> TenantQuerySet | 
 
 
 def ids_with_role(user: User, role: str | None = None) -> list[int]:
-    """Returns the ids of the tenants in which `user` has at least `role` (None: any role) by membership, in order of
-    paths.
+    """Returns the ids of the tenants in which memberships give `user` at least `role` (None: any role), sorted by path.
 
     Operators may see all tenants without a membership, so check `sees_every_tenant` first.
     """
@@ -224,7 +233,10 @@ def ids_with_role(user: User, role: str | None = None) -> list[int]:
 
 
 def visible_tenants(user: User) -> list[Tenant]:
-    """Returns the same tenants as `Tenant.objects.visible_to(user)`, with a prepared query."""
+    """Returns the tenants that `user` may see, with a prepared query.
+
+    The result is the same as that of `Tenant.objects.visible_to`.
+    """
     return _every_tenant() if sees_every_tenant(user) else _tenants_by_key(ids_with_role(user))
 
 
@@ -233,7 +245,7 @@ _tenants_by_key = Prepared(lambda keys: Tenant.objects.filter(pk__in=keys))
 
 
 def has_role(user: User, role: str) -> bool:
-    """Returns whether `user` has at least `role` in some tenant."""
+    """Returns whether a membership gives `user` at least `role` in some tenant."""
     return bool(ids_with_role(user, role))
 
 
@@ -259,10 +271,10 @@ _members = Statement(
 
 
 def members_among(pairs: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Returns those (tenant id, user id) pairs whose user is active and a member or manager of the tenant or one above
-    it.
+    """Returns the (tenant id, user id) pairs whose user may submit jobs in the tenant.
 
-    These users may submit jobs. Equals `visible_to` with the role member, for many pairs in one query.
+    Such a user is active, and is a member or manager of the tenant or of a tenant above it. Checks all pairs in one
+    query.
     """
     if not pairs:
         return set()
@@ -272,7 +284,7 @@ def members_among(pairs: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
 
 
 def _roles_of(user: User) -> dict[int, int]:
-    """Returns the rank of the user's highest role, by tenant id."""
+    """Returns the rank of the user's highest role in each tenant, by tenant id, sorted by the tenants' paths."""
     found: dict[int, int] = {}
     for tenant, role in _roles.ask([user.pk]):
         found[tenant] = max(found.get(tenant, 0), _rank(role))

@@ -1,4 +1,4 @@
-"""The vouchers of the ledger: which lease held how many GPUs at which time, for which user and at what price."""
+"""The vouchers (detailed rows) of the ledger: the GPUs that leases held, for which user, when, and at what price."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accounting.models.tenants import Tenant, User, tenants_visible_to
 
 class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the segments of tenants that `user` may see."""
+        """Returns the segments of the tenants that `user` may see."""
         if user.is_active and user.is_operator:
             return self.all()  # of all tenants, without a condition that is checked for each row
         return self.filter(tenant__in=tenants_visible_to(user))
@@ -28,11 +28,11 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
         return self.filter(taken_back=None)
 
     def with_charges(self) -> Self:
-        """Adds two costs of each segment as aliases.
+        """Adds two costs to each segment, as aliases for further expressions.
 
-        `full_cost` is the cost at class prices, if these are settled. `booked_cost` is the cost that the segment's
-        own transaction posted; for usage posted again after a correction, it includes the class charge copied from
-        the former payer.
+        `full_cost`: the cost at class prices, or the plain cost while class prices are not settled. `booked_cost`: the
+        cost that the segment's own transaction posted. If usage was posted again after a correction, `booked_cost`
+        includes the class charge that was copied from the former payer.
         """
         same_month = models.Q(class_charge__month=models.F("month"))
         charged = self.alias(charge=models.FilteredRelation("class_charge", condition=same_month))
@@ -47,7 +47,7 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
         )
 
     def overlapping(self, begins: datetime | None, ends: datetime | None) -> Self:
-        """Returns the segments that overlap [begins, ends); None means no bound."""
+        """Returns the segments that overlap [begins, ends). A bound of None means no bound."""
         found = self
         if begins is not None:
             # A segment lasts at most an hour, so a bound on its start lets PostgreSQL use the index.
@@ -62,11 +62,11 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
 
 
 class UsageSegment(models.Model):
-    """A voucher of a usage transaction: the GPUs that a lease held in one interval.
+    """Represents the GPUs that a lease held in one interval. It is a voucher (detailed row) of a usage transaction.
 
-    A segment never crosses a full UTC hour or a price change, so that hours and days sum exactly. Names are those at
-    the time of posting. `version` counts how often the same time of the lease was posted again after a correction;
-    at most one version is not reversed.
+    A segment never extends across a full UTC hour or a price change, so that hours and days sum exactly. Names are
+    those at the time of posting. `version`: how often the same time of the lease was posted again after a correction.
+    At most one version is in force; all others are reversed.
     """
 
     transaction = models.ForeignKey(
@@ -112,7 +112,7 @@ class UsageSegment(models.Model):
 
 
 class CorrectedSegment(models.Model):
-    """A voucher of a correction: one segment that the correction reverses."""
+    """Represents one usage segment that a correction reverses. It is a voucher (detailed row) of the correction."""
 
     segment = models.OneToOneField(
         UsageSegment,
@@ -131,9 +131,10 @@ class CorrectedSegment(models.Model):
 
 
 class ClassCharge(models.Model):
-    """A voucher of class prices: how much a usage segment costs more (or less, if negative) than at the plain price.
+    """Represents the amount that class prices add to the plain cost of a usage segment; negative if they reduce the
+    cost.
 
-    It contains the segment's GPU-seconds in each class with a price, and the prices of these classes; all other time
+    Contains the segment's GPU-seconds in each class that has a price, and the prices of these classes. All other time
     costs the plain price. The segment's cost plus `amount` is the total cost, rounded once.
     """
 

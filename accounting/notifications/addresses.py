@@ -1,4 +1,7 @@
-"""Which addresses Fairlot may call on behalf of users: only public ones, unless a setting allows private networks."""
+"""Decides which addresses Fairlot may call on behalf of users.
+
+Only public addresses may be called, unless a setting allows private networks.
+"""
 
 from __future__ import annotations
 
@@ -48,15 +51,16 @@ LOCAL_ENDINGS = {
 
 
 class WrongAddress(ValueError):
-    """An address that Fairlot does not call; `str(error)` says what is wrong and which addresses are accepted."""
+    """Raised for an address that Fairlot may not call. `str(error)` says what is wrong and which addresses are
+    accepted."""
 
 
 def read_url(url: str, *, to_private: bool) -> SplitResult:
-    """Returns the parts of a URL that Fairlot may call, before its host name is looked up.
+    """Parses a URL and checks that Fairlot may call it. Raises WrongAddress otherwise. Makes no DNS look-up.
 
-    Raises WrongAddress for other URLs. Without `to_private`, the URL needs https and a host that can be public. Also
-    rejects what two programs might read differently: spaces, backslashes, user names, and IPv4 addresses in other
-    forms than a.b.c.d.
+    Unless `to_private` is true, the URL must use https, and its host must not be a private name or address. Rejects
+    everything that two programs might parse differently: spaces, backslashes, user names, and IPv4 addresses that are
+    not in the form a.b.c.d.
     """
     if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
         raise WrongAddress(
@@ -80,8 +84,10 @@ def read_url(url: str, *, to_private: bool) -> SplitResult:
 
 
 def why_not_callable(address: str, *, to_private: bool) -> str:
-    """Returns why an IP address to which a host name resolves may not be called; an empty string if it may be
-    called."""
+    """Returns the reason why Fairlot may not call an IP address; an empty string if it may.
+
+    `to_private`: whether addresses in private networks are allowed.
+    """
     ip = ip_address(address.partition("%")[0])
     for one in (ip, *within(ip)):
         if one in METADATA or one in METADATA_NETWORK or one.is_link_local:
@@ -94,7 +100,7 @@ def why_not_callable(address: str, *, to_private: bool) -> str:
 
 
 def within(ip: IPv4Address | IPv6Address) -> list[IPv4Address]:
-    """Returns the IPv4 addresses to which an IPv6 address may lead by translation or tunnelling; empty for IPv4."""
+    """Returns the IPv4 addresses to which an IPv6 address may be translated or tunnelled; empty for an IPv4 address."""
     if isinstance(ip, IPv4Address):
         return []
     last, found = int(ip) & 0xFFFF_FFFF, [ip.sixtofour, *(ip.teredo or ())]
@@ -109,7 +115,7 @@ def within(ip: IPv4Address | IPv6Address) -> list[IPv4Address]:
 
 
 def _behind(ip: IPv6Address, prefix: int) -> IPv4Address:
-    """Returns the IPv4 address that follows a NAT64 prefix of `prefix` bits (RFC 6052, section 2.2)."""
+    """Returns the IPv4 address after a NAT64 prefix of `prefix` bits in an IPv6 address (RFC 6052, section 2.2)."""
     content = ip.packed
     if prefix < 96:  # octet 8 is reserved and not part of the IPv4 address
         content = content[:8] + content[9:]

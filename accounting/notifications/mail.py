@@ -1,4 +1,4 @@
-"""Mail to users: stored in the outbox in the transaction of a change, and sent by a periodic task."""
+"""E-mail to users. A mail is stored in the outbox in the transaction of a change, and a periodic task sends it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Attachment:
-    """A file attached to a mail. Keep it small, because the mail to each recipient stores a copy."""
+    """Represents a file attached to a mail. Keep it small, because each recipient's mail stores its own copy."""
 
     name: str
     content_type: str
@@ -28,7 +28,7 @@ class Attachment:
 
 
 def why_none() -> str:
-    """Returns the reason why Fairlot sends no mail; an empty string if a mail server is set."""
+    """Returns the reason why Fairlot sends no mail; an empty string if a mail server is configured."""
     return "" if settings.EMAIL_HOST else "This portal sends no mail: it knows of no mail server."
 
 
@@ -39,10 +39,10 @@ def write(
     text: str | Callable[[User], str],
     attachments: Sequence[Attachment] = (),
 ) -> None:
-    """Stores a mail to each active user with a mail address; does nothing if no mail server is set.
+    """Stores a mail to each active user in `people` who has a mail address.
 
-    `text` is a string, or a function that returns the text for a user. The subject is put on one line, because names
-    of teams in it may contain line breaks.
+    Does nothing if no mail server is configured. `text`: a string, or a function that returns the text for a user. Line
+    breaks in the subject become spaces, because the name of a team in it may contain line breaks.
     """
     if why_none():
         return
@@ -63,10 +63,11 @@ def write(
 
 
 def send(*, letter_id: int) -> bool:
-    """Sends a mail of the outbox; returns whether it was sent. Returns False if another worker is sending it.
+    """Sends a mail from the outbox, and returns whether it was sent.
 
-    Failures are retried with back-off. If a worker dies after the mail server accepted the mail, it is sent again
-    with the same Message-ID. If no valid message can be made of the mail, it is not tried again.
+    Returns False if the mail is not due or another worker is sending it. Failures are retried with back-off. If a
+    worker dies after the mail server accepted the mail, the mail is sent again with the same Message-ID. A mail that
+    cannot be turned into a valid message is not retried.
     """
     letter = claim(Letter, letter_id)
     if letter is None:

@@ -1,5 +1,7 @@
-"""The outbox of mails and webhook calls: each is stored in the transaction that it reports, and sent after the
-commit."""
+"""The outbox of mails and webhook calls.
+
+Each is stored in the transaction that it reports, and sent after the commit.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=6)
 
 
 def due(model: type[Sent], *, most: int) -> list[int]:
-    """Returns the ids of at most `most` items to send; those with the fewest attempts first.
+    """Returns the ids of the items to send now, at most `most`. Items with the fewest attempts come first.
 
-    So new items do not wait for items that always fail.
+    This order ensures that new items do not wait for items that always fail.
     """
     waiting = model.objects.filter(sent_at=None, not_before__lte=Now(), attempts__lt=MOST_ATTEMPTS)
     return list(waiting.order_by("attempts", "not_before", "pk").values_list("pk", flat=True)[:most])
@@ -30,9 +32,10 @@ def due(model: type[Sent], *, most: int) -> list[int]:
 
 @transaction.atomic(durable=True)
 def claim(model: type[Sent], pk: int) -> Sent | None:
-    """Claims an item for sending and returns it; returns None if it is not due or another worker has claimed it.
+    """Claims an item for sending and returns it; None if the item is not due or another worker has claimed it.
 
-    The attempt is counted and the next attempt postponed before sending, so that a crash while sending counts, too.
+    The attempt is counted, and the next attempt is postponed, before the item is sent. So a crash during sending also
+    counts as an attempt.
     """
     waiting = model.objects.select_for_update(skip_locked=True).filter(sent_at=None, not_before__lte=Now())
     one = waiting.filter(pk=pk, attempts__lt=MOST_ATTEMPTS).first()
@@ -45,5 +48,5 @@ def claim(model: type[Sent], pk: int) -> Sent | None:
 
 
 def forget(model: type[Sent]) -> None:
-    """Deletes the items that were stored more than KEPT ago."""
+    """Deletes the items that were stored more than KEPT (30 days) ago."""
     model.objects.filter(written_at__lt=Now() - KEPT).delete()

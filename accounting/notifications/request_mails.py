@@ -1,4 +1,4 @@
-"""The text of mails about a request: who asked for what, who answered what, and times in the reader's time zone."""
+"""The text of mails about a request: who made the request, who answered it, and the times in the reader's time zone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Fact = tuple[str, str | datetime | None]
 
 
 def text_of(request: Request, said: str) -> Callable[[User], str]:
-    """Returns a function that returns the text of the mail for a reader: first `said`, then the request's details.
+    """Returns a function that takes a reader and returns the text of the mail.
 
-    The details are read from the database once.
+    The text is `said`, followed by the details of the request, which are read from the database only once.
     """
     facts = cache(partial(_facts, request))
 

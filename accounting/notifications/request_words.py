@@ -1,4 +1,4 @@
-"""Requests and grants in words. The names of generations and users are read once for all requests of a page."""
+"""Describes requests and grants in words. Reads the names of GPU types and users once for all requests of a page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Words:
         )
 
     def say(self, request: Request, values: Mapping[str, Any] | None) -> str:
-        """Returns one line of text about `values`, the requested or the granted values of `request`."""
+        """Returns one line of text that describes `values`: the requested or the granted values of `request`."""
         told = values or {}
         match request.kind:
             case Request.Kind.TICKETS:

@@ -1,8 +1,9 @@
-"""HTTP calls to addresses that users chose: never to this machine or a private network, unless a setting allows it.
+"""HTTP calls to addresses that users chose.
 
-The host name is looked up once, and the connection goes to a checked IP address, so that a name that resolves
-differently a moment later cannot redirect the call. HTTP redirects are not followed. Each call has one time limit in
-total, so that a slow server cannot block the caller by sending one byte at a time.
+Calls to this machine or to a private network are refused, unless a setting allows them. The host name is looked up
+once, and the connection goes to the IP address that was checked. So a DNS name that changes between check and
+connection cannot redirect the call. HTTP redirects are not followed. Each call has one overall time limit, so that a
+slow server cannot block the caller by sending one byte at a time.
 """
 
 from __future__ import annotations
@@ -27,14 +28,17 @@ MOST_TRIED = 4  # IP addresses of one host name
 
 
 class NotReachable(Exception):
-    """The call was not made or not accepted; `str(error)` is the reason in words for users."""
+    """Raised when a call was refused, failed, or was answered with an error.
+
+    `str(error)` is the reason, worded for users.
+    """
 
 
 def check_url(url: str, *, to_private: bool | None = None) -> SplitResult:
-    """Returns the parts of a URL that Fairlot may call; raises NotReachable, with the accepted form, for any other URL.
+    """Parses a URL and checks that Fairlot may call it. Raises NotReachable, with the accepted form, otherwise.
 
-    `to_private` (default: FAIRLOT_WEBHOOKS_TO_PRIVATE) also allows private networks and http. The IP addresses of
-    the host are only checked when the URL is called.
+    `to_private` (default: FAIRLOT_WEBHOOKS_TO_PRIVATE): whether private networks and http are also allowed. The IP
+    addresses of the host are not checked here, but when the URL is called.
     """
     try:
         return read_url(url, to_private=_may(to_private))
@@ -43,8 +47,10 @@ def check_url(url: str, *, to_private: bool | None = None) -> SplitResult:
 
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> None:
-    """Posts `body` to the URL; does not read the body of the answer. Raises NotReachable unless the HTTP status is
-    2xx."""
+    """Posts `body` to the URL without reading the body of the response.
+
+    Raises NotReachable unless the HTTP status is 2xx.
+    """
     parts, to_private = check_url(url), _may(None)
     _in_time(
         lambda line: _call("POST", parts, line, body=body, headers=headers, to_private=to_private, most=0)
@@ -52,8 +58,10 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> None:
 
 
 def get(url: str, *, to_private: bool, most: int) -> bytes:
-    """Returns the body of the answer. Raises NotReachable unless the HTTP status is 2xx and the body has at most `most`
-    bytes."""
+    """Returns the body of the response. Raises NotReachable unless the HTTP status is 2xx.
+
+    Also raises NotReachable if the body has more than `most` bytes.
+    """
     parts = check_url(url, to_private=to_private)
     answer = _in_time(
         lambda line: _call("GET", parts, line, headers={}, to_private=to_private, most=most + 1)
@@ -68,7 +76,7 @@ def _may(to_private: bool | None) -> bool:
 
 
 class _Line:
-    """The connection of a call, which the calling thread shuts down when the time limit is over."""
+    """Represents the connection of a call. The calling thread shuts it down when the time limit has passed."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -91,9 +99,9 @@ class _Line:
 
 
 def _in_time(work: Callable[[_Line], bytes]) -> bytes:
-    """Runs `work` in a thread and returns its result; raises NotReachable after SECONDS.
+    """Runs `work` in a thread and returns its result; raises NotReachable if it takes longer than SECONDS.
 
-    Socket timeouts would not suffice: they limit each read separately, and DNS look-ups not at all.
+    Socket timeouts are not enough: they limit each read separately, and they do not limit DNS look-ups.
     """
     line = _Line()
     found: Future[bytes] = Future()
@@ -145,7 +153,7 @@ def _call(
 
 
 def _read(answer: urllib3.BaseHTTPResponse, most: int) -> bytes:
-    """Returns at most the first `most` bytes of an answer, which may arrive in pieces."""
+    """Returns the first `most` bytes of the response body, or the whole body if it is shorter."""
     content = b""
     while len(content) < most:
         piece = answer.read(most - len(content))
@@ -156,7 +164,10 @@ def _read(answer: urllib3.BaseHTTPResponse, most: int) -> bytes:
 
 
 def _connected(scheme: str, host: str, addresses: Sequence[tuple[str, int]]) -> HTTPConnection:
-    """Connects to the first of these checked IP addresses that accepts the connection. Looks up no name again."""
+    """Returns a connection to the first of these IP addresses that accepts one. The addresses must be checked already.
+
+    Makes no further DNS look-up.
+    """
     for place, (address, port) in enumerate(addresses):
         connection: HTTPConnection
         if scheme == "https":
@@ -177,9 +188,9 @@ def _connected(scheme: str, host: str, addresses: Sequence[tuple[str, int]]) -> 
 
 
 def _addresses(host: str, port: int, to_private: bool) -> list[tuple[str, int]]:
-    """Returns at most MOST_TRIED distinct (IP address, port) pairs of a host, from one DNS look-up.
+    """Returns distinct (IP address, port) pairs of a host, at most MOST_TRIED, from one DNS look-up.
 
-    Raises NotReachable unless all the host's IP addresses may be called.
+    Raises NotReachable unless Fairlot may call all IP addresses of the host.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

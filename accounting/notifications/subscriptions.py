@@ -1,4 +1,4 @@
-"""Finds the subscribed reports that are due."""
+"""Finds the subscribed reports that are due to be mailed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ SETTLES = timedelta(hours=6)
 
 
 def last_period(rhythm: str, zone: ZoneInfo, now: datetime) -> tuple[date, date]:
-    """Returns the first and the last day, in the time zone `zone`, of the last week or month that ended at least
-    SETTLES ago."""
+    """Returns the first and the last day, in the time zone `zone`, of the last complete week or month.
+
+    The period must have ended at least SETTLES (six hours) ago, so that all its usage is posted.
+    """
     today = (now - SETTLES).astimezone(zone).date()
     if rhythm == ReportSubscription.Rhythm.WEEKLY:
         monday = today - timedelta(days=today.weekday())
@@ -29,10 +31,10 @@ def last_period(rhythm: str, zone: ZoneInfo, now: datetime) -> tuple[date, date]
 def period_to_send(
     subscription: ReportSubscription, now: datetime, *, sent: date | None
 ) -> tuple[date, date] | None:
-    """Returns the first and the last day of the period to report to the subscriber; None if no report is due.
+    """Returns the first and the last day of the period for which a report is due; None if no report is due.
 
-    `sent` is the first day of the last reported period. If several periods were missed, only the last one is
-    reported. Periods that ended before the user subscribed are never reported.
+    `sent`: the first day of the last period that was reported; None if nothing was reported yet. If several periods
+    were missed, only the last of them is reported. Periods that ended before the user subscribed are not reported.
     """
     zone = zone_named(subscription.user.time_zone)
     first, last = last_period(subscription.rhythm, zone, now)
@@ -43,7 +45,7 @@ def period_to_send(
 
 
 def due_subscriptions(now: datetime) -> list[int]:
-    """Returns the ids of the subscriptions with a report to send; an empty list if no mail server is set.
+    """Returns the ids of the subscriptions for which a report is due; an empty list if no mail server is configured.
 
     The order is random, so that subscriptions that always fail do not block the others.
     """

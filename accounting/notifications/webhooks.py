@@ -1,4 +1,7 @@
-"""Sends the webhook calls of the outbox, with a signature by which receivers can verify that Fairlot made the call."""
+"""Sends the webhook calls in the outbox.
+
+Each call is signed, so that the receiver can verify that Fairlot made the call.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 def call(*, call_id: int) -> bool:
-    """Makes a webhook call of the outbox; returns whether it was accepted. Returns False if another worker is making
-    it.
+    """Makes a webhook call from the outbox, and returns whether the receiver accepted it.
 
-    Failures are retried with back-off. If a worker dies after the answer, the call is made again with the same
-    X-Fairlot-Delivery header.
+    Returns False if the call is not due or another worker is making it. Failures are retried with back-off. If a worker
+    dies after the receiver's response, the call is made again with the same X-Fairlot-Delivery header.
     """
     one = claim(WebhookCall, call_id)
     if one is None:
@@ -47,5 +49,8 @@ def headers_of(one: WebhookCall, timestamp: int) -> dict[str, str]:
 
 
 def signature(key: str, timestamp: int, body: str) -> str:
-    """Returns the HMAC-SHA-256 of "TIMESTAMP.BODY" with `key`, in hexadecimal digits."""
+    """Returns the HMAC-SHA-256 of "TIMESTAMP.BODY" with `key`, in hexadecimal digits.
+
+    `timestamp`: seconds since 1970 (UTC).
+    """
     return hmac.new(key.encode(), f"{timestamp}.{body}".encode(), hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""The history of prices, and who set them."""
+"""The history of prices, with the user who set each price."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from accounting.models import Price
 
 @dataclass(frozen=True, slots=True)
 class PriceLine:
-    """A price of one generation, valid from `since` to `until` (None: still valid).
+    """Represents a price of one generation, valid from `since` to `until` (None: still valid).
 
-    A class price is None if the class costs the plain price. `before` is the previous plain price; None for the
-    first price and after a change of the currency. `set_by` is empty and `set_at` None for prices of releases that
-    did not store them.
+    `idle`, `preemptible`, `borrowed`: the class prices; None if the class costs the plain price. `before`: the previous
+    plain price; None for the first price and after a change of the currency. Early releases did not record who set a
+    price; `set_by` is then empty and `set_at` is None.
     """
 
     generation: str
@@ -33,7 +33,7 @@ class PriceLine:
 
 
 def price_history(begins: datetime, ends: datetime) -> list[PriceLine]:
-    """Returns the prices that were valid at some moment in [begins, ends), by generation and time. One query."""
+    """Returns the prices that were valid at any time in [begins, ends), sorted by generation and time. One query."""
     prices = Price.objects.select_related("generation", "set_by").order_by(
         *by_name("generation__name"), "valid"
     )

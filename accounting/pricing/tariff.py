@@ -1,4 +1,4 @@
-"""Prices over time: where to cut usage, and the cost of each piece."""
+"""Prices over time. Cuts usage at full hours and at price changes, and computes the cost of each piece."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accounting.models import Price
 
 
 class Rate(NamedTuple):
-    """The price of a GPU-hour, with the currency in which it was set."""
+    """Represents the price of a GPU-hour, with the currency in which the price was set."""
 
     per_gpu_hour: Decimal
     currency: str
@@ -26,7 +26,10 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PricePeriod:
-    """The interval in which a GPU-hour costs `rate`. `begins` None means no start, and `ends` None no end yet."""
+    """Represents the interval in which a GPU-hour costs `rate`.
+
+    If `begins` or `ends` is None, the interval has no such bound.
+    """
 
     begins: datetime | None
     ends: datetime | None
@@ -35,7 +38,7 @@ class PricePeriod:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """The prices of one generation; time without a valid price is free."""
+    """Represents the prices of one generation over time. Time without a valid price costs nothing."""
 
     periods: tuple[PricePeriod, ...] = ()
 
@@ -47,7 +50,8 @@ class Tariff:
         return Rate(Decimal(0), settings.FAIRLOT_CURRENCY)
 
     def cut(self, begins: datetime, ends: datetime) -> list[tuple[datetime, datetime, Rate]]:
-        """Returns [begins, ends) in UTC as (start, end, rate) pieces, each within one full hour and with one price."""
+        """Cuts [begins, ends) at full UTC hours and at price changes. Returns (start, end, rate) for each piece, in
+        UTC."""
         begins, ends = begins.astimezone(UTC), ends.astimezone(UTC)
         cuts = {begins, ends}
         hour = begins.replace(minute=0, second=0, microsecond=0) + HOUR
@@ -65,13 +69,14 @@ def gpu_seconds(gpus: int, begins: datetime, ends: datetime) -> Decimal:
 
 
 def cost_of(seconds: Decimal, per_gpu_hour: Decimal) -> Decimal:
-    """Returns the cost of GPU-seconds, rounded half to even to six decimals."""
+    """Returns the cost of `seconds` GPU-seconds, rounded to six decimals (half to even)."""
     with localcontext(prec=60):  # enough digits that only quantize() rounds
         return (seconds * per_gpu_hour / 3600).quantize(MICRO, ROUND_HALF_EVEN)
 
 
 def tariffs_of(generation_ids: Iterable[int], begins: datetime, ends: datetime) -> Mapping[int, Tariff]:
-    """Returns, by generation id, the tariff with the prices valid at any time in [begins, ends)."""
+    """Returns the Tariff of each generation, by generation id, with all prices that are valid at any time in [begins,
+    ends)."""
     found: dict[int, list[PricePeriod]] = {pk: [] for pk in generation_ids}
     prices = Price.objects.filter(generation__in=list(found), valid__overlap=DateTimeTZRange(begins, ends))
     for price in prices:
@@ -84,7 +89,7 @@ def tariffs_of(generation_ids: Iterable[int], begins: datetime, ends: datetime) 
 def prices_at(moment: datetime) -> Mapping[int, Decimal]:
     """Returns the price of a GPU-hour at `moment`, by generation id.
 
-    Leaves out generations without a price in Fairlot's present currency.
+    Leaves out generations that have no price in Fairlot's present currency.
     """
     prices = Price.objects.filter(valid__contains=moment, currency=settings.FAIRLOT_CURRENCY)
     return dict(prices.values_list("generation", "per_gpu_hour"))

@@ -1,11 +1,12 @@
-"""The use of all GPUs in closed hours, and who bears their cost.
+"""The capacity report: how all GPUs were used in closed hours, and who bears the cost.
 
 For any closed hours, this identity must hold to the last digit:
 
     tenants + taken back + classes + unallocated + drained + down = capacity x price
 
-*classes* is the amount by which class prices reduced bills (negative: increased). *unallocated* is the value of GPU
-time that was free or used by others than Fairlot, plus the rounding of bills.
+*taken back* is the cost that corrections reversed without billing another payer (write-offs). *classes* is the amount
+by which class prices reduced bills; it is negative if they increased bills. *unallocated* is the value of GPU time that
+was free or used by processes outside Fairlot, plus the rounding of bills.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ WORTHS = ("free", "others", "drained", "down")
 
 @dataclass(frozen=True, slots=True)
 class CapacityRow:
-    """The GPU-seconds of one generation by class, and their value in one currency."""
+    """Represents the GPU time of one generation and currency: GPU-seconds by class, and their value."""
 
     generation: str
     currency: str
@@ -57,7 +58,7 @@ class CapacityRow:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The cost that one tenant bears, without the tenants below it."""
+    """Represents the cost that one tenant bears, without the cost of the tenants below it."""
 
     tenant_id: int
     tenant: str
@@ -66,7 +67,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The terms on both sides of the identity, in one currency."""
+    """Represents all terms of the report's identity (see the module) in one currency; `value` is capacity x price."""
 
     currency: str
     tenants: Sequence[Share]
@@ -98,9 +99,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class CapacityReport:
-    """The capacity of the closed full UTC hours from `begins` to `ends`.
+    """Represents the capacity report of the closed full UTC hours from `begins` to `ends`.
 
-    All books are closed until `until`; None if no book is open.
+    `until`: the time until which the ledgers of all its clusters are closed; None if no ledger is open.
     """
 
     begins: datetime
@@ -116,9 +117,9 @@ class CapacityReport:
 
 @consistent_read()
 def capacity_report(begins: datetime, ends: datetime, *, book: int | None = None) -> CapacityReport:
-    """Returns the report of the hours that begin in [begins, ends), for one cluster's book or for all books together.
+    """Returns the capacity report of the hours that begin in [begins, ends). `book`: one cluster's id; None means all.
 
-    For operators only, because it shows what each tenant pays. Eight queries.
+    Only operators may see the report, because it shows what each tenant pays. Makes eight queries.
     """
     first, last = hours_beginning_in(begins, ends)
     books = ClosedBook.objects.all() if book is None else ClosedBook.objects.filter(book=book)
@@ -166,7 +167,7 @@ def _rows(closed: models.QuerySet[CapacitySegment]) -> Iterator[CapacityRow]:
 
 
 def _tenants(book: int | None, first: datetime, last: datetime) -> dict[str, list[Share]]:
-    """Returns, by currency, the cost of each tenant that bears a cost, in order of names."""
+    """Returns the cost of each tenant, as Shares by currency, sorted by name. Leaves out tenants without cost."""
     costs: dict[tuple[str, int, str], Decimal] = defaultdict(Decimal)
     for sums in closed_sums(first, last, book=book):
         for name, tenant, currency, cost in sums.values_list(
@@ -183,10 +184,10 @@ def _tenants(book: int | None, first: datetime, last: datetime) -> dict[str, lis
 def _written_off(
     book: int | None, books: Sequence[ClosedBook], first: datetime, last: datetime
 ) -> dict[str, Decimal]:
-    """Returns, by currency, the cost that corrections reversed without billing another payer.
+    """Returns the write-offs, by currency: the cost that corrections reversed without billing another payer.
 
-    In archived time, this is the difference between the charges of closings and the bills; verification before
-    archiving has checked that only write-offs explain it.
+    In archived time, the write-offs are computed as a difference: the tenants' usage charged in closings, minus the
+    bills. Verification before archiving has checked that only write-offs cause this difference.
     """
     archived = max((one.details_since for one in books if one.details_since), default=first)
     found = _not_borne(book, first, min(last, archived)) if first < archived else {}
@@ -196,7 +197,7 @@ def _written_off(
 
 
 def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, Decimal]:
-    """Returns, by currency, the charges of these hours that neither tenants nor class prices account for."""
+    """Returns the usage charges of these hours that neither tenants nor class prices account for, by currency."""
     of_book = Q() if book is None else Q(book=book)
     closed = CapacitySegment.objects.filter(of_book, month__gte=first_of_month(first), month__lte=last.date())
     closed = closed.filter(period__startswith__gte=first, period__startswith__lt=last).order_by()
@@ -210,7 +211,8 @@ def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, D
 
 
 def _classes(of_book: Q, first: datetime, last: datetime) -> dict[str, Decimal]:
-    """Returns, by currency, the ledger's entries for class prices in these hours, as of when the hours were priced."""
+    """Returns the ledger amounts, by currency, that were posted for class prices of these hours when the hours were
+    priced."""
     booked = LedgerEntry.objects.filter(
         account__kind=LedgerAccount.Kind.CLASSES,
         month__gte=first.date().replace(day=1),

@@ -1,4 +1,7 @@
-"""The charges of all tenants in one table. The sums equal those of the capacity report to the last digit."""
+"""The chargeback report: the charges of all tenants in one table.
+
+Its sums equal those of the capacity report to the last digit.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ NOTHING = (Decimal(0), Decimal(0), Decimal(0), Decimal(0))
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The usage and the cost of one tenant, without the tenants below it, for one generation and currency.
+    """Represents the usage and the cost of one tenant in one generation and currency.
 
-    Busy, idle and assembling time sum to `gpu_seconds`. `corrections` is the part of `cost` that corrections of the
-    period's hours changed.
+    Leaves out the tenants below it. Busy, idle and assembling time sum to `gpu_seconds`. `corrections`: the part of
+    `cost` that results from corrections of hours in the period; negative if corrections reduced the cost.
     """
 
     tenant_id: int
@@ -48,9 +51,9 @@ class Charge:
 
 @consistent_read()
 def chargeback(begins: datetime, ends: datetime, *, book: int | None = None) -> list[Charge]:
-    """Returns the charges of closed full UTC hours that begin in [begins, ends), in order of the tenants' paths.
+    """Returns the charges for the closed full UTC hours that begin in [begins, ends), sorted by the tenants' paths.
 
-    For operators only. At most eight queries.
+    `book`: one cluster's book; None means all books. Only operators may see the report. Makes at most eight queries.
     """
     first, last = hours_beginning_in(begins, ends)
     of_book = Q() if book is None else Q(book=book)

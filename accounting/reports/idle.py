@@ -1,4 +1,4 @@
-"""GPU time that teams held without using it, and its cost."""
+"""The idle report: GPU time that teams held without using it, and its cost."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ AMOUNTS = ("gpu_seconds", "idle", "cost")
 
 @dataclass(frozen=True, slots=True)
 class IdleRow:
-    """The GPU-seconds of one team, without the teams below it, in one currency.
+    """Represents the idle GPU time of one team in one currency, without the teams below it. Times are GPU-seconds.
 
-    `cost` is the cost of all GPU time that the team held. `idle_cost` is the idle fraction of the cost, computed for
-    each usage row (a user's day or hour, or a segment) and summed.
+    `cost`: the cost of all GPU time that the team held. `idle_cost`: the idle part of this cost. It is the sum, over
+    all usage rows (a user's day, a user's hour, or a segment), of the row's cost times its idle fraction.
     """
 
     tenant_id: int
@@ -48,9 +48,10 @@ class IdleRow:
 def idle_report(
     viewer: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
 ) -> list[IdleRow]:
-    """Returns the teams with idle time in the full UTC hours that begin in [begins, ends), the most idle first.
+    """Returns one row for each team with idle time in the full UTC hours that begin in [begins, ends), most idle time
+    first.
 
-    Leaves out teams that `viewer` may not see; with `tenant`, also teams outside its subtree.
+    Leaves out teams that `viewer` may not see. With `tenant`, returns only teams in the subtree of `tenant`.
     """
     sums: dict[tuple[int, str, str, str], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 4)
     scope = Scope(viewer, *hours_beginning_in(begins, ends), tenant=tenant)

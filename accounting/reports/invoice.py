@@ -1,8 +1,10 @@
-"""The lines of a bill: GPU time by generation, class and price, and what corrections reversed.
+"""The lines of a team's bill: GPU time by generation, class and price, and the usage that corrections reversed.
 
-The cost of a line is GPU time × price, rounded once, so that a reader can recompute it. The ledger rounds the cost
-of each segment instead. A *rounding* line contains the difference, so that all lines, with corrections, sum to the
-ledger to the last digit. A generation whose price did not change is read from rollups, the others from segments.
+The cost of a line is GPU time × price, rounded once, so that a reader can recompute it. The ledger rounds the cost of
+each segment instead. A *rounding* line contains the difference. So all lines and corrections together equal the ledger
+to the last digit.
+
+If the price of a generation did not change in the period, its lines are computed from rollups, otherwise from segments.
 """
 
 from __future__ import annotations
@@ -44,8 +46,10 @@ Hours: TypeAlias = QuerySet[ArchivedHour] | None
 
 
 class LineKind(StrEnum):
-    """The class of the time in a line (accounting/closing/class_prices.py), or the meaning of a line without a
-    price."""
+    """Lists the kinds of bill lines: the classes of GPU time, and special lines without a price, such as rounding.
+
+    See accounting/closing/class_prices.py for the classes.
+    """
 
     OWNED = "owned"
     IDLE = "idle"
@@ -61,9 +65,10 @@ class LineKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line: GPU time of one generation and class from `begins` to `ends`, at one price per GPU-hour.
+    """Represents a bill line: GPU time of one generation and class from `begins` to `ends`.
 
-    With a price, `cost` is GPU time × price, rounded once.
+    `price`: the price per GPU-hour; `cost` is then GPU time × price, rounded once. If `price` is None, the line is one
+    of the special kinds, such as rounding.
     """
 
     generation: str
@@ -78,7 +83,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """GPU time of one generation at one price (None: free), after corrections, and its cost in the ledger."""
+    """Represents GPU time of one generation at one price (None: no price, free of charge), and its cost in the ledger.
+
+    Reversed usage is not included.
+    """
 
     generation: str
     currency: str
@@ -91,8 +99,11 @@ class _Held:
 
 @dataclass(slots=True)
 class _InClasses:
-    """GPU-seconds in classes with a price. `unknown` is the effect of class prices on cost where no class times are
-    archived."""
+    """Represents the GPU-seconds in each class that has its own price.
+
+    `unknown`: the amount by which class prices changed the cost in archived time for which the class times are not
+    stored.
+    """
 
     seconds: dict[str, Decimal] = field(default_factory=lambda: dict.fromkeys(Price.CLASSES, FREE))
     unknown: Decimal = FREE
@@ -100,10 +111,10 @@ class _InClasses:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """Usage of one job that a correction reversed; negative for usage that it billed to this team instead.
+    """Represents usage of one job that a correction reversed for this team, or billed to this team instead of another.
 
-    Usage billed instead is also contained in the lines. For archived time, the job, the counterpart and the
-    corrected transactions are unknown.
+    Amounts are positive for reversed usage and negative for newly billed usage. The newly billed usage is also
+    contained in the bill lines. For archived time, the job, the other team and the corrected transactions are unknown.
     """
 
     correction: int  # id of the correcting transaction
@@ -124,10 +135,10 @@ class TakenBack:
 
 
 def lines_of(reader: UsageReader, *, by_generation: Sequence[UsageRow] | None = None) -> list[Line]:
-    """Returns the lines of a team's bill, by currency, generation, time and kind.
+    """Returns the lines of a team's bill, sorted by currency, generation, time and kind.
 
-    `by_generation` are the rows of the usage report by generation, if the caller has them. At most six queries if
-    nothing in the period is archived.
+    `by_generation`: the rows of the team's usage report by generation, if the caller already has them. Makes at most
+    six queries if nothing in the period is archived.
     """
     begins, ends = reader.begins, reader.ends
     prices = {one.pk: one for one in Price.objects.filter(valid__overlap=(begins, ends))}
@@ -169,7 +180,7 @@ def _by_generation(reader: UsageReader) -> Sequence[UsageRow]:
 
 
 def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -> Iterator[Line]:
-    """Yields one line for each class, and then lines for the rest of the cost in the ledger."""
+    """Yields one line for each class of time, and then lines for the difference from the cost in the ledger."""
     price = held.price
     if price is not None:
         begins, ends = max(begins, price.valid.lower or begins), min(ends, price.valid.upper or ends)
@@ -192,7 +203,7 @@ def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -
 
 
 def _rounded_together(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yields the lines, with all rounding of a generation and currency in one line at the end."""
+    """Yields the lines, but merges all rounding lines of a generation and currency into one line at the end."""
     rounding: dict[tuple[str, str], Line] = {}
     for line in lines:
         if line.kind != LineKind.ROUNDING:
@@ -211,7 +222,10 @@ def _rounded_together(lines: Iterable[Line]) -> Iterator[Line]:
 def _in_classes(
     reader: UsageReader, hours: Hours, *, without: Collection[int]
 ) -> dict[tuple[str, str, int | None], _InClasses]:
-    """Returns the time in classes with a price, by (generation, currency, id of the price)."""
+    """Returns the GPU time in classes with their own price, by (generation name, currency, price id).
+
+    `without`: the ids of generations to leave out.
+    """
     begins, ends = reader.begins, reader.ends
     charged = _segments(reader).uncorrected().filter(class_charge__isnull=False)
     segments = charged.exclude(generation__in=without)
@@ -266,10 +280,10 @@ def _at_each_price(
 
 
 def _of_each_piece(reader: UsageReader, rows: Sequence[UsageRow], *, prices: Sequence[Price]) -> list[_Held]:
-    """Like `_at_each_price`, for time of which an earlier release archived only rollups: queries each piece between
-    prices.
+    """Returns the GPU time and cost at each price, for time of which an earlier release archived only rollups.
 
-    An hour within which a price changed belongs to no piece; its usage gets a line without a price.
+    Queries each interval between two price changes separately. An hour in which a price changed belongs to none of
+    these intervals, so its usage gets a line without a price.
     """
     begins, ends = reader.begins, reader.ends
     generations = {row.generation_id for row in rows}
@@ -301,7 +315,7 @@ def _of_each_piece(reader: UsageReader, rows: Sequence[UsageRow], *, prices: Seq
 
 
 def _price_of_segment() -> Subquery:
-    """Returns a subquery for the id of the price that was valid when the segment began."""
+    """Returns a subquery for the id of the price that was valid when a segment began."""
     return Subquery(
         Price.objects.filter(
             generation=OuterRef("generation"), valid__contains=OuterRef("period__startswith")
@@ -312,8 +326,10 @@ def _price_of_segment() -> Subquery:
 
 
 def _price_of_hour() -> Subquery:
-    """Returns a subquery for the id of the price of an archived hour: of equal amount, and valid in a part of the
-    hour."""
+    """Returns a subquery for the id of the price of an archived hour.
+
+    This is the first price with the same amount per GPU-hour that was valid during part of the hour.
+    """
     valid = Price.objects.filter(
         generation=OuterRef("generation"), per_gpu_hour=OuterRef("price_per_gpu_hour")
     )
@@ -329,10 +345,10 @@ def _part_of(name: str, begins: datetime, ends: datetime) -> Any:
 
 
 def taken_back(reader: UsageReader) -> list[TakenBack]:
-    """Returns the usage that corrections took from a team or billed to it instead, the latest correction first.
+    """Returns the usage that corrections reversed for the team or billed to the team instead, latest correction first.
 
-    A reversal and the bill that replaces it match row by row, whatever class prices were settled later. Four
-    queries; one or two more if part of the period is archived.
+    A reversal and the bill that replaces it have the same amounts, whatever class prices are settled later. Makes four
+    queries, and one or two more if part of the period is archived.
     """
     segments, hours = _segments(reader), _archived(reader)
     back = segments.exclude(taken_back=None).annotate(
@@ -418,7 +434,10 @@ def _corrected_hours(
 
 
 def _version(step: int, field: str) -> Subquery:
-    """Returns a subquery for a field of another version of the segment, `step` versions after it."""
+    """Returns a subquery for `field` of the same segment in another version.
+
+    `step`: 1 for the version that was posted next, after a correction; -1 for the version before.
+    """
     found = UsageSegment.objects.filter(
         month=OuterRef("month"),
         lease_id=OuterRef("lease_id"),
@@ -434,7 +453,7 @@ def _archived(reader: UsageReader) -> Hours:
 
 
 def _segments(reader: UsageReader) -> UsageSegmentQuerySet:
-    """Returns a query of all the team's segments in the period, including reversed ones, clipped to the period."""
+    """Returns a queryset of the team's segments in the period, clipped to the period. Includes reversed segments."""
     segments: Any = UsageSegment.objects.with_charges().filter(tenant__in=reader.tenants or [])
     return clipped(segments.overlapping(reader.begins, reader.ends).order_by(), LOWER, UPPER, reader.scope)
 

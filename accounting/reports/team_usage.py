@@ -1,4 +1,4 @@
-"""The usage and cost of a team for its statement, computed from rows that are read once by user and once by job.
+"""Computes the usage and cost of a team for its statement from two reads: usage by user, and usage by job.
 
 The sums equal those of `usage_report` for the same period to the last digit.
 """
@@ -31,7 +31,7 @@ OF_USERS = ("gpu_seconds", "assembling", "idle", "cost", "segments")
 
 @dataclass(frozen=True, slots=True)
 class GenerationTime:
-    """GPU-seconds of one generation; `idle` and `assembling` are parts of `held`."""
+    """Represents the GPU-seconds of one generation. `idle` and `assembling` are parts of `held`."""
 
     generation: str
     held: Decimal
@@ -45,7 +45,7 @@ class GenerationTime:
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The largest groups, and the number `count` of all groups."""
+    """Represents the groups with the most GPU time. `count`: the number of all groups, including those left out."""
 
     rows: Sequence[UsageRow]
     count: int
@@ -53,17 +53,22 @@ class Largest:
 
 @dataclass(frozen=True, slots=True)
 class LargestJobs(Largest):
-    """The largest jobs. If the period begins or ends within an archived UTC day, the usage of that day is missing."""
+    """Represents the jobs with the most GPU time.
+
+    Archived usage is stored only by whole UTC days. If the period begins or ends within an archived day, the jobs lack
+    the usage of that day.
+    """
 
     lacks_before: datetime | None  # archived bills before this moment are missing; None if no bill is missing
 
 
 @dataclass(frozen=True, slots=True)
 class TeamUsage:
-    """A team's usage by user (the largest first), by day (in order of time), and by generation (in order of names).
+    """Represents a team's usage: by user (most GPU time first), by day (in order of time), and by generation (sorted by
+    name).
 
-    `totals` has one row per currency, and at least one row. In time zones with offsets of half hours, `days` lacks
-    parts of archived time; all other figures include them.
+    `totals` has one row per currency, and at least one row. In time zones whose offset is not a whole hour, `days`
+    lacks part of the archived usage. All other figures are complete.
     """
 
     totals: Sequence[UsageRow]
@@ -76,9 +81,9 @@ class TeamUsage:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of some jobs: `texts[which[i]]` is the name of the job `jobs[i]`.
+    """Represents the names of some jobs: `texts[which[i]]` is the name of the job with id `jobs[i]`.
 
-    `jobs` are distinct job ids in ascending order; `texts` are in ascending order.
+    `jobs` and `texts` contain distinct values in ascending order.
     """
 
     texts: Sequence[str]
@@ -87,7 +92,11 @@ class Names:
 
 
 def usage_of_team(reader: UsageReader, *, zone: ZoneInfo, days: bool, most: int) -> TeamUsage:
-    """Returns a team's usage, with its `most` largest users. Four queries in addition to the reader's."""
+    """Returns the usage of the reader's team, including the `most` users with the most GPU time.
+
+    `days`: whether to include the usage by day in the time zone `zone`. Makes four queries in addition to those of the
+    reader.
+    """
     groups = Groups({name: F(name) for name in ("generation_id", "user_id")})
 
     def read(unit: str | None) -> tuple[list[Rows], datetime | None]:
@@ -121,7 +130,7 @@ def usage_of_team(reader: UsageReader, *, zone: ZoneInfo, days: bool, most: int)
 
 
 def largest_jobs_of(reader: UsageReader, *, most: int) -> LargestJobs:
-    """Returns the `most` largest jobs. Two queries in addition to the reader's."""
+    """Returns the `most` jobs with the most GPU time. Makes two queries in addition to those of the reader."""
     jobs, count = _largest(reader.job_rows, "job_id", most)
     plan = reader.plan(by_job=True)
     names = _names_of_jobs(plan, [key for key, _ in jobs])
@@ -130,7 +139,10 @@ def largest_jobs_of(reader: UsageReader, *, most: int) -> LargestJobs:
 
 
 def largest_names_of(reader: UsageReader, names: Names, *, most: int) -> Largest:
-    """Returns the `most` largest groups of jobs by name, such as a label; jobs without a name form the group None."""
+    """Groups jobs by name, such as the value of a label, and returns the `most` groups with the most GPU time.
+
+    All jobs that have no name in `names` form one group, whose label is None.
+    """
     named = [_by_name(one, names) for one in reader.job_rows]
     found, count = _largest(named, "name", most)
     texts = [*names.texts, None]
@@ -152,7 +164,7 @@ def _by_name(rows: Rows, names: Names) -> Rows:
 
 
 def _names_of_jobs(plan: UsagePlan, jobs: Sequence[int]) -> dict[int, str]:
-    """Returns the names under which the jobs were booked, by job id."""
+    """Returns the names of the jobs at the time of posting, by job id."""
     parts = [
         some.filter(job_id__in=jobs).values(by_job_id=F("job_id"), by_job=F("job_name"))
         for some in (*plan.rollups(), *plan.segments())
@@ -166,7 +178,7 @@ def _names_of_jobs(plan: UsagePlan, jobs: Sequence[int]) -> dict[int, str]:
 
 
 def _held(rows: Sequence[Rows], generations: Mapping[int, str]) -> list[GenerationTime]:
-    """Returns the GPU time by generation, over all currencies."""
+    """Returns the GPU time of each generation, summed over all currencies, sorted by name."""
     (keys,), sums = sum_groups(
         [joined(one.keys["generation_id"] for one in rows)],
         [joined(one.amounts[name] for one in rows) for name in ("gpu_seconds", "idle", "assembling")],
@@ -180,9 +192,9 @@ def _held(rows: Sequence[Rows], generations: Mapping[int, str]) -> list[Generati
 
 
 def _rows_by(rows: Sequence[Rows], *by: str) -> list[tuple[int, UsageRow]]:
-    """Returns (key, row) for each value of the key `by` and each currency; without `by`, (0, row) for each currency.
+    """Returns (key value, row) for each currency and each value of the key `by`.
 
-    Leaves out groups of which corrections have reversed all segments.
+    Without `by`, returns (0, row) per currency. Leaves out groups whose segments have all been reversed by corrections.
     """
     return [
         (int(one.keys[by[0]][i]) if by else 0, _row(one, i))
@@ -192,9 +204,10 @@ def _rows_by(rows: Sequence[Rows], *by: str) -> list[tuple[int, UsageRow]]:
 
 
 def _largest(rows: Sequence[Rows], by: str, most: int) -> tuple[list[tuple[int, UsageRow]], int]:
-    """Returns the `most` largest (key, row) pairs of `_rows_by`, and the number of all its pairs.
+    """Groups rows by the key `by`.
 
-    Equal sizes are ordered by key, then by currency.
+    Returns a pair: the `most` groups with the most GPU time, and the number of all groups. Each group is a (key value,
+    row) pair. Groups of equal size are sorted by key value, then by currency.
     """
     added = [one.summed(by) for one in rows]
     found = [
@@ -208,7 +221,11 @@ def _largest(rows: Sequence[Rows], by: str, most: int) -> tuple[list[tuple[int, 
 
 
 def _of_size(rows: Rows, most: int) -> list[int]:
-    """Returns the indices of the `most` largest rows and of all rows as large as the smallest of these, in no order."""
+    """Returns the indices of the `most` rows with the most GPU time, unsorted.
+
+    If several rows have as much time as the smallest of these rows, returns all of them, so that the caller can decide
+    ties.
+    """
     there = np.flatnonzero(rows.amounts["segments"])
     sizes = rows.amounts["gpu_seconds"][there]
     if len(there) > most:

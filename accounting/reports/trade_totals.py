@@ -1,4 +1,7 @@
-"""Totals of booked trades. For each generation, the totals of all tenants sum to zero, to the microsecond."""
+"""Totals of the trades in the ledger.
+
+For each generation, the totals of all tenants sum to zero, to the microsecond.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from accounting.models import LedgerAccount, LedgerEntry
 
 @dataclass(frozen=True)
 class BookedTrades:
-    """The GPU-seconds of one generation that tenants gave and got in trades."""
+    """Represents the GPU-seconds of one generation that tenants gave and received in trades."""
 
     generation: str
     gave: Decimal
@@ -31,9 +34,9 @@ class BookedTrades:
 def booked_trades(
     begins: datetime, ends: datetime, tenants: Collection[int] | None = None
 ) -> list[BookedTrades]:
-    """Returns, by generation, the entries of trades that began in [begins, ends), after reversals.
+    """Returns the totals of trades that began in [begins, ends), one for each generation. Reversed trades cancel out.
 
-    `tenants` are ids; None means all tenants.
+    `tenants`: the ids of the tenants to include; None means all tenants.
     """
     entries = LedgerEntry.objects.filter(
         account__kind=LedgerAccount.Kind.TRADE,

@@ -1,8 +1,8 @@
 """The usage report: GPU time and its cost by team, user, job, generation, day, hour or label.
 
-Segments that a correction reversed do not count. Periods are [begins, ends); a segment that reaches beyond the
-period is cut exactly, so that the figures of adjoining periods add up. Closed time is read from rollups and other
-time from usage segments (accounting/usage/plan.py); both give the same sums to the last digit.
+Segments that a correction reversed do not count. Periods are [begins, ends). A segment that extends beyond the period
+is cut exactly, so that the figures of adjoining periods add up. Closed time is read from rollups, and all other time
+from usage segments (accounting/usage/plan.py). Both sources give the same sums to the last digit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from accounting.usage.scope import Buckets, Scope
 
 
 class By(StrEnum):
-    """The groupings of a report."""
+    """Lists the groupings of a usage report."""
 
     TENANT = "tenant"
     USER = "user"
@@ -60,7 +60,7 @@ GIVEN = ("job",)
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """The GPU time and the cost of one group. Fields by which the report is not grouped are None."""
+    """Represents the GPU time and the cost of one group. Fields by which the report is not grouped are None."""
 
     gpu_seconds: Decimal
     cost: Decimal
@@ -84,8 +84,10 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Rows in order of time and names, or, if `largest` was given, by size. `totals` has one row per currency, at least
-    one."""
+    """Represents a usage report. Its rows are sorted by time and names or, if `largest` was given, by GPU time.
+
+    `totals` has one row per currency, and at least one row.
+    """
 
     begins: datetime | None
     ends: datetime | None
@@ -114,12 +116,14 @@ def usage_report(
     totals: bool = True,
     job_names: QuerySet[Any] | None = None,
 ) -> UsageReport:
-    """Returns the usage that `viewer` may see in [begins, ends), as one consistent read; a bound of None means no
-    bound.
+    """Returns the usage in [begins, ends) that `viewer` may see, from one consistent read.
 
-    `tenant` restricts the report to a tenant with its subtree; `user`, `job_id` and `generation` to one user, job or
-    generation. The other arguments are those of `report_of`. Three queries; one more for the totals if `rows` lacks
-    some rows, and one more for the largest jobs.
+    A bound of None means no bound. `tenant`: includes only this tenant with its subtree. `user`, `job_id`,
+    `generation`: includes only the usage of this user, job or generation. All other arguments have the same meaning as
+    in `report_of`.
+
+    Makes three queries. Makes one more for the totals if the rows do not contain all usage, and one more for the
+    largest jobs.
     """
     narrow: dict[str, Any] = {"user": user, "job_id": job_id, "generation": generation}
     narrow = {name: value for name, value in narrow.items() if value is not None}
@@ -136,14 +140,17 @@ def report_of(
     totals: bool = True,
     job_names: QuerySet[Any] | None = None,
 ) -> UsageReport:
-    """Returns the usage in a scope, grouped by all of `by`. Call this function inside `consistent_read`.
+    """Returns the usage in a scope, grouped by all groupings in `by`. Call it inside `consistent_read`.
 
-    Days and hours are those of `time_zone`. `largest` is a slice of the rows in order of size; without it, the
-    report has all rows, in order of time and names. Without `totals`, the report has no totals. Accounting does not
-    know labels: `job_names` is a query of (job_id, name) for some jobs; all other jobs have the label None.
+    - `time_zone`: the time zone of days and hours.
+    - `largest`: a slice of the rows sorted by GPU time, for example slice(0, 10). Without it, the report has all rows,
+      sorted by time and names.
+    - `totals`: whether the report includes totals.
+    - `job_names`: a queryset of (job_id, label value), because accounting does not know labels. Jobs that are not in it
+      have the label None.
 
-    Raises ValueError if `by` has both day and hour, or both label and job, or a label without `job_names` or vice
-    versa.
+    Raises ValueError if `by` contains both day and hour, or both label and job. Also raises ValueError if only one of
+    these is given: a label in `by`, or `job_names`.
     """
     if By.DAY in by and By.HOUR in by:
         raise ValueError("a report is by day or by hour, not by both")
@@ -191,7 +198,7 @@ def _sums(
     largest: slice | None = None,
     job_names: QuerySet[Any] | None = None,
 ) -> GroupSums:
-    """Returns the sums of each group, with one query. Readers of the same period and time zone share its SQL."""
+    """Returns the sums of each group, with one query. Reports for the same period and time zone reuse the same SQL."""
     names = [name for one in by for name in (["begins"] if one in (By.DAY, By.HOUR) else COLUMNS[one])]
     names.append("currency")
     scope = plan.scope
@@ -214,7 +221,10 @@ def _is_round(moment: datetime | None) -> bool:
 
 
 def _largest_jobs(scope: Scope, wanted: slice) -> GroupSums:
-    """Like `_sums` by job, but sums only the jobs in the slice `wanted`."""
+    """Returns the sums of the jobs in the slice `wanted` of all jobs sorted by GPU time.
+
+    Ranks all jobs, but sums only these jobs exactly.
+    """
     plan = UsagePlan(scope, by_job=True)
     ranked = largest_jobs(read_rows(plan, Groups({"job_id": F("job_id")}), ["gpu_seconds"]), wanted)
     if not ranked.jobs:
@@ -244,12 +254,12 @@ def _totals_of(rows: Iterable[UsageRow]) -> tuple[UsageRow, ...]:
 
 
 def nothing_used() -> tuple[UsageRow, ...]:
-    """Returns the totals of a report without usage."""
+    """Returns the totals of a report without usage: one row with zeros in Fairlot's present currency."""
     return (UsageRow(Decimal(0), Decimal(0), settings.FAIRLOT_CURRENCY, 0),)
 
 
 def csv_lines(report: UsageReport) -> Iterator[str]:
-    """Yields the report's rows as CSV lines, with a header and without totals. Amounts are exact."""
+    """Yields the report's header and rows as CSV lines, without totals. GPU-seconds and costs are exact."""
     head = [name for unit in report.by for name in _csv_columns(unit)]
     yield csv_line([*head, "gpu_seconds", "gpu_hours", "cost", "currency", "segments"])
     for row in report.rows:
@@ -268,7 +278,10 @@ def _groups(by: tuple[By, ...]) -> Groups:
 
 
 def _in_zone(row: UsageRow, zone: ZoneInfo, unit: str | None) -> UsageRow:
-    """Returns the row with its start in local time. A day with two midnights starts at the first midnight."""
+    """Returns the row with its start converted to local time.
+
+    If clocks are set back at midnight, a day has two midnights. It then starts at the first midnight.
+    """
     if row.begins is None:
         return row
     local = row.begins.astimezone(zone)

@@ -1,4 +1,4 @@
-"""The utilisation of GPUs in closed hours: hour by hour, and by hour of the week."""
+"""The utilisation of GPUs in closed hours: for each hour, and summed by hour of the week."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ CLOSED = """
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """GPU-seconds by use. `usable` is `capacity` without the GPU time that was used by others, drained or down."""
+    """Represents the use of GPUs, in GPU-seconds.
+
+    `usable` is `capacity` without the GPU time that was used by processes outside Fairlot, drained or down.
+    """
 
     busy: Decimal
     held: Decimal
@@ -42,7 +45,7 @@ class Use:
 
     @property
     def part_held(self) -> float | None:
-        """Returns the fraction of the capacity that was held; None without capacity."""
+        """Returns the fraction of the capacity that was held; None if the capacity is 0."""
         return float(self.held / self.capacity) if self.capacity else None
 
     @property
@@ -51,7 +54,10 @@ class Use:
 
 
 def closed_until(*, books: Iterable[int]) -> datetime | None:
-    """Returns the time until which all open books among `books` are closed; None if none of them is open."""
+    """Returns the time until which all hours of the given clusters' books are closed.
+
+    Ignores books that were never opened. Returns None if none of `books` was opened.
+    """
     closed = ClosedBook.objects.filter(book__in=books).aggregate(until=Min("until"))
     until: datetime | None = closed["until"]
     return until
@@ -60,13 +66,18 @@ def closed_until(*, books: Iterable[int]) -> datetime | None:
 def use_by_hour_of_week(
     begins: datetime, ends: datetime, *, zone: str, book: int | None = None
 ) -> Mapping[tuple[int, int], Use]:
-    """Returns the use by (weekday, hour) in the time zone `zone`; Monday is 1. Leaves out hours without closed
-    hours."""
+    """Returns the use of GPUs by (weekday, hour) in the time zone `zone`. Weekdays are 1 (Monday) to 7.
+
+    Each Use is the sum over all weeks in [begins, ends). Leaves out (weekday, hour) pairs without a closed hour.
+    """
     return {(day, hour): Use(*rest) for day, hour, *rest in _rows(WEEK, begins, ends, book, zone)}
 
 
 def use_by_hour(begins: datetime, ends: datetime, *, book: int | None = None) -> Mapping[datetime, Use]:
-    """Returns the use by full UTC hour in [begins, ends), for the hours that `book` (None: any book) has closed."""
+    """Returns the use of GPUs in each closed UTC hour that begins in [begins, ends), by hour.
+
+    `book`: the id of one cluster; None means all clusters.
+    """
     return {hour: Use(*rest) for hour, *rest in _rows(HOURS, begins, ends, book, "UTC")}
 
 

@@ -1,4 +1,4 @@
-"""Write-offs: the cost in closed hours that corrections reversed without billing another payer."""
+"""Write-offs: the cost of usage in closed hours that corrections reversed without billing another payer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from accounting.models import ClosedBook, CorrectedSegment, UsageSegment
 def written_off(
     books: Iterable[ClosedBook], first: datetime, last: datetime, names: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Decimal]:
-    """Returns the write-offs in closed time of [first, last), by the values of the segment fields `names`. Two queries.
+    """Returns the write-offs in the closed part of [first, last), by the values of the segment fields `names`.
 
-    Leaves out archived time. Grouped by tenant, a tenant that is billed instead has a negative amount, which
-    balances the amount of the former payer.
+    Leaves out archived time. In a result by tenant, a tenant that was billed instead of another has a negative amount.
+    It balances the amount of the former payer. Makes two queries.
     """
     closed = Q(pk__in=[])
     for one in books:

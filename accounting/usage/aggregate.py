@@ -1,4 +1,4 @@
-"""Sums the rows of several queries by group, in the database."""
+"""Builds and runs SQL that sums the rows of several queries by group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUMS = ("gpu_seconds", "cost", "segments")
 
 
 class AnyValue(Aggregate):
-    """Aggregate for a value that all rows of a group have in common."""
+    """SQL aggregate ANY_VALUE, for a column that has the same value in all rows of a group."""
 
     function = "ANY_VALUE"
     name = "AnyValue"
@@ -25,10 +25,9 @@ class AnyValue(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class GroupSums:
-    """The sums of groups, as dictionaries by column name.
+    """Represents the sums of groups. Each row is a dictionary by column name.
 
-    `count` is the number of all groups, including those not in `rows`; `most` is the GPU-seconds of the largest
-    group.
+    `count`: the number of all groups, including those not in `rows`. `most`: the GPU-seconds of the largest group.
     """
 
     rows: Sequence[dict[str, Any]]
@@ -44,13 +43,16 @@ def sum_statement(
     job_names: QuerySet[Any] | None = None,
     given: Sequence[str] = (),
 ) -> Sql | None:
-    """Returns the SQL that sums the rows of `parts` (see `grouped_rows`) by the columns `names`; None if there can be
-    no rows.
+    """Returns the SQL that sums the rows of `parts` by the columns `names`; None if there cannot be any rows.
 
-    Leaves out groups of which corrections have reversed all segments. `largest` selects a slice of the groups,
-    ordered by GPU-seconds, the largest first; if the slice is empty, `count` and `most` are unknown. `job_names` is
-    a query of (job_id, name) for some jobs: the name becomes the column "label" of the job's rows, and is None for
-    other jobs. `given` are columns with one value in each group.
+    - `parts`: queries as returned by `grouped_rows`.
+    - `largest`: a slice of the groups sorted by GPU-seconds in descending order. If the slice selects no groups,
+      `count` and `most` of the result are unknown.
+    - `job_names`: a queryset of (job_id, name). The name becomes the column "label" of the job's rows. Jobs that are
+      not in it get the label None.
+    - `given`: columns with only one value in each group, by which PostgreSQL does not have to group.
+
+    Leaves out groups whose segments have all been reversed by corrections.
     """
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
@@ -89,11 +91,11 @@ def sum_statement(
 
 
 def _labelled(every: str, names: str) -> tuple[str, str]:
-    """Returns a WITH clause and the source of a FROM clause: the rows of `every` with the column by_label, their job's
-    name.
+    """Returns two pieces of SQL: a WITH clause, and a source for FROM that adds each row's label to the rows of
+    `every`.
 
-    Names are looked up only between the lowest and the highest job id, because the jobs of a period have ids close
-    together.
+    The column by_label contains the name of the row's job, from the query `names`. Names are looked up only between the
+    lowest and the highest job id. This is fast because the jobs of a period have ids close together.
     """
     before = (
         f"WITH parts AS MATERIALIZED ({every}),"  # noqa: S608 - own names
@@ -108,7 +110,7 @@ def _labelled(every: str, names: str) -> tuple[str, str]:
 
 
 def fetch(statement: Sql | None) -> list[tuple[Any, ...]]:
-    """Runs a statement and returns its rows; for None returns no rows."""
+    """Runs a statement and returns its rows; returns no rows if the statement is None."""
     if statement is None:
         return []
     with connection.cursor() as cursor:
@@ -118,14 +120,14 @@ def fetch(statement: Sql | None) -> list[tuple[Any, ...]]:
 
 
 def group_sums(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> GroupSums:
-    """Returns the GroupSums of the rows of a `sum_statement`."""
+    """Converts the result rows of a `sum_statement` to GroupSums. `names`: the group columns of the statement."""
     count, most = rows[0][-2:] if rows else (0, Decimal(0))
     fields = (*names, *SUMS)
     return GroupSums([dict(zip(fields, row[:-2], strict=True)) for row in rows], count, most)
 
 
 def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> Sql | None:
-    """Returns the SQL of a UNION ALL of the queries `parts`, with its parameters; None if there can be no rows."""
+    """Returns the SQL and parameters of a UNION ALL of the queries `parts`; None if there cannot be rows."""
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
         return None
@@ -135,7 +137,7 @@ def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> Sql | N
 
 
 def _compiled(part: QuerySet[Any]) -> Sql | None:
-    """Returns the SQL of a query, with its parameters; None if the query cannot have rows."""
+    """Returns the SQL and parameters of a query; None if the query cannot return rows."""
     try:
         sql, values = part.query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
     except EmptyResultSet:

@@ -1,4 +1,4 @@
-"""Reads archived bills for reports: their prices, class prices and corrections."""
+"""Reads the stored sums of archived bills for reports: their prices, class prices and corrections."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ WITHOUT_BILLS = """
 
 
 def archived_hours(books: Books, begins: datetime, ends: datetime) -> QuerySet[ArchivedHour] | None:
-    """Returns a query of the archived hours among the full UTC hours in [begins, ends); None if no bill there is
-    archived."""
+    """Returns a queryset of the ArchivedHour rows for the full UTC hours in [begins, ends); None if no bill is archived
+    there."""
     until = books.bills_since
     if until is None or begins >= until:
         return None
@@ -38,8 +38,10 @@ def archived_hours(books: Books, begins: datetime, ends: datetime) -> QuerySet[A
 
 
 def has_all(books: Books, begins: datetime, ends: datetime) -> bool:
-    """Returns whether all archived time in [begins, ends) has ArchivedHour rows; earlier releases archived only
-    rollups."""
+    """Returns whether all archived time in [begins, ends) has ArchivedHour rows.
+
+    Months that an early release archived lack these rows.
+    """
     until = books.bills_since
     if until is None or begins >= until:
         return True
@@ -53,7 +55,10 @@ def has_all(books: Books, begins: datetime, ends: datetime) -> bool:
 def written_off_of_archived(
     books: Iterable[ClosedBook], first: datetime, last: datetime, names: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Decimal]:
-    """Returns the write-offs in archived time, by the same keys as `written_off`, which leaves out archived time."""
+    """Returns the write-offs in archived time, by the values of the fields `names`.
+
+    Complements `written_off`, which leaves out archived time.
+    """
     until = max((one.details_since for one in books if one.details_since), default=first)
     if until <= first:
         return {}

@@ -1,4 +1,4 @@
-"""The books of the ledger, and the interval for which each book is closed."""
+"""The books of the ledger (one per cluster), and the interval for which each book is closed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from accounting.core.statements import Statement
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """A book with closed hours in [`since`, `until`).
+    """Represents a book (a cluster's ledger) whose hours in [since, until) are closed.
 
-    Its bills before `details_since` are archived; `details_since` is None if no bill is archived.
+    `details_since`: bills before this time are archived; None if no bill of the book is archived.
     """
 
     book: int
@@ -24,21 +24,28 @@ class Book:
 
 
 class Books:
-    """Queries all books at first use and keeps the result; one object serves all queries of a report."""
+    """Queries all books (clusters' ledgers) at first use and caches the result.
+
+    All queries of a report share one such object.
+    """
 
     @property
     def closed(self) -> Sequence[Book]:
-        """Returns the books that were opened for closing hours; a book may have no closed hour yet."""
+        """Returns the books (clusters' ledgers) whose hours are being closed.
+
+        A book may be among them before its first hour is closed.
+        """
         return [Book(*row) for row in self._rows if row[1] is not None]
 
     @property
     def unopened(self) -> Sequence[int]:
-        """Returns the numbers of the other books with transactions."""
+        """Returns the numbers of the books (clusters' ledgers) that have transactions, but whose hours are not being
+        closed."""
         return [row[0] for row in self._rows if row[1] is None]
 
     @property
     def bills_since(self) -> datetime | None:
-        """Returns the moment before which bills of some book are archived; None if no bill is archived."""
+        """Returns the latest time before which bills of any cluster are archived; None if no bill is archived."""
         return max((one.details_since for one in self.closed if one.details_since), default=None)
 
     @cached_property

@@ -1,8 +1,8 @@
 """Database expressions for the part of a usage segment between two moments.
 
-The expressions are exact: the parts of a segment, however it is cut, sum to the whole segment. The cost of a part is
-the difference between two running costs since the start of the segment, each of them rounded, so that rounding loses
-nothing.
+The expressions are exact: wherever a segment is cut, its parts sum to the whole segment. The cost of a part is the
+difference between two running costs, which are counted from the start of the segment. Each running cost is rounded, so
+the sum of all parts is not affected by rounding.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _amount() -> DecimalField[Any, Any]:
 
 
 class Seconds(Func):
-    """The seconds from the second argument to the first, to the microsecond."""
+    """Database expression for the seconds from the second argument to the first, exact to the microsecond."""
 
     template = "EXTRACT(EPOCH FROM (%(expressions)s))"
     arg_joiner = " - "
@@ -34,7 +34,10 @@ def moment(at: datetime) -> Value:
 
 
 def start_of(unit: str, at: Combinable, time_zone: str) -> Func:
-    """Returns the expression for the start of the "day" or "hour" of `at` in `time_zone`."""
+    """Returns the expression for the start of the day or hour that contains `at` in `time_zone`.
+
+    `unit`: "day" or "hour".
+    """
     return Func(Value(unit), at, Value(time_zone), function="date_trunc", output_field=DateTimeField())
 
 
@@ -49,32 +52,34 @@ def earliest(*moments: Combinable | None) -> Any:
 
 
 def gpu_seconds_of_each(start: Combinable, end: Combinable) -> ExpressionWrapper[Any]:
-    """Returns the expression for each segment's GPU-seconds from `start` to `end`, both of which must lie in the
-    segment."""
+    """Returns the expression for each segment's GPU-seconds from `start` to `end`. Both must lie within the segment."""
     return ExpressionWrapper(F("gpus") * Seconds(end, start), _amount())
 
 
 def gpu_seconds_between(start: Combinable, end: Combinable) -> Coalesce:
-    """Returns the expression for the sum of `gpu_seconds_of_each`; 0 without rows."""
+    """Returns the expression for the sum of `gpu_seconds_of_each` over all rows; 0 if there are no rows."""
     return Coalesce(Sum(gpu_seconds_of_each(start, end)), Value(0), output_field=_amount())
 
 
 def cost_of_each(start: Combinable, end: Combinable, *, of: str = "full_cost") -> ExpressionWrapper[Any]:
     """Returns the expression for each segment's cost from `start` to `end`.
 
-    `of` is the cost column: "full_cost", which needs segments `with_charges`, or "cost", the cost without class
-    charges.
+    `of`: the cost column. "full_cost" includes class charges and needs a queryset `with_charges`. "cost" is the cost
+    without class charges.
     """
     return ExpressionWrapper(_cost_until(end, of) - _cost_until(start, of), _amount())
 
 
 def cost_between(start: Combinable, end: Combinable, *, of: str = "full_cost") -> Coalesce:
-    """Returns the expression for the sum of `cost_of_each`; 0 without rows."""
+    """Returns the expression for the sum of `cost_of_each` over all rows; 0 if there are no rows."""
     return Coalesce(Sum(cost_of_each(start, end, of=of)), Value(0), output_field=_amount())
 
 
 def part_of_each(name: str, start: Combinable, end: Combinable) -> Round:
-    """Returns the expression for the part of an amount from `start` to `end`, spread evenly over the segment."""
+    """Returns the expression for the part of the amount `name` from `start` to `end`.
+
+    Assumes that the amount is spread evenly over the segment.
+    """
     share = F(name) * Seconds(end, start) / Seconds(UPPER, LOWER)
     return Round(ExpressionWrapper(share, _amount()), precision=6)
 

@@ -1,6 +1,6 @@
-"""Usage rows as numpy columns, for reports that sum very many rows.
+"""Reads usage rows as numpy columns, for reports that sum very many rows.
 
-A month of a large cluster has a hundred thousand rows by job. The database sends them packed
+A month of a large cluster has a hundred thousand rows by job. The database sends them in a packed format
 (accounting/core/packed.py), and this module sums them. Amounts are 64-bit integers, so that sums are exact.
 """
 
@@ -21,16 +21,21 @@ from accounting.usage.queries import EVERYTHING, Groups, each_row
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Usage rows of one currency: columns of group keys, and columns of amounts in the units of
-    accounting/core/packed.py."""
+    """Represents usage rows of one currency as numpy columns.
+
+    `keys`: the columns to group by. `amounts`: the columns to sum. The units are those of accounting/core/packed.py,
+    such as microseconds and millionths of the currency unit.
+    """
 
     currency: str
     keys: Mapping[str, Ints]
     amounts: Mapping[str, Ints]
 
     def summed(self, *by: str) -> Rows:
-        """Returns the sums by these keys, one row per group in ascending order; without keys, one row with the sums of
-        all rows."""
+        """Returns the sums of all amounts by the keys `by`, one row per group, in ascending order of the keys.
+
+        Without keys, returns one row with the sums of all rows.
+        """
         keys, sums = sum_groups([self.keys[name] for name in by], list(self.amounts.values()))
         return Rows(
             self.currency, dict(zip(by, keys, strict=True)), dict(zip(self.amounts, sums, strict=True))
@@ -38,10 +43,10 @@ class Rows:
 
 
 def read_rows(plan: UsagePlan, groups: Groups, amounts: Sequence[str], *, only: Q = EVERYTHING) -> list[Rows]:
-    """Returns all usage rows by currency, without summing them. Runs one query.
+    """Reads all usage rows without summing them, and returns one Rows object for each currency. Makes one query.
 
-    `amounts` are names among gpu_seconds, assembling, idle, cost and segments. `only` is a condition on fields that
-    both rollups and segments have.
+    `amounts`: names among gpu_seconds, assembling, idle, cost and segments. `only`: a condition on fields that exist in
+    both rollups and segments.
     """
     parts = each_row(plan, groups, amounts, only=only)
     moments = ["begins"] if plan.buckets.unit else []
@@ -70,13 +75,15 @@ def _unpacked(currency: str, keys: Sequence[str], amounts: Sequence[str], packed
 
 
 def joined(columns: Iterable[Ints]) -> Ints:
-    """Returns the concatenation of a column of several currencies."""
+    """Concatenates arrays, such as the same column of several currencies. Without arrays, returns an empty array."""
     return np.concatenate([np.empty(0, np.int64), *columns])
 
 
 def sum_groups(keys: Sequence[Ints], amounts: Sequence[Ints]) -> tuple[list[Ints], list[Ints]]:
-    """Returns the distinct keys in ascending order, and the sums of the amounts by key; without keys, the sums of all
-    rows."""
+    """Returns a pair: the distinct keys in ascending order, and the sums of the amounts for each key.
+
+    Without key columns, returns no keys and the sums of all rows.
+    """
     if not keys:
         return [], [np.array([amount.sum()], np.int64) for amount in amounts]
     if not len(keys[0]):

@@ -1,4 +1,4 @@
-"""Determines which part of a report's period a rollup covers."""
+"""Determines which part of a report's period the daily or hourly rollups cover."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from accounting.usage.scope import Scope
 
 
 class Level:
-    """The rollups of one model by UTC "day" or "hour". `spans` maps each book to the interval that its rollups
-    cover."""
+    """Represents the rollups of one model with one unit: "day" or "hour" (UTC).
+
+    `spans`: for each book (cluster's ledger), the interval within the report's period that these rollups cover.
+    """
 
     def __init__(self, model: Any, unit: str, scope: Scope, closed: Sequence[Book]) -> None:
         self.model, self.unit = model, unit
@@ -31,16 +33,21 @@ class Level:
         }
 
     def covered(self, moment: str) -> Q:
-        """Returns the condition that a row begins in the spans; `moment` names the field with the start of the row."""
+        """Returns the condition that a row begins in time that the rollups of this level cover.
+
+        `moment`: the name of the field with the row's start.
+        """
         covered = Q(pk__in=[])
         for book, (begins, ends) in self.spans.items():
             covered |= Q(book=book, **_within(moment, begins, ends))
         return covered
 
     def beyond(self, inner: Level, moment: str) -> list[Q]:
-        """Returns a list of conditions, one for each part of the spans that the spans of `inner` do not cover.
+        """Returns conditions for rows in time that this level covers but `inner` does not: one condition for each
+        interval.
 
-        The spans of `inner` must lie in the spans of this level. `moment` is as in `covered`.
+        The time that `inner` covers must lie within the time that this level covers. `moment`: the name of the field
+        with the row's start.
         """
         beyond = []
         for book, (begins, ends) in self.spans.items():
@@ -50,14 +57,14 @@ class Level:
         return beyond
 
     def begins_at(self, moment: datetime) -> bool:
-        """Returns whether a UTC day or hour of this level begins at `moment`."""
+        """Returns whether a UTC day or hour (the unit of this level) begins exactly at `moment`."""
         return self._start(moment) == moment
 
     def _start(self, moment: datetime) -> datetime:
         return start_of_day(moment) if self.unit == "day" else start_of_hour(moment)
 
     def _next(self, moment: datetime) -> datetime:
-        """Returns the start of the first day or hour that begins at or after `moment`."""
+        """Returns the start of the first day or hour (the unit of this level) that begins at or after `moment`."""
         return self._start(moment - MICROSECOND) + self.length
 
 

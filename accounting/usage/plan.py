@@ -1,7 +1,9 @@
-"""The plan of a usage report: it reads rollups for closed time, and usage segments for all other time.
+"""The plan of a usage report: which rollups to read for closed time, and which usage segments for all other time.
 
-There are rollups by UTC day, for users and for jobs, and by UTC hour, for users. A plan reads the rollup of a day or
-hour that is closed, lies in the report's period, and lies in a single row of the report; it prefers days to hours.
+There are daily rollups (UTC) by user and by job, and hourly rollups by user. A plan reads the rollup of a day or hour
+under three conditions: the time is closed, lies within the report's period, and belongs to a single row of the report.
+If a daily rollup fulfils these conditions, the plan reads it instead of the hourly rollups, because this takes fewer
+rows.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ NO_TIME = timedelta(0)
 
 
 class UsagePlan:
-    """The queries of one report, which together read all usage in its scope exactly once."""
+    """Represents the queries of one report. Together they read all usage in the report's scope exactly once."""
 
     def __init__(self, scope: Scope, buckets: Buckets = ALL_TIME, *, by_job: bool) -> None:
         self.scope, self.buckets = scope, buckets
@@ -43,7 +45,10 @@ class UsagePlan:
 
     @property
     def about(self) -> Hashable:
-        """Returns a key of everything that determines the plan's SQL, except the scope's tenant ids and `narrow`."""
+        """Returns a cache key for the plan's SQL.
+
+        It contains everything that determines the SQL, except tenant ids and `narrow`.
+        """
         scope = self.scope
         # In UTC, because two different moments in one time zone compare as equal where clocks are set back.
         bounds = [at and at.astimezone(UTC) for at in (scope.begins, scope.ends)]
@@ -51,9 +56,9 @@ class UsagePlan:
         return (*bounds, self.buckets, *levels, *self._closed, *self._unopened)
 
     def of(self, tenants: list[int] | None, **narrow: Any) -> UsagePlan:
-        """Returns the same plan for the usage of other tenants, by their ids (None: all tenants).
+        """Returns the same plan for the usage of other tenants, given by id; None means all tenants.
 
-        `narrow` are additional filters.
+        `narrow`: additional filters.
         """
         narrow = {**self.scope.narrow, **narrow}
         others = copy(self)
@@ -61,10 +66,10 @@ class UsagePlan:
         return others
 
     def lacks_before(self) -> datetime | None:
-        """Returns the moment before which the report lacks archived bills; None if it lacks none.
+        """Returns the time before which the report may lack archived usage; None if the report is complete.
 
-        A report lacks archived bills where rollups are too coarse: where it begins, ends or has rows that begin
-        within a UTC hour (by job: within a UTC day).
+        Archived time has only rollups, which cover whole UTC hours (for reports by job: whole UTC days). So the report
+        lacks usage if its period or one of its rows begins or ends within such an hour or day.
         """
         scope, until = self.scope, self.scope.books.bills_since
         finest = self._levels[-1] if self._levels else None
@@ -81,15 +86,18 @@ class UsagePlan:
         return None if all(finest.begins_at(start) for start in starts) else until
 
     def rollups(self) -> list[QuerySet[Any]]:
-        """Returns a list of at most one query of daily and one of hourly rollups; `hour` is the start of the day or
-        hour."""
+        """Returns the queries of rollups: at most one of daily and one of hourly rollups.
+
+        The field `hour` is the start of the day or hour.
+        """
         found = (self._rollup(level, self._levels[:place]) for place, level in enumerate(self._levels))
         return [some for some in found if some is not None]
 
     def segments(self) -> list[UsageSegmentQuerySet]:
-        """Returns queries of the usage segments in all time that rollups do not cover; no segment is in two queries.
+        """Returns queries of the usage segments in all time that the rollups do not cover. No segment is in two
+        queries.
 
-        Segments at the edges of the period may reach beyond the period.
+        Segments are not clipped: they may extend beyond the report's period.
         """
         if not self._levels:
             return [self._all_segments()]
@@ -107,9 +115,10 @@ class UsagePlan:
         return found.overlapping(scope.begins, scope.ends).order_by()
 
     def _left_by(self, finest: Level) -> Iterator[Q]:
-        """Yields conditions on segments outside the spans of `finest`, which contain the spans of all other levels.
+        """Yields conditions for the segments that lie outside the spans of the level `finest`.
 
-        These segments are mostly those of the last hours; the conditions are written so that indexes find them.
+        The spans of all other levels lie within those of `finest`. Most of these segments are in the last few hours,
+        and the conditions are written so that PostgreSQL finds them with indexes.
         """
         scope = self.scope
         before, after = {}, {}
@@ -135,7 +144,8 @@ class UsagePlan:
             yield Q(book__in=whole)
 
     def _rollup(self, level: Level, taken: Sequence[Level]) -> QuerySet[Any] | None:
-        """Returns a query of the level's rollups that the levels `taken` do not cover; None if there can be no rows."""
+        """Returns a query of those rollups of `level` that the levels in `taken` do not cover; None if there cannot be
+        rows."""
         beyond = None
         if taken and not any(map(self._straddles, (level, *taken))):
             (inner,) = taken
@@ -153,7 +163,10 @@ class UsagePlan:
         return left
 
     def _without(self, found: Any, levels: Sequence[Level], moment: str, at: F) -> Any:
-        """Returns the rows of `found` outside the time that these levels cover."""
+        """Returns the rows of `found` that begin in time that no level in `levels` covers.
+
+        `moment` and `at`: the name of the field with a row's start, and an expression for it.
+        """
         for level in levels:
             covered = level.covered(moment)
             if self._straddles(level):
@@ -163,14 +176,17 @@ class UsagePlan:
         return found
 
     def _straddles(self, level: Level) -> bool:
-        """Returns whether a day or hour of the level may belong to two rows of the report."""
+        """Returns whether a day or hour of this level can overlap two rows of the report.
+
+        This happens if the report has rows by day or hour in a time zone other than UTC.
+        """
         if self.buckets.unit is None or self.buckets.time_zone == "UTC":
             return False
         return level.unit == "day" or not self._has_full_hours
 
     @cached_property
     def _has_full_hours(self) -> bool:
-        """Returns whether all hours in the report's time zone begin together with UTC hours."""
+        """Returns whether all hours of the report's time zone begin at the same moments as UTC hours."""
         moments = [one.since for one in self._closed] + [one.until for one in self._closed]
         first = self.scope.begins or min(moments, default=self.scope.ends)
         last = self.scope.ends or max(moments, default=first)
@@ -187,10 +203,9 @@ class UsagePlan:
         return rows if tenants is None else rows.filter(tenant__in=tenants)
 
     def _rows_of(self, level: Level, start: Combinable) -> dict[str, Combinable]:
-        """Returns expressions for two report rows: those that contain the first and the last microsecond of a day or
-        hour.
+        """Returns expressions for the report rows to which the first and the last microsecond of a day or hour belong.
 
-        The day or hour is that of the level which begins at `start`.
+        The day or hour (the unit of `level`) begins at `start`.
         """
         end = ExpressionWrapper(start + Value(level.length - MICROSECOND), output_field=DateTimeField())
         return {
@@ -210,7 +225,9 @@ def _any_of(parts: Iterable[Q]) -> Q:
 
 
 def closed_sums(begins: datetime, ends: datetime, *, book: int | None = None) -> list[QuerySet[Any]]:
-    """Returns queries of the rollups between two full UTC hours, of one book or of all books; no usage is in two of
-    them."""
+    """Returns queries of the rollups in [begins, ends), which must be full UTC hours. No usage is in two queries.
+
+    `book`: one cluster's book; None means all books.
+    """
     scope = Scope(None, begins, ends, {} if book is None else {"book": book})
     return UsagePlan(scope, by_job=False).rollups()

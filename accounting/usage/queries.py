@@ -1,4 +1,4 @@
-"""The queries of the rows that a report sums: rollups, and usage segments where there are no rollups."""
+"""Builds the queries whose rows a report sums: rollups, and usage segments for time without rollups."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ EVERYTHING = Q()
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The columns by which rows are grouped, in addition to the currency and the plan's buckets.
+    """Represents the columns by which rows are grouped, in addition to the currency and to the plan's days or hours.
 
-    `given` names columns with one value in each group, such as the name of the job by which rows are grouped.
+    `given`: columns that have only one value in each group, such as the job's name if rows are grouped by job id.
     """
 
     columns: Mapping[str, Any]
@@ -50,10 +50,10 @@ class Groups:
 def grouped_rows(
     plan: UsagePlan, groups: Groups, *, sum_rollups: bool = True, only: Q = EVERYTHING
 ) -> list[QuerySet[Any]]:
-    """Returns queries with the group columns by_NAME and the sums gpu_seconds_sum, cost_sum and segments_sum.
+    """Returns queries with the group columns by_NAME and the columns gpu_seconds_sum, cost_sum and segments_sum.
 
-    Reads only rows that fulfil `only`. Each query has one row per group; with `sum_rollups` False, the queries of
-    rollups have all their rows instead.
+    Each query has one row per group. If `sum_rollups` is False, the queries of rollups are not summed and have one row
+    per rollup. `only`: a condition that all rows must fulfil.
     """
     rollups = (
         _summed_rollups(plan, groups, only) if sum_rollups else _each_of_rollups(plan, groups, SUMS, only)
@@ -64,11 +64,11 @@ def grouped_rows(
 def each_row(
     plan: UsagePlan, groups: Groups, amounts: Sequence[str], *, only: Q = EVERYTHING
 ) -> list[QuerySet[Any]]:
-    """Returns queries with the group columns by_NAME and the column NAME_sum for each of `amounts`, without summing
-    rows.
+    """Returns queries of single rows, with the group columns by_NAME and a column NAME_sum for each of `amounts`.
 
-    The times within a segment at which it was idle or assembling are unknown. So if the edge of the period or of a
-    bucket cuts a segment, each part gets idle and assembling time in proportion to its length, to a microsecond.
+    It is unknown when a segment was idle or assembling. If the period or a day or hour of the report ends within a
+    segment, the segment is cut. Each part then gets idle and assembling time in proportion to its length, to the
+    microsecond.
     """
     start, end = F("part_start"), F("part_end")
     of_each = {
@@ -102,9 +102,9 @@ def _bucket_of_rollups(buckets: Buckets) -> dict[str, Any]:
 
 
 def _pieces(plan: UsagePlan, only: Q) -> Iterator[tuple[UsageSegmentQuerySet, dict[str, Any]]]:
-    """Yields pairs: a query of clipped segments, and the bucket of its rows.
+    """Yields (query of clipped segments, columns with the start of the day or hour to which the segments belong).
 
-    A segment that lies in two buckets is in two queries, with its part in each bucket.
+    A segment that extends over two days or hours is in two queries, with one part in each.
     """
     scope, unit, zone = plan.scope, plan.buckets.unit, plan.buckets.time_zone
     for found in (some.filter(only) for some in plan.segments()):
@@ -121,9 +121,9 @@ def _pieces(plan: UsagePlan, only: Q) -> Iterator[tuple[UsageSegmentQuerySet, di
 
 
 def clipped(found: UsageSegmentQuerySet, start: Any, end: Any, scope: Scope) -> UsageSegmentQuerySet:
-    """Clips each segment to [`start`, `end`) and to the scope's period: adds `part_start` and `part_end`.
+    """Clips each segment to [start, end) and to the scope's period.
 
-    Leaves out segments of which nothing remains.
+    Adds the clipped bounds as `part_start` and `part_end`. Leaves out segments that do not overlap this interval.
     """
     start = latest(start, moment(scope.begins) if scope.begins else None)
     end = earliest(end, moment(scope.ends) if scope.ends else None)
@@ -143,7 +143,8 @@ def _summed(found: UsageSegmentQuerySet, groups: Groups, begins: dict[str, Any])
 
 
 def _grouped(found: QuerySet[Any], groups: Groups, begins: dict[str, Any], **sums: Any) -> QuerySet[Any]:
-    """Returns a query with one row for each group."""
+    """Returns a query with one row for each group. `begins`: the column for the day or hour. `sums`: the summed
+    columns."""
     named, given = groups.named(**begins), {f"by_{name}" for name in groups.given}
     keys = {name: source for name, source in named.items() if name not in given}
     rest = {name: AnyValue(source) for name, source in named.items() if name in given}

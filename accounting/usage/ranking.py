@@ -1,8 +1,9 @@
 """Finds the jobs that used the most GPU time.
 
-A period may have hundreds of thousands of jobs, of which a page shows a few. To sum all jobs exactly, as decimals in
-PostgreSQL, takes several times as long as to fetch two numbers of each row. Therefore only the shown jobs are summed
-exactly. The ranking is exact while a job's sum is below 2^53 microseconds, which is 2.5 million GPU-hours.
+A period may have hundreds of thousands of jobs, but a page shows only a few of them. Exact sums of all jobs, as
+decimals in PostgreSQL, take several times as long as reading two numbers from each row. Therefore jobs are ranked with
+these numbers, and only the shown jobs are summed exactly. The ranking is exact for jobs with less than 2^53
+GPU-microseconds, which are 2.5 million GPU-hours.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ DENSE = 16
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Some jobs, as pairs of id and currency, the largest first.
+    """Represents the jobs with the most GPU time, as (job id, currency) pairs, most GPU time first.
 
-    `count` is the number of all jobs, and `most` the GPU-seconds of the largest job.
+    `count`: the number of all jobs. `most`: the GPU-seconds of the largest job.
     """
 
     jobs: Sequence[tuple[int, str]]
@@ -33,10 +34,10 @@ class Ranked:
 
 
 def largest_jobs(rows: Sequence[Rows], wanted: slice) -> Ranked:
-    """Returns the slice `wanted` of the jobs in `rows`, ordered by GPU-seconds, the largest first; ties are ordered by
-    id.
+    """Returns the slice `wanted` of the jobs in `rows`, sorted by GPU-seconds in descending order, then by id.
 
-    Leaves out jobs whose usage corrections have completely reversed. `rows` must have gpu_seconds.
+    Leaves out jobs whose usage has been completely reversed by corrections. `rows` must have the key job_id and the
+    amount gpu_seconds.
     """
     found = [(one.currency, *_by_job(one.keys["job_id"], one.amounts["gpu_seconds"])) for one in rows]
     jobs = joined(jobs for _, jobs, _ in found)
@@ -60,7 +61,10 @@ def largest_jobs(rows: Sequence[Rows], wanted: slice) -> Ranked:
 
 
 def _by_job(numbers: Ints, parts: Ints) -> tuple[Ints, Floats]:
-    """Returns the distinct job ids, and the GPU-microseconds of each job."""
+    """Returns a pair: the distinct job ids, and the total GPU-microseconds of each job.
+
+    `numbers`: the job id of each row. `parts`: the GPU-microseconds of each row.
+    """
     first, last = int(numbers.min()), int(numbers.max())
     if last - first < DENSE * len(numbers):  # usual: the jobs of a period have ids close together
         sizes: Floats = np.bincount(numbers - first, weights=parts).astype(np.float64, copy=False)

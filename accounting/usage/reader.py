@@ -1,4 +1,4 @@
-"""Reads the usage of one period for a report with many figures."""
+"""Reads the usage of one period for a report that needs many figures."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ AMOUNTS = ("gpu_seconds", "idle")
 
 @dataclass(frozen=True, slots=True)
 class GroupedUsage:
-    """One row for each group, in ascending order of the keys. `held` and `idle` are GPU-microseconds; `idle` is part of
-    `held`."""
+    """Represents usage with one row for each group, in ascending order of the keys.
+
+    `held` and `idle` are GPU-microseconds, and `idle` is part of `held`.
+    """
 
     keys: Mapping[str, Ints]
     held: Ints
@@ -33,11 +35,13 @@ class GroupedUsage:
 
 
 class UsageReader:
-    """The usage in [begins, ends) that `viewer` (None: Fairlot, for all usage) may see, of `tenant` with its subtree.
+    """Reads the usage in [begins, ends) of `tenant` with its subtree, as far as `viewer` may see it.
 
-    Create one reader for each report, inside `consistent_read`, and pass it to all functions of the report: data
-    that several of them need (teams, books, the rows of jobs) is then queried once. Usage that a correction moved to
-    another payer counts for the new payer.
+    If `tenant` is None, reads the usage of all tenants that `viewer` may see. A `viewer` of None is Fairlot itself,
+    which sees all usage. Usage that a correction moved to another payer counts for the new payer.
+
+    Create one reader for each report, inside `consistent_read`, and pass it to all functions of the report. Data that
+    several functions need (teams, clusters' ledgers, the rows of jobs) is then queried only once.
     """
 
     def __init__(
@@ -48,7 +52,7 @@ class UsageReader:
 
     @property
     def tenants(self) -> list[int] | None:
-        """Returns the ids of the tenants whose usage the reader reads; None means all tenants."""
+        """Returns the ids of the tenants whose usage this reader reads; None means all tenants."""
         return self.scope.tenants
 
     @property
@@ -56,7 +60,7 @@ class UsageReader:
         return self.scope.books
 
     def within(self, begins: datetime, ends: datetime) -> UsageReader:
-        """Returns a reader of another period, which shares the tenants and books that this reader has queried."""
+        """Returns a reader for another period. Reuses the tenants and ledgers that this reader has already queried."""
         if (begins, ends) == (self.begins, self.ends):
             return self
         other = UsageReader(self.viewer, begins, ends, self.tenant)
@@ -64,7 +68,7 @@ class UsageReader:
         return other
 
     def of_everyone(self) -> UsageReader:
-        """Returns a reader of all tenants' usage in the same period, which shares the books that this reader has
+        """Returns a reader for the usage of all tenants in the same period. Reuses the ledgers that this reader has
         queried."""
         other = UsageReader(None, self.begins, self.ends)
         other.scope = replace(self.scope, viewer=None, tenant=None, only=None)
@@ -75,16 +79,21 @@ class UsageReader:
 
     @cached_property
     def job_rows(self) -> list[Rows]:
-        """Returns all rows by job, with their cost. One query serves all figures about jobs."""
+        """Returns all usage rows by job, generation, tenant and user, with their cost.
+
+        All figures about jobs share this one query.
+        """
         return read_rows(self.plan(by_job=True), _groups(JOB), [*AMOUNTS, "cost", "segments"])
 
     def by_user(self) -> GroupedUsage:
-        """Returns the usage by generation, tenant and user."""
+        """Returns the usage by generation, tenant and user, summed over all currencies."""
         return self._read(USER, EVERYTHING)
 
     def by_job(self, only: Q) -> GroupedUsage:
-        """Returns the usage by job, generation, tenant and user, of rows that fulfil `only`, a condition on job_id and
-        idle."""
+        """Returns the usage by job, generation, tenant and user, of rows that fulfil the condition `only`.
+
+        The condition may use the fields job_id and idle.
+        """
         return self._read(JOB, only) if only else _in_all_currencies(self.job_rows, JOB)
 
     def _read(self, names: Sequence[str], only: Q) -> GroupedUsage:

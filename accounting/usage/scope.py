@@ -1,4 +1,4 @@
-"""The scope of a usage report: its tenants, its period, and the days or hours into which it is divided."""
+"""The scope of a usage report: its tenants, its period, and the days or hours into which the period is divided."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from accounting.usage.books import Books
 
 @dataclass(frozen=True)
 class Scope:
-    """The usage in [begins, ends) of the tenants that `viewer` may see; a bound of None means no bound.
+    """Represents the usage that a report covers: in [begins, ends), of the tenants that `viewer` may see.
 
-    `narrow` are additional filters on fields that both rollups and usage segments have. A scope queries its tenants
-    and books once, for all queries that use the scope.
+    A bound of None means no bound. `narrow`: additional filters on fields that exist in both rollups and usage
+    segments. All queries of a report share one scope, which queries its tenants and books (clusters' ledgers) only
+    once.
     """
 
     viewer: User | None  # None: Fairlot, for all usage
@@ -36,19 +37,22 @@ class Scope:
         return tenants_seen(self.viewer, self.tenant) if self.only is None else self.only
 
     def within(self, begins: datetime | None, ends: datetime | None) -> Scope:
-        """Returns the scope with another period, which shares the tenants and books that this scope has queried."""
+        """Returns this scope with another period. Reuses the tenants and ledgers that this scope has queried."""
         return replace(self, begins=begins, ends=ends, only=self.tenants)
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """The division of a report into rows by "day" or "hour" of a time zone; with `unit` None, one row for all time."""
+    """Represents the division of a report's period into days or hours of a time zone.
+
+    `unit`: "day" or "hour"; None if the period is not divided.
+    """
 
     unit: str | None
     time_zone: str
 
     def start_of(self, moment: datetime) -> datetime:
-        """Returns the start, in local time, of the day or hour in which `moment` lies."""
+        """Returns the start, in local time, of the day or hour that contains `moment`."""
         local = moment.astimezone(ZoneInfo(self.time_zone))
         start = local.replace(minute=0, second=0, microsecond=0)
         return start.replace(hour=0) if self.unit == "day" else start

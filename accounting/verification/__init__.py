@@ -1,6 +1,7 @@
-"""Verifies the ledger independently of the triggers that guard it: a list of checks, each of them a function.
+"""Verifies the ledger with a list of checks. Each check is a function that returns its first finding or None.
 
-All sums are computed in the database. docs/accounting.md says what the checks cannot detect.
+The checks do not rely on the triggers that guard the ledger. All sums are computed in the database. docs/accounting.md
+says which changes the checks cannot detect.
 """
 
 from __future__ import annotations
@@ -62,5 +63,5 @@ CHECKS: list[Check] = [
 
 
 def first_found() -> Found | None:
-    """Runs the checks until one finds something, and returns its finding; None if the ledger is consistent."""
+    """Runs the checks in order and returns the first finding; None if the ledger is consistent."""
     return next((found for check in CHECKS if (found := check()) is not None), None)

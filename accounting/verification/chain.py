@@ -1,4 +1,4 @@
-"""Checks of the hash chain, its end, the heads that name its seals, and rows that should have a seal by now."""
+"""Checks of the hash chain, of the signed heads over its links, and of transactions that it should contain by now."""
 
 from __future__ import annotations
 
@@ -26,14 +26,19 @@ def _named(what: str | None) -> Found | None:
 
 
 def a_head_does_not_hold() -> Found | None:
-    """Finds a head that is broken, or that names a missing seal, for example after somebody deleted all seals of a
-    book."""
+    """Finds a head (signed record of a hash-chain link) that is invalid, or whose link is missing.
+
+    This detects, for example, that somebody deleted the whole hash chain of a cluster's ledger.
+    """
     return _named(heads.first_broken(signing.trusted_keys()))
 
 
 def a_transaction_was_never_sealed() -> Found | None:
-    """Finds rows without a seal after a day: a periodic task seals every minute, so it failed or somebody removed
-    seals."""
+    """Finds a transaction that is not in the hash chain after a day.
+
+    A periodic task adds new transactions every minute. So either the task failed, or somebody removed links of the
+    chain.
+    """
     return first_row(
         "a transaction was booked more than a day ago and has no seal",
         """

@@ -1,4 +1,4 @@
-"""Checks of closed hours: the classes of all GPUs against the bills, and against the node hours."""
+"""Checks of the closings of hours: compares the GPU time in each class with the bills and with the node hours."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
 
 def a_closing_differs_from_what_was_billed() -> Found | None:
-    """Finds closings that are missing, differ from the bills of their hour, or have the price of another part of the
-    hour.
+    """Finds a closed hour whose closing is missing, or differs from the bills in GPU time or charges.
 
-    Compares prices, which determine the currency; time without a price has the currency that Fairlot used when it
-    was posted or closed.
+    Compares each price separately, so that a closing with the price of another part of the hour is found too. Does not
+    compare currencies: a price determines its currency, and time without a price has the currency that Fairlot used
+    when the time was posted or closed.
     """
     return first_row(
         "a closing differs from what was billed",
@@ -67,8 +67,10 @@ def nodes_differ_from_their_closing() -> Found | None:
 
 
 def more_is_summed_than_was_held() -> Found | None:
-    """Finds rollups with more time than the closing of their hour: corrections only reduce time, or move it to another
-    payer."""
+    """Finds an hour whose rollups contain more time than its closing.
+
+    The difference is always an error, because corrections only reduce time or move it to another payer.
+    """
     return first_row(
         "the sums of an hour are more than its closing says was held",
         """

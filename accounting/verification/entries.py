@@ -1,4 +1,4 @@
-"""Checks of transactions, entries and vouchers: recomputes all entries from the vouchers."""
+"""Checks of transactions, entries and vouchers (detailed rows): recomputes all entries from the vouchers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def a_transaction_does_not_balance() -> Found | None:
 
 
 def an_account_has_another_unit() -> Found | None:
-    """Finds an account whose unit is not its generation's, by which somebody could move balances between units."""
+    """Finds an account whose unit does not match its generation.
+
+    With such an account, somebody could move balances from one unit to another.
+    """
     return first_row(
         "an account is not of its generation's unit",
         """
@@ -71,7 +74,11 @@ def an_account_has_another_unit() -> Found | None:
 
 
 def a_transaction_lacks_vouchers() -> Found | None:
-    """Finds transactions without vouchers, except in archived months; capacity segments are never archived."""
+    """Finds a transaction without vouchers (detailed rows).
+
+    Ignores archived months, except for closings of hours, because their vouchers (capacity segments) are never
+    archived.
+    """
     without = " UNION ALL ".join(
         f"""
         SELECT booked.id, booked.key FROM accounting_ledgertransaction booked
@@ -91,9 +98,10 @@ def a_transaction_lacks_vouchers() -> Found | None:
 
 
 def a_voucher_belongs_nowhere() -> Found | None:
-    """Finds vouchers without a transaction of the same book, a matching kind and a time that contains the voucher's.
+    """Finds a voucher (detailed row of a transaction) that has no matching transaction.
 
-    Also finds corrections and charges whose segment is missing.
+    The transaction must be in the same cluster's ledger and of a matching kind, and its period must contain the
+    voucher's time. Also finds corrections and class charges whose usage segment is missing.
     """
     of_segment = {"correctedsegment", "classcharge"}
     queries = []
@@ -129,7 +137,8 @@ def a_voucher_belongs_nowhere() -> Found | None:
 
 
 def a_transaction_differs_from_its_vouchers() -> Found | None:
-    """Finds transactions whose entries differ from their vouchers in any account, in GPU-seconds or in money."""
+    """Finds a transaction whose entries differ from its vouchers (detailed rows) in any account, in GPU-seconds or
+    money."""
     return first_row(
         "a transaction differs from its vouchers",
         f"""
@@ -212,9 +221,9 @@ def a_transaction_differs_from_its_vouchers() -> Found | None:
 
 
 def an_entry_is_of_an_account_of_another_kind() -> Found | None:
-    """Finds entries in accounts of a kind that their kind of transaction never uses.
+    """Finds an entry in a kind of account that this kind of transaction never uses.
 
-    For archived months, no other check finds such entries.
+    In archived months, no other check finds such entries.
     """
     return first_row(
         "an entry is of an account that its transaction cannot touch",
@@ -238,7 +247,10 @@ def an_entry_is_of_an_account_of_another_kind() -> Found | None:
 
 
 def a_trade_is_no_exchange() -> Found | None:
-    """Finds trades that are not an exchange: each of two tenants gives one generation and gets the other."""
+    """Finds a trade that is not an exchange of two generations between two tenants.
+
+    In an exchange, each tenant gives one of the generations and receives the other.
+    """
     return first_row(
         "a trade is not an exchange of two generations between two tenants",
         """
@@ -301,9 +313,10 @@ def a_lease_is_billed_twice() -> Found | None:
 
 
 def a_segment_was_never_taken_back() -> Found | None:
-    """Finds segments marked as posted again whose previous version is missing, was not reversed, or differs.
+    """Finds a segment that was posted again although its previous version is missing, was not reversed, or is
+    different.
 
-    The two versions must have equal lease, time, use and price.
+    Both versions must have the same lease, time, use and price.
     """
     return first_row(
         "a segment is booked anew and none before it was taken back",

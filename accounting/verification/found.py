@@ -1,4 +1,4 @@
-"""The finding of a check, and a helper for checks that consist of one query."""
+"""The finding of a check, and a helper for checks that consist of one SQL query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WITH_VOUCHERS = "ANY((SELECT accounting_months_with_vouchers())::date[])"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A finding: what is wrong, and the first wrong row."""
+    """Represents a finding of a check: what is wrong, and the first wrong row."""
 
     what: str
     row: tuple[Any, ...] = ()
@@ -23,7 +23,10 @@ class Found:
 
 
 def first_row(what: str, query: str) -> Found | None:
-    """Runs a query of rows that must not exist, and returns its first row as a finding; None if it has no rows."""
+    """Runs a query whose rows are errors.
+
+    Returns the first row as a finding described by `what`; None if there are no rows.
+    """
     with connection.cursor() as cursor:
         cursor.execute(query)
         row = cursor.fetchone()

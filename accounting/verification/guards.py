@@ -1,7 +1,8 @@
-"""Checks that each trigger that guards a table exists, is enabled and calls the expected function.
+"""Checks the guards of the ledger: the database triggers that reject forbidden changes, and their functions.
 
-guards.txt contains the expected definitions. tests/accounting/ledger/test_guards.py compares it with the triggers
-and functions that the migrations create, and rewrites it if FAIRLOT_WRITE_GUARDS=1.
+Each guard must exist, be enabled and have its expected definition. guards.txt contains the expected definitions.
+tests/accounting/ledger/test_guards.py compares guards.txt with the guards that the migrations create. With
+FAIRLOT_WRITE_GUARDS=1, the test rewrites the file.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ MONTHS = """
 
 
 def guards() -> dict[tuple[str, str], str]:
-    """Returns the definition of each guard in the database, by (guard, table); the table is empty for functions."""
+    """Returns the definition of each trigger and function in the database, by (name, table).
+
+    For functions, the table is an empty string.
+    """
     with connection.cursor() as cursor:
         cursor.execute(GUARDS, {"ours": OF_FAIRLOT})
         return {(guard, place): says for guard, place, says in cursor.fetchall()}
@@ -45,15 +49,16 @@ def guards() -> dict[tuple[str, str], str]:
 
 @cache
 def expected() -> dict[str, str]:
-    """Returns the expected definition of each guard, by the guard's name."""
+    """Returns the expected definitions of triggers and functions, by name, from guards.txt."""
     lines = EXPECTED.read_text().splitlines()
     return {guard: says for guard, _, says in (line.partition(": ") for line in lines)}
 
 
 def a_guard_is_off() -> Found | None:
-    """Finds a guard that is missing, disabled or changed, or that Fairlot did not create.
+    """Finds a guard that is missing, disabled or changed. Also finds triggers and functions that Fairlot did not
+    create.
 
-    Functions are compared, too, because a trigger whose function was emptied guards nothing.
+    Function bodies are compared too, because a trigger whose function is empty protects nothing.
     """
     found = guards()
     for guard, place in sorted(_places() - found.keys()):
@@ -75,7 +80,11 @@ def _name(guard: str, place: str) -> tuple[str, ...]:
 
 
 def _places() -> set[tuple[str, str]]:
-    """Returns (guard, table) for each expected guard: on its table and on all monthly partitions of the table."""
+    """Returns (guard, table) for each expected guard and each table that must have it.
+
+    A trigger must exist on its table and on all monthly partitions of the table. For functions, the table is an empty
+    string.
+    """
     with connection.cursor() as cursor:
         cursor.execute(MONTHS, {"ours": OF_FAIRLOT})
         months = cursor.fetchall()

@@ -1,4 +1,8 @@
-"""Checks of archived months: archive records exist, seals cover the rows that stay and the files, and rollups match."""
+"""Checks of archived months: their archive records, hash-chain links and rollups.
+
+An archived month needs an archive record. The hash chain must cover the remaining rows and the files, and the rollups
+must match the entries.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
 
 def a_month_is_missing() -> Found | None:
-    """Finds a month that has a partition in one never archived table but not in another."""
+    """Finds a month that has a partition in some ledger tables but not in all. Ignores tables whose months are
+    archived."""
     return first_row(
         "a table lacks a month that others have",
         """
@@ -33,7 +38,10 @@ def a_month_is_missing() -> Found | None:
 
 
 def a_month_was_not_archived() -> Found | None:
-    """Finds a month without vouchers that has no archive record, or whose record the seals do not confirm."""
+    """Finds a month whose vouchers (detailed usage rows) are missing although it was not archived.
+
+    Also finds a month whose archive record does not match the hash chain.
+    """
     for month in archived_months():
         record = archive_record(month)
         if record is None:
@@ -46,7 +54,7 @@ def a_month_was_not_archived() -> Found | None:
 
 
 def _unsealed(book: int, record: ArchiveRecord) -> str | None:
-    """Returns what is wrong with the seals of the book for the archived month; None if they are right."""
+    """Returns what is wrong with the hash-chain links for the archived month in the book; None if they are correct."""
     month, number = record.month, record.seals.get(str(book))
     of_month = LedgerSeal.objects.filter(book=book, month=month)
     if number is not None and not of_month.filter(number=number).exists():
@@ -60,7 +68,10 @@ def _unsealed(book: int, record: ArchiveRecord) -> str | None:
 
 
 def _must_be_sealed(record: ArchiveRecord) -> bool:
-    """Returns whether a release that seals rollups archived this month or a later one, so that a seal must exist."""
+    """Returns whether the hash chain must contain a link with the rollups of the archived month.
+
+    Old releases did not make such links. The link must exist if a newer release archived this month or a later one.
+    """
     if LedgerSeal.objects.filter(of_sums=True, month__gte=record.month).exists():
         return True
     since = LedgerSeal.objects.filter(form__gte=APART).aggregate(at=Min("sealed_at"))["at"]
@@ -96,7 +107,10 @@ def an_archived_transaction_was_not_sealed() -> Found | None:
 
 
 def archived_entries_differ_from_sums() -> Found | None:
-    """Compares the entries of users with their hourly rollups, which cover all time of an archived month."""
+    """Finds a user's entries in an archived month that differ from the hourly rollups.
+
+    The rollups cover the whole month.
+    """
     return first_row(
         "the entries of an archived month are not the sums of its hours",
         f"""
@@ -121,11 +135,10 @@ def archived_entries_differ_from_sums() -> Found | None:
 
 
 def archived_entries_differ_from_closings() -> Found | None:
-    """Compares the cluster's entries with the closings: capacity must balance to 0, and revenue must equal the
-    closings' value.
+    """Finds the cluster's entries in an archived month that differ from the closings.
 
-    Compares the sum of all currencies, because an earlier release may have billed in one currency and closed the
-    hour in another.
+    The capacity accounts must balance to 0, and revenue must equal the value in the closings. Compares the sum over all
+    currencies: an earlier release may have billed an hour in one currency and closed it in another.
     """
     return first_row(
         "the entries of an archived month are not what its closings tell",

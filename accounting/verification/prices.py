@@ -1,4 +1,4 @@
-"""Checks of prices: each bill must equal GPU-seconds times the price of its generation, class and time."""
+"""Checks of prices: each bill must equal GPU-seconds times the price for its generation, class and time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SINCE_COSTS_HAVE_MILLIONTHS = """
 
 
 def costs(amount: str, worth: str, period: str) -> str:
-    """Returns an SQL condition: the amount equals `worth` / 3600, rounded as `tariff.cost_of` rounds.
+    """Returns an SQL condition: `amount` must equal `worth` / 3600, rounded in the same way as by `tariff.cost_of`.
 
-    `worth` is GPU-seconds times the price per GPU-hour. For `period` before costs had six decimals, rounding to four
-    decimals is accepted, too.
+    `worth`: SQL for GPU-seconds times the price per GPU-hour. `period`: SQL for the time of the usage. For usage from
+    before costs had six decimals, amounts rounded to four decimals are also accepted.
     """
     return f"""(
         {_is_rounded(amount, worth, 6)}
@@ -36,9 +36,10 @@ def _is_rounded(amount: str, worth: str, decimals: int) -> str:
 
 
 def _priced_otherwise(table: str) -> str:
-    """Returns the FROM and WHERE clauses for vouchers with a wrong price.
+    """Returns SQL FROM and WHERE clauses that select the vouchers (detailed rows) of a table with a wrong price.
 
-    A voucher's time must lie within one price, which it must have; without a price, its price must be 0.
+    A voucher's time must lie within the time of one price, and the voucher must have that price. If no price was valid,
+    the voucher's price must be 0.
     """
     return f"""
         FROM accounting_{table} voucher
@@ -82,9 +83,10 @@ def a_closing_has_another_price() -> Found | None:
 
 
 def a_bill_is_in_another_currency() -> Found | None:
-    """Finds bills and closings in another currency than their price; usage that was posted again keeps its currency.
+    """Finds a bill or closing whose currency differs from that of the price valid at its time.
 
-    Ignores rows that were posted before the migration that gave prices a currency.
+    Ignores usage that was posted again after a correction, because it keeps its currency. Also ignores rows that were
+    posted before the migration that gave prices a currency.
     """
     return first_row(
         "a bill or a closing is not in the currency of its price",
@@ -108,7 +110,10 @@ def a_bill_is_in_another_currency() -> Found | None:
 
 
 def a_closing_is_worth_otherwise() -> Found | None:
-    """Finds closings in which the total value, or the value of a class that nobody held, does not match the price."""
+    """Finds a closing whose values do not match its price or do not add up.
+
+    Checks the total value and the value of each class of GPU time that no gang held.
+    """
     worths = " AND ".join(
         costs(amount, f"{seconds} * price_per_gpu_hour", "period")
         for amount, seconds in [("value", "capacity")]
@@ -129,9 +134,9 @@ def a_closing_is_worth_otherwise() -> Found | None:
 
 
 def a_charge_costs_otherwise() -> Found | None:
-    """Finds charges with a wrong price, idle part or amount.
+    """Finds a class charge with a wrong price, idle part or amount.
 
-    Cannot check which part was preemptible or borrowed, because the books do not contain these.
+    Cannot check how much of the time was preemptible or borrowed, because the ledger does not contain this.
     """
     worth = (
         "charge.idle * charge.idle_price + charge.preemptible * charge.preemptible_price"
@@ -165,8 +170,11 @@ def a_charge_costs_otherwise() -> Found | None:
 
 
 def a_charge_is_missing() -> Found | None:
-    """Finds idle time without a charge, for generations where no other class has a price that could offset the
-    difference."""
+    """Finds idle time without a class charge, although idle time has its own price.
+
+    Ignores generations where preemptible or borrowed time also has a price, because that price could cancel out the
+    charge.
+    """
     worth = "segment.idle * price.idle + (segment.gpu_seconds - segment.idle) * segment.price_per_gpu_hour"
     return first_row(
         "what was idle in a settled hour is not charged at its price",
@@ -189,9 +197,9 @@ def a_charge_is_missing() -> Found | None:
 
 
 def archived_usage_costs_otherwise() -> Found | None:
-    """Finds archived usage whose cost is below the lowest or above the highest price of its hour, over all classes.
+    """Finds archived usage that costs less than the lowest price of its hour, or more than the highest price.
 
-    For each bill, an error of half its last decimal is tolerated.
+    Considers the prices of all classes. For each bill, tolerates a rounding error of half the last decimal.
     """
     return first_row(
         "the sums of an archived hour cost what no price of it makes",

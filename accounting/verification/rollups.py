@@ -1,4 +1,4 @@
-"""Checks of rollups by hour, day and job: each must equal the sum of its segments or hours."""
+"""Checks of rollups by hour, day and job: each rollup must equal the sum of its segments or hours."""
 
 from __future__ import annotations
 
@@ -104,9 +104,10 @@ def a_jobs_day_has_another_name() -> Found | None:
 
 
 def a_sum_is_of_no_transaction() -> Found | None:
-    """Finds rollups whose transaction does not exist.
+    """Finds a rollup whose transaction does not exist.
 
-    Daily rollups may have the transaction 0: no transaction closed a day whose last hours had no GPUs.
+    Daily rollups may have the transaction id 0. This means that the last hours of the day had no GPUs, so that no
+    transaction closed the day.
     """
     queries = " UNION ALL ".join(
         f"""

@@ -1,4 +1,4 @@
-"""`manage.py archive_ledger`: archives vouchers of old months in files, and restores them."""
+"""`manage.py archive_ledger`: moves the vouchers (detailed usage rows) of old months to files, or restores them."""
 
 from __future__ import annotations
 

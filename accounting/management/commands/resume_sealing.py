@@ -1,4 +1,7 @@
-"""`manage.py resume_sealing`: resumes sealing after a stop; the reason becomes part of the chain of heads."""
+"""`manage.py resume_sealing`: resumes the sealing of the ledger after it stopped.
+
+The reason for the resumption is stored in the chain of heads (signed digests of the ledger).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py signing_key`: prints the public keys that verify heads of the ledger without the secret."""
+"""`manage.py signing_key`: prints the public keys, with which anybody can verify the signatures of ledger heads."""
 
 from __future__ import annotations
 

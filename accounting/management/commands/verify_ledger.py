@@ -1,5 +1,7 @@
-"""`manage.py verify_ledger`: recomputes the ledger independently of the triggers that guard it, and checks its hash
-chain."""
+"""`manage.py verify_ledger`: recomputes the ledger and checks its hash chain.
+
+The checks do not rely on the database triggers that guard the ledger.
+"""
 
 from __future__ import annotations
 
