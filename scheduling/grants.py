@@ -1,4 +1,4 @@
-"""Actions that grant requests and end grants."""
+"""Actions that approve users' requests, for example for a limit, and that end what was granted for a limited time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,18 @@ def approve_request(
     granted: Mapping[str, Any] | None = None,
     until: datetime | None = None,
 ) -> Request:
-    """Grants what was requested, or `granted` instead of it, until the time `until` (None: permanently)."""
+    """Approves a request, and grants what was requested. If `granted` is given, grants the values in it instead.
+
+    The grant ends at the time `until`; None means that it is permanent.
+    """
     given = request.wanted if granted is None else granted
     return approve_within(actor=actor, request=request, answer=answer, granted=given, until=until)
 
 
 @transaction.atomic(durable=True)
 def end_grant(*, request_id: int) -> bool:
-    """Ends a grant whose time has passed; returns False if there is nothing to end. Any number of workers may call
-    this."""
+    """Ends a grant whose time has passed. Returns False if the grant need not be ended.
+
+    Any number of workers may call this simultaneously.
+    """
     return end_within(request=Request.objects.get(pk=request_id)) is not None

@@ -1,4 +1,4 @@
-"""Deletes old details and files. Usage, shares and bills stay."""
+"""Deletes old details and files. Usage, shares and bills are kept."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ REPEATED = ("replaced", "trouble", "proved")
 
 
 def prune(*, records: timedelta, attempts: timedelta) -> int:
-    """Deletes inputs of rounds older than `records`, and repetitive rows older than `attempts`; returns the number of
-    rows.
+    """Deletes inputs of rounds that are older than `records`, and repetitive rows that are older than `attempts`.
 
-    Repetitive rows are operations, events of attempts and of replicas, analyses of sharing anomalies, and due times
-    that made no job, except the last one of each schedule. A round without its record can no longer be reproduced;
-    its trades, shares and figures stay.
+    Repetitive rows are operations, events of attempts and replicas, analyses of sharing anomalies, and due times that
+    started no job, except the last one of each schedule. Returns the number of deleted rows. A round without its inputs
+    can no longer be reproduced, but its trades, shares and figures are kept.
     """
     now = now_from_database()
     old_orders = Operation.objects.filter(done_at__lt=now - attempts, lease__state=Lease.State.CLOSED)
@@ -61,10 +60,10 @@ def prune(*, records: timedelta, attempts: timedelta) -> int:
 
 
 def remove_files(*, after: timedelta) -> int:
-    """Deletes logs and checkpoints of jobs that ended longer than `after` ago; returns the number of these jobs.
+    """Deletes the logs and checkpoints of jobs that ended longer than `after` ago. Returns the number of these jobs.
 
-    Marks a job once its files are gone, so that the next pass completes an interrupted one. If files cannot be
-    deleted, writes a warning to the log and tries again in the next pass.
+    Marks each job after its files are deleted, so that the next call completes an interrupted one. If files cannot be
+    deleted, logs a warning; the next call tries again.
     """
     old = (
         Job.objects.filter(
@@ -95,7 +94,7 @@ def _remove_files(job: Job) -> bool:
 
 
 def _delete(old: models.QuerySet[Any]) -> int:
-    """Deletes the rows in batches of AT_ONCE; returns the number of deleted rows. The next call completes an
+    """Deletes the rows in batches of AT_ONCE. Returns the number of deleted rows. The next call completes an
     interrupted one."""
     total = 0
     while found := list(old.order_by("pk").values_list("pk", flat=True)[:AT_ONCE]):

@@ -1,4 +1,5 @@
-"""Celery tasks of the scheduling package. A message may come twice, late or never, so every task may be repeated."""
+"""Celery tasks of the scheduling package. A message may come twice, late or never, so each task may be repeated
+safely."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def run_round(cluster_id: int) -> None:
 
 @shared_task
 def run_due_rounds() -> None:
-    """Runs a round of every attached cluster in which a round is due."""
+    """Runs a round for each attached cluster in which one is due."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
     run_each(clusters, _run_round)
 
@@ -75,19 +76,19 @@ def _run_round(cluster_id: int) -> None:
 
 @shared_task
 def forecast_starts(cluster_id: int) -> None:
-    """Forecasts the starts of a cluster's waiting jobs from the state after its last round."""
+    """Forecasts when the waiting jobs of a cluster will start, from the state after its last round."""
     forecasts.forecast_starts(cluster_id=cluster_id)
 
 
 @shared_task
 def ask_shadow(cluster_id: int) -> None:
-    """Computes what the cluster's shadow policy would have decided in the last rounds."""
+    """Computes and records what the cluster's shadow policy would have decided in the latest rounds."""
     shadow.ask_shadow(cluster_id=cluster_id)
 
 
 @shared_task
 def run_operations(cluster_id: int) -> None:
-    """Carries out the pending operations in one cluster's outbox."""
+    """Executes the pending operations in the outbox of one cluster."""
     _perform(Cluster.objects.get(pk=cluster_id))
 
 
@@ -97,19 +98,20 @@ def _perform(cluster: Cluster) -> None:
 
 @shared_task
 def run_due_operations() -> None:
-    """Carries out pending operations of every cluster: those whose message was lost, and retries."""
+    """Executes the pending operations of every cluster. Needed for retries, and for operations whose message was
+    lost."""
     run_each(Cluster.objects.attached(), _perform)
 
 
 @shared_task
 def reconcile_all() -> None:
-    """Reconciles the desired with the actual state of each attached local cluster."""
+    """Reconciles the observed state of each attached local cluster with the desired state."""
     run_each(Cluster.objects.attached().filter(backend=Cluster.Backend.LOCAL), reconciling.reconcile)
 
 
 @shared_task
 def check_clusters() -> None:
-    """Checks Fairlot's access to each attached Kubernetes cluster, and its rights there."""
+    """Checks whether Fairlot can reach each attached Kubernetes cluster and has the necessary rights there."""
     # Longest unchecked first: if many clusters are slow to answer, the next run begins with those that this run did not
     # reach.
     run_each(Cluster.objects.attached().filter(access__isnull=False).order_by("access__checked_at"), _check)
@@ -137,7 +139,7 @@ def bill_running_leases() -> None:
 
 @shared_task
 def close_books() -> None:
-    """Closes the hours that are over in the books of all clusters, also of detached ones."""
+    """Closes the hours that are over in the books of all clusters, including detached ones."""
     run_each(clusters_to_close(), lambda cluster_id: close_hours(cluster_id=cluster_id))
 
 
@@ -150,41 +152,43 @@ def sum_shares() -> None:
 
 @shared_task
 def price_classes() -> None:
-    """Books the difference that class prices make to the bills of closed hours."""
+    """Books how the class prices of borrowed, preemptible and idle time change the bills of closed hours."""
     run_each(clusters_to_close(), lambda cluster_id: pricing.price_classes(cluster_id=cluster_id))
 
 
 @shared_task
 def seal_books() -> None:
-    """Appends the new entries of all books and journals, also of detached clusters, to their hash chains."""
+    """Appends the new entries of all books and journals to their hash chains. Includes the books of detached
+    clusters."""
     books = Cluster.objects.order_by("id").values_list("id", flat=True)
     seal_all([*books, *sorted(JOURNALS)])
 
 
 @shared_task
 def step_service(service_id: int) -> None:
-    """Creates and ends replicas of one service, one step towards its desired state."""
+    """Takes one step of a service towards its desired state: creates and ends replicas."""
     replicas.step_service(service_id=service_id)
     announce_service(service_id=service_id)
 
 
 @shared_task
 def step_services() -> None:
-    """Steps all services, because a message may be lost and a back-off may have ended."""
+    """Takes one step of every service, in case a message was lost or a back-off has ended."""
     ids = services_to_step().values_list("id", flat=True)
     run_each(ids, lambda service_id: replicas.step_service(service_id=service_id))
 
 
 @shared_task
 def step_sessions() -> None:
-    """Warns or stops sessions that have reached their idle timeout or time limit."""
+    """Warns the users of sessions that are about to reach their idle timeout or time limit, and stops those that
+    have."""
     ids = sessions_to_step().values_list("pk", flat=True)
     run_each(ids, lambda session_id: step_session(session_id=session_id))
 
 
 @shared_task
 def end_overlong_jobs() -> None:
-    """Stops training jobs that have reached their time limit, or warns once if the limit only warns."""
+    """Stops training jobs that have reached their time limit. If the limit only warns, warns once instead."""
     found = overlong(now_from_database())
     run_each([one.job_id for one in found], lambda job_id: end_overlong(job_id=job_id))
 
@@ -197,28 +201,28 @@ def end_drains() -> None:
 
 @shared_task
 def measure_use() -> None:
-    """Reads the utilisation of allocated GPUs from the metrics of attached clusters."""
+    """Reads how busy allocated GPUs are, from the metrics of attached clusters."""
     clusters = clusters_to_measure().values_list("id", flat=True)
     run_each(clusters, lambda cluster_id: measure_cluster(cluster_id=cluster_id))
 
 
 @shared_task
 def step_idle_jobs() -> None:
-    """Warns of jobs with idle GPUs, stops them or makes them preemptible, whichever is due."""
+    """Takes the step that is due for each job with idle GPUs: warns, stops the job, or makes it preemptible."""
     found = idle_to_step(now_from_database())
     run_each(found, lambda job_id: step_idle(job_id=job_id))
 
 
 @shared_task
 def end_grants() -> None:
-    """Ends grants whose time has passed."""
+    """Ends what was granted for a limited time, such as a higher limit, once that time has passed."""
     ids = requests_to_end().values_list("pk", flat=True)
     run_each(ids, lambda request_id: end_grant(request_id=request_id))
 
 
 @shared_task
 def watch_budgets() -> None:
-    """Warns of budgets that are nearly spent or will be, in the present period and in the period that has just
+    """Warns about budgets that are, or soon will be, nearly spent, in the current budget period and in the one just
     ended."""
     found: list[Outlook] = []
     try:
@@ -234,28 +238,31 @@ def watch_budgets() -> None:
 
 @shared_task
 def announce_services() -> None:
-    """Creates missing DNS names of services in their clusters, and deletes those of removed services."""
+    """Creates missing DNS names of services in their clusters, and deletes the DNS names of removed services."""
     ids = services_to_announce().values_list("id", flat=True)
     run_each(ids, lambda service_id: announce_service(service_id=service_id))
 
 
 @shared_task
 def analyse_sharing() -> None:
-    """Runs analyses of sharing anomalies for ANALYSIS_SECONDS, and queues another message if any are left, so that
-    reports get their turn."""
+    """Runs analyses of sharing anomalies for ANALYSIS_SECONDS.
+
+    If some analyses are unfinished after that, queues another message, so that reports in the same queue can run in
+    between.
+    """
     if continue_analyses(seconds=ANALYSIS_SECONDS, at_once=settings.FAIRLOT_ANALYSES_AT_ONCE):
         analyse_sharing.delay()
 
 
 @shared_task
 def analyse_nightly() -> None:
-    """Requests an analysis of the last seven days of every attached cluster."""
+    """Requests an analysis of sharing anomalies over the last seven days for each attached cluster."""
     request_nightly()
 
 
 @shared_task
 def prune() -> None:
-    """Deletes details that are older than the retention settings allow."""
+    """Deletes details from the database that are older than the retention settings allow."""
     retention.prune(
         records=timedelta(days=settings.FAIRLOT_KEEP_ROUND_RECORDS_DAYS),
         attempts=timedelta(days=settings.FAIRLOT_KEEP_ATTEMPTS_DAYS),
@@ -264,6 +271,7 @@ def prune() -> None:
 
 @shared_task
 def remove_files() -> None:
-    """Deletes logs and checkpoints of jobs that ended longer ago than the retention setting says; 0 keeps all files."""
+    """Deletes the logs and checkpoints of jobs that ended longer ago than the retention setting. Setting 0 keeps all
+    files."""
     if days := settings.FAIRLOT_KEEP_JOB_FILES_DAYS:
         retention.remove_files(after=timedelta(days=days))

@@ -1,5 +1,7 @@
-"""Analyses of sharing anomalies: requesting them, and running them in steps. A killed worker loses and repeats no
-step."""
+"""Requests analyses of sharing anomalies, and runs each analysis in steps of one team.
+
+Each step is one transaction, so a worker that dies loses at most its present step.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,10 @@ LONGEST = timedelta(days=31)
 
 
 def analyse_last_days(*, actor: User, cluster: Cluster, days: int) -> SharingAnalysis:
-    """Requests an analysis of the last `days` days, up to the last full hour. Raises Refused and NotAllowed like
-    `request_analysis`."""
+    """Requests an analysis of the last `days` days, up to the last full hour, and returns it.
+
+    Raises Refused and NotAllowed like `request_analysis`, and Refused if `days` is below 1.
+    """
     if days < 1:
         raise Refused("The period must be at least one day.", "days")
     ends = start_of_hour(now_from_database())
@@ -53,11 +57,11 @@ def analyse_last_days(*, actor: User, cluster: Cluster, days: int) -> SharingAna
 def request_analysis(
     *, actor: User | None, cluster: Cluster, begins: datetime, ends: datetime
 ) -> SharingAnalysis:
-    """Requests the analysis of a past period, and returns it. A cluster has at most one analysis per period.
+    """Requests the analysis of a past period, and returns the analysis. A cluster has at most one analysis per period.
 
-    If the analysis exists already, only its teams without a result are queued again. `actor` None stands for
-    Fairlot. Raises NotAllowed unless the actor is an operator, and Refused for an empty, too long or unfinished
-    period.
+    If the analysis exists already, only retries its teams without a result. `actor` None means that Fairlot requests
+    it. Raises NotAllowed unless the actor is an operator. Raises Refused if the period is empty, longer than 31 days,
+    or not over yet.
     """
     require(actor, "anomalies.analyse")
     if ends <= begins:
@@ -86,8 +90,10 @@ def request_analysis(
 
 @transaction.atomic(durable=True)
 def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysis:
-    """Queues the teams without a result again, and returns the analysis. Raises NotAllowed unless the actor is an
-    operator, and Refused if every team has a result."""
+    """Queues the analysis's teams without a result once more, and returns the analysis.
+
+    Raises NotAllowed unless the actor is an operator, and Refused if every team has a result.
+    """
     require(actor, "anomalies.analyse")
     if not _analyse_again(analysis, actor):
         raise Refused("There is nothing to repeat: all teams of this analysis have a result.")
@@ -95,7 +101,7 @@ def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysi
 
 
 def _analyse_again(analysis: SharingAnalysis, actor: User | None) -> int:
-    """Queues the analysis's teams without a result again; returns the number of these teams."""
+    """Queues the analysis's teams without a result once more. Returns the number of these teams."""
     # Locked, so that no worker marks the analysis finished meanwhile.
     SharingAnalysis.objects.select_for_update().get(pk=analysis.pk)
     parts = analysis.parts.troubled()
@@ -110,14 +116,15 @@ def _analyse_again(analysis: SharingAnalysis, actor: User | None) -> int:
 
 
 def is_tried_again(analysis: SharingAnalysis) -> bool:
-    """Returns whether the next nightly request also queues this analysis's teams without a result."""
+    """Returns whether the next nightly request will retry the teams of this analysis that have no result."""
     return analysis.cluster.detached_at is None and analysis.ends >= start_of_day(now_from_database())
 
 
 def request_nightly() -> list[SharingAnalysis]:
     """Requests, for every attached cluster, an analysis of the seven days before the last midnight (UTC).
 
-    Also queues the teams without a result of analyses whose period ends at the midnight before or later.
+    Also retries the teams without a result in analyses whose period ended at or after the previous midnight. Returns
+    the requested analyses.
     """
     ends = start_of_day(now_from_database())
     recent = SharingAnalysis.objects.filter(cluster__detached_at=None, ends__gte=ends - timedelta(days=1))
@@ -131,10 +138,11 @@ def request_nightly() -> list[SharingAnalysis]:
 
 
 def continue_analyses(*, seconds: float, at_once: int) -> bool:
-    """Runs steps of unfinished analyses, oldest first, for about `seconds`; returns True if the time ran out first.
+    """Runs steps of unfinished analyses, oldest first, for about `seconds` seconds. Returns True if the time ran out
+    first.
 
-    At most `at_once` processes run analyses at a time, so that the other processes stay free for reports and
-    forecasts. Returns False at once if that many are running.
+    At most `at_once` processes run analyses at a time, so that the other workers stay free for reports and forecasts.
+    Returns False immediately if `at_once` processes are already running analyses.
     """
     until = monotonic() + seconds
     with _slot(at_once) as mine:
@@ -150,15 +158,17 @@ def continue_analyses(*, seconds: float, at_once: int) -> bool:
 
 
 class AnalysisSteps:
-    """Analyses the teams of one analysis one after the other. Reads the cluster's history once for all teams."""
+    """Analyses the teams of one analysis, one in each step. Reads the cluster's history once for all teams."""
 
     def __init__(self, analysis: SharingAnalysis) -> None:
         self.analysis = analysis
         self._read: tuple[Seen, Analysis] | Exception | None = None
 
     def next(self) -> bool:
-        """Analyses, in one transaction, the next team that no other worker has locked; returns False if no team is
-        left."""
+        """Analyses the next waiting team that no other worker has locked, in one transaction.
+
+        Returns False if no such team is left.
+        """
         with transaction.atomic(durable=True):
             waiting = SharingPart.objects.filter(analysis=self.analysis, done_at=None)
             part = waiting.order_by("pk").select_for_update(skip_locked=True).first()
@@ -200,7 +210,7 @@ class AnalysisSteps:
 
 @transaction.atomic(durable=True)
 def finish_analysis(analysis: SharingAnalysis) -> bool:
-    """Marks the analysis finished if no team is waiting; returns False if a team is."""
+    """Marks the analysis as finished if all its teams are done. Returns False if a team is still waiting."""
     # Locked, so that nobody queues teams again meanwhile.
     SharingAnalysis.objects.select_for_update().get(pk=analysis.pk)
     left = SharingPart.objects.filter(analysis=analysis, done_at=None)
@@ -226,7 +236,7 @@ def _write(part: SharingPart, found: Findings, seen: Seen) -> None:
 
 
 def _why_nothing(found: Findings, seen: Seen) -> str:
-    """Returns the reason, as text for people, why the team has no result; empty if the team has a result."""
+    """Returns a text for people that says why the team has no result; an empty text if it has one."""
     if not seen.generations:
         return "nothing is known of the cluster's nodes in this time"
     if found.judged:
@@ -263,8 +273,11 @@ def _anomaly(part: SharingPart, one: Anomaly) -> SharingAnomaly:
 
 @contextmanager
 def _slot(at_once: int) -> Iterator[bool]:
-    """Context manager that holds one of `at_once` advisory locks until its block ends or the connection is lost. Yields
-    False if all of these locks are taken."""
+    """Context manager that holds one of `at_once` advisory locks, and yields True; yields False if all of them are
+    taken.
+
+    The lock is released when the block ends or the database connection is lost.
+    """
     with connection.cursor() as cursor:
         mine = next((slot for slot in range(at_once) if _try_lock(slot)), None)
         try:

@@ -1,4 +1,5 @@
-"""Reads the real history of a cluster over a period from PostgreSQL, as a fairshare.counterfactual.past.Past."""
+"""Reads the recorded history of a cluster over a period from PostgreSQL, as a `Past`
+(fairshare.counterfactual.past)."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ from scheduling.models import Cluster, ClusterPause, HeldGpu, Job, JobEvent, Job
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A Past, and what its indices mean: the primary keys of its tenants and the names of its generations.
+    """The history of a cluster as a `Past`, with the tenants and generations to which the indices in the Past refer.
 
-    A job's key in the Past is its primary key.
+    `tenants` are primary keys and `generations` are names. A job's key in the Past is the job's primary key.
     """
 
     past: Past
@@ -35,13 +36,13 @@ class Seen:
 
 
 def jobs_of_period(cluster: Cluster, begins: datetime, ends: datetime) -> QuerySet[Job]:
-    """Returns the cluster's jobs that existed at any moment of the period, by id."""
+    """Returns the cluster's jobs that existed at any moment between `begins` and `ends`, in order of their ids."""
     there = Q(ended_at=None) | Q(ended_at__gt=begins)
     return Job.objects.filter(there, cluster=cluster, created_at__lt=ends).order_by("id")
 
 
 def read_past(cluster: Cluster, begins: datetime, ends: datetime) -> Seen:
-    """Reads the cluster's history from `begins` to `ends`."""
+    """Returns the cluster's history from `begins` to `ends`."""
     reader = _Reader(cluster, begins, ends)
     return reader.read()
 
@@ -70,7 +71,7 @@ FIELDS = (
 
 
 class _Reader:
-    """Reads the history of one cluster over one period. Reads each table once."""
+    """Reads the history of one cluster over one period."""
 
     def __init__(self, cluster: Cluster, begins: datetime, ends: datetime) -> None:
         self.cluster, self.begins, self.ends = cluster, begins, ends
@@ -109,7 +110,8 @@ class _Reader:
         return Seen(past, list(shares.tenants), self.names)
 
     def _since(self, moment: datetime | None, otherwise: float) -> float:
-        """Returns the seconds from the period's start to `moment`, clamped to the period; `otherwise` for None."""
+        """Returns the seconds from the period's start to `moment`, clamped to the period. Returns `otherwise` if
+        `moment` is None."""
         if moment is None:
             return otherwise
         return min(max((moment - self.begins).total_seconds(), 0.0), self.length)
@@ -190,7 +192,7 @@ class _Reader:
         return rates
 
     def _attempts(self) -> dict[int, list[Attempt]]:
-        """Returns, by job id, the job's attempts that held GPUs in the period, in order."""
+        """Returns, by job id, the job's attempts that held GPUs during the period, oldest first."""
         leases = Lease.objects.filter(
             Q(held_until=None) | Q(held_until__gt=self.begins), cluster=self.cluster, held_from__lt=self.ends
         )
@@ -233,7 +235,7 @@ class _Reader:
         return found
 
     def _pauses(self) -> Iterator[Ineligible]:
-        """Yields the intervals of the period in which an operator had paused the cluster."""
+        """Yields the intervals in which an operator had paused the cluster, within the period."""
         pauses = ClusterPause.objects.filter(cluster=self.cluster, during__overlap=(self.begins, self.ends))
         for during in pauses.order_by("during").values_list("during", flat=True):
             yield Ineligible(
@@ -242,8 +244,10 @@ class _Reader:
 
 
 def _runs_to_its_end(row: _Row) -> bool:
-    """Returns whether a training job's program ran until it exited: no person, time limit or failure of Fairlot ended
-    the job."""
+    """Returns whether the row is a training job whose program exited by itself, with success or failure.
+
+    Returns False if a person, a time limit or a failure of Fairlot ended the job.
+    """
     by_itself = row.state == Job.State.SUCCEEDED or (
         row.state == Job.State.FAILED and row.exit_code is not None
     )
@@ -251,15 +255,20 @@ def _runs_to_its_end(row: _Row) -> bool:
 
 
 def _has_failed(since: datetime, running: datetime | None, until: datetime | None, why: str) -> bool:
-    """Returns whether the attempt failed to start, or was lost before it ran steadily. Such an attempt did no work."""
+    """Returns whether the attempt failed to start, or was lost before it had run for the time STEADY.
+
+    The analysis assumes that such an attempt did no work.
+    """
     if until is None:
         return False
     return why == End.START_FAILED or (why == End.LOST and until - (running or since) < STEADY)
 
 
 def _back_offs(attempts: Sequence[Attempt]) -> Iterator[Ineligible]:
-    """Yields the back-off after each failed attempt, during which the job was not started. Back-offs grow with
-    consecutive failures."""
+    """Yields the back-off after each failed attempt: the interval in which Fairlot did not start the job again.
+
+    The interval grows with the number of consecutive failures.
+    """
     tries = 0
     for attempt in attempts:
         tries = tries + 1 if attempt.failed else 0

@@ -1,4 +1,4 @@
-"""Limits on concurrent GPUs in a past period, as fairshare.counterfactual.past.PastLimit."""
+"""Reads the limits on concurrent GPUs that applied in a past period, as `PastLimit` (fairshare.counterfactual.past)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class Indices:
 
 
 def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterator[PastLimit]:
-    """Yields the limits that blocked jobs or made them preemptible. Makes two queries.
+    """Yields the limits of the period that made jobs wait or made them preemptible. Makes two queries.
 
-    A limit applies either to a tenant's whole subtree or to one user in one tenant.
+    Each yielded limit applies either to a tenant's whole subtree or to one user in one tenant. Times are seconds since
+    `begins`.
     """
     lineages = {one.pk: one.lineage for one in Tenant.objects.filter(pk__in=indices.tenants)}
     quotas = quotas_between(begins, ends, kinds=[Quota.Kind.GPUS], at_limit=BINDING)

@@ -1,4 +1,5 @@
-"""The shares that tickets gave tenants in a past period, as fairshare.counterfactual.past expects them."""
+"""Computes the shares that tickets gave to tenants in a past period, in the form that fairshare.counterfactual.past
+expects."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ from scheduling.shares.snapshot import DEFAULT_TICKETS
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Average shares over a period. `parts` are the tenants' fractions of the cluster, without the teams below each
-    tenant; their sum is 1.
+    """The average shares of tenants over a period. `tenants` are primary keys.
 
-    `user_tickets` are the tickets of each tenant's users. `places` maps (tenant, user) to the user's index there.
+    - `parts`: each tenant's fraction of the cluster, without the teams below the tenant; the sum is 1.
+    - `user_tickets`: for each tenant, the tickets of its users.
+    - `places`: the index of a user in the tenant's tuple in `user_tickets`, by (tenant, user).
     """
 
     tenants: Sequence[int]
@@ -33,8 +35,8 @@ class Shares:
 def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int, int]]) -> Shares:
     """Returns the average shares of the tenants that were in use in the period or that occur in `users`.
 
-    `users` are the (tenant, user) pairs with jobs. A tenant's own share is that of its users, who compete with the
-    teams below the tenant, as in rounds. Makes three queries.
+    `users` are the (tenant, user) pairs that have jobs. As in rounds, a tenant's users compete with the teams below the
+    tenant, and the share of the users counts as the tenant's share. Makes three queries.
     """
     stretches = list(tickets_between(begins, ends))
     pairs = sorted(users)
@@ -61,15 +63,20 @@ def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int
 
 
 def _tree(stretches: Sequence[PastTickets], with_jobs: Collection[int]) -> list[Tenant]:
-    """Returns the tenants that were in use at any time, those `with_jobs`, and all their ancestors, parents first."""
+    """Returns the tenants that had tickets in any of the intervals, those in `with_jobs`, and all their ancestors.
+
+    Parents come before their children.
+    """
     there = {tenant for one in stretches for tenant, user in one.tickets if user is None}.union(with_jobs)
     needed = {step for one in Tenant.objects.filter(pk__in=there) for step in one.lineage}
     return sorted(Tenant.objects.filter(pk__in=needed), key=lambda one: (one.path.count("/"), one.pk))
 
 
 def _otherwise(stretches: Sequence[PastTickets], tenants: Sequence[Tenant]) -> list[float]:
-    """Returns the tickets to assume for each tenant while it is not in use: 0, or its present tickets if it never was
-    in use, as with imported history."""
+    """Returns, for each tenant, the tickets to assume in intervals for which no tickets are recorded.
+
+    This is 0, or the tenant's present tickets if none are recorded in any interval (imported history has no records).
+    """
     known = {holder for one in stretches for holder in one.tickets}
     return [0.0 if (one.pk, None) in known else float(one.tickets) for one in tenants]
 
@@ -80,7 +87,11 @@ def _usual(
     parent: Sequence[int],
     otherwise: Sequence[float],
 ) -> tuple[list[float], list[float]]:
-    """Returns each holder's average tickets, and each holder's average fraction of the cluster."""
+    """Returns two lists by holder: average tickets, and average fraction of the cluster. Intervals are weighted by
+    length.
+
+    A holder is a tenant, or a user in a tenant.
+    """
     tickets, parts = np.zeros(len(holders)), np.zeros(len(holders))
     whole = stretches[-1].ends - stretches[0].begins
     for stretch in stretches:

@@ -1,4 +1,5 @@
-"""Sharing anomalies as a reader may see them: jobs of the reader's teams by name, jobs of other teams without names."""
+"""Sharing anomalies as a given user may see them: with the names of jobs in the user's teams, without those of other
+jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ CAUSES = dict(SharingAnomaly.Cause.choices)
 
 @dataclass(frozen=True)
 class SeenHolder:
-    """A job that held GPUs. If the reader may not see the job's team, `job_id` is None and `team` is "another team"."""
+    """A job that held GPUs during an anomaly, or the sum of all such jobs that the reader may not see.
+
+    For this sum, `job_id` is None, `job` is empty, and `team` is "another team".
+    """
 
     job_id: int | None
     job: str
@@ -28,8 +32,11 @@ class SeenHolder:
 
 @dataclass(frozen=True)
 class SeenAnomaly:
-    """An anomaly, its causes in words with their seconds, longest first, and the jobs that held the GPUs meanwhile, as
-    the reader may see them."""
+    """An anomaly as one reader may see it.
+
+    `causes` are (cause in words, seconds), longest first. `holders` are the jobs that held the GPUs while the anomaly's
+    job waited, most GPU-seconds first.
+    """
 
     anomaly: SharingAnomaly
     causes: list[tuple[str, float]]
@@ -37,13 +44,18 @@ class SeenAnomaly:
 
 
 def read_analyses(user: User, cluster: Cluster | None) -> SharingAnalysisQuerySet:
-    """Returns the cluster's analyses that `user` may see, with their progress, latest period first."""
+    """Returns the analyses that `user` may see, with their progress, latest period first.
+
+    If `cluster` is given, returns only analyses of this cluster.
+    """
     return SharingAnalysis.objects.visible_to(user).filter(cluster=cluster).with_progress()
 
 
 def read_parts(user: User, analysis: SharingAnalysis, tenant: Tenant | None = None) -> SharingPartQuerySet:
-    """Returns an analysis's results by team, by the team's name: those that `user` may see, within `tenant`'s subtree
-    if a tenant is given."""
+    """Returns the results of an analysis that `user` may see, one for each team, ordered by team name.
+
+    If `tenant` is given, returns only results of teams in its subtree.
+    """
     parts = SharingPart.objects.visible_to(user).filter(analysis=analysis).select_related("tenant")
     if tenant:
         parts = parts.filter(tenant__in=Tenant.objects.within(tenant))
@@ -53,8 +65,10 @@ def read_parts(user: User, analysis: SharingAnalysis, tenant: Tenant | None = No
 def read_anomalies(
     user: User, analysis: SharingAnalysis, *, tenant: Tenant | None = None
 ) -> QuerySet[SharingAnomaly]:
-    """Returns an analysis's anomalies, latest job first: those that `user` may see, within `tenant`'s subtree if a
-    tenant is given."""
+    """Returns the anomalies of an analysis that `user` may see, latest job first.
+
+    If `tenant` is given, returns only anomalies of teams in its subtree.
+    """
     found = SharingAnomaly.objects.visible_to(user).filter(part__analysis=analysis)
     if tenant:
         found = found.filter(part__tenant__in=Tenant.objects.within(tenant))
@@ -62,7 +76,7 @@ def read_anomalies(
 
 
 def seen(anomalies: Iterable[SharingAnomaly], mine: Collection[int]) -> list[SeenAnomaly]:
-    """Returns `anomalies` in the form for a reader who may see the tenants with the ids `mine`."""
+    """Returns the anomalies in the form for a reader who may see the teams whose ids are in `mine`."""
     listed = list(anomalies)
     held: dict[int, list[AnomalyHolder]] = {one.pk: [] for one in listed}
     holders = AnomalyHolder.objects.filter(anomaly__in=listed).select_related("job__tenant")
@@ -79,8 +93,10 @@ def seen(anomalies: Iterable[SharingAnomaly], mine: Collection[int]) -> list[See
 
 
 def _holders(holders: Iterable[AnomalyHolder], mine: Collection[int]) -> list[SeenHolder]:
-    """Returns one row for each holder in the tenants `mine`, and one row without names for the sum of all other
-    holders."""
+    """Returns one row for each holder that is a job of a team in `mine`, and one row for the sum of all other holders.
+
+    The row for the others has no names. The row with the most GPU-seconds comes first.
+    """
     shown: list[SeenHolder] = []
     hidden = 0.0
     for one in holders:

@@ -1,4 +1,4 @@
-"""The times in a period when a limit on the use per period was reached, from the ledger, in whole hours."""
+"""Computes when a limit on usage per period (GPU-hours or money) was used up, from the ledger, in whole hours."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ Hourly = Sequence[tuple[datetime, Decimal]]
 
 @dataclass(frozen=True, slots=True)
 class SpentHours:
-    """A time in which a limit of `tenant` was used up. `user` None: for all its users; `generation` None: for all
-    generations."""
+    """An interval in which a limit on the usage of `tenant` was used up.
+
+    `user` None means that all users of the tenant were affected; `generation` None means all generations.
+    """
 
     tenant: int
     generation: int | None
@@ -39,9 +41,9 @@ class SpentHours:
 
 
 def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
-    """Returns the times in [begins, ends) in which a used-up limit blocked jobs or made them preemptible.
+    """Returns the intervals in [begins, ends) in which a used-up limit blocked jobs or made them preemptible.
 
-    Each time names the tenant whose jobs were affected; the limit may belong to this tenant or to an ancestor.
+    The tenant of an interval is the one whose jobs were affected; the limit may belong to an ancestor of this tenant.
     """
     found = []
     quotas = quotas_between(begins, ends, kinds=Quota.OF_A_PERIOD, at_limit=BINDING)
@@ -69,8 +71,10 @@ def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
 def when_spent(
     spent: Iterable[SpentHours], generations: Iterable[int]
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Yields the times in which every generation in `generations`, those that a job accepts, was used up; `spent` are
-    the times of the job's tenant and user."""
+    """Yields the intervals in which limits were used up for every generation that a job accepts.
+
+    `spent`: the intervals of the job's tenant and user. `generations`: the generations that the job accepts.
+    """
     spent, kinds = list(spent), list(generations)
     edges = sorted({moment for one in spent for moment in (one.begins, one.ends)})
     since: datetime | None = None
@@ -84,8 +88,11 @@ def when_spent(
 
 
 def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int, int | None, Hourly]]:
-    """Yields (tenant, user, usage by hour) for each tenant in the limit's subtree, or for each user there if the limit
-    is one for users; otherwise the user is None."""
+    """Yields (tenant, user, usage by hour), from the start of the limit's period that contains `begins`.
+
+    For a limit on users, yields an item for each user of each tenant in the limit's subtree. For other limits, yields
+    an item for each tenant, with user None and the usage of the whole subtree.
+    """
     first, _ = period_of(quota.period, quota.days, begins)
     tenants = list(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))
     used: Any = UsageSegment.objects.uncorrected().with_charges().overlapping(first, ends)
@@ -112,8 +119,11 @@ def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int,
 def _spent(
     quota: Quota, hourly: Hourly, begins: datetime, ends: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Yields the times in which the limit was used up: from the end of the hour that reached it until usage falls below
-    it or the limit's period ends."""
+    """Yields the intervals in which the limit was used up.
+
+    An interval begins at the end of the hour in which usage reached the limit. It ends when the limit's period ends, or
+    when the usage in a rolling period falls below the limit.
+    """
     limit = quota.limit if quota.kind == Quota.Kind.MONEY else quota.limit * SECONDS
     if quota.period == Quota.Period.ROLLING:
         yield from _spent_rolling(timedelta(days=quota.days or 0), hourly, limit, begins, ends)

@@ -1,4 +1,4 @@
-"""The interface to clusters (`base.py`) and its implementations, one package each.
+"""Backends, which run jobs on clusters: the common interface (`base.py`) and one package per implementation.
 
-This file imports nothing, because the supervisors of local jobs import it and must stay small.
+This file imports nothing, because the supervisor process of each local job imports this package and must stay small.
 """

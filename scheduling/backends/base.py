@@ -1,9 +1,10 @@
 """The interface between the scheduler and the backends that run gangs. A backend carries out orders and reports states;
 it decides nothing.
 
-Every order names the lease's epoch (one per attempt) and is idempotent: an order that is given twice, late or after
-a crash has the same effect as an order given once. Times are reported as ages on the machine's monotonic clock. The
-caller converts them to the database's clock, so a wrong wall clock does no harm.
+Every order names the lease's epoch (one per attempt) and is idempotent: an order that is given twice, late or after a
+crash has the same effect as an order given once. Backends report each time as an age in seconds, measured with the
+machine's monotonic clock. The caller converts ages to times of the database's clock, so a wrong wall clock does no
+harm.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LONGEST_PROBE = 10  # seconds that a readiness probe waits for an answer
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One process of a gang, with its node and its GPUs."""
+    """One process of a gang: its rank, its node and its GPUs."""
 
     rank: int
     node: str
@@ -32,8 +33,8 @@ class Worker:
 class Endpoint:
     """The port on which a gang's first worker listens, and the settings of its readiness probe.
 
-    The program finds the port in PORT and FAIRLOT_PORT. A worker becomes ready with its first successful probe and
-    stays ready until `failures` probes in a row have failed.
+    The program reads the port from the environment variables PORT and FAIRLOT_PORT. A worker becomes ready with its
+    first successful probe. It stays ready until `failures` probes in a row have failed.
     """
 
     port: int  # as the user asked; where gangs share a machine, each gang gets a different port
@@ -60,7 +61,7 @@ class SecretFolder:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """A gang's secrets. Only the gang itself may read them: no report, log or error contains a value."""
+    """A gang's secrets. Only the gang itself may read them: no report, log or error contains their values."""
 
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     folders: Sequence[SecretFolder] = ()
@@ -87,8 +88,10 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Settings of each worker's container. Backends without containers ignore them. None and "" mean the cluster's
-    default."""
+    """Settings of each worker's container. Backends without containers ignore these settings.
+
+    None and "" select the cluster's default for a setting.
+    """
 
     cpus: float | None = None  # CPU request and limit
     memory: int | None = None  # memory request and limit in bytes
@@ -151,7 +154,8 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The observed state of one lease's processes. An age is the time in seconds before the observation."""
+    """The observed state of one lease's processes. Fields named `…_age` say how many seconds before the observation
+    something happened."""
 
     job_id: int
     epoch: int
@@ -174,8 +178,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A measurement of how a gang used its GPUs until `age` seconds ago. Reporting the same measurement twice has no
-    effect."""
+    """A measurement of a gang's GPU use, made `age` seconds ago. Reporting the same measurement twice has no effect."""
 
     token: UUID
     unused_for: float  # seconds without any use, all of which were measured; 0: the GPUs are in use
@@ -190,7 +193,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """The GPUs of one type on one node, in a cluster whose nodes Fairlot discovers."""
+    """The GPUs of one type on one node, on a cluster where Fairlot discovers the nodes by itself."""
 
     host: str
     resource: str  # extended resource that a pod requests to get one of these GPUs
@@ -218,7 +221,7 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """A message from the cluster about a job, which does not change the job's state."""
+    """A message from the cluster about a job, for example a warning. The message does not change the job's state."""
 
     source: str  # identifies the message, so that the caller recognises a repetition
     job_id: int
@@ -233,60 +236,72 @@ class Backend(Protocol):
     orders_at_once: int  # how many threads may give orders in parallel
 
     def preload(self, job_id: int) -> None:
-        """Loads from the database what orders to this job need, so that threads without a database connection can give
-        them."""
+        """Loads from the database the data that orders to this job need.
+
+        Threads without a database connection can then give these orders.
+        """
 
     def prepare(self) -> None:
-        """Checks that the backend can work. Raises BackendError with a message for users if it cannot work."""
+        """Checks that the backend can work. Raises BackendError, with a message for users, if it cannot."""
 
     def start(self, gang: Gang) -> None:
-        """Starts all workers. Leaves them running if this epoch was started already. Orders of older epochs become
-        void."""
+        """Starts all workers of the gang under the gang's epoch. Does nothing if this epoch was already started.
+
+        From then on the backend ignores orders for older epochs of the job.
+        """
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
-        """Sends SIGTERM to every process of the lease, and SIGKILL after `grace_seconds`. Returns at once."""
+        """Sends SIGTERM to every process of the lease, and SIGKILL after `grace_seconds`. Returns without waiting."""
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Suspends the processes of the lease until `thaw` continues them. Returns at once."""
+        """Suspends the processes of the lease until a call of `thaw` resumes them. Returns without waiting."""
 
     def thaw(self, gang: Gang) -> None:
-        """Continues the job's suspended processes under the new epoch of `gang`, on the same GPUs."""
+        """Resumes the job's suspended processes under the new epoch of `gang`, on the same GPUs."""
 
     def observe(self) -> Sequence[Observation]:
-        """Returns the state of every lease that has not been forgotten."""
+        """Returns the state of every lease for which `forget` has not been called."""
 
     def changed(self) -> Sequence[Observation]:
-        """Returns the observations that changed since the last call. May also contain unchanged ones."""
+        """Returns the observations that changed since the last call. The result may also contain unchanged
+        observations."""
 
     def cluster_events(self) -> Sequence[ClusterEvent]:
-        """Returns the cluster's messages since the last call. After a restart, earlier messages may come again."""
+        """Returns the cluster's messages since the last call. After a restart, the result may repeat earlier
+        messages."""
 
     def staleness(self) -> float:
-        """Returns how old the result of `observe` may be, in seconds."""
+        """Returns the greatest age that the data behind `observe` may have, in seconds."""
 
     def use(self) -> Sequence[Use]:
-        """Returns the measurements of GPU use since the last call; empty where another process measures GPU use."""
+        """Returns the measurements of GPU use since the last call.
+
+        Returns an empty sequence if another process measures this backend's GPU use.
+        """
 
     def advance(self) -> None:
-        """Takes the next step of orders that need several steps, where the cluster allows it. The caller calls this at
-        every change."""
+        """Continues orders that need several steps, such as a gang's start, as far as the cluster's state allows.
+
+        The caller calls this method after every change.
+        """
 
     def node_gpus(self) -> Sequence[NodeGpus] | None:
         """Returns all GPUs of the cluster if any of them changed since the last call, otherwise None.
 
-        Always returns None where admins declare the nodes.
+        Always returns None on clusters whose nodes admins declare, because nothing is discovered there.
         """
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Deletes the report about an ended lease. Keeps the job's logs and checkpoints."""
+        """Deletes the backend's report about an ended lease. Keeps the job's logs and checkpoints."""
 
     def remove_files(self, *, job_id: int) -> None:
         """Deletes the logs and checkpoints of a job that has ended. Idempotent."""
 
     def announce(self, *, service: int, name: str, job_id: int) -> None:
-        """Makes the DNS name `name` resolve to the service's ready replicas, on clusters that give services DNS names.
+        """Makes the DNS name `name` resolve to the service's ready replicas. Idempotent.
 
-        `job_id` is a current or former replica. Idempotent.
+        `service` is the service's ID, and `job_id` is the job of a current or former replica. Does nothing on clusters
+        that give services no DNS names.
         """
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
@@ -295,30 +310,31 @@ class Backend(Protocol):
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`.
 
-        The chunk is marked complete when it reaches the end of the log and no attempt up to `last_attempt` will
+        The chunk's `complete` is true if the chunk reaches the end of the log and no attempt up to `last_attempt` will
         write more.
         """
 
     def log_size(self, *, job_id: int, rank: int) -> int:
-        """Returns the present size of a rank's log in bytes; 0 without a log."""
+        """Returns the current size of a rank's log in bytes; 0 if there is no log."""
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Returns the ranks for which the job has a log."""
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
-        """Yields None whenever a state may have changed, and at least every `timeout` seconds."""
+        """Yields None whenever the state of a gang may have changed, and at least every `timeout` seconds."""
 
 
 class BackendError(Exception):
-    """The backend could not carry out an order. The message gives users the reason."""
+    """Raised when the backend could not carry out an order. The message gives users the reason."""
 
 
 class LogUnreadable(BackendError):
-    """A log exists but cannot be read. The message gives users the reason."""
+    """Raised when a log exists but cannot be read. The message gives users the reason."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"The log cannot be read: {why}.")
 
 
 class Unanswered(BackendError):
-    """The cluster did not answer, so the effect of the order is unknown. The order itself may be valid."""
+    """Raised when the cluster did not answer, so that the effect of an order is unknown. The order itself may be
+    valid."""

@@ -1,4 +1,5 @@
-"""The log files of a job, with any backend: one file `rank-N.log` per rank for all attempts."""
+"""The log files of a job, for all backends: one file `rank-N.log` per rank, which contains the output of all
+attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ LOG = re.compile(r"rank-(0|[1-9]\d{0,5})\.log", re.ASCII)
 
 @dataclass(frozen=True)
 class LogFiles:
-    """The logs in one folder. Reading a file that is no plain log file raises LogUnreadable."""
+    """The log files in one folder. Reading raises LogUnreadable if a log is not a plain file, for example a link."""
 
     folder: Path
     limit: int = sys.maxsize  # most bytes of a log, not counting Fairlot's own notes
@@ -27,15 +28,14 @@ class LogFiles:
         return self.folder / f"rank-{rank}.log"
 
     def open(self, rank: int, flags: int) -> int:
-        """Opens a rank's log and returns its file descriptor. Raises OSError if the name leads to anything but a plain
-        file."""
+        """Opens a rank's log and returns its file descriptor. Raises OSError if the log is not a plain file."""
         return opening.open_path(self.log(rank), flags)
 
     def read(self, rank: int, offset: int, limit: int, *, is_over: Callable[[], bool]) -> LogChunk:
-        """Returns up to `limit` bytes of a rank's log from byte `offset`.
+        """Returns up to `limit` bytes of a rank's log from byte `offset`; no bytes if `offset` is beyond the end.
 
-        The chunk is marked complete at the end of a log that will not grow any more (`is_over`). It has no bytes if
-        `offset` is behind the end. Raises LogUnreadable.
+        The chunk's `complete` is true if the chunk reaches the end of the log and `is_over` returns that the log will
+        not grow any more. Raises LogUnreadable.
         """
         try:
             # Called before reading, so that output written meanwhile is never missed at the end.
@@ -51,7 +51,7 @@ class LogFiles:
         return LogChunk(rank, offset, reached, data, complete=over and reached >= end)
 
     def size(self, rank: int) -> int:
-        """Returns the log's present size in bytes; 0 without a log. Raises LogUnreadable."""
+        """Returns the current size of the log in bytes; 0 if there is no log. Raises LogUnreadable."""
         try:
             with opening.opened(self.open(rank, os.O_RDONLY)) as log:
                 return self._end(os.fstat(log))
@@ -61,8 +61,10 @@ class LogFiles:
             raise LogUnreadable(opening.why(error)) from error
 
     def ranks(self) -> Sequence[int]:
-        """Returns the ranks that have a log, in ascending order. Ignores other files in the folder. Raises
-        LogUnreadable."""
+        """Returns the ranks that have a log, in ascending order. Raises LogUnreadable.
+
+        Ignores other files in the folder.
+        """
         parts = self.folder.parts
         try:
             with opening.folder(Path(*parts[:-2]), *parts[-2:]) as folder:
@@ -74,7 +76,9 @@ class LogFiles:
             raise LogUnreadable(opening.why(error)) from error
 
     def _end(self, found: os.stat_result) -> int:
-        """Returns the offset of the log's end. Beyond the limit, only bytes that occupy the disk count, because a job
-        may have made the file sparse."""
+        """Returns the offset at which the log ends.
+
+        Beyond the size limit, counts only bytes that occupy disk space, because a job may have made the file sparse.
+        """
         most = self.limit + 2 * NOTE_ROOM
         return min(found.st_size, max(most, found.st_blocks * 512))

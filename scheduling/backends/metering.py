@@ -1,7 +1,8 @@
-"""Converts samples of use to idle periods. Reads neither clocks nor the database.
+"""Converts samples of GPU use to idle periods. Reads neither clocks nor the database.
 
-A window of 30 seconds without any use counts as idle as a whole. Any use ends the window, and the next window begins
-at once; Run:ai counts its idle allocated GPU time in the same way. Time that was not measured never counts as idle.
+A window of 30 seconds counts as idle only if no use was measured in the whole window. Any use ends the window, and the
+next window begins immediately. Run:ai counts idle time of allocated GPUs in the same way. Time that was not measured
+never counts as idle.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Key = TypeVar("Key")
 
 @dataclass(slots=True)
 class _Run:
-    """A series of samples without a longer gap."""
+    """A series of samples of one lease, without a gap of more than LONGEST_GAP seconds."""
 
     last: float
     window_from: float
@@ -28,19 +29,26 @@ class _Run:
 
 
 class Meter(Generic[Key]):
-    """Meters the use of several leases. All times are seconds on one monotonic clock."""
+    """Measures the use and the idleness of several leases. All times are seconds on the same monotonic clock."""
 
     def __init__(self, *, negligible: float = 0.0) -> None:
-        """Ignores use of up to `negligible` per window, because programs that only wait also wake up now and then."""
+        """Creates a meter without samples. Use of up to `negligible` per window counts as none.
+
+        Such a threshold is useful because programs that only wait also use a little processor time.
+        """
         self._negligible = negligible
         self._runs: dict[Key, _Run] = {}
 
     def sample(self, key: Key, at: float, amount: float) -> float | None:
-        """Records `amount`, used since the last sample at `at`. Returns 0 for use, and the seconds of idleness up to
-        `at` after each idle window.
+        """Records that the lease used `amount` between its last sample and the time `at`. Returns what is known about
+        its use:
 
-        More than the negligible amount within a window is use. Returns None while the window is open, and while use
-        goes on: it is reported again once per window.
+        - 0: the lease is in use.
+        - A positive number: at the end of an idle window, the seconds up to `at` for which the lease has been idle.
+        - None: nothing new to report. The window has not ended, or use was already reported within the last WINDOW
+          seconds.
+
+        A lease is in use if it used more than the negligible amount within a window.
         """
         run = self._runs.get(key)
         if run is None or not 0 <= at - run.last <= LONGEST_GAP:
@@ -61,7 +69,7 @@ class Meter(Generic[Key]):
         return self._report(run, at - run.idle_from)
 
     def keep(self, keys: set[Key]) -> None:
-        """Forgets all leases whose keys are not in `keys`."""
+        """Drops the data of all leases whose keys are not in `keys`."""
         self._runs = {key: run for key, run in self._runs.items() if key in keys}
 
     @staticmethod

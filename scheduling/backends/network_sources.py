@@ -1,4 +1,5 @@
-"""Parses network addresses from settings: the portal's addresses and other ranges, for the network policies of jobs."""
+"""Parses network addresses in settings, for the network policies of jobs: the portal's addresses, and ranges that jobs
+may reach."""
 
 from __future__ import annotations
 
@@ -40,14 +41,14 @@ MOST_RANGES = 100
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Web servers outside the cluster, given by their addresses."""
+    """The portal's web servers outside the cluster, given by a range of addresses."""
 
     cidr: str  # for example "10.20.0.7/32"
 
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Web servers inside the cluster, given by the namespace and a label of their pods."""
+    """The portal's web servers inside the cluster, given by the namespace and a label of their pods."""
 
     namespace: str
     label: str
@@ -58,9 +59,9 @@ Place: TypeAlias = Addresses | Pods
 
 
 def read(texts: Iterable[str]) -> tuple[Place, ...]:
-    """Parses addresses such as "10.20.0.7", "10.20.0.0/28" and "namespace/label=value". Ignores empty texts.
+    """Parses sources such as "10.20.0.7", "10.20.0.0/28" and "namespace/label=value". Ignores empty texts.
 
-    Raises ValueError with words for users.
+    Raises ValueError, with a message for users, if a text is not valid.
     """
     return tuple(_read(text.strip()) for text in texts if text.strip())
 
@@ -68,7 +69,7 @@ def read(texts: Iterable[str]) -> tuple[Place, ...]:
 def read_ranges(text: str) -> list[str]:
     """Parses a list of address ranges. Returns each range once, in CIDR notation and in the given order.
 
-    Raises ValueError with words for users.
+    Raises ValueError, with a message for users, if a range is not accepted.
     """
     found: list[str] = []
     for word in re.split(r"[\s,;]+", text.strip(), flags=re.ASCII):
@@ -88,14 +89,19 @@ def read_ranges(text: str) -> list[str]:
 
 
 def hidden_in(cidr: str) -> list[str]:
-    """Returns the parts of an allowed range that no job may reach, in CIDR notation."""
+    """Returns the parts of the range `cidr` that no job may reach, in CIDR notation.
+
+    These are addresses at which clouds give credentials to their machines.
+    """
     network = ipaddress.ip_network(cidr)
     return [str(hidden) for hidden in HIDDEN if _is_within(hidden, network)]
 
 
 def _network(text: str) -> Network:
-    """Parses a network. Raises ValueError for forms that clusters refuse in a NetworkPolicy, because no job could start
-    then."""
+    """Parses a network. Raises ValueError also for forms that Kubernetes refuses in a NetworkPolicy.
+
+    With such a policy, no job of the cluster could start.
+    """
     network = ipaddress.ip_network(text)
     first = network.network_address
     if isinstance(first, ipaddress.IPv6Address) and (first.scope_id or first.ipv4_mapped):

@@ -1,9 +1,9 @@
 """Opens files that a job may have replaced: follows no links, never blocks, and accepts only plain files.
 
-A job may put anything where Fairlot expects a file: a FIFO that blocks its reader, a symbolic link to a file that
-only the portal may read, a hard link to another user's file, a folder, or a sparse file of many terabytes. Code
-therefore uses these functions for everything in a job's folder, name by name from an open folder. Every function
-raises OSError if it refuses a file, so one `except OSError` handles every case.
+A job may put anything in the place of a file that Fairlot expects: a FIFO that blocks its reader, a symbolic link to a
+file that only the portal may read, a hard link to another user's file, a folder, or a sparse file of many terabytes.
+Fairlot therefore uses these functions for all files in a job's folder, and opens them name by name from an open folder.
+Every function raises OSError if it refuses a file, so that one `except OSError` handles all cases.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST_JSON = 64 * 1024 * 1024  # bytes of a JSON file
 
 
 class NotPlain(OSError):
-    """The name leads to something other than a plain file with exactly one name."""
+    """Raised when a name refers to something other than a plain file, or to a file with several hard links."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(errno.EINVAL, what, name)
@@ -35,7 +35,7 @@ class NotPlain(OSError):
 
 @contextmanager
 def opened(fd: int) -> Iterator[int]:
-    """A context manager that yields the file descriptor and closes it at the end of the block."""
+    """Yields the file descriptor `fd` for the `with` block and closes it at the end."""
     try:
         yield fd
     finally:
@@ -43,10 +43,10 @@ def opened(fd: int) -> Iterator[int]:
 
 
 def open_folder(base: Path, *names: str, make: bool = False) -> int:
-    """Opens the folder `base`/`names`… and returns its file descriptor. The caller must close it.
+    """Opens the folder `base`/`names`… and returns its file descriptor. The caller must close the descriptor.
 
-    `base` may contain links, because the operator chose it. Raises OSError if one of `names` is a link. With `make`,
-    creates missing folders with mode 0700.
+    `base` may contain symbolic links, because the operator chose it. Raises OSError if one of `names` is a link. With
+    `make`, creates missing folders with mode 0700.
     """
     fd = os.open(base, FOLDER & ~os.O_NOFOLLOW)
     for name in names:
@@ -60,7 +60,7 @@ def open_folder(base: Path, *names: str, make: bool = False) -> int:
 
 @contextmanager
 def folder(base: Path, *names: str, make: bool = False) -> Iterator[int]:
-    """Opens a folder like `open_folder` for the block and yields its file descriptor."""
+    """Opens a folder, like `open_folder`, for the `with` block, and yields its file descriptor."""
     with opened(open_folder(base, *names, make=make)) as fd:
         yield fd
 
@@ -68,8 +68,9 @@ def folder(base: Path, *names: str, make: bool = False) -> Iterator[int]:
 def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
     """Opens the plain file `name` in the open `folder` and returns its file descriptor.
 
-    Raises NotPlain for anything else, and for a file with several hard links: another link may lie where the job has
-    no access. Raises ValueError for O_TRUNC, which would take effect before the check.
+    Raises NotPlain for anything other than a plain file. Also raises NotPlain for a file with several hard links,
+    because another link may be where the job has no access. Raises ValueError for O_TRUNC, because it would empty the
+    file before the check.
     """
     if flags & os.O_TRUNC:
         raise ValueError("O_TRUNC empties a file before it is checked")
@@ -89,7 +90,7 @@ def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
 def open_path(path: Path, flags: int, *, folders: int = 2) -> int:
     """Opens a plain file by its path and returns its file descriptor.
 
-    Raises OSError if the file or one of its last `folders` parent folders is a link.
+    Raises OSError if the file or one of its last `folders` parent folders is a symbolic link.
     """
     parts = path.parts[-1 - folders : -1]
     with folder(Path(*path.parts[: -1 - folders]), *parts) as fd:
@@ -97,7 +98,8 @@ def open_path(path: Path, flags: int, *, folders: int = 2) -> int:
 
 
 def read_file(name: str, *, folder: int, limit: int) -> bytes:
-    """Returns the content of a plain file. Raises OSError if it is no plain file or longer than `limit` bytes."""
+    """Returns the content of a plain file. Raises OSError if the name is not a plain file or has more than `limit`
+    bytes."""
     with opened(open_file(name, os.O_RDONLY, folder=folder)) as fd, open(fd, "rb", closefd=False) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -106,10 +108,10 @@ def read_file(name: str, *, folder: int, limit: int) -> bytes:
 
 
 def replace_file(name: str, content: bytes, *, folder: int, durable: bool = False) -> None:
-    """Atomically replaces whatever has this name with a new file. Only one process at a time may write a name.
+    """Atomically replaces the file `name`, or whatever else has this name, with a new file that has this content.
 
-    With `durable`, the new content also survives a power cut. A folder of that name, which cannot be replaced, is
-    renamed.
+    With `durable`, the new content also survives a power cut. A folder of this name is renamed, because it cannot be
+    replaced. Only one process at a time may write the same name.
     """
     temporary = f".{_checked(name)}.new"
     remove_file(temporary, folder=folder)
@@ -128,7 +130,8 @@ def replace_file(name: str, content: bytes, *, folder: int, durable: bool = Fals
 
 
 def remove_file(name: str, *, folder: int) -> None:
-    """Removes the name if it exists. Removes a link itself and does not follow it; renames a folder."""
+    """Removes the entry `name`, if it exists. Removes a link and not its target. Renames a folder instead of deleting
+    it."""
     try:
         os.unlink(_checked(name), dir_fd=folder)
     except FileNotFoundError:
@@ -138,22 +141,22 @@ def remove_file(name: str, *, folder: int) -> None:
 
 
 def put_aside(name: str, *, folder: int) -> str:
-    """Renames whatever has this name, so that the name becomes free. Returns the new random name."""
+    """Renames the entry `name` to a random name, so that `name` becomes free. Returns the random name."""
     aside = f"{name}.{secrets.token_hex(8)}"
     os.rename(_checked(name), aside, src_dir_fd=folder, dst_dir_fd=folder)
     return aside
 
 
 def names_in(folder: int, most: int = MOST_NAMES) -> list[str]:
-    """Returns the names in the open folder, at most `most` of them."""
+    """Returns the names of the entries in the open folder, at most `most` of them."""
     with os.scandir(folder) as entries:
         return [entry.name for entry in islice(entries, most)]
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Returns the JSON object in a file; None if the file does not exist. Raises ValueError if it is damaged.
+    """Returns the JSON object in a file; None if the file does not exist. Raises ValueError if the content is damaged.
 
-    Raises OSError if the file or its folder is a link.
+    Raises OSError if the file or its folder is a symbolic link.
     """
     try:
         with folder(path.parent.parent, path.parent.name) as fd:
@@ -168,13 +171,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: dict[str, Any], *, durable: bool = True) -> None:
-    """Atomically replaces the file, like `replace_file`. The file's folder must exist and must not be a link."""
+    """Atomically replaces the file with `content` as JSON, like `replace_file`.
+
+    The file's folder must exist and must not be a symbolic link.
+    """
     with folder(path.parent.parent, path.parent.name) as fd:
         replace_file(path.name, json.dumps(content).encode(), folder=fd, durable=durable)
 
 
 def why(error: OSError | ValueError) -> str:
-    """Describes the reason for an error in a few words for users, without any path of this machine."""
+    """Describes an error in a few words for users, without paths of this machine."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         return "it is a symbolic link"
     return (isinstance(error, OSError) and error.strerror) or str(error)

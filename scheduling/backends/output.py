@@ -1,4 +1,4 @@
-"""The output of a worker: its log, which has a size limit, and its progress."""
+"""The output of a worker: its log file, which has a size limit, and the progress that it reports."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ NOTE_ROOM = 4096  # bytes that Fairlot's own notes may take beyond a log's limit
 
 
 class Log:
-    """Appends a rank's output to an open file, up to `limit` bytes over all attempts, and counts the bytes left out."""
+    """Appends a rank's output to an open file, up to `limit` bytes for all attempts together. Counts the dropped
+    bytes."""
 
     def __init__(
         self, fd: int | None, limit: int, *, cut: int = 0, resumes: bool = False, trouble: str = ""
     ) -> None:
-        """Takes over the open file `fd`. None means that the file could not be opened, for the reason in `trouble`.
+        """Takes over the open file `fd`. If `fd` is None, the file could not be opened, for the reason in `trouble`,
+        and all output is dropped.
 
-        Without a file, all output is left out. `cut` is the number of bytes that an earlier `Log` of the same file
-        left out. With `resumes`, the log continues after a disk error; otherwise a disk error ends the log.
+        `cut` is the number of bytes that an earlier `Log` of the same file dropped. With `resumes`, the log continues
+        after a disk error; otherwise a disk error ends the log.
         """
         self._fd = fd
         self._limit = limit
@@ -38,8 +40,8 @@ class Log:
         self.trouble = trouble  # why the file cannot be written now; empty if it can be written
 
     def write(self, data: bytes) -> None:
-        """Appends the output. Counts bytes beyond the limit, and bytes that the disk refuses, instead of raising an
-        error."""
+        """Appends the output. Never raises an error: drops and counts bytes beyond the limit and bytes that the disk
+        refuses."""
         if self._stopped and not self._try_again():
             self._leave_out(len(data))
             return
@@ -53,12 +55,12 @@ class Log:
 
     @property
     def size(self) -> int:
-        """Returns the log's size in bytes, including Fairlot's own notes."""
+        """Returns the log's size in bytes, including the notes that Fairlot writes."""
         return self._size
 
     @property
     def cut(self) -> int:
-        """Returns the number of bytes that were left out so far."""
+        """Returns the number of bytes of output that have been dropped so far."""
         return self._cut
 
     def sync(self) -> None:
@@ -67,7 +69,8 @@ class Log:
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Appends a note on how much was left out, and closes the file. Called when no more output will come."""
+        """Closes the file. If output was dropped, first appends a note that says how much. Called when no more output
+        will come."""
         if self._cut:
             self._note(f"{self._cut:,} bytes of output were cut: {self._why}")
         self.release()
@@ -83,8 +86,10 @@ class Log:
         self._stopped = True
 
     def _try_again(self) -> bool:
-        """Tries to continue after a disk error, with a note on the missing bytes. Returns whether writing is possible
-        again."""
+        """Tries to continue after a disk error, and first appends a note on the missing bytes.
+
+        Returns whether the log can be written again.
+        """
         if not (self._resumes and self.trouble):
             return False
         if self._missing and not self._note(f"{self._missing:,} bytes are missing here: {self._why}"):
@@ -94,8 +99,7 @@ class Log:
         return True
 
     def _append(self, data: bytes) -> int:
-        """Appends the data. Returns the number of bytes written, which is lower than the data's length if the disk
-        refuses."""
+        """Appends the data and returns the number of bytes written, which is less than all if the disk refuses."""
         done = 0
         while self._fd is not None and done < len(data):
             try:
@@ -108,13 +112,13 @@ class Log:
         return done
 
     def _note(self, text: str) -> bool:
-        """Appends a line of Fairlot's own. Returns whether the whole line was written."""
+        """Appends a line that Fairlot itself writes. Returns whether the whole line was written."""
         line = f"\n[fairlot] {text}\n".encode()
         return self._size < self._limit + NOTE_ROOM and self._append(line) == len(line)
 
 
 class Progress:
-    """The last number of steps that a worker reported, on a line of its output or in its progress file."""
+    """The last number of steps that a worker reported, in a line of its output or in its progress file."""
 
     def __init__(self, pattern: str, file: Path | None = None) -> None:
         options = re2.Options()
@@ -127,7 +131,8 @@ class Progress:
         self.steps: float | None = None
 
     def feed(self, data: bytes) -> bool:
-        """Searches the complete lines of the output so far. Returns whether one of them reported progress.
+        """Takes the next piece of output and searches all complete lines for progress. Returns whether a line reported
+        progress.
 
         A carriage return also ends a line.
         """
@@ -139,12 +144,12 @@ class Progress:
         return self._search(text[tail:end]) or (tail > 0 and self._search(text[:tail]))
 
     def finish(self) -> bool:
-        """Searches the last line, which has no line end. Returns whether it reported progress."""
+        """Searches the end of the output, a last line without a line break. Returns whether it reported progress."""
         rest, self._rest = self._rest, b""
         return self._search(rest)
 
     def read_file(self) -> bool:
-        """Reads the progress file if it has changed. Returns whether it reported progress."""
+        """Reads the progress file if it has changed since the last call. Returns whether the file reported progress."""
         if self._file is None:
             return False
         try:

@@ -1,4 +1,4 @@
-"""Closes the books of a cluster hour by hour, from the recorded changes of its nodes and from its leases."""
+"""Closes the books of a cluster hour by hour: records how the GPU time was used, from node changes and leases."""
 
 from __future__ import annotations
 
@@ -29,18 +29,21 @@ LATE = timedelta(minutes=1)
 
 
 def may_be_closed_until(now: datetime) -> datetime:
-    """Returns the latest time up to which all events are recorded; only hours that end by then may be closed."""
+    """Returns the time up to which hours may be closed: one minute before `now`, because events may be recorded
+    late."""
     return now - LATE
 
 
 def clusters_to_close() -> list[int]:
-    """Returns the ids of all clusters. Detached clusters are included: their books record that they had no GPUs."""
+    """Returns the ids of all clusters. Includes detached clusters, whose books record that they have no GPUs."""
     return list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
 
 
 def close_hours(*, cluster_id: int, at_most: int = 200) -> int:
-    """Closes up to `at_most` hours that are over and fully billed, in order, each in a transaction; returns their
-    number."""
+    """Closes up to `at_most` hours that are over and fully billed, oldest first. Returns the number of closed hours.
+
+    Each hour is closed in its own transaction. Days without GPUs that are closed together count as one.
+    """
     closed = 0
     while closed < at_most and close_next_hour(cluster_id=cluster_id):
         closed += 1
@@ -49,9 +52,9 @@ def close_hours(*, cluster_id: int, at_most: int = 200) -> int:
 
 @transaction.atomic(durable=True)
 def close_next_hour(*, cluster_id: int) -> bool:
-    """Closes the first open hour; returns False if the hour is not over or not fully billed.
+    """Closes the first hour that is still open. Returns False if that hour is not over or not fully billed.
 
-    If the cluster had no GPUs, for example because it is detached, closes all whole days until it has nodes again.
+    If the cluster had no GPUs, for example because it is detached, closes all whole days without GPUs in one step.
     """
     lock_schedule(cluster_id)
     since = NodeChange.objects.filter(cluster=cluster_id).aggregate(first=Min("at"))["first"]
@@ -69,8 +72,8 @@ def close_next_hour(*, cluster_id: int) -> bool:
 
 
 def _close_days_without_gpus(cluster_id: int, begins: datetime) -> bool:
-    """Closes all whole days from `begins` until the cluster has GPUs or leases again; returns False if there is no such
-    day."""
+    """Closes all whole days from `begins` until the cluster has GPUs or leases again. Returns False if no day was
+    closed."""
     today = start_of_day(may_be_closed_until(now_from_database()))
     if begins != start_of_day(begins) or begins >= today:
         return False
@@ -88,15 +91,18 @@ def _close_days_without_gpus(cluster_id: int, begins: datetime) -> bool:
 
 
 def keeping_open(cluster_id: int, ends: datetime) -> LeaseQuerySet:
-    """Returns the leases that keep the hour before `ends` open: they held GPUs before `ends` and are billed to an
-    earlier time."""
+    """Returns the leases because of which the hour that ends at `ends` must stay open.
+
+    They held GPUs before `ends` but are not billed up to `ends` yet.
+    """
     return Lease.objects.filter(cluster=cluster_id, state__in=Lease.HOLDING, held_from__lt=ends).filter(
         Q(billed_until=None) | Q(billed_until__lt=ends)
     )
 
 
 def note_all_nodes(cluster: Cluster, *, gone: bool) -> None:
-    """Records a change of each node of the cluster: to no GPUs if `gone`, else to its present state."""
+    """Records a change of each node of the cluster: to 0 GPUs if `gone` is set, otherwise to the node's present
+    state."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -124,13 +130,14 @@ def _stories(cluster_id: int, begins: datetime, ends: datetime) -> Iterable[Node
 
 
 def changes_of_nodes(cluster_id: int, begins: datetime, ends: datetime) -> list[NodeChange]:
-    """Returns each node's last change up to `begins`, then all changes up to `ends`, in order."""
+    """Returns each node's last change at or before `begins`, followed by all changes after `begins` up to `ends`, in
+    order."""
     later = NodeChange.objects.filter(cluster=cluster_id, at__gt=begins, at__lte=ends)
     return [*_last_changes(cluster_id, begins), *later.order_by("at", "id")]
 
 
 def _last_changes(cluster_id: int, at: datetime) -> QuerySet[NodeChange]:
-    """Returns each node's last change up to `at`."""
+    """Returns, for each node, its last change at or before the time `at`."""
     changes = NodeChange.objects.filter(cluster=cluster_id, at__lte=at)
     return changes.order_by("node_id", "-at", "-id").distinct("node_id")
 
@@ -153,8 +160,8 @@ def _condition(change: NodeChange, begins: datetime) -> Condition:
 
 
 def _allocations(cluster_id: int, begins: datetime, ends: datetime) -> dict[int, list[Allocation]]:
-    """Returns the allocations of gangs in the hour, by node. An allocation that has not ended reaches to the end of the
-    hour, to which it is billed."""
+    """Returns, by node id, the allocations of gangs in the hour. An allocation that has not ended lasts until
+    `ends`."""
     leases = _holding_between(cluster_id, begins, ends)
     held = {one.pk: one for one in leases.only("generation_id", "held_from", "held_until", "running_from")}
     places = HeldGpu.objects.filter(lease__in=leases).order_by().values_list("lease_id", "node_id")

@@ -1,5 +1,8 @@
-"""Class prices: gives accounting the borrowed, preemptible and idle time of closed hours, for which accounting books
-the difference in price."""
+"""Passes the borrowed, preemptible and idle GPU time of closed hours to accounting, which books the class prices.
+
+A class price applies to borrowed, preemptible or idle time. Accounting books the difference between the class price and
+the normal price.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ from scheduling.models import Cluster, Lease, PreemptibleTime, ShareBook, ShareH
 
 
 def price_classes(*, cluster_id: int, at_most: int = 200) -> int:
-    """Books the class prices of up to `at_most` closed hours, in order, each in a transaction; returns their number."""
+    """Books the class prices of up to `at_most` closed hours, oldest first. Returns the number of booked hours.
+
+    Each hour is booked in its own transaction.
+    """
     priced = 0
     while priced < at_most and price_next_hour(cluster_id=cluster_id):
         priced += 1
@@ -31,7 +37,7 @@ def price_classes(*, cluster_id: int, at_most: int = 200) -> int:
 def price_next_hour(*, cluster_id: int) -> bool:
     """Books the class prices of the next closed hour in which a class has a price.
 
-    Returns False if there is no such hour, or if the hour's shares are not known yet.
+    Returns False if there is no such hour, or if the fair shares of that hour are not known yet.
     """
     lock_schedule(cluster_id)
     hour = next_hour_to_price(book=cluster_id)
@@ -44,8 +50,10 @@ def price_next_hour(*, cluster_id: int) -> bool:
 
 
 def _shares_are_known(cluster_id: int, hour: datetime) -> bool:
-    """Returns whether the hour's shares are summed, or never will be because the cluster is detached or has no
-    shares."""
+    """Returns whether class prices of the hour need not wait for its fair shares.
+
+    True if the shares of the hour are summed, or if they never will be: the cluster is detached or records no shares.
+    """
     summed = ShareBook.objects.filter(cluster=cluster_id).first()
     if summed is not None and summed.until >= hour + HOUR:
         return True
@@ -73,7 +81,8 @@ def _preemptible(cluster_id: int, hour: datetime) -> Mapping[int, Sequence[Stret
 
 
 def _idle(leases: Sequence[int], hour: datetime) -> Mapping[int, Sequence[Stretch]]:
-    """Returns, by lease id, the idle time as it was billed: only from the moment when all workers ran."""
+    """Returns, by lease id, the intervals of idle time in the hour. Time before all workers of the gang ran does not
+    count."""
     ran = dict(Lease.objects.filter(pk__in=leases).values_list("pk", "running_from"))
     found: dict[int, list[Stretch]] = defaultdict(list)
     for lease, stretches in unused_of(leases, hour, hour + HOUR).items():

@@ -1,4 +1,4 @@
-"""Actions of operators on clusters and nodes."""
+"""Actions of operators on clusters and nodes, such as pausing a cluster or declaring a node."""
 
 from __future__ import annotations
 
@@ -66,8 +66,10 @@ MOST_GPUS = 64  # of a declared node, because the cluster's page draws each GPU
 
 @transaction.atomic(durable=True)
 def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Backend.LOCAL) -> Cluster:
-    """Creates a cluster without nodes. `actor` None stands for Fairlot's setup. Raises Refused for a taken or invalid
-    name."""
+    """Creates a cluster without nodes. `actor` is None if Fairlot's setup creates the cluster.
+
+    Raises Refused if the name is taken or invalid.
+    """
     require(actor, "cluster.attach")
     check_name(name)
     try:
@@ -81,8 +83,10 @@ def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Back
 
 @transaction.atomic(durable=True)
 def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> Cluster:
-    """Changes scheduling settings of a cluster, from the next round on. Raises Refused, with the setting as the field,
-    for an unknown setting or an invalid value."""
+    """Changes scheduling settings of a cluster. The changes take effect in the next round.
+
+    Raises Refused, with the setting as the field, if a setting is unknown or its value is invalid.
+    """
     require(actor, "cluster.update")
     for name, value in changes.items():
         if name not in CHANGEABLE:
@@ -117,7 +121,7 @@ def check_options(policy: str, options: Mapping[str, object]) -> None:
 
 @transaction.atomic(durable=True)
 def pause_cluster(*, actor: User, cluster: Cluster, reason: str) -> None:
-    """Pauses a cluster: nothing new starts, and waiting jobs show `reason`; running jobs continue."""
+    """Pauses a cluster: no job starts, waiting jobs show `reason`, and running jobs continue."""
     _set_paused(actor, cluster, reason=reason)
 
 
@@ -128,7 +132,7 @@ def resume_cluster(*, actor: User, cluster: Cluster) -> None:
 
 
 def _set_paused(actor: User, cluster: Cluster, *, reason: str | None) -> None:
-    """Pauses the cluster for `reason`; resumes it if `reason` is None."""
+    """Pauses the cluster for the given reason; resumes it if `reason` is None."""
     require(actor, "cluster.pause")
     lock_schedule(cluster.pk)
     now = now_from_database()
@@ -159,10 +163,10 @@ def declare_node(
     virtual_speed: float | None = None,
     gpu_uuids: list[str] | None = None,
 ) -> Node:
-    """Creates a node, or restores a removed node of this name. Raises Refused for an invalid or taken name and for
-    values out of bounds.
+    """Creates a node, or restores a removed node of this name.
 
-    A virtual node has a `virtual_speed`; a node with real GPUs has their `gpu_uuids` instead.
+    A virtual node has a `virtual_speed`; a node with real GPUs has `gpu_uuids` instead. Raises Refused if the name is
+    invalid or taken, or if a value is out of bounds.
     """
     require(actor, "node.declare")
     if virtual_speed is None:  # a machine keeps its own name, so only virtual nodes must match NODE_NAME
@@ -188,7 +192,7 @@ def declare_node(
 
 
 def may_be_removed() -> Q:
-    """Returns the filter for nodes that `remove_node` accepts."""
+    """Returns a Django filter (Q) for the nodes that `remove_node` accepts."""
     held = HeldGpu.objects.filter(node=OuterRef("pk"))
     is_over = Q(cluster__backend=Cluster.Backend.LOCAL) | Q(gone_at__isnull=False)
     has_left = Q(state__in=(Node.State.DRAINED, Node.State.DOWN))
@@ -197,8 +201,10 @@ def may_be_removed() -> Q:
 
 @transaction.atomic(durable=True)
 def remove_node(*, actor: User, node: Node) -> None:
-    """Removes a node. The row of a node that has held leases stays, for its history. Raises Refused while jobs may run
-    on the node, and for a node that its Kubernetes cluster still has."""
+    """Removes a node. If the node has ever held leases, its row stays in the database, for the history.
+
+    Raises Refused if jobs may still run on the node, or if the node is still part of its Kubernetes cluster.
+    """
     require(actor, "node.declare")
     lock_schedule(node.cluster_id)
     node = Node.objects.select_related("cluster").get(pk=node.pk)

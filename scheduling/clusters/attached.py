@@ -1,4 +1,4 @@
-"""Builds the backend of an attached cluster from the cluster's rows in the database."""
+"""Builds the backend of an attached Kubernetes cluster from the cluster's rows in the database."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ OF_ALL_GPUS = Q(
 
 @dataclass(frozen=True)
 class _Places:
-    """Names of Fairlot's objects in the cluster, and the address ranges that jobs may reach."""
+    """The cluster's settings for objects that Fairlot creates: their names, and the address ranges that jobs may
+    reach."""
 
     prefix: str
     checkpoint_claim: str
@@ -51,9 +52,9 @@ class _Places:
 
 
 def attached_backend(cluster: Cluster) -> KubernetesBackend:
-    """Returns the cluster's backend: the same object until its kubeconfig, rate limits or reachable ranges change.
+    """Returns the backend of an attached cluster. Raises BackendError if the cluster is detached.
 
-    Raises BackendError if the cluster is detached.
+    Returns the same object until the cluster's kubeconfig, rate limits or reachable ranges change.
     """
     access = ClusterAccess.objects.filter(cluster=cluster).first()
     if access is None:
@@ -93,8 +94,10 @@ def _backend(
 
 
 class _Tenancy:
-    """The tenants of jobs, and the tenants' namespaces. Each process sets up a namespace once per value of the GPU
-    limit."""
+    """Maps jobs to tenants and sets up the tenants' namespaces.
+
+    Each process sets up a namespace once, and again when the tenant's limit on GPUs has changed.
+    """
 
     def __init__(self, cluster_id: int, uid: str, places: _Places) -> None:
         self._cluster_id, self._uid, self._places = cluster_id, uid, places
@@ -105,7 +108,7 @@ class _Tenancy:
         self._lock = threading.Lock()
 
     def preload(self, job_id: int) -> None:
-        """Reads the job's tenant and the tenant's limit on GPUs, so that `settle` needs no query."""
+        """Reads the job's tenant and the tenant's limit on GPUs, so that `settle` does not query the database."""
         tenant_id = self._tenant_of(job_id)
         quota = Quota.objects.filter(OF_ALL_GPUS, tenant=tenant_id).first()
         self._most[tenant_id] = int(quota.limit) if quota else None

@@ -1,6 +1,6 @@
 """Actions of admins on Kubernetes clusters: attach, check, replace the kubeconfig, change settings, detach.
 
-An action that needs the API server calls it before the transaction that records the answer.
+An action that needs the API server calls it before the transaction begins. The transaction then records the answer.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def attach_cluster(
     writes_at_once: int = 100,
     checkpoint_claim: str = "",
 ) -> Cluster:
-    """Attaches a Kubernetes cluster, so that jobs may run there. A detached cluster of this name is attached again,
-    with its history.
+    """Attaches a Kubernetes cluster, so that jobs may run there. Attaches a detached cluster of this name again, with
+    its history.
 
-    Raises Refused with the field at fault, also if the API server does not answer or refuses access. Missing rights
-    raise nothing: they are in the cluster's `access.trouble`.
+    Raises Refused, with the invalid argument as the field, also if the API server does not answer or refuses access.
+    Missing rights raise no error; `access.trouble` of the cluster describes them.
     """
     require(actor, "cluster.attach")
     name, namespace_prefix = name.strip(), namespace_prefix.strip()
@@ -104,8 +104,10 @@ def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
 
 
 def replace_kubeconfig(*, actor: User | None, cluster: Cluster, kubeconfig: str) -> ClusterAccess:
-    """Replaces the kubeconfig, for example to use a new token. Raises Refused if the kubeconfig leads to another
-    cluster."""
+    """Replaces the cluster's kubeconfig, for example to use a new token.
+
+    Raises Refused if the new kubeconfig belongs to another cluster.
+    """
     require(actor, "cluster.attach")
     before = _access(cluster)
     parsed = _parsed(kubeconfig)
@@ -132,8 +134,10 @@ def _replace(actor: User | None, cluster: Cluster, parsed: Kubeconfig, found: Fi
 
 
 def check_cluster(*, actor: User | None, cluster: Cluster) -> ClusterAccess:
-    """Checks access to the API server, records the result, and returns it. `actor` None stands for Fairlot's regular
-    check."""
+    """Checks access to the API server, records the result, and returns it.
+
+    `actor` is None if the check is one of Fairlot's regular checks.
+    """
     from scheduling.backends.kubernetes.checking import NoAnswer, look  # noqa: PLC0415 - see above
 
     require(actor, "cluster.check")
@@ -176,10 +180,10 @@ def _note(
 
 @transaction.atomic(durable=True)
 def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> ClusterAccess:
-    """Sets the addresses that jobs may reach: CIDR ranges, separated by blanks or commas.
+    """Sets the address ranges that jobs may reach: CIDR ranges, separated by blanks or commas.
 
-    The network policy of a team's namespace is updated when the team's next job starts. Raises Refused with the
-    field at fault.
+    The network policy of a team's namespace changes when the team's next job starts. Raises Refused, with `ranges` as
+    the field, if a range is not accepted.
     """
     require(actor, "cluster.attach")
     access = _access(cluster, ClusterAccess.objects.select_for_update())
@@ -193,15 +197,18 @@ def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> Clust
 
 @transaction.atomic(durable=True)
 def set_bare_pods(*, actor: User | None, cluster: Cluster, bare_pods: bool) -> ClusterAccess:
-    """Sets whether one-worker jobs that are submitted from now on run as pods without a Job."""
+    """Sets whether one-worker jobs run as bare pods, that is, without a Job. Applies to jobs that are submitted
+    later."""
     require(actor, "cluster.attach")
     access = _access(cluster, ClusterAccess.objects.select_for_update())
     return _set(actor, access, "bare_pods", bare_pods)
 
 
 def _set(actor: User | None, access: ClusterAccess, field: str, value: object, *others: str) -> ClusterAccess:
-    """Saves the setting `field`, and the fields `others` that the caller has changed with it, and writes the audit
-    event."""
+    """Sets the field `field` to `value`, saves it, and writes the audit event.
+
+    Also saves the fields `others`, which the caller has already changed.
+    """
     before = getattr(access, field)
     setattr(access, field, value)
     access.save(update_fields=[field, *others])
@@ -218,9 +225,11 @@ def _set(actor: User | None, access: ClusterAccess, field: str, value: object, *
 
 @transaction.atomic(durable=True)
 def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
-    """Detaches a cluster: deletes its kubeconfig, and ends the entitlement and the trades there. Its history stays.
+    """Detaches a cluster: deletes its kubeconfig, and ends all entitlement and trades there. The cluster's history
+    stays.
 
-    The cluster may be attached again under its name. Raises Refused while it has jobs that have not ended.
+    The cluster may later be attached again under its name. Raises Refused while it has unfinished jobs or jobs that
+    hold GPUs.
     """
     require(actor, "cluster.attach")
     lock_schedule(cluster.pk)
@@ -241,7 +250,8 @@ def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
 
 
 def opened_kubeconfig(access: ClusterAccess) -> Kubeconfig:
-    """Returns the decrypted kubeconfig. Raises SealError if the key that encrypted it is no longer configured."""
+    """Returns the cluster's kubeconfig, decrypted. Raises SealError if the key that encrypted it is no longer
+    configured."""
     from scheduling.backends.kubernetes.kubeconfig import load  # noqa: PLC0415 - see above
 
     return load(unseal(bytes(access.sealed_kubeconfig)))
@@ -294,7 +304,10 @@ def _access(cluster: Cluster, among: Any = ClusterAccess.objects) -> ClusterAcce
 
 
 def _refuse_taken(cluster: Cluster | None) -> None:
-    """Raises Refused unless `cluster`, the existing cluster of the name, is None or a detached Kubernetes cluster."""
+    """Raises Refused if a new cluster cannot have the name of the existing cluster `cluster`.
+
+    The name is free if `cluster` is None or a detached Kubernetes cluster.
+    """
     if cluster is None:
         return
     if cluster.detached_at is None or cluster.backend != Cluster.Backend.KUBERNETES:
@@ -302,7 +315,7 @@ def _refuse_taken(cluster: Cluster | None) -> None:
 
 
 def _attached_as_other(access: ClusterAccess) -> str:
-    """Returns the error message for a Kubernetes cluster that is already attached under another name."""
+    """Returns the error message that says that this Kubernetes cluster is already attached under another name."""
     return _attached_as(ClusterAccess.objects.filter(identity=access.identity).exclude(pk=access.pk).first())
 
 

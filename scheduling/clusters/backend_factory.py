@@ -1,4 +1,5 @@
-"""Returns the backend of a cluster, built from the settings or from the cluster's kubeconfig."""
+"""Builds the backend of a cluster, from the settings for a local cluster or from the kubeconfig for a Kubernetes
+cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from scheduling.models import Cluster
 
 
 def backend_for(cluster: Cluster) -> Backend:
-    """Returns the backend of `cluster`: the same object each time, until its kubeconfig or settings change."""
+    """Returns the backend of `cluster`. Returns the same object until the cluster's kubeconfig or settings change."""
     if cluster.backend == "local":
         return _backend(cluster.pk)
     # Imported here, because importing the Kubernetes client takes a second and few processes need it.
@@ -26,7 +27,7 @@ def backend_for(cluster: Cluster) -> Backend:
 
 
 def isolation_of(cluster: Cluster) -> Isolation | None:
-    """Returns how jobs of a local cluster are isolated from each other; None for a Kubernetes cluster.
+    """Returns how jobs of a local cluster are isolated; None for a Kubernetes cluster.
 
     Raises BackendError if no job can run in the cluster.
     """
@@ -34,16 +35,20 @@ def isolation_of(cluster: Cluster) -> Isolation | None:
 
 
 def find_isolation(cluster: Cluster) -> Isolation:
-    """Determines how jobs that this process starts in a local cluster are isolated. Raises BackendError if none can
-    run."""
+    """Probes how jobs that this process starts in a local cluster are isolated, and returns the result.
+
+    Raises BackendError if no job can run in the cluster.
+    """
     backend = _backend(cluster.pk)
     backend.prepare()
     return backend.isolation
 
 
 def gives_users(cluster: Cluster) -> bool:
-    """Returns whether the cluster is local and this process starts each team's jobs under a UID of the team. Raises
-    BackendError if no job can run there."""
+    """Returns whether this process starts each team's jobs under a separate UID. False for a Kubernetes cluster.
+
+    Raises BackendError if no job can run in the cluster.
+    """
     return cluster.backend == "local" and _backend(cluster.pk).isolation.users
 
 
@@ -59,8 +64,10 @@ def _backend(cluster_id: int) -> LocalBackend:
 
 
 def local_places() -> HostPaths:
-    """Returns, from the settings, the portal's folders and files that are hidden from local jobs and those that jobs
-    need."""
+    """Returns the folders and files that matter for the isolation of local jobs, from the settings.
+
+    These include the portal's files, which are hidden from jobs, and files that jobs need.
+    """
     python = settings.FAIRLOT_JOB_PYTHON
     # Docker and Kubernetes mount secrets as files: the variable NAME_FILE holds the path of the file with the value of
     # NAME.
@@ -83,13 +90,17 @@ def local_places() -> HostPaths:
 
 
 def environments_of(cluster: Cluster) -> tuple[str, ...] | None:
-    """Returns the names of the environments that jobs in the cluster may use; None if the cluster accepts any image."""
+    """Returns the names of the environments that jobs in the cluster may use. Returns None if jobs may use any
+    image."""
     return tuple(settings.FAIRLOT_ENVIRONMENTS) if cluster.backend == "local" else None
 
 
 def paths_of(cluster: Cluster, environment: str) -> str | None:
-    """Returns the PATH of an environment of the cluster, or of the default environment if `environment` is empty.
-    Returns None if the cluster accepts any image, and "" for an unknown environment."""
+    """Returns the value of PATH in an environment of a local cluster. If `environment` is empty, uses the default
+    environment.
+
+    Returns None for an unknown environment, and for a cluster whose jobs may use any image.
+    """
     if cluster.backend != "local":
         return None
     named: dict[str, str] = settings.FAIRLOT_ENVIRONMENTS

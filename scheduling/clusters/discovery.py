@@ -1,4 +1,4 @@
-"""Declares nodes for the GPUs that this machine's driver reports."""
+"""Declares nodes for the GPUs that this machine's NVIDIA driver reports."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ GIB = 1024**3
 
 
 def declare_local_gpus(*, actor: User | None, cluster: Cluster) -> list[Node]:
-    """Declares one node for each GPU model of this machine, and returns the nodes: none without a driver or GPU.
+    """Declares one node for each GPU model of this machine, and returns the nodes; none without a driver or GPU.
 
-    A repeated call changes nothing, unless cards were replaced: the node then gets the new UUIDs.
+    A node that already exists stays unchanged unless its GPUs were replaced. It then gets the new UUIDs. Raises Refused
+    if jobs hold GPUs of a node whose GPUs were replaced.
     """
     by_model: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in discover():
@@ -34,8 +35,10 @@ def declare_local_gpus(*, actor: User | None, cluster: Cluster) -> list[Node]:
 
 
 def model_of(product: str) -> str:
-    """Returns the model in a product name: "A100" for "NVIDIA A100-SXM4-80GB"; without a model number, the product
-    name."""
+    """Returns the GPU model in a product name, such as "A100" for "NVIDIA A100-SXM4-80GB".
+
+    Returns the product name if no model is recognised in it.
+    """
     found = MODEL.search(product)
     return (
         found[0]

@@ -1,4 +1,5 @@
-"""Which users may submit jobs to the portal's own machine, and what users see about the isolation of jobs there."""
+"""The isolation of jobs on the portal's own machine: who may submit jobs there, and what users see about the
+isolation."""
 
 from __future__ import annotations
 
@@ -16,12 +17,13 @@ logger = logging.getLogger(__name__)
 
 
 def is_trusted(user: User) -> bool:
-    """Returns whether the user may run programs that have the rights of the portal."""
+    """Returns whether the user may run programs with the rights of the portal itself."""
     return user.is_admin or settings.FAIRLOT_LOCAL_TRUSTS_ALL
 
 
 def isolation_in(cluster: Cluster) -> Isolation | None:
-    """Returns how jobs of a local cluster are isolated; None for a Kubernetes cluster, and while no job can run."""
+    """Returns how jobs of a local cluster are isolated. Returns None for a Kubernetes cluster, or while no job can
+    run."""
     try:
         return isolation_of(cluster)
     except BackendError as error:
@@ -30,8 +32,7 @@ def isolation_in(cluster: Cluster) -> Isolation | None:
 
 
 def why_refused(cluster: Cluster, user: User) -> str:
-    """Returns the reason why `user` may not submit jobs to the cluster, with a way to change that; empty if the user
-    may."""
+    """Explains why `user` may not submit jobs to the cluster, and how to change that. Returns "" if the user may."""
     if cluster.backend != Cluster.Backend.LOCAL or is_trusted(user):
         return ""
     try:

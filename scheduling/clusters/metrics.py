@@ -1,4 +1,4 @@
-"""Reads the utilisation of allocated GPUs from the Prometheus metrics of Kubernetes clusters."""
+"""Reads how much allocated GPUs are used from the Prometheus metrics of Kubernetes clusters."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 def set_metrics_source(
     *, actor: User | None, cluster: Cluster, url: str, query: str = ""
 ) -> MetricsSource | None:
-    """Sets the Prometheus address and query that report the utilisation of the cluster's GPUs; an empty `url` removes
-    them.
+    """Sets the Prometheus address and query from which Fairlot reads the use of the cluster's GPUs.
 
-    An empty `query` selects the default query. Returns None after a removal. Raises NotAllowed unless the actor is
-    an admin, and Refused unless the cluster is an attached Kubernetes cluster and Fairlot may call the address.
+    An empty `url` removes both and returns None. An empty `query` selects the default query. Raises NotAllowed if the
+    actor is not an admin. Raises Refused if the cluster is not an attached Kubernetes cluster, or if Fairlot may not
+    call the address.
     """
     require(actor, "cluster.attach")
     if not Cluster.objects.attached().filter(pk=cluster.pk, backend=Cluster.Backend.KUBERNETES).exists():
@@ -65,7 +65,7 @@ def clusters_to_measure() -> models.QuerySet[Cluster]:
 
 
 def measure_cluster(*, cluster_id: int) -> int:
-    """Queries the cluster's metrics once and records the use of its gangs; returns the number of measured gangs.
+    """Queries the cluster's metrics once and records the GPU use of its gangs. Returns the number of measured gangs.
 
     If Prometheus does not answer, records only the error and returns 0.
     """
@@ -90,12 +90,12 @@ def measure_cluster(*, cluster_id: int) -> int:
 
 
 def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float) -> Iterator[Use]:
-    """Yields the use of each running gang whose workers were all measured.
+    """Yields the GPU use of each running gang if all of its workers were measured.
 
-    Prometheus evaluates the query at an unknown moment between `asked_at` and the answer, and looks back over
-    WINDOW. So time counts as unused only if it lies before `asked_at` and within the WINDOW that ends with the
-    answer. The metrics name a pod by its job: until an attempt is older than WINDOW, measured idleness may be that
-    of the attempt before.
+    Prometheus evaluates the query at an unknown moment between `asked_at` and the answer, and looks back over WINDOW
+    seconds. GPU time therefore counts as unused only if it lies before `asked_at` and within the WINDOW seconds before
+    the answer. Idle gangs whose attempt began less than WINDOW seconds before `asked_at` are skipped. The metrics do
+    not distinguish the attempts of a job, so the idleness may belong to the previous attempt.
     """
     unused_for = metrics.WINDOW - took
     if unused_for <= 0:

@@ -1,4 +1,4 @@
-"""Amounts of GPU time that make up a share, for share reports."""
+"""Amounts of GPU time for share reports: what a team was entitled to, received, lent, borrowed and traded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ MEASURES = ("entitled", "received", "lent", "unused", "borrowed", "bought", "sol
 
 @dataclass(frozen=True)
 class Amounts:
-    """GPU-seconds of one generation in one period, by how they count for a team's share; see ShareInterval."""
+    """GPU-seconds of one generation in one period, split by how they count for a team's share. ShareInterval defines
+    the parts."""
 
     entitled: float = 0.0
     received: float = 0.0
@@ -34,10 +35,10 @@ class Amounts:
 
     @property
     def delivered(self) -> float | None:
-        """Returns received time divided by due time; None if nothing was due."""
+        """Returns the ratio of received to due GPU time; None if no time was due."""
         return delivered(self.received, self.due)
 
     @property
     def owed(self) -> float:
-        """Returns due time minus received time; negative if the team received more than was due."""
+        """Returns due minus received GPU time, in GPU-seconds. Negative if the team received more than was due."""
         return self.due - self.received

@@ -1,7 +1,7 @@
-"""Encrypts secrets in the database, with keys from the setting FAIRLOT_SEALING_KEYS.
+"""Encrypts secrets for storage in the database, with the keys in the setting FAIRLOT_SEALING_KEYS.
 
-The first key is the newest and encrypts; every key decrypts. To rotate keys without downtime, put a new key in
-front, run `manage.py reseal`, then remove the old key.
+The first key is the newest; new secrets are encrypted with it. All keys can decrypt. To rotate keys without downtime,
+put a new key in front, run `manage.py reseal`, then remove the old key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PURPOSE = b"fairlot: sealed secrets, version 1"
 
 
 class SealError(Exception):
-    """A secret cannot be encrypted or decrypted; `str(error)` explains why, in words for people."""
+    """Raised when a secret cannot be encrypted or decrypted. `str(error)` explains the reason to users."""
 
 
 def seal(secret: bytes) -> bytes:
@@ -37,7 +37,8 @@ def unseal(sealed: bytes) -> bytes:
 
 
 def reseal(sealed: bytes) -> bytes:
-    """Returns the same secret, encrypted with the newest key. Raises SealError if no key decrypts `sealed`."""
+    """Encrypts an encrypted secret again, with the newest key. Raises SealError if none of the keys decrypts
+    `sealed`."""
     try:
         return _keys().rotate(sealed)
     except InvalidToken:
@@ -45,7 +46,7 @@ def reseal(sealed: bytes) -> bytes:
 
 
 def why_none() -> str:
-    """Returns why secrets cannot be encrypted, in words for people; empty if they can."""
+    """Explains to users why secrets cannot be encrypted. Returns "" if they can."""
     return "" if settings.FAIRLOT_SEALING_KEYS else NO_KEY
 
 
@@ -61,7 +62,7 @@ def _opened(keys: tuple[str, ...]) -> MultiFernet:
 
 
 def _derived(key: str) -> bytes:
-    """Derives the 32-byte key that Fernet needs, base64-encoded, from random text of any length (HKDF, RFC 5869)."""
+    """Derives a base64-encoded 32-byte key, as Fernet needs it, from random text of any length (HKDF, RFC 5869)."""
     derivation = HKDF(algorithm=SHA256(), length=32, salt=None, info=PURPOSE)
     return base64.urlsafe_b64encode(derivation.derive(key.encode()))
 

@@ -1,4 +1,7 @@
-"""Sends Celery messages after commit. If the broker is unavailable, the next tick of Celery beat does the same work."""
+"""Sends Celery messages after the transaction commits.
+
+If the broker is unavailable, no message is sent. Celery beat requests the same work again at regular intervals.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ CHANGES_ITS_CLUSTER = {
 
 
 def want_rounds_after(verb: str, target: models.Model) -> None:
-    """Requests rounds of the clusters that the change behind an audit event may affect, if any.
+    """Requests a round of each cluster that a change may affect. The audit event of the change has `verb` and `target`.
 
-    Runs in the caller's transaction.
+    Many verbs affect no cluster. Runs in the caller's transaction.
     """
     if verb in CHANGES_EVERY_CLUSTER:
         want_rounds(Cluster.objects.attached())
@@ -47,8 +50,10 @@ def want_rounds_after(verb: str, target: models.Model) -> None:
 
 
 def want_rounds(clusters: models.QuerySet[Cluster]) -> None:
-    """Requests a round of each cluster before its quantum ends, in the caller's transaction; wakes workers after
-    commit."""
+    """Requests a round of each cluster without waiting for the end of its quantum.
+
+    Stores the requests in the caller's transaction and wakes workers after commit.
+    """
     # A fixed order, so that concurrent changes wait for each other instead of deadlocking.
     held = list(clusters.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
     Cluster.objects.filter(pk__in=held).update(round_wanted_at=now_from_database())
@@ -57,32 +62,36 @@ def want_rounds(clusters: models.QuerySet[Cluster]) -> None:
 
 
 def wake_rounds(cluster_id: int) -> None:
-    """Wakes a worker after commit to run a round of the cluster if one is due."""
+    """Sends a worker, after commit, the task to run a round of the cluster if one is due."""
     _after_commit("scheduling.tasks.run_round", cluster_id)
 
 
 def wake_forecasts(cluster_id: int) -> None:
-    """Wakes a worker after commit to forecast when the cluster's waiting jobs start."""
+    """Sends a worker, after commit, the task to forecast when the cluster's waiting jobs will start."""
     _after_commit("scheduling.tasks.forecast_starts", cluster_id)
 
 
 def wake_shadow(cluster_id: int) -> None:
-    """Wakes a worker after commit to ask the cluster's shadow policy for its decisions."""
+    """Sends a worker, after commit, the task to compute what the cluster's shadow policy would decide.
+
+    A shadow policy decides after each round on the same data as the real policy, without effect, so that both can be
+    compared.
+    """
     _after_commit("scheduling.tasks.ask_shadow", cluster_id)
 
 
 def wake_operations(cluster_id: int) -> None:
-    """Wakes a worker after commit to run the cluster's operations in the outbox."""
+    """Sends a worker, after commit, the task to execute the cluster's pending operations from the outbox."""
     _after_commit("scheduling.tasks.run_operations", cluster_id)
 
 
 def wake_service(service_id: int) -> None:
-    """Wakes a worker after commit to create or end replicas of a service."""
+    """Sends a worker, after commit, the task to create or end replicas of a service."""
     _after_commit("scheduling.tasks.step_service", service_id)
 
 
 def wake_analyses() -> None:
-    """Wakes a worker after commit to continue pending sharing analyses."""
+    """Sends a worker, after commit, the task to continue pending analyses of sharing anomalies."""
     _after_commit("scheduling.tasks.analyse_sharing")
 
 

@@ -1,4 +1,4 @@
-"""Turns the codes in a job's history into sentences for pages, the API and mails. No other code reads these
+"""Converts the event codes in a job's history to sentences for pages, the API and mails. No code parses these
 sentences."""
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ Parameters = Mapping[str, Any]
 
 
 def text_of(event: JobEvent) -> str:
-    """Returns the event as a sentence without its full stop; a text from outside Fairlot is returned unchanged."""
+    """Returns the event as a sentence without a full stop. If the text comes from outside Fairlot, returns it
+    unchanged."""
     return sentence(event.code, event.detail) if event.code else event.text
 
 
 def end_text_of(job: Job) -> str:
-    """Returns why the job was cancelled, or else the backend's message about its end; empty if there is neither."""
+    """Explains how the job ended: why it was cancelled or, if it was not, the backend's message. Returns "" if neither
+    is known."""
     return end_text(job.end_code, job.end_detail, job.end_message)
 
 
 def end_text(code: str, parameters: Parameters, message: str) -> str:
-    """Like `end_text_of`, from a job's columns `end_code`, `end_detail` and `end_message`."""
+    """Explains how a job ended, like `end_text_of`, from the job's columns `end_code`, `end_detail` and
+    `end_message`."""
     return sentence(code, parameters) if code else message
 
 
@@ -38,14 +41,14 @@ def sentence_of(message: Message) -> str:
 
 
 def sentence(code: str, parameters: Parameters) -> str:
-    """Returns the sentence of a code with its parameters, without its full stop."""
+    """Returns the sentence for an event code, with the parameters filled in and without a full stop."""
     text = TEXTS[E(code)]
     made = text.format_map(parameters) if isinstance(text, str) else text(parameters)
     return f"{made}; {STARTS_AGAIN}" if parameters.get("starts_again") else made
 
 
 def minutes_or_hours(seconds: float) -> str:
-    """Returns a duration as text: below two hours in minutes ("90 min"), else in hours ("3 h")."""
+    """Converts seconds to a text in minutes ("90 min") or, from two hours on, in hours ("3 h")."""
     minutes = max(1, round(seconds / 60))
     return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60)} h"
 
@@ -59,7 +62,10 @@ def _utc(moment: str, form: str = "%Y-%m-%d %H:%M") -> str:
 
 
 def _more(text: str, name: str) -> Callable[[Parameters], str]:
-    """Returns a function that formats `text` and appends ": " and the parameter `name` if this is set."""
+    """Returns a function that formats `text` with an event's parameters.
+
+    If the parameters contain a value for `name`, the function also appends ": " and this value.
+    """
 
     def made(parameters: Parameters) -> str:
         return text.format_map(parameters) + (f": {parameters[name]}" if parameters.get(name) else "")
@@ -94,7 +100,7 @@ def _drained(parameters: Parameters) -> str:
 
 
 def _beyond(parameters: Parameters) -> str:
-    """Returns how many GPUs the owner has and how many of these are guaranteed; empty if unknown."""
+    """Describes how many GPUs a job's owner has and how many of them are guaranteed. Returns "" if this is unknown."""
     if "guaranteed" not in parameters:
         return ""
     gpus = parameters["gpus"]

@@ -1,4 +1,5 @@
-"""Touches a heartbeat file, whose age shows a health check whether a process still works."""
+"""A heartbeat file that a process updates regularly, so that a health check sees from the file's age whether it still
+works."""
 
 from __future__ import annotations
 

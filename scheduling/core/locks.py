@@ -1,4 +1,4 @@
-"""PostgreSQL advisory locks, such as the lock of a cluster's schedule and that of its active watcher."""
+"""PostgreSQL advisory locks, such as the lock of a cluster's schedule and the lock of a cluster's active watcher."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from django.db import connection
 
 
 class Lock(IntEnum):
-    """The first key of each advisory lock; unless noted, the second key is the cluster's id.
+    """The first key of each advisory lock. The second key is the cluster's ID unless a comment says otherwise.
 
-    accounting/core/locks.py has other locks.
+    accounting/core/locks.py defines further locks.
     """
 
     SCHEDULE = 7_101
@@ -27,74 +27,93 @@ class Lock(IntEnum):
 
 
 def lock_schedule(cluster_id: int) -> None:
-    """Waits for the lock of a cluster's schedule, which changes of leases need; keeps it until the transaction ends."""
+    """Waits for the lock of a cluster's schedule, and holds it until the transaction ends.
+
+    Code that changes leases must hold this lock.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [Lock.SCHEDULE, cluster_id])
 
 
 def lock_schedules(cluster_ids: Iterable[int]) -> None:
-    """Waits for the locks of several clusters' schedules, in order of id, so that concurrent callers never deadlock."""
+    """Waits for the schedule locks of several clusters, and holds them until the transaction ends.
+
+    Takes the locks in order of cluster ID, so that concurrent callers never deadlock.
+    """
     for cluster_id in sorted(set(cluster_ids)):
         lock_schedule(cluster_id)
 
 
 def try_lock_schedule(cluster_id: int) -> bool:
-    """Takes the lock of a cluster's schedule until the transaction ends; returns False at once if another one
-    holds it."""
+    """Takes the lock of a cluster's schedule until the transaction ends, and returns True.
+
+    Returns False without waiting if another transaction holds the lock.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [Lock.SCHEDULE, cluster_id])
         return bool(cursor.fetchone()[0])
 
 
 def try_lock_forecasts(cluster_id: int) -> bool:
-    """Takes the lock for a cluster's start forecasts until the transaction ends; returns False at once if another one
-    holds it."""
+    """Takes the lock for a cluster's start forecasts until the transaction ends, and returns True.
+
+    Returns False without waiting if another transaction holds the lock.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [Lock.FORECASTS, cluster_id])
         return bool(cursor.fetchone()[0])
 
 
 def try_lock_shadow(cluster_id: int) -> bool:
-    """Takes the lock for a cluster's shadow rounds until the transaction ends; returns False at once if another one
-    holds it."""
+    """Takes the lock for the rounds of a cluster's shadow policy until the transaction ends, and returns True.
+
+    Returns False without waiting if another transaction holds the lock.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [Lock.SHADOW, cluster_id])
         return bool(cursor.fetchone()[0])
 
 
 def lock_limits() -> None:
-    """Waits for the lock on usage of limits across clusters; keeps it until the transaction ends.
+    """Waits for the lock on the use of limits in all clusters, and holds it until the transaction ends.
 
-    Allocations on several clusters may use the same limit. A caller that also locks a schedule locks the schedule
-    first.
+    One lock covers all clusters, because allocations on several clusters may count towards the same limit. A caller
+    that also needs a schedule lock must take the schedule lock first.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [Lock.LIMITS, 0])
 
 
 def lock_team_uids() -> None:
-    """Waits for the lock for assigning UIDs to teams; keeps it until the transaction ends."""
+    """Waits for the lock for assigning UIDs to teams, and holds it until the transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [Lock.TEAM_UIDS, 0])
 
 
 def stay_attached(cluster_id: int) -> None:
-    """Prevents detaching the cluster until the transaction ends. The lock is shared: many transactions may hold it."""
+    """Prevents the cluster from being detached until the transaction ends.
+
+    The lock is shared, so that many transactions may hold it at the same time.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [Lock.ATTACHMENT, cluster_id])
 
 
 def lock_attachment(cluster_id: int) -> None:
-    """Waits until no transaction relies on the cluster being attached; keeps the exclusive lock until the transaction
-    ends."""
+    """Waits until no transaction holds the shared lock of `stay_attached`. Then holds the exclusive lock until the
+    transaction ends.
+
+    Detaching a cluster needs this lock.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [Lock.ATTACHMENT, cluster_id])
 
 
 def try_lock_watch(cluster_id: int) -> bool:
-    """Takes the lock of the cluster's watcher for this database connection, until the connection closes.
+    """Takes the lock of the cluster's watcher for this database connection until the connection closes, and returns
+    True.
 
-    Returns False at once if another connection has it.
+    Returns False without waiting if another connection holds the lock.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [Lock.WATCH, cluster_id])

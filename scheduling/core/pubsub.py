@@ -1,7 +1,7 @@
-"""Notifies open pages of changes through Redis. Redis may lose notifications, so pages also poll.
+"""Notifies open pages of changes through Redis. Pages also poll, because Redis may lose notifications.
 
-Each message goes to a channel, for present listeners, and to a stream of recent messages, for pages that were not
-listening yet; `position` returns the end of that stream.
+Each message goes to a channel, for pages that are listening, and to a stream of recent messages, for pages that are not
+listening yet. `position` returns the end of that stream.
 """
 
 from __future__ import annotations
@@ -41,24 +41,27 @@ end
 
 
 def channel() -> str:
-    """Returns the channel's name, which contains the Redis database number, as all databases share their channels."""
+    """Returns the channel's name. It contains the number of the Redis database, because channels are not separated by
+    database."""
     database = redis.ConnectionPool.from_url(settings.REDIS_URL).connection_kwargs.get("db", 0)
     return f"fairlot:live:{database}"
 
 
 def publish(*topics: str) -> None:
-    """Sends topics such as "job:12", "jobs:<tenant id>" or "cluster:<id>" to open pages after the transaction
-    commits."""
+    """Notifies open pages of changes, after the transaction commits.
+
+    Each topic names what changed, such as "job:12", "jobs:<tenant id>" or "cluster:<id>".
+    """
     if topics:
         transaction.on_commit(lambda: outgoing.put(("live", topics), lambda: _send(topics)), robust=True)
 
 
 def position() -> str:
-    """Returns the id of the latest message in the stream, "0-0" for an empty stream.
+    """Returns the ID of the latest message in the stream; "0-0" if the stream is empty.
 
-    Data that is read from the database afterwards includes all changes up to this message. Returns an empty string
-    if Redis does not answer at once, and for the next SILENT_SECONDS without asking Redis, so that pages do not wait
-    again.
+    A page that reads the database after this call sees all changes up to this message. Returns "" if Redis does not
+    answer within some hundredths of a second. For the next SILENT_SECONDS then returns "" without asking Redis, so that
+    no other page has to wait.
     """
     global _silent_until  # noqa: PLW0603 - one for the process
     if time.monotonic() < _silent_until:
@@ -73,9 +76,10 @@ def position() -> str:
 
 
 def recent_position() -> str:
-    """Returns a position that is at most RECENT_SECONDS old, which many pages share.
+    """Returns the ID of a recent message in the stream, like `position`, but asks Redis at most once per
+    RECENT_SECONDS.
 
-    A page that starts there may get some recent messages twice.
+    A page that starts at this position may receive some recent messages twice.
     """
     global _recent  # noqa: PLW0603 - as above
     at, found = _recent

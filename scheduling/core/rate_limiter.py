@@ -1,4 +1,4 @@
-"""A rate limit that all processes share: the generic cell rate algorithm, in Redis.
+"""A rate limit that all processes share through Redis, by the generic cell rate algorithm.
 
 Source: ATM Forum, Traffic Management Specification 4.1 (1999), section 4.4.2: the virtual scheduling algorithm.
 """
@@ -38,7 +38,10 @@ ALONE = 0.1
 
 @dataclass(frozen=True)
 class Limit:
-    """A maximum number of requests per second. `take` waits until one more request may be sent, and never raises."""
+    """A maximum number of requests per second. `take` waits until one more request may be sent.
+
+    If Redis does not answer, each process limits itself, and no method raises an error.
+    """
 
     name: str
     per_second: float
@@ -49,7 +52,7 @@ class Limit:
         self.sleep(self._ask(0.0))
 
     def hold(self, seconds: float) -> None:
-        """Holds back all requests for `seconds`, because the server asked for a pause."""
+        """Makes all processes pause their requests for `seconds`. Called when the server has asked for a pause."""
         self._ask(seconds)
 
     def _ask(self, pause: float) -> float:

@@ -1,4 +1,4 @@
-"""Short labels for the reasons that rounds give to waiting jobs, and the set of reasons that depend on a limit."""
+"""Short labels for the reasons why jobs wait, and the set of those reasons that depend on a limit."""
 
 from __future__ import annotations
 

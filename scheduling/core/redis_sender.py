@@ -1,6 +1,6 @@
-"""Sends messages to Redis from one thread per process, so that no caller waits for Redis.
+"""Sends messages to Redis from one thread per process, so that no caller has to wait for Redis.
 
-Messages may be lost; Celery beat and the polling of pages make up for lost messages.
+Messages may be lost. Celery beat requests the same work again, and pages poll for changes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ LAST_WORDS_SECONDS = 1.0
 class Outgoing:
     """A queue of messages that one thread sends. The thread starts with the first message.
 
-    A message that equals a waiting message is not queued again.
+    A message is not queued again while an equal message waits in the queue.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Empties the queue for a new process after a fork, because threads do not survive a fork."""
+        """Empties the queue. Called in a new process after a fork, because the sending thread does not survive a
+        fork."""
         self._changed = threading.Condition()
         self._waiting: dict[Hashable, Callable[[], None]] = {}
         self._thread: threading.Thread | None = None
@@ -37,9 +38,9 @@ class Outgoing:
         self._dropped = 0
 
     def put(self, key: Hashable, send: Callable[[], None]) -> None:
-        """Queues `send` to be called by the thread, unless a message with the same `key` waits already.
+        """Queues `send`, which the thread will call, unless a message with the same `key` is already waiting.
 
-        Drops the oldest message if MOST_WAITING messages wait.
+        Drops the oldest message if MOST_WAITING messages are waiting.
         """
         with self._changed:
             if key not in self._waiting and len(self._waiting) >= MOST_WAITING:
@@ -52,7 +53,7 @@ class Outgoing:
             self._changed.notify_all()
 
     def flush(self, within: float) -> bool:
-        """Waits until all messages are sent; returns False if that takes longer than `within` seconds."""
+        """Waits until all messages are sent. Returns False if that takes more than `within` seconds, otherwise True."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and not self._sending, within)
 

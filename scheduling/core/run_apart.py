@@ -1,4 +1,5 @@
-"""Processes many items so that a failing item does not block the others. Failures appear on the cluster's page."""
+"""Processes many items so that an item that fails does not block the others. Failures are shown on the cluster's
+page."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ MOST_FAILURES = 20
 
 
 def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]]) -> list[R]:
-    """Calls `do` with all items; if it raises, calls it with random halves of them, down to single failing items.
+    """Calls `do` with all items. If it raises, calls it with random halves of the items, down to single items.
 
-    `do` opens its own transaction. Returns the results of all items that succeeded. After MOST_FAILURES failures in
-    a row, which have a common cause, the remaining items are left to the next call. Raises errors of an unavailable
-    database.
+    Leaves out single items that fail. Returns the results for all items that succeeded. `do` must open its own
+    transaction. Stops after MOST_FAILURES failures in a row, because they probably have a common cause; a later call
+    must process the remaining items. Raises errors that mean that the database is unavailable.
     """
     left: list[Sequence[T]] = [items] if items else []
     done: list[R] = []
@@ -57,7 +58,7 @@ def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Itera
 
 @transaction.atomic(durable=True)
 def note_failure(*, cluster_id: int, what: str, error: Exception) -> None:
-    """Stores a failure and its time in the cluster's row, to be shown on the cluster's page."""
+    """Stores a failure and its time in the cluster's row. The cluster's page shows them."""
     text = f"{what[:300]}: {type(error).__name__}: {error}"
     storable = text.replace("\0", "").encode("utf-8", "replace").decode()
     Cluster.objects.filter(pk=cluster_id).update(

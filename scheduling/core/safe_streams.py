@@ -1,4 +1,4 @@
-"""Makes standard output and standard error survive a full disk."""
+"""Keeps a process running when its standard output or standard error goes to a disk that is full."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Dropping(io.FileIO):
-    """A file that silently drops output that does not fit on the disk.
-
-    A process must not end because its log cannot be written.
-    """
+    """A file that silently drops output if the disk is full, because a process must not end when its log cannot be
+    written."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -28,8 +26,10 @@ class Dropping(io.FileIO):
 
 
 def outlive_full_disks() -> None:
-    """Replaces sys.stdout and sys.stderr by streams that drop output if the disk is full, unless they are terminals or
-    pipes."""
+    """Replaces sys.stdout and sys.stderr with streams that drop output if the disk is full.
+
+    Leaves a stream unchanged if it is a terminal or a pipe.
+    """
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is not getattr(sys, f"__{name}__") or not _is_file(number):
             continue

@@ -1,8 +1,8 @@
 """Actions on the work that a user leaves behind in teams: the work waits, is cancelled, or goes to another member.
 
-A user who may no longer submit in a team can start nothing there: a round stops the user's running jobs at the end
-of their quantum. The jobs wait (fairshare.Reason.OWNER_MAY_NOT) until their owner may submit again or somebody takes
-them over.
+Without the permission to submit in a team, a user's work there cannot start. A round stops the user's running jobs at
+the end of their quantum. The jobs wait (fairshare.Reason.OWNER_MAY_NOT) until the owner may submit again or another
+member takes them over.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ L = TypeVar("L", Service, Schedule)
 
 
 class Fate(StrEnum):
-    """What happens to the work of a user who leaves."""
+    """What happens to the work of a user who leaves a team."""
 
     WAITS = "waits"
     CANCEL = "cancel"
@@ -53,7 +53,10 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Work:
-    """The unfinished jobs, services and schedules of `user` in the teams with the ids `tenants`; None: in all teams."""
+    """The unfinished jobs, the services and the schedules of a user in some teams.
+
+    `tenants` are the ids of these teams; None means all teams.
+    """
 
     user: User
     tenants: Collection[int] | None = None
@@ -64,7 +67,7 @@ class Work:
 
     @property
     def services(self) -> models.QuerySet[Service]:
-        """Returns the services that the user owns or whose replicas run as the user."""
+        """Returns the services that the user owns, and those whose replicas run as the user."""
         its = models.Q(owner=self.user) | models.Q(current__author=self.user)
         return self._there(Service.objects.kept().filter(its))
 
@@ -73,7 +76,11 @@ class Work:
         return self._there(Schedule.objects.kept().filter(owner=self.user))
 
     def counts(self) -> dict[str, int]:
-        """Returns the number of items of each kind, by the kind's singular name; leaves out kinds without items."""
+        """Returns the number of items of each kind; the keys are "running job", "waiting job", "session", "service",
+        "schedule".
+
+        Leaves out kinds without items.
+        """
         training = self.jobs.filter(kind=Job.Kind.TRAINING)
         found = {
             "running job": training.filter(state__in=Job.HOLDING),
@@ -90,7 +97,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """The result of handing work over: how many items moved, and the names of those `kept` because they use secrets."""
+    """The result of handing work over: the numbers of items that changed owner, and the items that did not.
+
+    `kept`: descriptions of the items that keep their owner because they use secrets.
+    """
 
     jobs: int
     services: int
@@ -99,8 +109,10 @@ class HandedOver:
 
 
 def work_of_member(membership: Membership) -> Work:
-    """Returns the work that would have to wait without this membership: in teams where the user has no other membership
-    that allows submitting."""
+    """Returns the user's work that could not run without this membership.
+
+    This is the work in the membership's team and the teams below it where no other membership lets the user submit.
+    """
     others = Membership.objects.filter(
         user=membership.user_id, role__in=Membership.Role.at_least(Membership.Role.MEMBER)
     ).exclude(pk=membership.pk)
@@ -110,8 +122,10 @@ def work_of_member(membership: Membership) -> Work:
 
 
 def heirs(tenant: Tenant, reader: User) -> models.QuerySet[User]:
-    """Returns the active users who may take over work in `tenant`: members of `tenant` and of those teams above it that
-    `reader` may see."""
+    """Returns the active users who may take over work in `tenant`.
+
+    These are the members of `tenant` and of its ancestors, as far as `reader` may see those teams.
+    """
     may = Membership.objects.filter(
         tenant__in=Tenant.objects.visible_to(reader).filter(pk__in=tenant.lineage),
         role__in=Membership.Role.at_least(Membership.Role.MEMBER),
@@ -123,8 +137,11 @@ def heirs(tenant: Tenant, reader: User) -> models.QuerySet[User]:
 def remove_member(
     *, actor: User | None, membership: Membership, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
-    """Ends a membership. In the same transaction, the user's work in the team waits, is cancelled or goes to `to`, as
-    `fate` says. Returns what was handed over, or None."""
+    """Ends a membership. In the same transaction, the user's work there waits, is cancelled or goes to `to`, as `fate`
+    says.
+
+    Returns the result of handing the work over; None unless `fate` is HAND_OVER.
+    """
     require(actor, "member.change", membership.tenant)
     membership = lock_membership(membership)
     done = _settle(actor, work_of_member(membership), fate, to)
@@ -137,7 +154,9 @@ def deactivate_user(
     *, actor: User | None, user: User, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
     """Deactivates a user. In the same transaction, the user's work waits, is cancelled or goes to `to`, as `fate` says.
-    Returns what was handed over, or None."""
+
+    Returns the result of handing the work over; None unless `fate` is HAND_OVER.
+    """
     require(actor, "user.change")
     user = lock_with_admins(user)
     done = _settle(actor, Work(user), fate, to)
@@ -149,19 +168,22 @@ def deactivate_user(
 def settle_work(
     *, actor: User | None, user: User, fate: str, to: User | None = None, tenant: Tenant | None = None
 ) -> HandedOver | None:
-    """Cancels the work of `user` in `tenant`, or hands it over to `to`; `tenant` None stands for all teams. The user
-    may still be a member.
+    """Cancels the work of `user` in `tenant`, or hands it over to `to`, as `fate` says. `tenant` None means all teams.
 
-    Returns what was handed over, or None. Raises NotAllowed unless the actor manages the team or, for all teams, is
-    an admin.
+    Unlike `remove_member`, leaves the user's memberships unchanged. Returns the result of handing the work over, or
+    None. Raises NotAllowed unless the actor manages the team. For all teams, the actor must be an admin.
     """
     require(actor, "user.change" if tenant is None else "member.change", tenant)
     return _settle(actor, Work(user, None if tenant is None else [tenant.pk]), fate, to)
 
 
 def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> HandedOver | None:
-    """Leaves, cancels or hands over the work as `fate` says, in the transaction of a caller that has checked the
-    actor's permission."""
+    """Leaves the work waiting, cancels it or hands it over to `to`, as `fate` says. Runs within the caller's
+    transaction.
+
+    The caller has checked the actor's permission. Raises Refused if `fate` is unknown, or if it needs `to` and `to` is
+    None.
+    """
     match fate:
         case Fate.WAITS:
             return None
@@ -177,10 +199,10 @@ def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> Hande
 
 
 def _lock(work: Work) -> tuple[list[Job], list[Service], list[Schedule]]:
-    """Locks the work until the transaction ends, and returns its jobs, services and schedules as they are then.
+    """Locks the work until the transaction ends. Returns its jobs, services and schedules, read after locking.
 
-    Takes locks in the order of the service controller and of schedule runs: first the rows of services and
-    schedules, then the scheduling locks of clusters, then the rows of clusters.
+    Takes locks in the same order as the service controller and schedule runs, to prevent deadlocks: first the rows of
+    services and schedules, then the scheduling locks of clusters, then the rows of clusters.
     """
     services, schedules = _locked(work.services), _locked(work.schedules)
     clusters = set(work.jobs.values_list("cluster_id", flat=True))
@@ -199,7 +221,7 @@ def _locked(rows: models.QuerySet[L]) -> list[L]:
 
 
 def _cancel(actor: User | None, work: Work) -> None:
-    """Cancels the jobs and sessions, stops the services, and pauses the schedules."""
+    """Cancels the user's jobs and sessions, stops the services, and pauses the schedules."""
     jobs, services, schedules = _lock(work)
     user = work.user.get_username()
     why = Message.of(EventCode.OWNER_LEAVES, user=user)
@@ -225,11 +247,12 @@ def _cancel(actor: User | None, work: Work) -> None:
 
 
 def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
-    """Makes `to` the owner of the work, within the caller's transaction; past usage stays with the former owner in the
+    """Makes `to` the owner of the work, within the caller's transaction. Past usage stays with the former owner in the
     ledger.
 
-    Raises Refused if `to` may not submit in each of the teams. Work that names secrets keeps its owner and waits:
-    secrets are looked up by name at each start, so the former owner's program would get the new owner's secrets.
+    Raises Refused if `to` may not submit in one of the teams. Work that names secrets keeps its owner and waits.
+    Secrets are looked up by name at each start, so the former owner's program would otherwise get the new owner's
+    secrets.
     """
     jobs, services, schedules = _lock(work)
     now = now_from_database()
@@ -298,7 +321,7 @@ def _give_jobs(jobs: list[Job], to: User, *, by: Message, now: datetime) -> None
 def _note(
     actor: User | None, user: User, to: User, moved: dict[str, list[Job] | list[Service] | list[Schedule]]
 ) -> None:
-    """Writes one audit event in each team, where the team's managers can see it."""
+    """Writes one audit event for each team whose work was handed over, so that the team's managers can see it."""
     by_tenant: dict[int, dict[str, list[int]]] = defaultdict(dict)
     for kind, rows in moved.items():
         for row in rows:

@@ -1,5 +1,4 @@
-"""Drains nodes and returns them to use. Nothing new starts on a drained node; its jobs finish or are stopped by a
-deadline."""
+"""Drains nodes and returns them to use. Nothing new starts on a drained node; its jobs finish or are stopped."""
 
 from __future__ import annotations
 
@@ -41,11 +40,15 @@ def drain_node(
     mode: str = DrainMode.FINISH,
     deadline: datetime | None = None,
 ) -> None:
-    """Drains a node: nothing new starts there. For a node that is drained already, changes the mode.
+    """Drains a node, so that nothing new starts on it. If the node is drained already, changes the reason, mode and
+    deadline.
 
-    With mode *finish* running jobs finish; with *deadline* those that still run then, and with *now* all of them,
-    stop with their grace period and continue elsewhere. Raises Refused for an unknown mode and for a missing,
-    superfluous or past deadline.
+    - Mode *finish*: running jobs finish.
+    - Mode *deadline*: jobs that still run at the deadline are stopped with their grace period, and wait for other
+      nodes.
+    - Mode *now*: all jobs are stopped like this immediately.
+
+    Raises Refused for an unknown mode, and for a deadline that is missing, in the past, or given with another mode.
     """
     require(actor, "node.drain")
     lock_schedule(node.cluster_id)
@@ -80,7 +83,7 @@ def drain_node(
 
 @transaction.atomic(durable=True)
 def return_node(*, actor: User, node: Node) -> None:
-    """Returns a drained or lost node to use. Its running jobs continue; jobs that the drain stopped wait for a
+    """Returns a drained or lost node to use. Jobs that still run there continue; jobs that the drain stopped wait for a
     round."""
     require(actor, "node.drain")
     lock_schedule(node.cluster_id)
@@ -100,7 +103,10 @@ def drains_due(now: datetime) -> list[int]:
 
 @transaction.atomic(durable=True)
 def end_drain(*, node_id: int) -> bool:
-    """Stops the jobs on a drained node whose deadline has passed; returns False if no deadline has passed."""
+    """Stops the jobs on a drained node whose deadline has passed.
+
+    Returns False if there is no such deadline, for example because an operator extended it meanwhile.
+    """
     cluster = Node.objects.filter(pk=node_id).values_list("cluster_id", flat=True).first()
     if cluster is None:
         return False
@@ -118,8 +124,10 @@ def end_drain(*, node_id: int) -> bool:
 
 
 def leave_node(node: Node, *, why: Message, now: datetime) -> None:
-    """Stops every gang that has a worker on the node, in the transaction of a caller that holds the cluster's
-    scheduling lock."""
+    """Stops every gang that has a worker on the node, within the caller's transaction.
+
+    The caller holds the cluster's scheduling lock. `why` is the message in the histories of the jobs.
+    """
     history = History()
     _let_nothing_start(node, why=why, now=now, history=history)
     orders = [StopOrder(lease, why, Cause.DRAINED) for lease in _leases_on(node)]
@@ -128,8 +136,8 @@ def leave_node(node: Node, *, why: Message, now: datetime) -> None:
 
 
 def _let_nothing_start(node: Node, *, why: Message, now: datetime, history: History) -> None:
-    """Withdraws reservations of the node's GPUs, and ends frozen gangs on the node, because they may not resume
-    there."""
+    """Makes sure that no lease starts or resumes on the node: withdraws reservations of its GPUs, and ends frozen
+    gangs."""
     leases = _leases_on(node)
     withdraw([lease for lease in leases if lease.state == Lease.State.RESERVED], why=Lease.End.DRAINED)
     for lease in [lease for lease in leases if lease.state == Lease.State.STOPPING]:

@@ -1,5 +1,4 @@
-"""The jobs that are affected by draining a node, as far as a user may see them, and the drained nodes under given
-jobs."""
+"""Lists the jobs on a drained node that a user may see, and the drained nodes on which given jobs run."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from scheduling.sessions.actions import clocks_of
 
 @dataclass(frozen=True, slots=True)
 class DrainedJob:
-    """A job that holds GPUs of a node."""
+    """A job that holds GPUs of a node that an operator drains or wants to drain."""
 
     job: Job
     gpus: int  # held on this node
@@ -30,14 +29,15 @@ class DrainedJob:
 
 @dataclass(frozen=True, slots=True)
 class DrainedJobs:
-    """The jobs on a node that a user may see, and the number of `hidden` jobs there that the user may not see."""
+    """The jobs on a node that a user may see. `hidden` is the number of other jobs on the node, which the user may not
+    see."""
 
     seen: list[DrainedJob]
     hidden: int
 
 
 def nodes_drained_under(leases: Iterable[Lease | None]) -> list[Node]:
-    """Returns the drained nodes, by name, on which the gangs of these leases are starting or running."""
+    """Returns the drained nodes on which the gangs of these leases are starting or running, ordered by name."""
     held = [one.pk for one in leases if one and one.state in (Lease.State.STARTING, Lease.State.RUNNING)]
     drained = (
         Node.objects.filter(state=Node.State.DRAINED, held_gpus__lease__in=held)
@@ -48,7 +48,8 @@ def nodes_drained_under(leases: Iterable[Lease | None]) -> list[Node]:
 
 
 def jobs_to_drain(node: Node, user: User) -> DrainedJobs:
-    """Returns the training jobs, replicas and sessions that hold GPUs of the node now, the longest holder first."""
+    """Returns the training jobs, replicas and sessions that hold GPUs of the node now. The job that has held GPUs
+    longest is first."""
     here = Lease.objects.filter(state__in=Lease.HOLDING, held_gpus__node=node)
     visible = here.filter(job__in=Job.objects.visible_to(user))
     leases = list(

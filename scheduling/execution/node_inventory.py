@@ -1,4 +1,4 @@
-"""Updates the nodes of an attached cluster after observations: nodes that appear, change, disappear or return."""
+"""Updates the stored nodes of an attached cluster to match observations: nodes appear, change, disappear or return."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ GONE = "it is no longer in the cluster"
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """The values that a node's row should have after an observation.
+    """The values that an observation gives for the database row of a node.
 
-    `state` leaves out drains, which only operators set.
+    `state` is never DRAINED, because only operators drain nodes.
     """
 
     generation: Generation
@@ -45,10 +45,11 @@ class _Shown:
 
 
 def apply_offers(*, cluster_id: int, offers: Sequence[NodeGpus]) -> bool:
-    """Updates the cluster's nodes to match `offers`, the complete list of its nodes. Returns whether a node changed.
+    """Updates the cluster's nodes to match `offers`, the complete list of observed nodes. Returns whether a node
+    changed.
 
-    A node that disappeared is deleted if no job ever used it; otherwise its state becomes DOWN. A node that an
-    operator drained stays drained.
+    A node that is not in the list has disappeared. It is deleted if no job ever used it; otherwise its state becomes
+    DOWN. A node that an operator drained stays drained.
     """
     shown = {_name(offer): offer for offer in offers}
     known = apart(
@@ -70,7 +71,8 @@ def _apply(
     offers: Mapping[str, NodeGpus],
     generations: Mapping[str, Generation],
 ) -> bool:
-    """Updates the nodes with these names; a node without an offer has disappeared. Returns whether a node changed."""
+    """Updates the nodes in `names`. A node without an entry in `offers` has disappeared. Returns whether a node
+    changed."""
     lock_schedule(cluster_id)
     now = now_from_database()
     here = Node.objects.filter(cluster=cluster_id, name__in=names).select_related("generation")
@@ -121,10 +123,10 @@ def _shown(offer: NodeGpus, generation: Generation) -> _Shown:
 
 
 def _show(node: Node, shown: _Shown, now: datetime) -> bool:
-    """Writes the observed values to a node's row, with an audit event for important changes. Returns whether it
-    changed.
+    """Writes the observed values to a node's row. Returns whether the row changed.
 
-    If GPUs of the node were exchanged, removed or failed, makes gangs leave it first.
+    Important changes get an audit event. If GPUs of the node were exchanged, removed or failed, first makes gangs
+    leave.
     """
     if node.generation_id != shown.generation.pk or shown.gpus < node.gpus:
         shown = _exchange(node, shown, now)
@@ -164,10 +166,10 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
 
 
 def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
-    """Returns the values for a node whose GPUs were exchanged or became fewer.
+    """Returns the values to store for a node that has other GPUs, or fewer GPUs, than before.
 
-    While gangs hold or reserve GPUs of the node, they are made to leave, and the node keeps its old GPUs and is
-    closed.
+    While gangs hold or reserve GPUs of the node, makes these gangs leave; the node keeps its old GPUs in the database
+    and is closed.
     """
     if not HeldGpu.objects.filter(node=node, lease__state__in=Lease.OPEN).exists():
         return shown
@@ -189,7 +191,7 @@ def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
 def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
     """Makes all gangs leave a node if they hold or reserve more GPUs than still work.
 
-    It is unknown which gang holds a failed GPU.
+    All must leave, because Fairlot does not know which gang holds a failed GPU.
     """
     works = shown.gpus - shown.failed
     held = HeldGpu.objects.filter(
@@ -201,10 +203,10 @@ def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
 
 
 def _lose(node: Node, now: datetime) -> bool:
-    """Deletes a node that disappeared, or marks it as gone if it is drained or jobs have used it.
+    """Deletes a node that disappeared. If jobs have used the node or it is drained, marks it as gone instead.
 
-    A drained node stays drained, also when it returns; other gone nodes become DOWN. Returns whether the node
-    changed.
+    A drained node stays drained, even if it returns; the state of other gone nodes becomes DOWN. Returns whether
+    anything changed.
     """
     is_drained = node.state == Node.State.DRAINED
     if not is_drained and not HeldGpu.objects.filter(node=node).exists():
@@ -223,7 +225,7 @@ def _lose(node: Node, now: datetime) -> bool:
 
 
 def _withdraw_reservations_of(node: Node) -> None:
-    """Withdraws all reservations of GPUs on a node that may start nothing."""
+    """Withdraws all reservations of GPUs on a node on which nothing may start."""
     reserved = Lease.objects.filter(state=Lease.State.RESERVED, held_gpus__node=node).distinct()
     withdraw(list(reserved), why=Lease.End.NODE_CLOSED)
 
@@ -233,9 +235,9 @@ def _name(offer: NodeGpus) -> str:
 
 
 def _generation(product: str) -> Generation:
-    """Returns the generation for the hardware's product name; creates the generation if it does not exist.
+    """Returns the generation for a hardware product name; creates the generation if it does not exist.
 
-    Each kind of slice of a GPU (MIG) is a generation.
+    Each MIG profile of a GPU model is a separate generation.
     """
     whole, _, part = product.partition(" MIG ")
     name = f"{model_of(whole)} {part}".strip()

@@ -1,7 +1,5 @@
-"""Executes the operations in the outbox.
-
-Claims operations, calls the backend outside any transaction, and stores the outcome.
-"""
+"""Executes the operations in the outbox: claims them, calls the backend outside any transaction, and stores the
+outcome."""
 
 from __future__ import annotations
 
@@ -57,8 +55,8 @@ CANCEL_GRACE_SECONDS = 10.0
 def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
     """Executes all due operations of `cluster`. Returns the number of operations that were tried.
 
-    Any number of workers may call this at once: only one of them claims each operation, and executing an operation
-    twice has the same effect as once.
+    Any number of workers may call this simultaneously, because each operation is claimed by one worker. Executing an
+    operation twice has the same effect as executing it once.
     """
     backend = backend_for(cluster)
     done = 0
@@ -75,7 +73,7 @@ def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
 
 @transaction.atomic(durable=True)
 def _claim(cluster: Cluster, most: int) -> list[Operation]:
-    """Claims at most `most` due operations, so that other workers skip them for a while, and returns them.
+    """Claims and returns at most `most` due operations; other workers skip these for 10 seconds.
 
     Operations that end gangs come first, because they free GPUs.
     """
@@ -97,7 +95,8 @@ def _claim(cluster: Cluster, most: int) -> list[Operation]:
 
 
 def _give(orders: Mapping[Operation, Order]) -> list[tuple[Operation, Exception | None]]:
-    """Calls the orders concurrently, as they are independent. Returns each operation with the raised error, or None."""
+    """Calls the backend for all operations in concurrent threads. Returns (operation, raised error or None) for
+    each."""
     if len(orders) == 1:
         return [(operation, _trouble_of(order)) for operation, order in orders.items()]
     with ThreadPoolExecutor(len(orders), thread_name_prefix="orders") as pool:
@@ -113,7 +112,7 @@ def _trouble_of(order: Order) -> Exception | None:
 
 
 def _is_put_back(backend: Backend, operation: Operation, trouble: Exception | None) -> bool:
-    """Returns whether the operation failed; if so, schedules a retry or gives up."""
+    """Returns whether the operation failed, that is, `trouble` is an error; if so, schedules a retry or gives up."""
     what = f"{operation.verb} of lease {operation.lease_id}"
     match trouble:
         case None:
@@ -132,14 +131,17 @@ def _is_put_back(backend: Backend, operation: Operation, trouble: Exception | No
 
 
 def _put_off(operation: Operation, error: str) -> None:
-    """Schedules a retry and resets the attempts: a gang is not to blame for an unreachable cluster."""
+    """Schedules a retry because the cluster did not answer, and resets the operation's attempts to 1.
+
+    An unreachable cluster must not use up the gang's attempts to start.
+    """
     now = now_from_database()
     Cluster.objects.filter(pk=operation.cluster_id).update(unanswered_at=now)
     _try_again(operation, now, error, attempts=1)
 
 
 def _put_back(backend: Backend, operation: Operation, error: str) -> None:
-    """Schedules a retry. If a gang cannot be started in MOST_ATTEMPTS attempts, its start has failed."""
+    """Schedules a retry. After MOST_ATTEMPTS attempts to start a gang, records that its start has failed instead."""
     if operation.verb in BEGIN and operation.attempts >= MOST_ATTEMPTS:
         _fail_to_start(backend, operation, error)
         return
@@ -147,7 +149,7 @@ def _put_back(backend: Backend, operation: Operation, error: str) -> None:
 
 
 def _try_again(operation: Operation, now: datetime, error: str, **changes: int) -> None:
-    """Schedules a retry after a delay that grows with the number of attempts."""
+    """Schedules a retry of the operation after a delay that grows with the number of attempts."""
     wait = RETRY_SECONDS[min(operation.attempts, len(RETRY_SECONDS)) - 1]
     Operation.objects.filter(pk=operation.pk).update(
         not_before=now + timedelta(seconds=wait), error=error, **changes
@@ -178,10 +180,11 @@ def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
 
 
 def _order(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
-    """Reads all that an operation needs from the database, and returns the backend call as a function without
+    """Reads everything that an operation needs from the database. Returns the backend call as a function without
     arguments.
 
-    Threads can then call it without the database. If reading fails, the function raises the error.
+    Threads can call this function without using the database. If reading fails, the function raises the error when
+    called.
     """
     try:
         backend.preload(operation.lease.job_id)
@@ -222,7 +225,7 @@ def _nothing() -> None:
 
 
 class _Which(TypedDict):
-    """The arguments with which a backend identifies a lease."""
+    """The arguments that identify a lease in calls of a backend."""
 
     job_id: int
     epoch: int
@@ -230,7 +233,7 @@ class _Which(TypedDict):
 
 
 def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
-    """Returns the description of a gang with which a backend starts its lease.
+    """Returns the description of a gang that a backend needs to start the gang's lease.
 
     Raises BackendError if a secret or volume of the job is unavailable.
     """
@@ -286,9 +289,9 @@ def _secrets(lease: Lease, spec: JobSpec) -> Secrets:
 
 
 def _container(job: Job, spec: JobSpec) -> Container:
-    """Returns the container settings of a job's workers, with resources that fit on each node that can run them.
+    """Returns the container settings of a job's workers, with resources that fit on every node that the job may use.
 
-    They are the same for every attempt, whatever nodes it gets.
+    The settings are the same for every attempt, whatever nodes the attempt gets.
     """
     if job.cluster.backend == Cluster.Backend.LOCAL:
         return DEFAULT_CONTAINER

@@ -1,6 +1,6 @@
-"""Reconciles the desired state with the observed state of a cluster.
+"""Reconciles the observed state of a cluster with the desired state.
 
-Any process may do so at any time and any number of times: each run compares whole states and needs no history.
+Any process may do this at any time and any number of times: each run compares whole states and needs no history.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ LEAVE = (Operation.Verb.STOP, Operation.Verb.FREEZE)
 
 
 def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observation]:
-    """Observes the cluster's gangs once, stores the observations, and returns them.
+    """Observes all gangs of the cluster once, stores the observations, and returns them.
 
-    The backend may then forget gangs whose leases are closed and booked.
+    Lets the backend forget gangs whose leases are closed and billed.
     """
     backend = backend or backend_for(cluster)
     observations = backend.observe()
@@ -49,9 +49,9 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
 
 
 def follow(cluster: Cluster, backend: Backend) -> None:
-    """Stores what changed in the cluster, and continues operations that take several steps.
+    """Stores what changed in the cluster since the last call, and continues the backend's operations of several steps.
 
-    Called by a watcher, which sees every change.
+    The watcher process calls this whenever something changes.
     """
     run_each(FOLLOWING, lambda step: step(cluster, backend))
 
@@ -64,21 +64,22 @@ def record_nodes(cluster: Cluster, backend: Backend) -> None:
 
 
 def record_changes(cluster: Cluster, backend: Backend) -> None:
-    """Stores changes of gangs since the last call, and until when the cluster's state is known."""
+    """Stores changes of gangs since the last call, and the time up to which the cluster's state is known."""
     heard = now_from_database() - timedelta(seconds=backend.staleness())
     _write_down(cluster, backend, backend.changed())
     _note_heard(cluster, heard)
 
 
 def record_cluster_events(cluster: Cluster, backend: Backend) -> None:
-    """Adds events that the cluster reports about jobs to the jobs' histories."""
+    """Adds the events that the cluster reports about jobs to the histories of these jobs."""
     events = backend.cluster_events()
     if events:
         note_cluster_events(cluster_id=cluster.pk, events=events)
 
 
 def advance(cluster: Cluster, backend: Backend) -> None:
-    """Continues operations of the backend that take several steps."""
+    """Continues the backend's operations that take several steps. Logs a failure; the next observation leads to a
+    retry."""
     try:
         backend.advance()
     except BackendError as error:  # the next observation finds the unfinished operation again
@@ -90,14 +91,15 @@ FOLLOWING = (record_nodes, record_changes, record_cluster_events, advance)
 
 
 def note_use(cluster: Cluster, backend: Backend) -> None:
-    """Stores how much gangs use their GPUs, if the backend measures this."""
+    """Stores how busy the GPUs of each gang are, if the backend measures this."""
     uses = backend.use()
     if uses:
         note_gpu_use(cluster_id=cluster.pk, uses=uses, seen_at=now_from_database())
 
 
 def _note_heard(cluster: Cluster, heard: datetime) -> None:
-    """Stores until when the state of a Kubernetes cluster is known, at most once in HEARD_EVERY to reduce writes."""
+    """Stores `heard`, the time up to which a Kubernetes cluster's state is known. Writes at most once per
+    HEARD_EVERY."""
     if cluster.backend == Cluster.Backend.LOCAL:
         return
     if cluster.last_observed_at is None or heard - cluster.last_observed_at >= HEARD_EVERY:
@@ -121,8 +123,8 @@ def _forget(backend: Backend, job_id: int, epoch: int, token: UUID) -> None:
 def reconcile(cluster: Cluster) -> None:
     """Observes a cluster and repairs what differs from the desired state.
 
-    Repeats orders without effect, closes lost leases, stops gangs without an open lease, and starts gangs whose
-    reserved GPUs are free.
+    Repeats orders that had no effect, and closes leases whose gangs are lost. Stops gangs without an open lease, and
+    starts gangs whose reserved GPUs are free.
     """
     backend = backend_for(cluster)
     looked_at = now_from_database() - timedelta(seconds=backend.staleness())
@@ -141,11 +143,11 @@ def reconcile(cluster: Cluster) -> None:
 def _repeat_orders(
     cluster: Cluster, seen: Mapping[UUID, Observation], looked_at: datetime
 ) -> tuple[list[int], list[Observation]]:
-    """Repeats orders without visible effect.
+    """Orders gangs again to start or stop if the observations in `seen` show no effect of the first order.
 
-    Returns a pair: the ids of stopping leases whose start was never tried, and observations that end lost leases.
-    `seen` may be out of date: a lease that began or was last observed shortly before `looked_at` does not count as
-    lost.
+    Returns a pair: the ids of stopping leases whose start was never tried, and for each lost lease an observation that
+    ends it. A lease that began or was observed shortly before `looked_at` does not count as lost, because `seen` may be
+    older.
     """
     holding = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
     ids = list(holding.order_by("pk").values_list("pk", flat=True))
@@ -193,10 +195,10 @@ def _repeat_orders_of(
 
 
 def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> None:
-    """Marks a lease as missing from `now` on, unsaved.
+    """Marks a lease as missing since `now`, without saving it.
 
-    The cluster's state is known until `heard`, so the lease held its GPUs at least until then: an earlier end would
-    have been reported.
+    The cluster's state is known until `heard`, and an earlier end would have been reported. So the lease counts as
+    observed until `heard`.
     """
     lease.missing_since = now
     if heard is not None and lease.last_seen_at is not None:
@@ -217,7 +219,7 @@ def _repeat_stop(lease: Lease, operations: Mapping[str, Operation], now: datetim
 
 
 def _lost(lease: Lease, now: datetime) -> Observation:
-    """Returns an observation that a lost lease ended when it was last observed."""
+    """Returns an observation that ends a lost lease at the time when its gang was last observed."""
     last = lease.last_seen_at or lease.held_from or now
     age = (now - last).total_seconds()
     return Observation(
@@ -233,7 +235,7 @@ def _lost(lease: Lease, now: datetime) -> Observation:
 
 
 def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observation]) -> None:
-    """Stops gangs without an open lease, which exist after an older database backup was restored."""
+    """Stops gangs that run without an open lease, for example after an older database backup was restored."""
     leases = {
         lease.token: lease
         for lease in Lease.objects.filter(cluster=cluster, token__in=list(seen)).select_related("job")
@@ -261,6 +263,7 @@ def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observa
 
 
 def _is_kept(lease: Lease) -> bool:
-    """Returns whether the processes of a closed lease are kept: frozen, or being thawed for a new lease."""
+    """Returns whether the processes of a closed lease must be kept, because they are frozen or resume under a new
+    lease."""
     thaws = lease.job.leases.filter(state__in=Lease.HOLDING, operations__verb=Operation.Verb.THAW)
     return (lease.job.frozen and lease.end_reason == Lease.End.FROZEN) or thaws.exists()

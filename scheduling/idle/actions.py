@@ -1,4 +1,5 @@
-"""Actions on jobs with idle GPUs: set and remove rules, warn, stop or make jobs preemptible, and snooze warnings."""
+"""Actions on jobs with idle GPUs: set and remove idle rules, warn, stop a job or make it preemptible, snooze
+warnings."""
 
 from __future__ import annotations
 
@@ -50,9 +51,10 @@ def set_idle_rule(
     snooze_hours: int,
     services: bool = False,
 ) -> IdleRule:
-    """Creates or replaces the idle rule of a tenant and its subtree, of a cluster, or, with neither, of all teams.
+    """Creates or replaces the idle rule of a tenant with its subtree, or of a cluster, or of all teams.
 
-    Raises NotAllowed unless the actor is an admin, and Refused with the field for invalid values.
+    The rule is one of all teams if `tenant` and `cluster` are None. Raises NotAllowed unless the actor is an admin.
+    Raises Refused, with the name of the field, for invalid values.
     """
     require(actor, "idle_rule.set")
     if tenant is not None and cluster is not None:
@@ -83,7 +85,7 @@ def set_idle_rule(
 
 @transaction.atomic(durable=True)
 def remove_idle_rule(*, actor: User | None, rule: IdleRule) -> None:
-    """Removes an idle rule; its jobs then follow the next rule above.
+    """Removes an idle rule. Its jobs then follow the rule of the next ancestor, of the cluster, or of all teams.
 
     Raises NotAllowed unless the actor is an admin, and Refused if the rule no longer exists.
     """
@@ -105,7 +107,7 @@ def _told(rule: IdleRule) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class IdleRules:
-    """All idle rules; finds the rule that applies to a job."""
+    """All stored idle rules, with methods that find the rule for a job."""
 
     of_tenants: Mapping[int, IdleRule]
     of_clusters: Mapping[int, IdleRule]
@@ -121,10 +123,9 @@ class IdleRules:
         )
 
     def rule_of(self, tenant: Tenant, cluster_id: int | None) -> IdleRule | None:
-        """Returns the rule of the tenant or of its nearest ancestor with a rule, else the cluster's, else that of all
-        teams.
+        """Returns the rule of the tenant or of its nearest ancestor that has one.
 
-        Returns None if there is none.
+        Without such a rule, returns the cluster's rule, else the rule of all teams, else None.
         """
         for step in reversed(tenant.lineage):
             if step in self.of_tenants:
@@ -132,7 +133,7 @@ class IdleRules:
         return self.of_clusters.get(cluster_id or 0, self.of_all)
 
     def terms_of(self, job: Job) -> Terms | None:
-        """Returns the terms of the idle rule that applies to a job; None if no rule warns about this job."""
+        """Returns the values of the idle rule that applies to a job; None if no rule warns about the job."""
         rule = self.rule_of(job.tenant, job.cluster_id)
         if rule is None or rule.action == IdleRule.Action.NOTHING or job.kind not in KINDS:
             return None
@@ -151,7 +152,7 @@ class IdleRules:
 
 
 def idleness_of(use: GpuUse) -> Idleness:
-    """Returns a job's Idleness from its GpuUse, which was read with its lease."""
+    """Returns the Idleness of a job from its GpuUse row. Makes no query if the row was read with its lease."""
     return Idleness(
         since=use.idle_since,
         lasted=use.idle_for,
@@ -165,7 +166,7 @@ def idleness_of(use: GpuUse) -> Idleness:
 
 
 def idle_to_step(now: datetime) -> list[int]:
-    """Returns the ids of jobs with idle GPUs for which a warning or a further step is due."""
+    """Returns the ids of jobs with idle GPUs for which a step is due: a warning, or the step after the warning."""
     rules = IdleRules.read()
     idle = GpuUse.objects.idle().select_related("job__tenant", "lease").defer("job__spec")
     return [use.job_id for use in idle if _step(use, rules, now) is not Step.NOTHING]
@@ -178,11 +179,10 @@ def _step(use: GpuUse, rules: IdleRules, now: datetime) -> Step:
 
 @transaction.atomic(durable=True)
 def step_idle(*, job_id: int) -> Step:
-    """Takes the step that is due for a job with idle GPUs: warns its owner and managers, stops it, or makes it
-    preemptible.
+    """Executes and returns the step that is due for a job with idle GPUs.
 
-    Returns the step. Any number of workers may call this at any time: the schedule lock admits one at a time, and
-    each sees what earlier calls did.
+    The step is to warn the owner and the managers, to stop the job, to make it preemptible, or nothing. Any number of
+    workers may call this at any time: the scheduling lock makes them wait for each other, so no step is repeated.
     """
     lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
     use = (
@@ -227,7 +227,7 @@ def _warn(use: GpuUse, terms: Terms, now: datetime) -> None:
 
 
 def write_to_people(job: Job, said: str) -> None:
-    """Mails `said` to the job's owner and to the managers of its team."""
+    """Sends the text `said` as a mail to the job's owner and to the managers of its team."""
     managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
     people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
     text = f"{job.name} of {job.owner.get_username()} in {job.tenant.name} runs. {said}."
@@ -237,10 +237,11 @@ def write_to_people(job: Job, said: str) -> None:
 
 @transaction.atomic(durable=True)
 def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUse:
-    """Postpones a job's idle warning, and the step after it, to `until`; stores the actor's reason.
+    """Postpones the idle warning of a job, and the step after the warning, to `until`. Stores the actor's reason.
 
-    Raises NotAllowed unless the actor is the owner, a manager of the team or an operator. Raises Refused if no
-    warning is to come, if `until` is in the past or beyond what the idle rule allows, or without a reason.
+    Raises NotAllowed unless the actor is the owner, a manager of the team or an operator. Raises Refused if the job has
+    no idle GPUs or no idle rule applies. Also raises Refused if `until` is in the past or later than the rule allows,
+    or if the reason is empty or too long.
     """
     if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may snooze its idle warning.")

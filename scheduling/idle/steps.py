@@ -1,4 +1,4 @@
-"""Decides when a job with idle GPUs is warned, and when it is stopped or made preemptible.
+"""Decides when to warn about a job with idle GPUs, and when to stop the job or make it preemptible.
 
 The decision depends only on the idle rule and on measurements.
 """
@@ -23,7 +23,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The values of an idle rule for one job."""
+    """The values of the idle rule that apply to one job: the times, and the step after the warning."""
 
     after: timedelta
     grace: timedelta
@@ -35,7 +35,7 @@ class Terms:
 class Idleness:
     """How long the GPUs of an unfinished job have been idle, and when its owner was warned.
 
-    None stands for events that have not happened or no longer count.
+    A time is None if the event has not happened or no longer counts.
     """
 
     since: (
@@ -50,10 +50,10 @@ class Idleness:
     snoozed_until: datetime | None = None
 
     def is_warned(self, terms: Terms) -> bool:
-        """Returns whether the last warning is still valid.
+        """Returns whether the last warning still counts.
 
-        The GPUs must not have been used nor the warning snoozed since, and they must have been idle long enough by
-        `terms`.
+        Since the warning, the GPUs must not have been used and the warning must not have been snoozed. The GPUs must
+        have been idle for at least `terms.after`.
         """
         return (
             self.since is not None
@@ -64,7 +64,8 @@ class Idleness:
         )
 
     def grace_left(self, terms: Terms) -> timedelta | None:
-        """Returns after how much more idle time the step after the warning is due; None if no step is pending.
+        """Returns how much more idle time must pass until the step after the warning is due; None if no step is
+        pending.
 
         Time without GPUs or without measurements does not count, because the job had no chance to use GPUs.
         """
@@ -73,8 +74,10 @@ class Idleness:
         return max(NOTHING, terms.grace - self.lasted_warned)
 
     def acts_at(self, terms: Terms, now: datetime) -> datetime | None:
-        """Returns the earliest time at which the step after the warning is due, as known at `now`; None if none is
-        pending."""
+        """Returns the earliest time at which the step after the warning can be due, as known at `now`.
+
+        Returns None if no step is pending.
+        """
         left = self.grace_left(terms)
         if left is None or self.warned is None:
             return None
@@ -82,7 +85,7 @@ class Idleness:
         return max(now, self.warned + terms.grace, goes_on + left)
 
     def snooze_ends(self, terms: Terms, now: datetime) -> datetime:
-        """Returns the latest time to which the job's warning can be snoozed, even by several snoozes."""
+        """Returns the latest time to which the warning can be snoozed. Further snoozes cannot extend this limit."""
         told = self.first_told
         first = told if told is not None and self.since is not None and told >= self.since else now
         return first + terms.snooze

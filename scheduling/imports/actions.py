@@ -1,7 +1,7 @@
 """Imports past jobs: a published trace becomes a detached cluster with its jobs, leases and bills.
 
-The import bills and closes hours with the functions that bill and close real usage. It writes the starts and ends of
-jobs directly, because the actions of rounds and observations always use the present time.
+Uses the functions that bill real usage and close real hours. Writes the starts and ends of jobs directly, because the
+actions of rounds and observations always use the present time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Taken: TypeAlias = "defaultdict[int, list[datetime]]"
 
 @dataclass(frozen=True, slots=True)
 class PastCluster:
-    """A cluster of equal nodes that existed from one full hour to another."""
+    """A cluster of equal nodes to import. It existed from `begins` to `ends`, which are full hours."""
 
     name: str  # the name of the cluster and of its team
     generation: str  # the generation is created if no generation has this name
@@ -57,11 +57,11 @@ class PastCluster:
 def import_history(
     *, actor: User | None, past: PastCluster, jobs: Sequence[PastJob], fingerprint: str
 ) -> Cluster:
-    """Stores a detached cluster, its teams and their jobs, and bills the usage.
+    """Stores a detached cluster, its teams and their jobs, and bills their usage. Returns the cluster.
 
-    Does this in one transaction, so that no worker closes an hour of which jobs are still missing. Archives the
-    teams at the end, so that they take no share from other teams. Raises Refused if a cluster or team of that name
-    exists, if the past is not over, or if the trace with this `fingerprint` was imported before.
+    Everything is written in one transaction, so that no worker closes an hour before all its jobs are stored. Archives
+    the teams at the end, so that they take no share from other teams. Raises Refused if a cluster or team of that name
+    exists, or if `past` ends after now. Also raises Refused if a trace with this `fingerprint` was imported before.
     """
     require(actor, "cluster.attach")
     if before := imported_before(fingerprint):
@@ -108,7 +108,7 @@ def _some(jobs: Sequence[PastJob]) -> Iterator[Sequence[PastJob]]:
 
 
 def _create_nodes(cluster: Cluster, past: PastCluster, generation: Generation) -> list[Node]:
-    """Creates the nodes as removed, with two changes for each: it appears at `past.begins` and is gone at
+    """Creates the nodes, marked as gone. Records two changes of each: it appears at `past.begins` and is gone at
     `past.ends`."""
     width = len(str(past.nodes - 1))
     nodes = [
@@ -132,7 +132,7 @@ def _create_nodes(cluster: Cluster, past: PastCluster, generation: Generation) -
 
 
 class _Told:
-    """An imported job with its lease."""
+    """The database rows of an imported job: the job, its lease, its events and its GPUs."""
 
     def __init__(
         self, cluster: Cluster, past: PastCluster, generation: Generation, job: PastJob, owner: Membership
@@ -172,8 +172,11 @@ class _Told:
             yield JobEvent.of(self.job, kind, Message.of(code), at=at, epoch=epoch)
 
     def gpus(self, nodes: Sequence[Node], taken: Taken) -> Iterator[HeldGpu]:
-        """Yields the job's GPUs and marks them in `taken`. Needs the jobs in order of their start: it picks the GPUs of
-        each node that are free at the job's start."""
+        """Yields the GPUs that the job held, and marks them in `taken` as busy until the job's end.
+
+        Picks GPUs that are free at the job's start. So the caller must call this for one job after the other, in the
+        order of their starts.
+        """
         for rank, place in enumerate(self.place.held.place.nodes):
             until = taken[place] = taken[place] or [self.begins] * nodes[place].gpus
             free = [gpu for gpu, moment in enumerate(until) if moment <= self.begins][
@@ -188,8 +191,10 @@ class _Told:
 
 
 def _create_teams(actor: User | None, name: str, names: Sequence[str]) -> dict[str, Membership]:
-    """Creates a team `name` and a team below it for each of `names`. Returns, by name, the membership of the team's
-    only user, who cannot sign in."""
+    """Creates a team named `name`, and a team below it for each of `names`.
+
+    Returns a membership for each of `names`: that of the team's only user, who cannot sign in.
+    """
     parent = create_within(actor=actor, name=name, parent=None, tickets=100)
     found = {}
     for below in names:
@@ -206,12 +211,14 @@ def _archive(actor: User | None, teams: Iterable[Tenant]) -> None:
 
 
 def imported_before(fingerprint: str) -> Cluster | None:
-    """Returns the cluster that was imported from the trace with this fingerprint; None if there is none."""
+    """Returns the cluster that was imported from the trace with this fingerprint; None if this trace was not
+    imported."""
     return Cluster.objects.filter(trace__fingerprint=fingerprint).first()
 
 
 def hours_to_close(cluster: Cluster) -> int:
-    """Returns the number of hours of an imported cluster that are not closed yet; its book begins at a midnight."""
+    """Returns the number of hours of an imported cluster that are not closed yet. Counts from midnight of its first
+    day."""
     book = ClosedBook.objects.filter(book=cluster.pk).first()
     first = NodeChange.objects.filter(cluster=cluster).aggregate(first=Min("at"))["first"]
     since = book.until if book else start_of_day(first)

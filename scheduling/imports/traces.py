@@ -1,5 +1,4 @@
-"""Reads published traces of GPU jobs (the user, GPUs, submit time and duration of each), and replays them on equal
-nodes."""
+"""Reads published traces of GPU jobs (user, number of GPUs, submit time, duration), and replays them on equal nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ LONGEST_NAME, MOST_SECONDS = 50, 10**9
 
 
 class BadTrace(Exception):
-    """A file that is not a valid trace; the message names the line or the column."""
+    """Raised for a file that is not a valid trace. The message names the line or the column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,8 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A replayed job that got GPUs: `held` gives the node of each worker, and times as in TraceJob."""
+    """A job that got GPUs in the replay. `held` has the node of each worker, and the times in seconds since the trace
+    began."""
 
     traced: TraceJob
     workers: int
@@ -57,16 +57,17 @@ def decoded(lines: Iterable[bytes]) -> Iterator[str]:
 
 
 def fingerprint_of(jobs: Iterable[TraceJob]) -> str:
-    """Returns a SHA-256 digest of the jobs in hexadecimal. Two files with the same jobs have the same digest, however
-    they are formatted."""
+    """Returns a SHA-256 digest of the jobs, in hexadecimal. Files with the same jobs in another format have the same
+    digest."""
     told = repr([(job.number, job.tenant, job.gpus, job.submitted, job.duration) for job in jobs])
     return sha256(told.encode()).hexdigest()
 
 
 def read_trace(lines: Iterable[str]) -> list[TraceJob]:
-    """Returns the jobs of a CSV file that has at least the COLUMNS, in order of submission.
+    """Reads a trace from the lines of a CSV file. Returns the jobs in order of submission.
 
-    Raises BadTrace for an invalid trace. The result includes jobs that have no GPUs or a duration of 0.
+    The file must have the columns in COLUMNS, and may have others. Raises BadTrace for an invalid trace. The result
+    includes jobs without GPUs and jobs with a duration of 0.
     """
     rows = csv.DictReader(lines, strict=True)
     try:
@@ -119,8 +120,10 @@ def _is_name(text: str | None) -> bool:
 
 
 def gang(gpus: int, gpus_per_node: int) -> tuple[int, int]:
-    """Returns (workers, GPUs per worker): one worker if the GPUs fit on one node, else the smallest number of equal
-    workers."""
+    """Returns (workers, GPUs per worker) for a job of `gpus` GPUs.
+
+    This is one worker if the GPUs fit on one node, otherwise the smallest number of equal workers that fit on nodes.
+    """
     if gpus <= gpus_per_node:
         return 1, gpus
     workers = next(
@@ -130,11 +133,10 @@ def gang(gpus: int, gpus_per_node: int) -> tuple[int, int]:
 
 
 def replay(jobs: Iterable[TraceJob], *, nodes: int, gpus_per_node: int) -> list[PastJob]:
-    """Simulates the jobs on equal nodes, first come, first served; returns the nodes and times of each job that has
-    GPUs and a duration.
+    """Simulates the jobs on equal nodes, first come, first served. Returns the nodes and times of each job.
 
-    The result is in order of submission and depends on the trace alone. Raises BadTrace if a job does not fit on all
-    nodes together.
+    The result is in order of submission, depends only on the arguments, and leaves out jobs without GPUs or duration.
+    Raises BadTrace if a job does not fit on all nodes together.
     """
     wanted = [job for job in jobs if job.gpus and job.duration]
     for job in wanted:

@@ -25,7 +25,7 @@ from scheduling.models.event_codes import EventCode, Message
 
 @transaction.atomic(durable=True)
 def cancel_job(*, actor: User, job: Job) -> Job:
-    """Cancels a job; its processes get a short grace period. Cancelling again changes nothing.
+    """Cancels a job, and gives its processes a short grace period. Cancelling a job again changes nothing.
 
     Raises NotAllowed unless the actor is the owner, a manager of the team or an operator.
     """
@@ -33,10 +33,11 @@ def cancel_job(*, actor: User, job: Job) -> Job:
 
 
 def cancel_within(*, actor: User | None, job: Job, why: Message | None = None, cause: str = "") -> Job:
-    """Like cancel_job, inside the caller's transaction. `actor` None means that Fairlot cancels the job.
+    """Cancels a job like `cancel_job`, but within the caller's transaction. `actor` None means that Fairlot cancels the
+    job.
 
-    `why` is the message in the job's history, by default that `actor` cancelled the job; `cause` is a Cause or
-    empty.
+    `why` is the message for the job's history; by default it says that `actor` cancelled the job. `cause` is a value of
+    Cause, or empty.
     """
     if actor is not None and not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may cancel this job.")
@@ -69,9 +70,9 @@ def cancel_within(*, actor: User | None, job: Job, why: Message | None = None, c
 
 
 def cancel_waiting_within(*, actor: User | None, jobs: Sequence[Job], why: Message) -> None:
-    """Cancels many waiting jobs at once, with `why` as the message in their histories.
+    """Cancels many waiting jobs, with few queries. `why` is the message for the histories of the jobs.
 
-    The caller has checked the permission, holds the locks of the jobs' clusters, and asks for rounds.
+    The caller has checked the permission, holds the scheduling locks of the jobs' clusters, and asks for rounds.
     """
     history = History()
     _end_waiting(jobs, said=why, now=now_from_database(), history=history)

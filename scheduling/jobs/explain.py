@@ -23,9 +23,9 @@ from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Shar
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An explanation of a job's state: a sentence, a short label, details with figures, and what would help.
+    """Explains a job's state: a sentence, a short label, details with figures, and what would unblock the job.
 
-    `never` means that waiting cannot help.
+    `never` is True if the job can never start as things are, so waiting does not help.
     """
 
     sentence: str
@@ -37,9 +37,10 @@ class Explanation:
 
 @dataclass
 class Explainer:
-    """Explains jobs of one cluster; reads each fact about the cluster at most once.
+    """Explains the jobs of one cluster. Reads each fact about the cluster at most once.
 
-    Explanations name limits only of teams that `reader` may see; with None, only limits of the job's own team.
+    Explanations name only limits of teams that `reader` may see. If `reader` is None, they name only limits of the
+    job's own team.
     """
 
     cluster: Cluster
@@ -56,7 +57,7 @@ class Explainer:
 
     @cached_property
     def _free(self) -> dict[int, int]:
-        """Returns the number of free GPUs of each ready node, by node id."""
+        """Returns the number of free GPUs on each ready node, by node id."""
         held: dict[int, int] = {}
         rows = HeldGpu.objects.filter(
             lease__cluster=self.cluster, lease__state__in=Lease.HOLDING
@@ -76,9 +77,9 @@ class Explainer:
         return Explanation(_ACTIVE[job.state](job), job.get_state_display(), detail=tuple(self._reached(job)))
 
     def _reached(self, job: Job) -> list[str]:
-        """Returns a sentence for each limit that makes the job preemptible or that the job exceeds with a warning.
+        """Returns a sentence for each reached limit that makes the job preemptible or that only warns.
 
-        Returns an empty list for an ended job.
+        Returns an empty list if the job has ended.
         """
         if job.has_ended:
             return []
@@ -108,9 +109,10 @@ class Explainer:
         return Explanation(sentence, short, False, tuple(self._detail(job)), helps)
 
     def _binding(self, job: Job, reason: Reason) -> list[LimitUsage]:
-        """Returns the limits that block the job now, if `reason` says that limits do.
+        """Returns the limits that block the job now; an empty list if `reason`, from the last round, is not about
+        limits.
 
-        Returns an empty list for other reasons, or if the limits have room again.
+        The list is also empty if usage has fallen below the limits since the last round.
         """
         match reason:
             case Reason.QUOTA_IN_USE:
@@ -125,16 +127,20 @@ class Explainer:
                 return []
 
     def _never(self, job: Job, first: Reason) -> Explanation:
-        """Returns an explanation with all permanent reasons, because removing only `first` would not help."""
+        """Returns an explanation with all reasons why the job can never run.
+
+        Names all of them, because removing only `first`, the reason of the last round, would not help.
+        """
         reasons = [first, *(one for one in self.never(job) if one != first)]
         sentence = " ".join(self._never_sentence(job, one) for one in reasons)
         helps = dict.fromkeys(line for one in reasons for line in _UNBLOCK.get(one, ()))
         return Explanation(sentence, SHORT[first], True, tuple(self._detail(job)), tuple(helps))
 
     def never(self, job: Job) -> list[Reason]:
-        """Returns the reasons why `job` can never run with the present nodes and limits; empty if it can.
+        """Returns the reasons why `job` can never run with the present nodes and limits; an empty list if the job can
+        run.
 
-        `job` need not be stored.
+        `job` need not be saved in the database.
         """
         slots = np.array([list(self._slots(job).values())], np.int64)
         hardware = hardware_reason(slots >= 0, slots, np.array([job.workers]))
@@ -142,7 +148,8 @@ class Explainer:
         return [Reason(reason) for reason in reasons if reason != Reason.NONE]
 
     def _slots(self, job: Job) -> dict[int, int]:
-        """Returns, by id of each accepted generation, how many workers of the job fit on its nodes at once."""
+        """Returns how many workers of the job fit on the nodes of each generation that the job accepts, by generation
+        id."""
         slots: dict[int, int] = {}
         for node in self._accepted(job):
             workers = node.gpus // job.gpus_per_worker
@@ -150,10 +157,10 @@ class Explainer:
         return slots
 
     def _over_quota(self, job: Job) -> str | None:
-        """Returns why limits can never admit the job, in words; None if they can.
+        """Returns a text that says why limits can never admit the job; None if they can.
 
-        Considers the generations on which the whole gang fits. If it fits on none, considers all that the job
-        accepts.
+        Considers only generations on whose nodes the whole gang fits. If it fits on none, considers all generations
+        that the job accepts.
         """
         slots = self._slots(job)
         fitting = [pk for pk, workers in slots.items() if workers >= job.workers]
@@ -161,7 +168,7 @@ class Explainer:
         return never_fits(job.tenant, kinds, job.gpus, job.owner_id, seen=self._limits.seen(job))
 
     def never_in_words(self, job: Job) -> list[str]:
-        """Returns the reasons of `never` as sentences."""
+        """Returns a sentence for each reason why `job` can never run; an empty list if the job can run."""
         return [self._never_sentence(job, reason) for reason in self.never(job)]
 
     def _never_sentence(self, job: Job, reason: Reason) -> str:
@@ -185,8 +192,8 @@ class Explainer:
                 return f"It can never run: {limit or f'a limit forbids {job.gpus} GPUs at once'}."
 
     def _not_now(self, job: Job, reason: Reason, limits: list[str]) -> str:
-        """Returns a sentence that says why the job does not run now; `limits` are sentences about the limits that block
-        it."""
+        """Returns a sentence that says why the job does not run now. `limits` are sentences about the limits that block
+        the job."""
         match reason:
             case Reason.HOURS_SPENT if limits:
                 return f"{'. '.join(limits)}."
@@ -305,8 +312,10 @@ def paused_in_words(cluster: Cluster) -> str:
 
 
 def why_owner_may_not(owner: User, tenant: Tenant) -> str:
-    """Returns why `owner`, who may not run jobs in `tenant`, has lost that permission, as a sentence without its full
-    stop."""
+    """Returns the reason why `owner` may no longer run jobs in `tenant`: a sentence without the full stop at its end.
+
+    The caller knows that `owner` may not.
+    """
     name = owner.get_username()
     if not owner.is_active:
         return f"The account of {name} is deactivated"
@@ -314,7 +323,8 @@ def why_owner_may_not(owner: User, tenant: Tenant) -> str:
 
 
 def explain(job: Job, *, reader: User | None = None) -> Explanation:
-    """Returns an explanation of one job for `reader`. For many jobs of a cluster, create one Explainer instead."""
+    """Returns the explanation of one job for `reader`. To explain many jobs of a cluster, create one Explainer
+    instead."""
     return Explainer(job.cluster, reader).explain(job)
 
 
@@ -331,7 +341,8 @@ def _go(count: int) -> str:
 
 
 def _wants(job: Job) -> str:
-    """Returns the GPUs that the job needs as text: "2 × 4" for two workers of four GPUs each, "4" for one worker."""
+    """Returns the number of GPUs that the job needs, as text: "2 × 4" for two workers of four GPUs each, "4" for one
+    worker."""
     return f"{job.workers} × {job.gpus_per_worker}" if job.workers > 1 else str(job.gpus_per_worker)
 
 

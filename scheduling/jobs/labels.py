@@ -9,7 +9,7 @@ from scheduling.models import Job, JobLabel, LabelKey
 
 
 def note_labels(tenant: Tenant, labels: Sequence[tuple[Job, Mapping[str, str]]]) -> None:
-    """Stores the labels of each job, and any keys that no job of `tenant` had used before."""
+    """Stores the labels of each job. Also stores label keys that no job of `tenant` had before."""
     keys = {key for _, some in labels for key in some}
     if not keys:
         return

@@ -1,4 +1,5 @@
-"""Changes whether a job is preemptible, that is, takes no share and runs only on GPUs that nobody else wants."""
+"""Changes whether a job is preemptible. A preemptible job takes no share, and runs only on GPUs that no other job
+wants."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ from scheduling.models.event_codes import EventCode, Message
 
 @transaction.atomic(durable=True)
 def set_preemptible(*, actor: User, job: Job, preemptible: bool) -> Job:
-    """Makes a job preemptible or not, from the next round on. Setting the present value changes nothing.
+    """Sets whether a job is preemptible, from the next round on. Returns the job. Setting the present value changes
+    nothing.
 
     Raises NotAllowed unless the actor is the owner, a manager of the team or an operator. Raises Refused for ended
-    jobs, and for replicas, which follow the setting of their service.
+    jobs, and for replicas, because a replica always has the setting of its service.
     """
     if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may change this job.")
@@ -29,9 +31,10 @@ def set_preemptible(*, actor: User, job: Job, preemptible: bool) -> Job:
 
 
 def set_preemptible_within(*, actor: User | None, job: Job, preemptible: bool, why: Message) -> Job:
-    """Like set_preemptible, inside the transaction of a caller that has checked the permission.
+    """Sets whether a job is preemptible, like `set_preemptible`, but within the caller's transaction.
 
-    `actor` None means that Fairlot makes the change. `why` is the message in the job's history.
+    The caller has checked the permission. `actor` None means that Fairlot makes the change. `why` is the message for
+    the job's history.
     """
     lock_schedule(job.cluster_id)
     job = Job.objects.select_related("tenant").get(pk=job.pk)

@@ -1,4 +1,4 @@
-"""Checks a spec before submit: whether the job can ever run, when it would start, and what it costs."""
+"""Checks a job spec before it is submitted: whether the job can ever run, when it would start, and what it costs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class Preflight:
 
 
 def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> Preflight:
-    """Returns a prediction for a job of `actor` in `tenant`, from simulated rounds of the cluster's policy.
+    """Returns a prediction for a job that `actor` would submit in `tenant`, from simulated rounds with the cluster's
+    policy.
 
     Raises Refused if the cluster accepts no jobs of `actor`, and SpecError for an invalid spec.
     """
@@ -124,10 +125,10 @@ def _all_generations(cluster: Cluster) -> list[int]:
 
 
 def _cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -> Costs:
-    """Returns the cost of one hour of the whole gang at today's prices, by name of each generation that it accepts.
+    """Returns what one hour of the whole gang costs at today's prices, by name of each generation that the job accepts.
 
-    A preemptible job is charged the price of preemptible time; if none is set, that of borrowed time; else the
-    normal price.
+    A preemptible job pays the price of preemptible time. If none is set, it pays the price of borrowed time, otherwise
+    the normal price.
     """
     wanted = generation_ids or _all_generations(cluster)
     prices = {

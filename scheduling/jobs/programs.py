@@ -1,4 +1,4 @@
-"""Checks whether the program of a command is installed, as far as the script shows it without being run."""
+"""Checks whether the program that a job's command runs is installed, by reading the command without running it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ UNREADABLE = re.compile(r"[$`*?\[\](){}~|&;<>\\]")
 
 
 def check_program(cluster: Cluster, spec: JobSpec) -> None:
-    """Raises SpecError if the command certainly runs a program that its environment lacks.
+    """Raises SpecError if the job's command is sure to run a program that is missing in its environment.
 
-    Accepts every command if the environment is an image, or if the spec sets PATH.
+    Accepts every command if the environment is a container image or if the spec sets PATH, because the installed
+    programs are then unknown.
     """
     paths = paths_of(cluster, spec.environment)
     if paths is None or "PATH" in {
@@ -49,16 +50,19 @@ def check_program(cluster: Cluster, spec: JobSpec) -> None:
 
 
 def has_program(cluster: Cluster, name: str) -> bool:
-    """Returns whether the cluster's default environment has the program; True for images, whose programs are
-    unknown."""
+    """Returns whether the program is installed in the cluster's default environment.
+
+    Returns True if that environment is a container image, because its programs are unknown.
+    """
     paths = paths_of(cluster, "")
     return paths is None or shutil.which(name, path=paths) is not None
 
 
 def programs_of(command: str) -> Iterator[str]:
-    """Yields the program that a script certainly runs: the one that its first line execs, or that of its only line.
+    """Yields the one program that a script is sure to run: the program that its first line execs, or that of its only
+    line.
 
-    Yields nothing for other scripts: a script of several lines continues after a missing program, and may install it
+    Yields nothing for other scripts: a script of several lines continues if a program is missing, and may install it
     first.
     """
     lines = [line.strip() for line in command.replace("\\\n", " ").splitlines()]

@@ -1,4 +1,4 @@
-"""Encrypts stored secrets with the newest key, after keys were rotated."""
+"""Encrypts all stored secrets again with the newest key, after an operator has added a key."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SEALED: tuple[tuple[type[models.Model], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A stored secret that none of the configured keys decrypts."""
+    """A stored secret that cannot be decrypted with any of the configured keys."""
 
     name: str
     why: str
 
 
 def reseal_all() -> tuple[int, list[Lost]]:
-    """Encrypts all stored secrets with the newest key, each in its own transaction.
+    """Encrypts all stored secrets again with the newest key, each in its own transaction.
 
-    Returns a pair: the number of secrets encrypted again, and the secrets that no key decrypts, which stay
-    unchanged.
+    Returns a pair: the number of secrets that were encrypted again, and the secrets that no key decrypts. The latter
+    stay unchanged.
     """
     done, lost = 0, []
     for model, field in SEALED:
@@ -44,7 +44,7 @@ def reseal_all() -> tuple[int, list[Lost]]:
 
 @transaction.atomic(durable=True)
 def _reseal(model: type[models.Model], field: str, pk: int) -> int:
-    """Encrypts the field of one row with the newest key. Returns 1, or 0 if the row no longer exists.
+    """Encrypts one field of one row again with the newest key. Returns 1, or 0 if the row no longer exists.
 
     Raises SealError if no key decrypts the field.
     """

@@ -1,7 +1,7 @@
 """Computes how many CPUs and how much memory a worker's container gets.
 
-Rounds place workers by GPUs alone. So by default a worker gets at most its GPUs' part of the CPUs and memory of a
-node, and a node always has room for as many workers as it has GPUs for.
+Rounds place workers by GPUs alone. So by default a worker gets at most its proportional part of a node's CPUs and
+memory, by GPUs. A node then always has enough CPUs and memory for as many workers as its GPUs allow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ONLY_IN_CONTAINERS = (
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The CPUs and memory of a worker's container, both guaranteed and the maximum; None: unlimited."""
+    """The CPUs and memory of a worker's container. Each amount is both request and limit; None means unlimited."""
 
     cpus: float | None = None
     memory: int | None = None  # bytes
@@ -34,7 +34,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The GPUs, CPUs and memory of a node that pods may use; None: unknown."""
+    """The GPUs, CPUs and memory of a node that pods may use. None means that the amount is unknown."""
 
     gpus: int
     cpus: float | None
@@ -42,19 +42,19 @@ class Machine:
 
 
 def machines(nodes: NodeQuerySet, spec: JobSpec) -> list[Machine]:
-    """Returns the distinct sizes of those `nodes` that have enough GPUs for a worker.
+    """Returns the distinct (GPUs, CPUs, memory) sizes of those `nodes` that have enough GPUs for one worker of `spec`.
 
-    A cluster may have thousands of nodes, but of few sizes.
+    Returns sizes instead of nodes, because a cluster may have thousands of nodes but has only a few sizes.
     """
     fitting = nodes.filter(gpus__gte=spec.gpus_per_worker).order_by()
     return [Machine(*row) for row in fitting.values_list("gpus", "cpus", "memory").distinct()]
 
 
 def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
-    """Returns the resources of a worker: those of the spec, else the cluster's amounts per GPU, else its part of a
-    node.
+    """Returns the CPUs and memory of a worker.
 
-    The part is that of the node in `nodes` with the least per GPU.
+    Takes each amount from the spec, else from the cluster's amount per GPU. Without both, takes the part of a node's
+    amount that belongs to the worker's GPUs, on the node in `nodes` with the least per GPU.
     """
     cpus = spec.cpu if spec.cpu is not None else _times(cluster.cpu_per_gpu, spec.gpus_per_worker)
     each = _times(cluster.memory_per_gpu, spec.gpus_per_worker * GIB)
@@ -74,7 +74,7 @@ def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
 
 
 def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> dict[str, str]:
-    """Returns, by field of the spec, a message for each resource that the cluster cannot provide; empty if it can.
+    """Returns a message for each resource in the spec that the cluster cannot provide, by field of the spec.
 
     `nodes` are the sizes of the nodes with suitable GPUs.
     """
@@ -127,9 +127,11 @@ def _not_here(spec: JobSpec) -> dict[str, str]:
 
 
 def _part(nodes: Sequence[tuple[float | None, int]], gpus: int) -> float | None:
-    """Returns the part of a node's amount that belongs to `gpus` GPUs, on the node with the least per GPU.
+    """Returns the part of a node's CPUs or memory that belongs to `gpus` of its GPUs, less a reserve for system
+    programs.
 
-    `nodes` are pairs (amount, GPUs). Returns None if one of the amounts is unknown or there are no nodes.
+    `nodes` are pairs (amount, GPUs); the node with the least per GPU counts. Returns None if an amount is unknown or
+    `nodes` is empty.
     """
     parts = []
     for amount, of in nodes:
@@ -144,7 +146,7 @@ def _times(each: float | None, times: int) -> float | None:
 
 
 def _most(amounts: Iterable[float | None]) -> float | None:
-    """Returns the maximum; None if an amount is unknown or there are none."""
+    """Returns the largest amount; None if one of the amounts is unknown or there are no amounts."""
     known = list(amounts)
     if not known or None in known:
         return None

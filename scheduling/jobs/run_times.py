@@ -12,7 +12,7 @@ from scheduling.spec.job_spec import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """A job's run time and deadline, compared with what its owner expected."""
+    """The run time and deadline of a job, compared with the run time that its owner expected."""
 
     left: timedelta | None  # remaining expected run time; None: used up, or no run time is expected
     over: timedelta | None  # time beyond the expected run time; None: not exceeded
@@ -23,7 +23,7 @@ class RunTime:
 
 
 def run_time_of_spec(spec: JobSpec, now: datetime) -> dict[str, Any]:
-    """Returns the values of the Job fields `expected_seconds` and `deadline` for a spec that is submitted at `now`."""
+    """Returns values for the Job fields `expected_seconds` and `deadline`, for a spec that is submitted at `now`."""
     expected, deadline = spec.expected_hours, spec.deadline_hours
     return {
         "expected_seconds": None if expected is None else expected * 3600,
@@ -34,9 +34,9 @@ def run_time_of_spec(spec: JobSpec, now: datetime) -> dict[str, Any]:
 def run_time_of(
     job: Job, lease: Lease | None, *, forecast: JobForecast | None, now: datetime
 ) -> RunTime | None:
-    """Returns the run time and deadline of a job; None if the job has neither an expected run time nor a deadline.
+    """Returns the RunTime of a job; None if the job has neither an expected run time nor a deadline.
 
-    `lease` is the job's present lease. `forecast` predicts the start of a waiting job.
+    `lease` is the job's present lease. `forecast` predicts when a waiting job starts.
     """
     if job.expected_seconds is None and job.deadline is None:
         return None

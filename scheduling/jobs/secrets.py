@@ -1,4 +1,4 @@
-"""Secrets of users and teams. Only backends get their contents from this module."""
+"""Creates, changes and reads the secrets of users and teams. Only backends get the secret texts."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ MOST_SECRETS = 200  # per user, and per team
 def create_secret(
     *, actor: User, name: str, values: Mapping[str, str], tenant: Tenant | None = None
 ) -> Secret:
-    """Stores the texts in `values`, by key, as a secret of the actor, or of all members of `tenant`.
+    """Stores the texts in `values`, by key, as a secret of the actor or, if `tenant` is given, of all members of that
+    team.
 
-    Raises NotAllowed unless the actor manages `tenant`, and Refused with the field for an invalid or taken name or
-    invalid texts.
+    Raises NotAllowed if the actor does not manage `tenant`. Raises Refused, with the name of the field, if the name is
+    invalid or taken or a text is invalid.
     """
     name = name.strip()
     if not NAME.fullmatch(name):
@@ -54,9 +55,9 @@ def create_secret(
 
 @transaction.atomic(durable=True)
 def replace_secret(*, actor: User, secret: Secret, values: Mapping[str, str]) -> Secret:
-    """Replaces all texts of a secret; running jobs keep the old ones until their next attempt.
+    """Replaces all texts of a secret, and returns the secret. Running jobs keep the old texts until their next attempt.
 
-    Raises NotAllowed unless the actor owns the secret or manages its team, and Refused for invalid texts or if the
+    Raises NotAllowed unless the actor owns the secret or manages its team. Raises Refused if a text is invalid or the
     secret was deleted.
     """
     _require_writer(actor, secret)
@@ -80,10 +81,10 @@ def replace_secret(*, actor: User, secret: Secret, values: Mapping[str, str]) ->
 
 @transaction.atomic(durable=True)
 def delete_secret(*, actor: User, secret: Secret) -> None:
-    """Deletes a secret. Deleting it again changes nothing.
+    """Deletes a secret. Does nothing if it is deleted already.
 
-    Raises NotAllowed unless the actor owns the secret or manages its team, and Refused while an unfinished job names
-    it.
+    Raises NotAllowed unless the actor owns the secret or manages its team. Raises Refused while an unfinished job uses
+    the secret.
     """
     _require_writer(actor, secret)
     there = Secret.objects.select_for_update(of=("self",)).filter(pk=secret.pk).first()
@@ -106,7 +107,7 @@ def delete_secret(*, actor: User, secret: Secret) -> None:
 def find_secrets(*, owner: User, tenant: Tenant, spec: JobSpec, lock: bool = False) -> dict[str, Secret]:
     """Returns the secrets that a spec names, by name. A secret of the owner takes precedence over one of the team.
 
-    Raises SpecError if a secret is missing; the message does not reveal whether another team has it. With `lock`,
+    Raises SpecError if a secret is missing; the message does not reveal whether another team has it. If `lock` is True,
     the secrets cannot be deleted until the transaction ends.
     """
     wanted = named_secrets(spec)
@@ -125,17 +126,19 @@ def find_secrets(*, owner: User, tenant: Tenant, spec: JobSpec, lock: bool = Fal
 
 
 def note_secrets(job: Job, found: Mapping[str, Secret]) -> None:
-    """Links `job` to the secrets in `found`, by the name in the spec, so that later secrets of the same name do not
-    matter."""
+    """Links `job` to the secrets in `found`, by their names in the spec.
+
+    The job then keeps these secrets, even if other secrets get the same names later.
+    """
     JobSecret.objects.bulk_create(
         JobSecret(job=job, name=name, secret=secret) for name, secret in found.items()
     )
 
 
 def secrets_of(job: Job, spec: JobSpec) -> Secrets:
-    """Returns the decrypted secrets of a job for its backend: variables, files, and the image pull secret.
+    """Returns the decrypted secrets of a job for its backend: environment variables, files, and the image pull secret.
 
-    Raises BackendError if a secret was deleted, may no longer be used by the owner, or cannot be decrypted.
+    Raises BackendError if a secret was deleted, may no longer be used by the job's owner, or cannot be decrypted.
     """
     if not named_secrets(spec):
         return Secrets()
@@ -195,9 +198,9 @@ def _text(said: str, texts: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> str:
-    """Returns the text of an image pull secret: JSON as `docker login` writes it; empty without a `name`.
+    """Returns the text of the image pull secret `name`: JSON in the format of `docker login`; empty if `name` is empty.
 
-    Raises BackendError if the secret's text is not such JSON.
+    Raises BackendError if the secret's text does not have this format.
     """
     if not name:
         return ""
@@ -212,8 +215,10 @@ def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> 
 
 
 def _problems(spec: JobSpec, found: Mapping[str, Secret], team: str) -> dict[str, str]:
-    """Returns, by field of the spec, a message about missing secrets or keys that the field names; empty without
-    problems."""
+    """Returns error messages about secrets, or keys of secrets, that the spec names but that do not exist.
+
+    The keys of the result are fields of the spec; `found` has the existing secrets.
+    """
     problems: dict[str, str] = {}
     folders = [one.name for one in spec.secret_files]
     image = [spec.image_pull_secret] if spec.image_pull_secret else []

@@ -1,4 +1,5 @@
-"""Submits jobs: one, or many of the same actor, team and cluster in one transaction with few SQL statements."""
+"""Submits jobs: one job, or many jobs of the same actor, team and cluster in one transaction with few SQL
+statements."""
 
 from __future__ import annotations
 
@@ -41,7 +42,10 @@ Outcome: TypeAlias = "Job | SpecError | Refused"
 
 
 class NotAllSubmitted(Exception):
-    """Specs were to be submitted all or none, and some were refused. `refusals` has the reasons by position."""
+    """Raised if some specs were refused, and the specs were to be submitted all or none. No job was submitted.
+
+    `refusals` maps the position of each refused spec to the reason.
+    """
 
     def __init__(self, refusals: Mapping[int, SpecError | Refused]) -> None:
         super().__init__(f"{len(refusals)} of the specs were refused, so none was submitted")
@@ -58,11 +62,12 @@ def submit_job(
     request_key: str | None = None,
     even_if_never: bool = True,
 ) -> Job:
-    """Queues a job of `actor` in `tenant`. A repeated `request_key` returns the job of the first request.
+    """Queues a job of `actor` in `tenant`, and returns the job. If `request_key` was used before, returns that earlier
+    job.
 
-    Raises NotAllowed if the actor is no member of the tenant, Refused for an archived tenant, and SpecError for a
-    spec that the cluster does not accept. A job that can never run on the cluster is queued with that reason; if
-    `even_if_never` is False, Refused is raised instead, with all reasons and the field "even_if_never".
+    Raises NotAllowed if the actor is not a member of the tenant, and Refused if the tenant is archived. Raises
+    SpecError if the cluster does not accept the spec. A job that can never run on the cluster is queued with that
+    reason. If `even_if_never` is False, raises Refused instead, with all reasons and the field "even_if_never".
     """
     return submit_within(
         actor=actor,
@@ -86,11 +91,13 @@ def submit_jobs(
     even_if_never: bool = True,
     all_or_none: bool = True,
 ) -> list[Outcome]:
-    """Queues a job for each of `specs`, in order; returns a job or a refusal for each.
+    """Queues a job for each of `specs`, in order. Returns, for each spec, the job or the error with which it was
+    refused.
 
-    The result is the same as that of one `submit_job` after the other: limits count earlier jobs of the call. Raises
-    NotAllowed and Refused as `submit_job` does if the tenant or cluster is at fault; NotAllSubmitted if a spec is
-    refused and `all_or_none` is set; ValueError for more than MOST_AT_ONCE specs.
+    Has the same result as calling `submit_job` for one spec after the other: limits count the earlier jobs of this
+    call. Raises NotAllowed and Refused like `submit_job` if the actor may not submit to the tenant or cluster at all.
+    If `all_or_none` is set and a spec is refused, submits nothing and raises NotAllSubmitted. Raises ValueError for
+    more than MOST_AT_ONCE specs.
     """
     if len(specs) > MOST_AT_ONCE:
         raise ValueError(f"{len(specs)} specs at once; {MOST_AT_ONCE} are accepted")
@@ -123,11 +130,11 @@ def submit_within(
     reader: User | None = None,
     replica: Mapping[str, Any] = NO_REPLICA,
 ) -> Job:
-    """Like `submit_job`, inside the caller's transaction.
+    """Queues and returns a job like `submit_job`, but within the caller's transaction.
 
-    `why` is the message in the job's history. Error messages name only limits that `reader` may see; None means
-    limits that everybody who sees the team may see, for messages that are stored. `replica` has the Job fields of a
-    service's replica, which Fairlot submits for `actor`.
+    `why` is the message for the job's history. Error messages name only limits that `reader` may see. If `reader` is
+    None, they name only limits that everybody who sees the team may see; this is for messages that are stored.
+    `replica` has the extra Job fields of a service's replica, which Fairlot submits in the name of `actor`.
     """
     place = _Place(actor, tenant, cluster, reader=reader, why=why, replica=replica)
     [outcome] = place.submit([place.draft(spec, request_key=request_key, even_if_never=even_if_never)])
@@ -137,10 +144,11 @@ def submit_within(
 
 
 def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
-    """Like `submit_within`, for a spec that was accepted and stored earlier, even if the rules have changed since.
+    """Queues a job like `submit_within`, for a spec that was accepted and stored earlier.
 
-    `name` replaces the name in the spec. Raises NotAllowed if the owner may no longer submit for the team, with a
-    message about the owner; Refused if the database does not accept the job.
+    Accepts the spec even if the rules for specs have changed since. `name` replaces the name in the spec. Raises
+    NotAllowed if the owner may no longer submit in the team; the message names the owner. Raises Refused if the
+    database rejects the job.
     """
     owner, tenant = where["actor"], where["tenant"]
     if not members_among({(tenant.pk, owner.pk)}):
@@ -160,14 +168,14 @@ def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
 def check_spec(*, cluster: Cluster, spec: JobSpec) -> list[int]:
     """Returns the ids of the generations that `spec` names.
 
-    Raises SpecError if the cluster lacks a generation, the environment, or resources that the spec asks for.
+    Raises SpecError if the cluster does not have a generation, the environment or the resources that the spec names.
     """
     return _Check(cluster).generation_ids(spec)
 
 
 @dataclass
 class _Check:
-    """The generations, environments and node sizes of a cluster, read once to check many specs."""
+    """Checks many specs for one cluster. Reads the cluster's generations, environments and node sizes once."""
 
     cluster: Cluster
     _machines: dict[tuple[Hashable, ...], list[Machine]] = field(default_factory=dict)
@@ -187,7 +195,8 @@ class _Check:
     def generation_ids(self, spec: JobSpec) -> list[int]:
         """Returns the ids of the generations that `spec` names.
 
-        Raises SpecError if the cluster lacks a generation, the environment, or resources that the spec asks for.
+        Raises SpecError if the cluster does not have a generation, the environment or the resources that the spec
+        names.
         """
         problems = {}
         if unknown := [name for name in spec.generations if name not in self._known]:
@@ -221,7 +230,7 @@ class _Check:
 
 @dataclass(frozen=True)
 class _Draft:
-    """An unsaved job, with its spec and with the secrets and volumes that it names."""
+    """A job that is not saved yet, with its spec and the secrets and volumes that the spec names."""
 
     job: Job
     spec: JobSpec
@@ -230,7 +239,7 @@ class _Draft:
 
 
 class _Place:
-    """The team and cluster to which one transaction submits jobs; reads each fact about them at most once.
+    """The team and the cluster to which one transaction submits jobs. Reads each fact about them at most once.
 
     The constructor raises NotAllowed or Refused if the actor may not submit to this team or cluster.
     """
@@ -264,10 +273,10 @@ class _Place:
         self._brought: dict[str, tuple[Mapping[str, Secret], Mapping[str, Volume]]] = {}
 
     def draft(self, spec: JobSpec, *, request_key: str | None, even_if_never: bool) -> _Draft:
-        """Returns an unsaved job for `spec`. Raises SpecError or Refused if the team or cluster does not accept the
+        """Returns an unsaved job for `spec`. Raises SpecError or Refused if the team or the cluster does not accept the
         spec.
 
-        A job that can never run is refused unless `even_if_never` is set.
+        If `even_if_never` is False, also refuses a job that can never run.
         """
         generation_ids = self._check.generation_ids(spec)
         secrets, volumes = self._brings(spec)
@@ -296,7 +305,11 @@ class _Place:
         return _Draft(job, spec, secrets, volumes)
 
     def submit(self, drafts: Sequence[_Draft]) -> list[Outcome]:
-        """Stores the jobs for which limits on queued jobs have room; returns a job or a refusal for each draft."""
+        """Stores the jobs that the limits on the number of waiting jobs allow. Returns a job or a refusal for each
+        draft.
+
+        For a request key that was used before, returns the earlier job.
+        """
         outcomes: dict[int, Outcome] = {}
         accepted: list[tuple[int, _Draft, list[str]]] = []
         places = None if self.replica else QueuePlaces(self.tenant, self.actor, self.reader, now=self.now)
@@ -322,7 +335,7 @@ class _Place:
         return [outcomes[position] for position in range(len(drafts))]
 
     def _stored(self, drafts: Sequence[_Draft]) -> dict[str, Job]:
-        """Returns the jobs of earlier requests with the same request keys, by key."""
+        """Returns the jobs that earlier requests stored with the request keys of these drafts, by request key."""
         keys = [draft.job.request_key for draft in drafts if draft.job.request_key is not None]
         if not keys:
             return {}
@@ -330,8 +343,10 @@ class _Place:
         return {job.request_key: job for job in found if job.request_key is not None}
 
     def _store(self, accepted: Sequence[tuple[_Draft, list[str]]]) -> list[Job]:
-        """Stores the jobs and returns them; if a concurrent request with the same key was faster, returns that
-        request's job."""
+        """Stores and returns the jobs. `accepted` has a draft for each job, with its warnings about limits.
+
+        If a concurrent request with the same request key stored its job first, returns that job instead.
+        """
         drafts = [draft for draft, _ in accepted]
         if not drafts:
             return []
@@ -374,7 +389,7 @@ class _Place:
         return jobs
 
     def _brings(self, spec: JobSpec) -> tuple[Mapping[str, Secret], Mapping[str, Volume]]:
-        """Returns the secrets and volumes that the spec names, locked until the transaction ends."""
+        """Returns the secrets and the volumes that the spec names, by name. Locks them until the transaction ends."""
         named = repr((spec.secrets, spec.secret_files, spec.image_pull_secret, spec.volumes))
         if named not in self._brought:
             self._brought[named] = (
@@ -390,9 +405,9 @@ class _Place:
         return self._never[shape]
 
     def _is_bare_pod(self, spec: JobSpec) -> bool:
-        """Returns whether the job may run as a pod without a Job object.
+        """Returns whether the job may run as a bare pod, that is, without a Kubernetes Job object.
 
-        That needs one worker without a port, on a Kubernetes cluster for which an admin has allowed bare pods.
+        True only for one worker without a port, on a Kubernetes cluster for which an admin has allowed bare pods.
         """
         return spec.workers == 1 and spec.port is None and self._makes_bare_pods
 

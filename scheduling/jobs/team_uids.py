@@ -13,9 +13,10 @@ from scheduling.models import TeamUid
 
 
 def uid_of(*, actor: User | None, tenant: Tenant) -> int:
-    """Returns the UID of a team's local jobs; the first call allocates a UID that no team has had.
+    """Returns the UID that runs a team's local jobs. The first call for a team allocates a UID that no team has had
+    before.
 
-    Raises BackendError if FAIRLOT_LOCAL_UIDS has no UID left.
+    Raises BackendError if FAIRLOT_LOCAL_UIDS has no unused UID left.
     """
     known = TeamUid.objects.filter(tenant=tenant).first()
     return known.uid if known is not None else _take(actor, tenant)

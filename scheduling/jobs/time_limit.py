@@ -1,4 +1,4 @@
-"""Stops jobs that exceed their time limit, or warns once about such jobs."""
+"""Stops jobs that exceed their time limit. If the limit only warns, warns once."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ WARNED = "warned_of_limit"
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """A job that has reached a time limit, and that limit."""
+    """A job that has reached a time limit, together with that limit (`quota`)."""
 
     job_id: int
     quota: Quota
 
     def says(self, code: EventCode, job: Job) -> Message:
-        """Returns a message for everybody who sees the job, with the limit's owner and hours.
+        """Returns a message about the limit, with its owner and its hours, that everybody who sees the job may read.
 
-        If a team above set the limit, the message only says that there is a limit above the job's team.
+        If the limit belongs to an ancestor of the job's team, the message only says that the ancestor has such a limit,
+        without names and hours.
         """
         if self.quota.tenant_id not in visible_lineage(job.tenant, None):
             return Message.of(code, above=job.tenant.name)
@@ -44,11 +45,11 @@ class Overrun:
 
 
 def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
-    """Returns each job that has reached a time limit, with one limit.
+    """Returns the jobs that have reached a time limit, each with one limit. With `job_id`, considers only this job.
 
-    This is the shortest reached limit that stops jobs; without such a limit, the shortest reached limit that only
-    warns and about which the job's history has no warning yet. With `job_id`, considers only this job. The run time
-    is the time on GPUs over all attempts. Only training jobs have a time limit: services replace replicas, and
+    The limit is the shortest reached limit that stops jobs. If there is none, it is the shortest reached limit that
+    only warns and whose warning is not in the job's history yet. A job without such a limit is left out. The run time
+    is the time on GPUs over all attempts. Only training jobs have time limits: a service replaces its replicas, and
     sessions have timeouts.
     """
     quotas = _quotas()
@@ -71,9 +72,9 @@ def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
 
 
 def latest_ends(jobs: Iterable[Job], now: datetime) -> dict[int, datetime]:
-    """Returns, by job id, when the shortest time limit that stops the job ends it, if the job runs on.
+    """Returns, by job id, the time at which a time limit will stop the job if the job runs without a break.
 
-    Leaves out jobs without such a limit.
+    The shortest limit that stops the job counts. Leaves out jobs without such a limit.
     """
     stops = [quota for quota in _quotas() if quota.at_limit == Quota.AtLimit.BLOCK]
     concerned = {
@@ -89,7 +90,7 @@ def _quotas() -> list[Quota]:
 
 
 def _warned(jobs: list[int]) -> set[tuple[int, int]]:
-    """Returns the (job id, limit id) pairs about which the jobs' histories already have a warning."""
+    """Returns the (job id, limit id) pairs for which the job's history already has a warning."""
     events = JobEvent.objects.filter(job__in=jobs, kind=WARNED) if jobs else JobEvent.objects.none()
     return set(events.values_list("job_id", "detail__quota"))
 
@@ -108,7 +109,10 @@ def _is_over(quota: Quota, ran: timedelta) -> bool:
 
 @transaction.atomic(durable=True)
 def end_overlong(*, job_id: int) -> bool:
-    """Stops a job that has reached its time limit, or warns once. Returns whether the job was stopped or warned."""
+    """Stops a job that has reached its time limit, or warns about it once if the limit only warns.
+
+    Returns whether the job was stopped or warned about.
+    """
     lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
     job = Job.objects.select_related("tenant", "owner").get(pk=job_id)
     now = now_from_database()

@@ -1,4 +1,4 @@
-"""Volumes that operators grant to teams, and how jobs mount them."""
+"""Actions on volumes that operators grant to teams, and the mounts of volumes in jobs."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def grant_volume(
     read_only: bool = True,
     tenant: Tenant | None = None,
 ) -> Volume:
-    """Lets jobs of `tenant` (None: of every team) in `cluster` mount `source` under `name`.
+    """Allows jobs of `tenant` in `cluster` to mount `source` under the name `name`. `tenant` None means every team.
 
-    `source` is the name of a PersistentVolumeClaim, which need not exist yet, or for local clusters the path of a
-    folder. Raises NotAllowed without the permission, and Refused with the field for invalid values.
+    `source` is the name of a PersistentVolumeClaim, which need not exist yet; for local clusters it is the path of a
+    folder. Raises NotAllowed without the permission. Raises Refused, with the name of the field, for invalid values.
     """
     require(actor, "volume.grant")
     name, source = name.strip(), source.strip()
@@ -58,9 +58,9 @@ def grant_volume(
 
 @transaction.atomic(durable=True)
 def withdraw_volume(*, actor: User | None, volume: Volume) -> None:
-    """Withdraws a volume: new attempts no longer mount it; running attempts keep it to their end.
+    """Withdraws a volume: new attempts cannot mount it, and running attempts keep it until they end.
 
-    Withdrawing it again changes nothing.
+    Does nothing if the volume is withdrawn already.
     """
     require(actor, "volume.grant")
     there = Volume.objects.select_for_update(of=("self",)).filter(pk=volume.pk).first()
@@ -74,7 +74,8 @@ def withdraw_volume(*, actor: User | None, volume: Volume) -> None:
 def find_volumes(*, tenant: Tenant, cluster: Cluster, spec: JobSpec, lock: bool = False) -> dict[str, Volume]:
     """Returns the volumes that a spec names, by name. A volume of the team takes precedence over one of all teams.
 
-    Raises SpecError if a volume is missing. With `lock`, the volumes cannot be withdrawn until the transaction ends.
+    Raises SpecError if a volume is missing. If `lock` is True, the volumes cannot be withdrawn until the transaction
+    ends.
     """
     if not spec.volumes:
         return {}
@@ -95,15 +96,18 @@ def find_volumes(*, tenant: Tenant, cluster: Cluster, spec: JobSpec, lock: bool 
 
 
 def note_volumes(job: Job, found: Mapping[str, Volume]) -> None:
-    """Links `job` to the volumes in `found`, by the name in the spec, so that later volumes of the same name do not
-    matter."""
+    """Links `job` to the volumes in `found`, by their names in the spec.
+
+    The job then keeps these volumes, even if other volumes get the same names later.
+    """
     JobVolume.objects.bulk_create(
         JobVolume(job=job, name=name, volume=volume) for name, volume in found.items()
     )
 
 
 def volumes_of(job: Job, spec: JobSpec) -> list[Mount]:
-    """Returns the mounts of a job's volumes. Raises BackendError if a volume was withdrawn since the submit."""
+    """Returns the mounts of a job's volumes. Raises BackendError if a volume was withdrawn since the job was
+    submitted."""
     if not spec.volumes:
         return []
     allowed = Volume.objects.for_jobs_of(job.tenant, job.cluster).values("pk")

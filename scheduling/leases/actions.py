@@ -1,6 +1,6 @@
-"""Moves leases through their life, from reservation to closing, following observations of the backend.
+"""Changes the state of leases, from reservation to closing, as the backend's observations show.
 
-Every change happens under the lock of the cluster's schedule.
+Every change is made while the cluster's scheduling lock is held.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ LEASE_FIELDS = [
 def apply_observations(*, cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
     """Applies observations of a backend to leases and jobs.
 
-    Returns the leases that are closed and booked and whose processes were observed to have ended. An observation may
-    arrive twice, late or never: it has an effect only if it changes an open lease. An observation that cannot be
-    stored is skipped and shown on the cluster's page, so that it does not delay others.
+    Returns the leases that are closed and billed and whose processes were observed to have ended. An observation may
+    arrive twice, late or never; it has an effect only if it changes an open lease. If an observation cannot be stored,
+    the others are still applied, and the cluster's page shows the failure.
     """
     return apart(cluster_id, observations, lambda some: _apply(cluster_id, some))
 
@@ -98,8 +98,7 @@ def _apply(cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
 
 
 def close_never_started(*, cluster_id: int, lease_ids: Iterable[int]) -> set[int]:
-    """Closes leases that were ordered to stop before any of their processes started. Returns the ids of the closed
-    leases."""
+    """Closes those of the leases that were ordered to stop before any of their processes started. Returns their ids."""
     return set(apart(cluster_id, list(lease_ids), lambda some: _close_never_started(cluster_id, some)))
 
 
@@ -128,10 +127,10 @@ def _close_never_started(cluster_id: int, lease_ids: Sequence[int]) -> set[int]:
 
 
 def bill_running(*, cluster_id: int) -> int:
-    """Books the full hours of running leases in the ledger. Returns the number of leases that had such hours.
+    """Books the full hours of running leases in the ledger. Returns the number of leases that had full hours to book.
 
-    If booking fails for a lease, its hours stay open, the cluster's page shows the failure, and other leases are
-    booked.
+    If booking fails for a lease, its hours stay unbilled and the cluster's page shows the failure. Other leases are
+    still booked.
     """
     due = list(_to_bill(cluster_id, now_from_database()).order_by("pk").values_list("pk", flat=True))
     return len(apart(cluster_id, due, lambda some: _bill_running(cluster_id, some)))
@@ -149,10 +148,10 @@ def _bill_running(cluster_id: int, lease_ids: Sequence[int]) -> list[Lease]:
 
 
 def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
-    """Returns the leases with a full hour that is not billed yet and whose measurements of GPU use are complete.
+    """Returns the leases that have a full hour to bill and whose GPU use in that hour is completely measured.
 
-    Includes only leases that were observed after that hour, because a lease whose processes died unobserved is
-    billed up to its last observation.
+    Leaves out leases that were not observed after that hour: if their processes have died, they are billed only up to
+    the last observation.
     """
     hour = start_of_hour(now)
     held = Lease.objects.filter(
@@ -162,7 +161,7 @@ def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
 
 
 def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, int]:
-    """Returns a query for ids of leases whose last measurement before `hour` has probably not arrived yet."""
+    """Returns a query for the ids of leases for which a measurement of GPU use before `hour` may still arrive."""
     if now >= hour + MEASURE_PATIENCE:
         return GpuUse.objects.none().values_list("lease_id", flat=True)
     soon = GpuUse.objects.filter(measured_until__gte=hour - MEASURE_PATIENCE, measured_until__lt=hour)
@@ -171,7 +170,7 @@ def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, in
 
 @transaction.atomic(durable=True)
 def hand_over(*, cluster_id: int) -> int:
-    """Starts the gangs whose reserved GPUs are free now. Returns the number of started gangs."""
+    """Starts the gangs whose reserved GPUs are all free now. Returns the number of started gangs."""
     lock_schedule(cluster_id)
     history = History()
     begun = advance(cluster_id, now=now_from_database(), history=history)
@@ -181,7 +180,10 @@ def hand_over(*, cluster_id: int) -> int:
 
 @dataclass(frozen=True)
 class StopOrder:
-    """An order to a lease to release its GPUs, by stopping or by freezing its processes, and the reason."""
+    """An order that a lease must release its GPUs, with the reason.
+
+    The processes are stopped, or frozen if `freeze` is set.
+    """
 
     lease: Lease
     said: Message
@@ -192,7 +194,7 @@ class StopOrder:
 def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, history: History) -> None:
     """Orders starting and running leases to release their GPUs, and applies `event` to their jobs.
 
-    The caller holds a transaction and the lock of the cluster's schedule, and saves `history`.
+    Runs within the caller's transaction. The caller holds the cluster's scheduling lock, and saves `history`.
     """
     stopping, operations = [], []
     for order in orders:
@@ -212,9 +214,9 @@ def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, his
 
 
 def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
-    """Orders the backend to end a job's frozen processes, if there are any.
+    """Orders the backend to end the frozen processes of a job, if it has any.
 
-    The caller holds a transaction and the lock of the cluster's schedule.
+    Runs within the caller's transaction. The caller holds the cluster's scheduling lock.
     """
     lease = (
         Lease.objects.filter(job=job, state=Lease.State.CLOSED, end_reason=Lease.End.FROZEN)
@@ -227,7 +229,7 @@ def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
 
 
 class ObservationBatch:
-    """Collects the changes of leases and jobs that follow from observations; `save` writes them in few SQL
+    """Collects the changes of leases and jobs that result from observations. `save` writes them with few SQL
     statements."""
 
     def __init__(self, cluster_id: int, now: datetime) -> None:
@@ -244,7 +246,7 @@ class ObservationBatch:
     # --- observations ----------------------------------------------------------------------------
 
     def observe(self, lease: Lease, seen: Observation) -> None:
-        """Applies one observation to a lease that holds GPUs, and to its job."""
+        """Applies one observation to a lease that holds GPUs, and to the lease's job."""
         at = self.moment(lease, seen.seen_age)
         self._last_seen.setdefault(lease.pk, lease.last_seen_at)
         if lease.last_seen_at is None or at - lease.last_seen_at >= SEEN_EVERY:
@@ -267,11 +269,10 @@ class ObservationBatch:
             lease.last_seen_at = max(lease.last_seen_at or at, at)
 
     def frozen_are_gone(self, lease: Lease) -> None:
-        """Records that the frozen processes of a waiting job have ended, so that its next attempt starts from its
+        """Records that the frozen processes of a waiting job have ended, so that its next attempt starts from a
         checkpoint.
 
-        A late observation of an older lease has no effect, because the job may have been thawed and frozen again
-        since.
+        Ignores an observation of an older lease, because the job may have been thawed and frozen again since.
         """
         if lease in Lease.objects.filter(job=lease.job_id).of_frozen_processes():
             self.history.change(lease.job, frozen=False)
@@ -292,7 +293,7 @@ class ObservationBatch:
         self._begun.append(lease)
 
     def _note_readiness(self, lease: Lease, seen: Observation) -> None:
-        """Records the address of the job's program and whether the program answers."""
+        """Records the network address of the job's program, and whether the program answers there."""
         why = "" if seen.ready_age is not None else seen.why_not_ready[:300]
         if (lease.address, lease.why_not_ready) != (seen.address, why):
             lease.address, lease.why_not_ready = seen.address, why
@@ -360,9 +361,9 @@ class ObservationBatch:
             self._release(lease, at=at, said=Message.of(EventCode.STOPPED), failed_starts=failed_starts)
 
     def _deleted(self, job: Job, *, at: datetime, epoch: int, message: str, outcome: dict[str, Any]) -> None:
-        """Cancels a job whose Kubernetes objects a user of the cluster deleted.
+        """Cancels a job because somebody deleted its Kubernetes objects in the cluster.
 
-        Users who may delete the objects may also cancel the job.
+        This counts as cancelling, because users who may delete the objects may also cancel the job.
         """
         said = Message.of(EventCode.DELETED, message=message)
         self.history.move(job, Event.CANCEL, at=at, said=said, epoch=epoch)
@@ -384,9 +385,9 @@ class ObservationBatch:
             self._give_up(lease, at=at, end=End.START_FAILED, message=message)
 
     def _lost(self, lease: Lease, *, at: datetime, message: str) -> None:
-        """Releases a job whose processes vanished, so that it continues from its checkpoint.
+        """Makes a job wait again after its processes vanished. The job continues from its checkpoint.
 
-        A run that was shorter than STEADY counts as a failed start. After MAX_LOST_STARTS failed starts in a row,
+        An attempt that ran for less than STEADY counts as a failed start. After MAX_LOST_STARTS failed starts in a row,
         the job fails.
         """
         job = lease.job
@@ -421,10 +422,10 @@ class ObservationBatch:
     # --- consequences ----------------------------------------------------------------------------
 
     def never_started(self, lease: Lease, *, at: datetime, thaws: bool) -> None:
-        """Ends an attempt whose processes never started: the job waits again, or ends if it was being cancelled.
+        """Ends an attempt whose processes never started. The job waits again, or ends if it was being cancelled.
 
-        If the attempt would have thawed frozen processes (`thaws`), they stay frozen if all their nodes are ready;
-        else they are ended.
+        `thaws` is True if the attempt was to resume frozen processes. They stay frozen if all their nodes are ready and
+        the job waits; otherwise they are ended.
         """
         job = lease.job
         if job.state == Job.State.CANCELLING:
@@ -446,7 +447,7 @@ class ObservationBatch:
         )
 
     def close(self, lease: Lease, *, at: datetime, why: LeaseEnd) -> None:
-        """Closes the lease; its GPUs are free from the time `at`."""
+        """Closes the lease at the time `at`, from which its GPUs are free."""
         lease.state, lease.held_until, lease.end_reason = Lease.State.CLOSED, at, why
         if lease.held_from is not None:
             self.history.change(lease.job, held_for=lease.job.held_for + (at - lease.held_from))
@@ -458,7 +459,8 @@ class ObservationBatch:
         self._touched[lease.pk] = lease
 
     def save(self) -> None:
-        """Writes leases, GPUs, progress, history and ledger, and starts the gangs that have reserved the freed GPUs."""
+        """Writes leases, GPUs, progress, history and ledger entries. Then starts gangs whose reserved GPUs are free
+        now."""
         closed = self._closed
         if closed:
             bill(closed, until=None)
@@ -482,8 +484,10 @@ class ObservationBatch:
         self.history.save()
 
     def moment(self, lease: Lease, age: float) -> datetime:
-        """Returns the time `age` seconds ago by the database's clock, but not before the lease's start or billed
-        time."""
+        """Returns the time `age` seconds ago by the database's clock.
+
+        If this is before the lease's start or before the end of its billed time, returns that later time instead.
+        """
         at = self.now - timedelta(seconds=max(0.0, age))
         # The bound is applied last: if the clock was set back, even the present may precede the lease's start.
         return max(filter(None, [at, lease.unbooked_from]))
@@ -526,10 +530,11 @@ class ObservationBatch:
             self.history.change(lease.job, steps_done=lease.progress_steps)
 
     def _save_switch_cost(self) -> None:
-        """Updates the cluster's moving average of the seconds that a gang loses by being stopped and started again.
+        """Updates the cluster's switch cost: a moving average of the seconds that a gang loses to a stop and the next
+        start.
 
-        A batch counts as one measurement, the median of its gangs. First starts are left out: they do not depend on
-        the quantum, and are all slow if many come at once.
+        A batch counts as one measurement, the median over its gangs. First starts of jobs do not count: they do not
+        depend on the quantum, and many simultaneous first starts are all slow.
         """
         begun = {(lease.job_id, lease.epoch): lease for lease in self._begun if lease.epoch > 1}
         if not begun:
@@ -559,7 +564,7 @@ class ObservationBatch:
 
 
 def _withdraw_reservations(jobs: Sequence[Job], *, now: datetime) -> None:
-    """Withdraws the reservations of those `jobs` that have ended or must wait after a failed start."""
+    """Withdraws the reservations of jobs that have ended, or that may not start yet after a failed start."""
     out = [job.pk for job in jobs if job.has_ended or (job.not_before and job.not_before > now)]
     if out:
         reserved = Lease.objects.filter(job__in=out, state=Lease.State.RESERVED)
@@ -567,14 +572,15 @@ def _withdraw_reservations(jobs: Sequence[Job], *, now: datetime) -> None:
 
 
 def _cancelled(job: Job) -> dict[str, str]:
-    """Returns the end fields of a cancelled job; end_code and end_detail were set when it was cancelled."""
+    """Returns the values of a job's end fields for a cancelled job, except those that were set when the user cancelled
+    it."""
     return {"end_reason": Job.End.CANCELLED, "end_message": job.end_message}
 
 
 def bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
-    """Books the unbilled time of each lease in the ledger, up to `until` or the lease's end.
+    """Books the unbilled time of each lease in the ledger, up to `until` or to the lease's end if that is earlier.
 
-    Sets `billed_until` of the leases without saving them.
+    `until` None means up to the lease's end. Sets `billed_until` of the leases, but does not save them.
     """
     usages = []
     stretches = [(lease, *period) for lease in leases if (period := lease.unbooked_period(until)) is not None]

@@ -1,4 +1,4 @@
-"""Explains why a round stops running jobs: a Cause for statistics, and a message with names and numbers for people."""
+"""Explains why a round stops running jobs: with a Cause for statistics, and with a message for people."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _AWAY = frozenset({fs.Reason.NODES_AWAY, fs.Reason.NEVER_NO_SUCH_GENERATION, fs.
 
 
 class Causes:
-    """Explains why a round stops jobs. Every user who sees a job may see its explanation."""
+    """Explains why one round stops jobs. Explanations contain only what every user who sees the job may know."""
 
     def __init__(self, view: fs.Snapshot, plan: fs.Decision, legend: SnapshotIndex) -> None:
         self._view, self._plan, self._legend = view, plan, legend
 
     @cached_property
     def _row(self) -> dict[int, int]:
-        """Returns the index of each job in the snapshot, by job id. Computed only in the few rounds that stop a job."""
+        """Returns, by job id, the index of each job in the round's snapshot. Most rounds stop no job and never call
+        this."""
         return {job: i for i, job in enumerate(self._legend.jobs)}
 
     def why(self, job: Job) -> tuple[Cause, Message]:
@@ -45,9 +46,12 @@ class Causes:
         return Cause.CLAIMED, Message.of(EventCode.CLAIMED, waited=self._waited, **beyond)
 
     def lent_to(self, job: Job, row: int) -> dict[str, Any]:
-        """Returns the parameters `owner`, `gpus` and `guaranteed` for a job that runs beyond its account's guarantee.
+        """Returns message parameters for a job whose account holds more GPUs than it is guaranteed; otherwise an empty
+        dict.
 
-        `gpus` is the number that the account holds from this round on. Empty if all of them are guaranteed.
+        - `owner`: the name of the job's owner.
+        - `gpus`: the GPUs that the account holds from this round on.
+        - `guaranteed`: the GPUs that the account is guaranteed.
         """
         picked = np.zeros(len(self._view.jobs), dtype=bool)
         picked[self._plan.run] = True
@@ -68,12 +72,12 @@ class Causes:
 
     @cached_property
     def _held_before(self) -> fs.Floats:
-        """Returns (T,) the number of GPUs that each account held before the round."""
+        """Returns the number of GPUs that each account held before the round, as an array by account."""
         return held_by(self._view, self._view.jobs.running_on != fs.NOWHERE)
 
     @cached_property
     def _waited(self) -> int:
-        """Returns the number of GPUs that the round gives to jobs that waited."""
+        """Returns the total number of GPUs that the round gives to jobs that were waiting."""
         jobs, run = self._view.jobs, self._plan.run
         new = run[jobs.running_on[run] == fs.NOWHERE]
         return int((jobs.workers * jobs.gpus)[new].sum())

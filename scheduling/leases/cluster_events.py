@@ -23,10 +23,8 @@ LONGEST_AGO = 3600.0  # seconds; clusters keep events no longer
 
 
 def note_cluster_events(*, cluster_id: int, events: Sequence[ClusterEvent]) -> int:
-    """Adds the events that are new to the histories of their jobs, each text once per attempt.
-
-    Returns the number of added events.
-    """
+    """Adds new events to the histories of their jobs, each text at most once per attempt. Returns the number of added
+    events."""
     return sum(apart(cluster_id, events, lambda some: [_note(cluster_id, some)]))
 
 

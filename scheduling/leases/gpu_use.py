@@ -1,7 +1,8 @@
-"""Stores measurements of GPU use: stretches in which a lease's GPUs were idle, and since when each job's GPUs are idle.
+"""Stores measurements of GPU use: the periods in which a lease's GPUs were idle, and since when each job's GPUs are
+idle.
 
-Measurements may come twice, late or never. Stretches that touch are merged, and billed time stays unchanged, so that
-bills and closed hours always agree.
+Measurements may arrive twice, late or never. Periods that touch each other are merged. Periods in billed time are not
+changed, so that bills and closed hours always agree.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ Kept = TypeVar("Kept", IdleStretch, ProcesslessStretch)
 
 
 def note_gpu_use(*, cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
-    """Stores measurements that were read at `seen_at` by the database's clock.
+    """Stores measurements of GPU use that were read at `seen_at` by the database's clock.
 
-    Ignores measurements of gangs that do not hold GPUs or whose workers have not all run yet.
+    Ignores measurements of gangs that hold no GPUs, and of gangs whose workers have not all started to run yet.
     """
     apart(cluster_id, uses, lambda some: [_note(cluster_id, some, seen_at)])
 
@@ -81,9 +82,10 @@ def _note(cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
 
 
 class _Stretches(Generic[Kept]):
-    """The stored stretches of some leases that end at `since` or later.
+    """Stretches (measured periods) of some leases. Reads those that end at `since` or later, and merges added
+    stretches.
 
-    An added stretch is merged with the stored stretches that it touches.
+    An added stretch is merged with all stored stretches that touch or overlap it.
     """
 
     def __init__(self, model: type[Kept], leases: Iterable[Lease], *, since: datetime) -> None:
@@ -95,7 +97,7 @@ class _Stretches(Generic[Kept]):
         self._gone: list[int] = []
 
     def add(self, lease: Lease, since: datetime, until: datetime) -> None:
-        """Adds a stretch to a lease, cut to the time after all workers ran and after the billed time."""
+        """Adds a stretch of a lease. Leaves out time before all workers ran, and time that is billed already."""
         begins = max(filter(None, [since, lease.running_from, lease.billed_until]))
         if begins >= until:
             return
@@ -118,7 +120,8 @@ class _Stretches(Generic[Kept]):
                 self._gone += [one.pk] if one.pk is not None else []
 
     def save(self) -> None:
-        """Writes the changes. Deletes come first, because stretches of a lease must never overlap."""
+        """Writes the changes. Deletes rows first, because the database does not allow stretches of a lease to
+        overlap."""
         if self._gone:
             self._model.objects.filter(pk__in=self._gone).delete()
         update_rows([one for pk, one in self._changed.items() if pk not in self._gone], ["during"])
@@ -126,7 +129,11 @@ class _Stretches(Generic[Kept]):
 
 
 def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: datetime) -> GpuUse:
-    """Returns the job's GpuUse, updated but unsaved. An older measurement than the stored one changes nothing."""
+    """Returns the job's GpuUse row with the measurement applied, unsaved. Ignores a measurement older than the stored
+    one.
+
+    The measurement says that the GPUs were idle from `since` to `until`; if both are equal, the GPUs are in use.
+    """
     if use is None:
         use = GpuUse(job_id=lease.job_id, lease=lease, measured_until=until, percent=seen.percent)
     elif until < use.measured_until:
@@ -144,7 +151,11 @@ def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: 
 
 
 def _write(known: Mapping[int, GpuUse], *, new: Collection[int]) -> None:
-    """Saves the rows, and in each the time for which the job has held idle GPUs: in total, and since its warning."""
+    """Saves the GpuUse rows, each with the total time for which the job has held idle GPUs, and that time since its
+    warning.
+
+    `known` has the rows by job id; `new` are the ids of those that are not in the database yet.
+    """
     idle = {pk: use.idle_since for pk, use in known.items() if use.idle_since is not None}
     held: dict[int, timedelta] = defaultdict(timedelta)
     warned: dict[int, timedelta] = defaultdict(timedelta)
@@ -165,7 +176,10 @@ def _write(known: Mapping[int, GpuUse], *, new: Collection[int]) -> None:
 
 
 def unused_of(leases: Iterable[int], begins: datetime, ends: datetime) -> dict[int, list[Stretch]]:
-    """Returns, by lease id, the idle stretches that overlap the period, in order and not cut to the period."""
+    """Returns, by lease id, the periods of idle GPUs that overlap the time from `begins` to `ends`, in order.
+
+    The periods may extend beyond `begins` and `ends`.
+    """
     found: dict[int, list[Stretch]] = defaultdict(list)
     stretches = IdleStretch.objects.filter(
         lease__in=list(leases), during__startswith__lt=ends, during__endswith__gt=begins
@@ -176,8 +190,10 @@ def unused_of(leases: Iterable[int], begins: datetime, ends: datetime) -> dict[i
 
 
 def end_with(leases: Iterable[Lease]) -> None:
-    """Cuts the stretches of closed leases that ended earlier than measurements assumed. The caller holds a
-    transaction."""
+    """Shortens the idle periods of closed leases to the end of the lease, where measurements assumed a later end.
+
+    Runs within the caller's transaction.
+    """
     ends = {lease.pk: lease.held_until for lease in leases if lease.held_until is not None}
     if not ends:
         return

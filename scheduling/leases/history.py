@@ -1,4 +1,4 @@
-"""Applies transitions to jobs and records them in the jobs' histories, saved in bulk."""
+"""Applies state transitions to jobs and records them in the jobs' histories; saves both in bulk."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ ALWAYS_SAVED = {
 
 
 class History:
-    """Collects changes of jobs and entries of their histories; `save` writes them in few SQL statements.
+    """Collects changes of jobs and new entries for their histories. `save` writes them with few SQL statements.
 
-    The caller holds a transaction and the lock of the cluster's schedule, so that no job changes meanwhile.
+    The caller holds a transaction and the cluster's scheduling lock, so that nobody else changes the jobs meanwhile.
     """
 
     def __init__(self) -> None:
@@ -48,9 +48,9 @@ class History:
     ) -> None:
         """Applies `event` and `changes` to `job`, and adds the message `said` to its history.
 
-        `cause` is a Cause (scheduling/models/event_codes.py), for events that take GPUs away. `epoch` is that of the
-        lease in question, because a moving gang already has a newer lease; None: the job's latest. Raises
-        IllegalTransition if the job's state does not allow the event.
+        `cause` is a value of Cause (scheduling/models/event_codes.py), for events that take GPUs away. `epoch` is the
+        epoch of the lease that the event is about. None means the job's latest epoch; while a gang moves, this is the
+        epoch of the new lease. Raises IllegalTransition if the job's state does not allow the event.
         """
         job.state = next_state(job.state, event)
         job.state_since = at
@@ -61,19 +61,20 @@ class History:
         self.note(job, event.value, said.but(cause=cause) if cause else said, at=at, epoch=epoch)
 
     def change(self, job: Job, **changes: Any) -> None:
-        """Sets fields of a job without a transition."""
+        """Sets fields of a job without a state transition and without an entry in its history."""
         for name, value in changes.items():
             setattr(job, name, value)
         self._fields |= changes.keys()
         self._jobs[job.pk] = job
 
     def note(self, job: Job, kind: str, said: Message, *, at: datetime, epoch: int | None = None) -> None:
-        """Adds an entry to the job's history, for its latest attempt unless `epoch` names another."""
+        """Adds an entry to the job's history. `epoch` is the attempt that the entry is about; None means the latest
+        attempt."""
         epoch = job.epoch if epoch is None else epoch
         self._events.append(JobEvent.of(job, kind, said, at=at, epoch=epoch))
 
     def save(self) -> None:
-        """Writes all collected changes and entries, and notifies open pages after commit."""
+        """Writes all collected changes and entries. After the transaction commits, notifies open pages."""
         update_rows(self._jobs.values(), sorted(self._fields))
         insert_rows(self._events)
         topics: dict[str, None] = {}
@@ -91,6 +92,6 @@ class History:
 
 
 def note_now(job: Job, kind: str, said: Message, *, at: datetime) -> None:
-    """Adds an entry to the history of a job that does not change otherwise, and notifies open pages after commit."""
+    """Adds and saves one entry in a job's history, without changing the job. Notifies open pages after the commit."""
     JobEvent.of(job, kind, said, at=at).save(force_insert=True)
     pubsub.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")

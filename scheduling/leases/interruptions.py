@@ -30,7 +30,7 @@ MOST_EVENTS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """A period in which a program did not answer after it had answered, and the cause."""
+    """A period in which a program did not answer although it had answered before, with the cause."""
 
     job_id: int  # the job that answered before
     name: str
@@ -41,7 +41,8 @@ class Interruption:
 
 
 def of_session(job: Job) -> list[Interruption]:
-    """Returns the session's interruptions, latest first. The end of the session does not count as an interruption."""
+    """Returns the interruptions of a session, latest first. The end of the session does not count as an
+    interruption."""
     ends = (Event.SUCCEEDED, Event.FAILED, Event.CANCEL)
     found = _read(JobEvent.objects.filter(job=job).exclude(kind__in=ends))
     # An interruption that lasts at the end of the session ends with it.
@@ -51,13 +52,13 @@ def of_session(job: Job) -> list[Interruption]:
 def of_service(service: Service) -> list[Interruption]:
     """Returns the interruptions of all replicas of a service, latest first.
 
-    The end of a replica by a rollout or a smaller replica count does not count as an interruption.
+    If a rollout or a smaller number of replicas ends a replica, this does not count as an interruption.
     """
     return _read(JobEvent.objects.filter(job__service=service))
 
 
 def back_by(jobs: Iterable[Job]) -> datetime | None:
-    """Returns the earliest of the forecast starts of those `jobs` that wait; None without a forecast."""
+    """Returns the earliest forecast start among the waiting jobs in `jobs`; None if no forecast predicts a start."""
     waiting = [job.pk for job in jobs if job.state in Job.WAITING]
     forecasts = JobForecast.objects.filter(job__in=waiting, starts_by__isnull=False)
     return forecasts.order_by("starts_by").values_list("starts_by", flat=True).first() if waiting else None
@@ -75,7 +76,8 @@ def _read(events: QuerySet[JobEvent]) -> list[Interruption]:
 
 
 class _Place:
-    """A session, or the successive replicas in one slot of a service; follows whether its program answers."""
+    """Follows whether a program answers, from the events of a session, or of the successive replicas in one slot of a
+    service."""
 
     def __init__(self, over: list[Interruption]) -> None:
         self._over = over

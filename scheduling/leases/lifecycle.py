@@ -53,7 +53,7 @@ TRANSITIONS: dict[tuple[str, Event], str] = {
 
 
 class IllegalTransition(Exception):
-    """The table has no transition from the job's present state for the event."""
+    """Raised if the transition table does not allow the event in the job's present state."""
 
 
 def next_state(state: str, event: Event) -> str:

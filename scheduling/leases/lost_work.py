@@ -1,12 +1,12 @@
-"""Computes the work that jobs lost and had to repeat, from the progress that programs print.
+"""Computes the work that jobs lost and had to repeat, from the progress (in steps) that their programs print.
 
-The progress of an attempt that resumes from a checkpoint is first observed at some step. Work of earlier attempts
-beyond that step was lost: their GPU time since they reached the step, or all their GPU time if they started beyond
-it. Between the first and the last observation of an attempt, its steps count as evenly spread. The new attempt may
-have made steps before its first observation, so the result never exceeds the actual loss. An attempt whose workers
-never all ran made no lasting progress.
+An attempt that resumes from a checkpoint is first observed at some step. Earlier attempts lost their work beyond that
+step. Their lost time is the GPU time since they reached the step, or all their GPU time if they started beyond it. The
+steps of an attempt count as evenly spread between its first and last observation. The new attempt may have made steps
+before its first observation, so the computed loss never exceeds the actual loss. An attempt whose workers never all ran
+made no lasting progress.
 
-Programs that print no progress have no lost work.
+For programs that print no progress, no lost work is computed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from scheduling.models import Lease
 
 
 def write_lost_work(resumed: Mapping[Lease, float]) -> None:
-    """Stores the work that earlier attempts lost, given the first observed step of each resumed attempt, by lease.
+    """Stores since when the work of earlier attempts is lost. `resumed` has the first observed step of each resumed
+    attempt.
 
-    The caller holds the cluster's lock and has saved all leases.
+    The caller holds the cluster's scheduling lock and has saved all leases.
     """
     later = {lease.job_id: (lease.epoch, steps) for lease, steps in resumed.items() if lease.epoch > 1}
     if not later:
@@ -40,9 +41,9 @@ def write_lost_work(resumed: Mapping[Lease, float]) -> None:
 
 
 def lost_attempts(leases: Iterable[Lease], steps: float) -> Iterator[Lease]:
-    """Sets `lost_from` of a job's earlier leases, given latest first, if a later attempt resumes at `steps`.
+    """Sets `lost_from` of a job's earlier leases, for a later attempt that resumes at the step `steps`.
 
-    Yields the leases whose lost time became longer.
+    `leases` must begin with the latest one. Yields each lease whose lost time becomes longer.
     """
     for lease in leases:
         since = lost_since(lease, steps)
@@ -56,9 +57,10 @@ def lost_attempts(leases: Iterable[Lease], steps: float) -> Iterator[Lease]:
 
 
 def lost_since(lease: Lease, steps: float) -> datetime | None:
-    """Returns the time since which a lease did work that a later attempt, first observed at `steps`, repeats.
+    """Returns the time since which the work of a lease is lost, because a later attempt repeats it from the step
+    `steps`.
 
-    Returns None if the later attempt repeats no work of the lease.
+    Returns None if the later attempt repeats none of the lease's work.
     """
     last, at = lease.progress_steps, lease.progress_at
     first, first_at = lease.first_steps, lease.first_steps_at

@@ -1,6 +1,6 @@
 """Reserved leases: a gang reserves GPUs that other leases still hold, and starts when these GPUs are free.
 
-All functions run inside the caller's transaction. The caller holds the cluster's lock and saves `history`.
+All functions run within the caller's transaction. The caller holds the cluster's scheduling lock and saves `history`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_NODES = 3  # the most nodes that one sentence names
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One GPU of a gang: the worker's rank, the node's id and the GPU's index."""
+    """One GPU of a gang: the rank of the worker that uses it, the node's id, and the GPU's index on the node."""
 
     rank: int
     node: int
@@ -38,7 +38,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A reserved lease and the GPUs that it reserves."""
+    """A lease in state reserved, with the GPUs that it reserves."""
 
     lease: Lease
     places: Sequence[Place]
@@ -47,10 +47,10 @@ class Reservation:
 def reserve(
     new: Sequence[Reservation], *, busy: set[tuple[int, int]], now: datetime, history: History
 ) -> None:
-    """Stores new leases, and starts those of waiting gangs whose GPUs are all free.
+    """Stores new leases. Immediately starts those of waiting gangs whose GPUs are all free.
 
-    `busy` has the (node, GPU index) pairs that other leases still hold. A lease starts at once only if limits on
-    concurrent GPUs allow it in addition to the leases that are being stopped.
+    `busy` has a (node id, GPU index) pair for each GPU that another lease still holds. A lease starts only if the
+    limits on concurrent GPUs leave room for it. These limits still count leases that are being stopped.
     """
     if not new:
         return
@@ -81,11 +81,11 @@ def reserve(
 
 
 def advance(cluster_id: int, *, now: datetime, history: History) -> int:
-    """Starts gangs whose reserved GPUs are free now. Returns the number of started gangs.
+    """Starts gangs whose reserved GPUs are all free now. Returns the number of started gangs.
 
-    A gang that moves starts only after it has left its old GPUs. If a limit on the team's GPUs is reached, its gangs
-    start only after the leases that the team must stop have ended, on any node. Reservations of owners who may no
-    longer submit for the team are withdrawn.
+    A gang that moves to other GPUs starts only after it has left its old ones. If a limit on a team's GPUs is reached,
+    the team's gangs start only after enough of its leases have ended, on any node. Reservations of owners who may no
+    longer submit in the team are withdrawn.
     """
     reserved = Lease.objects.filter(cluster=cluster_id, state=Lease.State.RESERVED)
     waiting = reserved.filter(job__state__in=Job.WAITING).order_by("id")
@@ -123,7 +123,7 @@ def advance(cluster_id: int, *, now: datetime, history: History) -> int:
 
 
 def withdraw(leases: Sequence[Lease], *, why: LeaseEnd) -> None:
-    """Withdraws reservations: closes the leases and deletes their GPUs, which they have not held yet."""
+    """Withdraws reservations: closes the leases, and deletes the rows of their GPUs, which they have never held."""
     HeldGpu.objects.filter(lease__in=leases).delete()
     Lease.objects.filter(pk__in=[lease.pk for lease in leases], state=Lease.State.RESERVED).update(
         state=Lease.State.CLOSED, end_reason=why
@@ -131,8 +131,10 @@ def withdraw(leases: Sequence[Lease], *, why: LeaseEnd) -> None:
 
 
 def write_times(lease_ids: Iterable[int]) -> None:
-    """Copies the start and end of each lease to its GPUs. If a lease ended when it began, `during` becomes an empty
-    range."""
+    """Copies the start and end of each lease to the `during` column of its GPUs.
+
+    The range is empty if the lease ended at the time when it began.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -146,9 +148,10 @@ def write_times(lease_ids: Iterable[int]) -> None:
 
 
 def _begin(begun: Sequence[Reservation], *, now: datetime, history: History) -> list[Operation]:
-    """Starts leases at `now`, or later if an hour after `now` is closed in the ledger or a GPU is billed beyond `now`.
+    """Starts leases at `now`. Returns unsaved operations that start or thaw the processes of the leases.
 
-    Returns unsaved operations that start or thaw the leases' processes.
+    A lease starts later than `now` if the ledger is closed beyond `now`, or if an earlier lease of a GPU ends after
+    `now`. Both happen only if the clock was set back.
     """
     if not begun:
         return []
@@ -190,9 +193,9 @@ def _order(operations: Sequence[Operation]) -> None:
 
 
 def _free_from(nodes: Iterable[int], now: datetime) -> dict[tuple[int, int], datetime]:
-    """Returns, by (node, GPU index), the end of the time that closed leases hold beyond `now`.
+    """Returns, by (node id, GPU index), the ends of closed leases that lie after `now`.
 
-    There is such time only after the clock was set back.
+    Leases can end in the future only if the clock was set back. Other GPUs are left out.
     """
     ends: dict[tuple[int, int], datetime] = {}
     later = HeldGpu.objects.filter(
@@ -204,8 +207,10 @@ def _free_from(nodes: Iterable[int], now: datetime) -> dict[tuple[int, int], dat
 
 
 def _where(places: Sequence[Place], names: dict[int, str]) -> dict[str, Any]:
-    """Returns message parameters: the GPU indices by node name, or only the number of nodes if it exceeds
-    MOST_NODES."""
+    """Returns parameters for a message about the gang's GPUs: the GPU indices by node name.
+
+    If the gang is on more than MOST_NODES nodes, returns only the number of nodes.
+    """
     by_node: dict[str, set[int]] = defaultdict(set)
     for place in places:
         by_node[names[place.node]].add(place.gpu)

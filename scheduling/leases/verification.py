@@ -1,4 +1,4 @@
-"""Registers a check of leases against their bills, and puts changes of nodes under the ledger's hash chain."""
+"""Registers a check that compares leases with their bills, and adds the changes of nodes to the ledger's hash chain."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CHANGES_OF_NODES = journals.Journal(
 
 
 def a_lease_is_not_what_was_billed() -> Found | None:
-    """Returns the first lease that differs from its usage segments; None if all leases agree with theirs.
+    """Returns the first lease that does not agree with its usage segments in the ledger; None if all leases agree.
 
-    Archived segments are not compared, and unbilled time counts as a difference only in closed hours.
+    Does not compare archived segments. Unbilled time counts as a difference only if its hour is closed.
     """
     return first_row(
         "a lease is not what was billed of it",

@@ -1,4 +1,4 @@
-"""Sets the trade limits of a team, which its managers choose."""
+"""Action that sets the trade limits of a team, for the team's managers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from scheduling.models import TradeLimit
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The limits on what a team gives away of one generation in trades.
+    """Limits how much of one generation a team gives away in trades.
 
-    `generation` None means all generations that no other Allowance names.
+    `generation` None means all generations for which there is no other Allowance.
     """
 
     generation: Generation | None = None
@@ -38,10 +38,10 @@ class Allowance:
 def set_trade_limits(
     *, actor: User | None, tenant: Tenant, allowances: Sequence[Allowance]
 ) -> list[TradeLimit]:
-    """Replaces all trade limits of `tenant` and asks for a round that applies them; an empty list removes all limits.
+    """Replaces all trade limits of `tenant`, and requests a round that applies them. An empty list removes all limits.
 
-    Raises NotAllowed unless the actor manages the tenant. Raises Refused if two entries name the same generation or
-    an amount is invalid.
+    Raises NotAllowed unless the actor manages the tenant. Raises Refused if two entries name the same generation or an
+    amount is invalid.
     """
     require(actor, "trade_limits.set", tenant)
     held = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant.pk).first()

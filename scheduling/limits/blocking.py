@@ -1,4 +1,4 @@
-"""Finds the limits that block a job or warn about it, and puts them into words for one reader."""
+"""Finds the limits that block a job or warn about it, and describes them in words for one reader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ AT_ONCE = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD)
 
 @dataclass
 class Binding:
-    """Compares the present usage of limits with jobs of one cluster; reads the limits of each user once."""
+    """Finds the limits that jobs of one cluster have reached. Reads the limits of each user once.
+
+    Descriptions name only limits that `reader` may see; None means everybody who may see the job.
+    """
 
     cluster: Cluster
     reader: User | None = None  # None: everybody who may see the job
@@ -40,20 +43,21 @@ class Binding:
         return prices_at(self.now)
 
     def seen(self, job: Job) -> Container[int]:
-        """Returns the ids of the job's tenant and of the tenants above it whose limits the reader may see."""
+        """Returns the ids of those tenants whose limits the reader may see, among the job's tenant and its
+        ancestors."""
         if job.tenant_id not in self._seen:
             self._seen[job.tenant_id] = visible_lineage(job.tenant, self.reader)
         return self._seen[job.tenant_id]
 
     def in_words(self, job: Job, found: Collection[LimitUsage]) -> list[str]:
-        """Returns a sentence without its full stop for each limit in `found`.
+        """Returns a sentence, without its full stop, for each limit in `found`.
 
-        All limits that the reader may not see share one sentence.
+        If the reader may not see some of the limits, one sentence stands for all of these.
         """
         return list(dict.fromkeys(self._in_words(one, job) for one in found))
 
     def in_short(self, job: Job, found: Collection[LimitUsage]) -> str:
-        """Returns the first limit in `found` in a few words; empty if `found` is empty."""
+        """Returns a description of the first limit in `found` in a few words; an empty text if `found` is empty."""
         return next((one.in_short(self.seen(job)) for one in found), "")
 
     def _in_words(self, one: LimitUsage, job: Job) -> str:
@@ -64,16 +68,21 @@ class Binding:
         return said
 
     def in_the_way(self, job: Job, *kinds: str, at_limit: str = Quota.AtLimit.BLOCK) -> list[LimitUsage]:
-        """Returns the limits of these kinds and with this effect (`at_limit`) that leave no room for a waiting job."""
+        """Returns the limits that leave no room for a waiting job.
+
+        Considers only limits of the given kinds that have the effect `at_limit`.
+        """
         return [one for one in self._of(job, at_limit) if one.quota.kind in kinds and self._binds(one, job)]
 
     def reached(self, job: Job, at_limit: str) -> list[LimitUsage]:
-        """Returns the limits with the effect `at_limit` that the job's account exceeds now or, over a period, has used
-        up."""
+        """Returns the exceeded limits of the job's account that have the effect `at_limit`.
+
+        A limit on usage per period also counts if it is used up.
+        """
         return [one for one in self._of(job, at_limit) if one.is_exceeded()]
 
     def warnings(self, job: Job, *, is_new: bool = False, beside: int = 0) -> list[LimitUsage]:
-        """Returns the limits that only warn and that `job` exceeds. Set `is_new` for a job that is not stored yet.
+        """Returns the limits that `job` exceeds and that only warn. `is_new` means that the job is not stored yet.
 
         `beside` is the number of other jobs that are not stored yet and come before `job` in the queue.
         """
@@ -87,7 +96,7 @@ class Binding:
         )
 
     def when(self, job: Job, found: Collection[LimitUsage]) -> tuple[str, ...]:
-        """Returns sentences that say when the job may start despite the limits in `found`, without duplicates."""
+        """Returns sentences that say when the limits in `found` will let the job start, without duplicates."""
         return tuple(dict.fromkeys(self._when(one, job) for one in found))
 
     def _of(self, job: Job, at_limit: str) -> list[LimitUsage]:
@@ -99,7 +108,7 @@ class Binding:
         return [one for one in self._usages[key] if not wanted or one.quota.generation_id in {None, *wanted}]
 
     def _overrun(self, job: Job) -> list[LimitUsage]:
-        """Returns the limits on run time that only warn and that the job has exceeded."""
+        """Returns the limits on run time that the job has exceeded and that only warn."""
         if job.pk is None or job.state in Job.WAITING:
             return []
         quotas = Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN, at_limit=Quota.AtLimit.WARN)
@@ -121,10 +130,10 @@ class Binding:
         return one.is_exceeded(job.gpus)
 
     def _borrows(self, one: LimitUsage, *, more: int) -> bool:
-        """Returns whether a borrowing limit is exceeded on the generations where the account is entitled to GPUs.
+        """Returns whether a limit on borrowing is exceeded, on generations of which the account is entitled to GPUs.
 
-        With `more` additional GPUs, the limit must be exceeded on all of these generations; without, on at least
-        one.
+        If `more` is 0, one exceeded generation is enough. Otherwise the limit must be exceeded on all of these
+        generations when the account holds `more` additional GPUs.
         """
         most = 1 + float(one.quota.limit)
         key = one.quota.pk, more
@@ -135,8 +144,10 @@ class Binding:
         return bool(over) and (all(over) if more else any(over))
 
     def _lasts(self, one: LimitUsage, job: Job) -> bool:
-        """Returns whether the remaining hours or money of a limit last for a quantum of the running jobs and `job`
-        together."""
+        """Returns whether what is left of a limit on GPU-hours or money is enough for one quantum.
+
+        Assumes that `job` and the present jobs under the limit run for the whole quantum.
+        """
         quota = one.quota
         had = gpus_had(quota, one.tenant, job.owner)
         kinds = set(job.generation_ids) or set(had) | set(self._prices)
@@ -146,8 +157,8 @@ class Binding:
         return left_of(quota, one.used) >= gpus * Decimal(str(self.cluster.effective_quantum))
 
     def _weight(self, quota: Quota, generation: int) -> Decimal:
-        """Returns how much of the limit one GPU of a generation uses per hour: its price for limits on money, else
-        1."""
+        """Returns how much of the limit one GPU of a generation uses per hour: its price for a limit on money,
+        otherwise 1."""
         return self._prices.get(generation, Decimal(0)) if quota.kind == Quota.Kind.MONEY else Decimal(1)
 
     def _when(self, one: LimitUsage, job: Job) -> str:

@@ -1,4 +1,4 @@
-"""Reads how much of each budget is spent, including usage that is not booked yet."""
+"""Reads how much of each budget is spent, including usage that the ledger does not contain yet."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from scheduling.limits.caps import unbooked
 
 @dataclass(frozen=True, slots=True)
 class BudgetReader:
-    """Reads the status of budgets. A database error for one budget does not prevent reading the others."""
+    """Reads the status of budgets as of one moment. After a database error for one budget, the others can still be
+    read."""
 
     now: datetime
     held: Sequence[UnbookedUsage]
 
     def present(self, budget: Budget) -> Outlook:
-        """Returns a budget's status in its present period."""
+        """Returns a budget's status in the current budget period."""
         with transaction.atomic():
             return outlook(budget, now=self.now, held=self.held)
 
     def past(self, budget: Budget) -> Outlook | None:
-        """Returns a budget's status at the end of the previous period.
+        """Returns a budget's status at the end of the previous budget period.
 
-        Returns None if that period is long over or had no such budget.
+        Returns None if that period ended too long ago, or if the budget did not exist then.
         """
         with transaction.atomic():
             return outlook_back(budget, now=self.now, held=self.held)
@@ -40,10 +41,10 @@ class BudgetReader:
 
 @contextmanager
 def consistent_budgets(**which: object) -> Iterator[tuple[Sequence[Budget], BudgetReader]]:
-    """Context manager that yields a pair: the budgets in force, and a reader of their status.
+    """Context manager that yields the budgets in force and a BudgetReader for them.
 
-    `which` are query filters for the budgets. The ledger and unbooked usage are read in one database snapshot, so
-    that usage that is booked meanwhile counts exactly once.
+    `which` are query filters for the budgets. Reads the ledger and the unbooked usage in one database snapshot, so that
+    usage that is booked meanwhile counts exactly once.
     """
     with consistent_read():
         budgets = list(Budget.objects.in_force().filter(**which).select_related("tenant").order_by("pk"))
@@ -52,6 +53,6 @@ def consistent_budgets(**which: object) -> Iterator[tuple[Sequence[Budget], Budg
 
 
 def outlooks(**which: object) -> list[Outlook]:
-    """Returns the status of each budget in force that matches the query filters `which`."""
+    """Returns the status of each budget in force that matches the query filters in `which`."""
     with consistent_budgets(**which) as (budgets, reader):
         return [reader.present(budget) for budget in budgets]

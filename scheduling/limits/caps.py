@@ -1,4 +1,4 @@
-"""Translates limits into caps of the accounts in a round's snapshot, including remaining hours and money."""
+"""Translates limits, including remaining GPU-hours and money, into caps on the accounts in a round's snapshot."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ IN_ROUNDS = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD, Quota.Kind.BORROWED)
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """The most GPUs of each account, by generation (T, K) and in total (T,); infinite without a limit.
+    """The maximum number of GPUs that each account may hold; infinite without a limit. See fairshare.model.Accounts.
 
-    See fairshare.model.Accounts.
+    `each` is an array by account and generation (T, K). `total` is an array by account (T,), for all generations
+    together.
     """
 
     each: fs.Floats
@@ -42,9 +43,10 @@ class Caps:
         )
 
     def lower(self, account: int, generation: int | None, gpus: float) -> None:
-        """Lowers a cap of an account to `gpus` if it is higher, for one generation or, with None, in total.
+        """Lowers an account's cap on one generation to `gpus`, if the cap is higher. `generation` None means the cap on
+        the total.
 
-        Caps are never negative: usage beyond one limit does not reduce others.
+        Treats a negative `gpus` as 0, so that usage beyond one limit does not reduce the caps from other limits.
         """
         gpus = max(gpus, 0.0)
         if generation is None:
@@ -53,7 +55,11 @@ class Caps:
             self.each[account, generation] = min(self.each[account, generation], gpus)
 
     def forbid(self, tree: Tree, account: fs.Ints, gpus: fs.Ints) -> fs.Bools:
-        """Returns (J, K) whether a gang of `gpus` GPUs exceeds a cap of its account or of an account above."""
+        """Returns whether each gang exceeds a cap of its account or of an ancestor, as an array by gang and generation
+        (J, K).
+
+        `account` has the account of each gang, and `gpus` its number of GPUs.
+        """
         each, total = tree.least_on_path(self.each), tree.least_on_path(self.total)
         found: fs.Bools = (gpus[:, None] > each[account]) | (gpus > total[account])[:, None]
         return found
@@ -61,7 +67,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """The GPUs that an account holds or has reserved on other clusters."""
+    """The GPUs that a user of a tenant holds or has reserved on clusters other than the round's cluster."""
 
     gpus: int
     seconds: Decimal  # GPU-seconds until the other cluster's next round
@@ -69,7 +75,7 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class RoundLimits:
-    """All limits that affect rounds, except those that only warn, with their usage."""
+    """All limits that affect rounds, with their usage. Leaves out limits that only warn."""
 
     cluster: Cluster
     quotas: Sequence[Quota]
@@ -81,9 +87,10 @@ class RoundLimits:
 
     @classmethod
     def read(cls, cluster: Cluster, *, now: datetime, lock: bool = False) -> Self:
-        """Reads the limits and their usage as of `now`.
+        """Reads the limits and their usage at the time `now`.
 
-        With `lock`, no other cluster allocates the same GPUs or hours until the transaction ends.
+        If `lock` is True, rounds of other clusters cannot use the same remaining GPUs, hours or money until the
+        transaction ends.
         """
         quotas = Quota.objects.filter(kind__in=IN_ROUNDS).exclude(at_limit=Quota.AtLimit.WARN)
         return cls._of(list(quotas.select_related("tenant")), cluster, now=now, lock=lock)
@@ -107,15 +114,17 @@ class RoundLimits:
         )
 
     def changed(self, removed: Quota | None, added: Quota | None) -> Self:
-        """Returns the limits without `removed` and with `added`, which need not be stored."""
+        """Returns the limits as if `removed` were deleted and `added` were created. `added` need not be stored."""
         quotas = [quota for quota in self.quotas if removed is None or quota.pk != removed.pk]
         if added is not None and added.kind in IN_ROUNDS and added.at_limit != Quota.AtLimit.WARN:
             quotas.append(added)
         return self._of(quotas, self.cluster, now=self.spending.now, lock=False)
 
     def on(self, accounts: fs.Accounts, keys: Sequence[Account], generations: Sequence[int]) -> fs.Accounts:
-        """Returns `accounts` with the caps that the limits leave in this round; `keys` are the accounts' (tenant, user)
-        pairs."""
+        """Returns `accounts` with the caps that the limits set in this round.
+
+        `keys` are the (tenant, user) pairs of the accounts, in their order.
+        """
         shape = (len(keys), len(generations))
         cap, claim, borrow = Caps.none(*shape), Caps.none(*shape), Caps.none(*shape)
         room = self.of_periods(keys, generations, Quota.AtLimit.BLOCK)
@@ -148,7 +157,7 @@ class RoundLimits:
         )
 
     def of_periods(self, keys: Sequence[Account], generations: Sequence[int], at_limit: str) -> Caps:
-        """Returns how many GPUs each account can pay until the next round from its remaining hours and money.
+        """Returns how many GPUs each account can pay until the next round from its remaining GPU-hours and money.
 
         Considers only limits with the effect `at_limit`.
         """
@@ -178,10 +187,10 @@ class RoundLimits:
     def _each(
         self, keys: Sequence[Account], column: Mapping[int, int]
     ) -> Iterable[tuple[Quota, int, int | None]]:
-        """Yields (limit, account index, generation index) for each limit and each account that it applies to.
+        """Yields (limit, account index, generation index) for each limit and each account to which the limit applies.
 
-        The generation index is None for a limit on all generations together. Limits on other generations are left
-        out.
+        For a limit on all generations together, the generation index is None. Leaves out limits on generations that are
+        not in `column`.
         """
         teams = {tenant: t for t, (tenant, user) in enumerate(keys) if user is None}
         leaves = [(t, key) for t, key in enumerate(keys) if key[1] is not None]
@@ -202,7 +211,8 @@ class RoundLimits:
     def _elsewhere(self, quota: Quota, key: Account) -> Decimal:
         """Returns how much of a limit the account uses on other clusters.
 
-        The unit is GPUs for limits on GPUs; for other limits it is the amount until the next round, in the unit of
+        For limits on GPUs, this is a number of GPUs. For limits on GPU-hours or money, it is the usage until the other
+        clusters' next rounds, in GPU-seconds. Money counts as GPU-seconds at a price of 1 per GPU-hour, as in
         `left_of`.
         """
         tenant, user = key
@@ -220,15 +230,18 @@ class RoundLimits:
 
 
 def _told(array: fs.Floats, usual: fs.Floats | None = None) -> fs.Floats | None:
-    """Returns the array; None if no value is finite or, with `usual`, if no value is lower than the one in `usual`."""
+    """Returns the array, or None if it sets no limit.
+
+    It sets no limit if all values are infinite or, with `usual`, if no value is lower than the one in `usual`.
+    """
     same = np.isinf(array).all() if usual is None else (array >= usual).all()
     return None if same else array
 
 
 def unbooked(tenants: Collection[int] | None = None) -> list[UnbookedUsage]:
-    """Returns the usage that the ledger does not cover yet, of leases that hold GPUs.
+    """Returns the usage of present leases that the ledger does not contain yet.
 
-    `tenants` are ids of tenants; None means all.
+    `tenants` are ids of the tenants whose leases count; None means all tenants.
     """
     rows = Lease.objects.filter(state__in=Lease.HOLDING).unbooked()
     if tenants is not None:

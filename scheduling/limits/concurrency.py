@@ -1,7 +1,7 @@
-"""Enforces limits on concurrent GPUs against all held GPUs, including those of stopping gangs.
+"""Enforces limits on concurrent GPUs against all GPUs that are held, including those of stopping gangs.
 
-A round picks gangs as if stopping gangs had left already. Picked gangs get a reservation, and start only when the
-limits leave room.
+A round picks gangs as if stopping gangs had already left. So a picked gang first gets a reservation, and starts only
+when the limits leave room for it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from scheduling.models import Cluster, Lease
 
 
 def that_fit(leases: Iterable[Lease]) -> list[Lease]:
-    """Returns those `leases`, in order, that may start now under the limits on GPUs held on all clusters together.
+    """Returns those of `leases` that may start now under the limits on concurrent GPUs, in order.
 
-    The caller holds the schedule's lock and starts the leases in the same transaction. Without such limits, this
-    takes one query.
+    Counts the GPUs on all clusters together. The caller holds the scheduling lock and starts the leases in the same
+    transaction. If no such limits exist, makes only one query.
     """
     leases = list(leases)
     blocking = Quota.objects.filter(kind=Quota.Kind.GPUS, at_limit=Quota.AtLimit.BLOCK)
@@ -38,7 +38,7 @@ def that_fit(leases: Iterable[Lease]) -> list[Lease]:
 
 
 class _Held:
-    """The number of held GPUs that count against each limit, by limit and limited account."""
+    """Counts the held GPUs against each limit on concurrent GPUs. A limit on each user has one count for each user."""
 
     def __init__(self, quotas: Sequence[Quota], tenants: Mapping[int, Tenant]) -> None:
         self._quotas, self._tenants = quotas, tenants
@@ -50,7 +50,7 @@ class _Held:
                 self._gpus[place] += gpus
 
     def takes(self, lease: Lease) -> bool:
-        """Returns whether all limits leave room for the lease; if so, counts its GPUs as held."""
+        """Returns whether all limits leave room for the lease. If they do, counts the lease's GPUs as held."""
         counted = self._counted(lease.job.tenant_id, lease.job.owner_id, lease.generation_id)
         if any(self._gpus[place] + lease.gpus > quota.limit for quota, place in counted):
             return False

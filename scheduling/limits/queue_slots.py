@@ -1,4 +1,4 @@
-"""Enforces limits on the number of waiting jobs of a team or user, also when jobs are submitted concurrently."""
+"""Enforces limits on the number of waiting jobs of a team or user, even if jobs are submitted concurrently."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from scheduling.limits.usage import NAMED, usages_of
 
 
 class QueuePlaces:
-    """The free queue slots for further jobs of `user` in `tenant`. Messages name only limits that `reader` may see.
+    """The free places in the queue for new jobs of `user` in `tenant`. Messages name only limits that `reader` may see.
 
-    Use it in the transaction that adds the jobs: it locks the limits, so that a concurrent submission under the same
-    limits waits until the transaction ends.
+    Must be used in the transaction that adds the jobs: it locks the limits, so that a concurrent submission under the
+    same limits waits until the transaction ends.
     """
 
     def __init__(self, tenant: Tenant, user: User, reader: User | None, *, now: datetime) -> None:
@@ -27,7 +27,8 @@ class QueuePlaces:
         self._taken = 0
 
     def take(self) -> Refused | None:
-        """Takes a slot and returns None; if no slot is left, returns the refusal with the limit."""
+        """Takes one place in the queue and returns None. If no place is left, returns a Refused error that names the
+        limit."""
         for usage in self._usages:
             if usage.is_exceeded(self._taken + 1):
                 return Refused(

@@ -1,4 +1,4 @@
-"""Reads trade limits as arrays for a round: a row per account, a column per generation."""
+"""Reads trade limits as arrays for a round, with a row for each account and a column for each generation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduling.models import Cluster, Trade, TradeLimit
 
 @dataclass(frozen=True, slots=True)
 class LimitArrays:
-    """Trade limits in the form of fairshare.model.Accounts; all None if no tenant has set a limit."""
+    """Trade limits in the form of fairshare.model.Accounts. All fields are None if no tenant has set a limit."""
 
     deals: fs.Bools | None = None
     give_most: fs.Floats | None = None
@@ -26,10 +26,11 @@ class LimitArrays:
 def read_trade_limits(
     cluster: Cluster, index: Mapping[int, int], column: Mapping[int, int], size: int, *, lock: bool
 ) -> LimitArrays:
-    """Returns (`size`, K) arrays with the trade limits of tenants; rows of other accounts have no limit.
+    """Returns the trade limits of tenants as arrays of shape (`size`, K), by account and generation.
 
-    `index` maps tenant ids to rows, `column` generation ids to columns. GPUs that a tenant gives away on other
-    clusters are subtracted. With `lock`, no other cluster trades away the same GPUs until the transaction ends.
+    `index` maps tenant ids to rows, and `column` maps generation ids to columns. Rows without a tenant have no limit.
+    GPUs that a tenant gives away on other clusters are subtracted from its limit. If `lock` is True, no other cluster
+    can trade away the same GPUs until the transaction ends.
     """
     found = list(TradeLimit.objects.filter(tenant__in=index.keys()).select_related("tenant").order_by())
     if not found:
@@ -60,8 +61,10 @@ def read_trade_limits(
 
 
 def _given_elsewhere(cluster: Cluster, tenants: Iterable[Tenant]) -> Mapping[tuple[int, int], float]:
-    """Returns, by (tenant, generation), the GPUs that a tenant's subtree gives away in open trades on other
-    clusters."""
+    """Returns the number of GPUs that each tenant's subtree gives away in open trades on other clusters.
+
+    The keys are (tenant id, generation id).
+    """
     others = Cluster.objects.attached().exclude(pk=cluster.pk)
     given: dict[tuple[int, int], float] = defaultdict(float)
     in_force = Trade.objects.filter(round__cluster__in=others, ends=None).select_related("seller", "buyer")

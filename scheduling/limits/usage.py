@@ -1,4 +1,4 @@
-"""Computes the present usage of each kind of limit; see accounting.limits.quotas."""
+"""Computes the present usage of each kind of limit. accounting.limits.quotas describes the limits."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ Row = TypeVar("Row", bound=Model)
 def used_by_account(
     quotas: Iterable[Quota], *, now: datetime
 ) -> list[tuple[Quota, Mapping[Account, Decimal]]]:
-    """Returns pairs: each limit, and its usage by limited account in the limit's unit. Accounts without usage are left
-    out."""
+    """Returns each limit with its usage by limited account, in the limit's unit. Leaves out accounts without usage."""
     found = list(quotas)
     of_a_period = [quota for quota in found if quota.kind in Quota.OF_A_PERIOD]
     spending = Spending(of_a_period, now, unbooked() if of_a_period else ())
@@ -37,13 +36,16 @@ def used_by_account(
 
 
 def usages_for(quotas: QuotaQuerySet, tenant: Tenant, user: User, *, now: datetime) -> list[LimitUsage]:
-    """Returns the usage of those limits in `quotas` that apply to `user` in `tenant`."""
+    """Returns the present usage of those limits in `quotas` that apply to `user` in `tenant`."""
     found = quotas.in_force_for(tenant, user.pk).select_related(*NAMED)
     return usages_of(found, tenant, user, now=now)
 
 
 def usages_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datetime) -> list[LimitUsage]:
-    """Like `usages_for`, for limits that are known to apply and were read with their tenant, user and generation."""
+    """Returns the present usage of each of `quotas` for `user` in `tenant`.
+
+    The caller knows that all of them apply, and has read them with their tenant, user and generation.
+    """
     return [
         limit_usage(quota, used.get(limited_by(quota, tenant.pk, user.pk), Decimal(0)), tenant, user, now)
         for quota, used in used_by_account(quotas, now=now)
@@ -51,7 +53,7 @@ def usages_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datet
 
 
 def ran_for(jobs: Iterable[int], now: datetime) -> Mapping[int, timedelta]:
-    """Returns the run time of each job, by job id: its time on GPUs over all attempts; 0 for jobs without such time."""
+    """Returns the run time of each job, by job id: its time on GPUs over all attempts, 0 if it never held GPUs."""
     held = Coalesce(F("held_until"), Value(now)) - F("held_from")
     rows = Lease.objects.filter(job__in=list(jobs), held_from__isnull=False).order_by()
     sums = rows.values_list("job").annotate(ran=Sum(held, output_field=DurationField()))
@@ -59,9 +61,9 @@ def ran_for(jobs: Iterable[int], now: datetime) -> Mapping[int, timedelta]:
 
 
 def longest_run(quotas: QuotaQuerySet, job: Job, *, now: datetime) -> list[LimitUsage]:
-    """Returns the usage of those limits on run time in `quotas` that apply to the job: the job's run time in hours.
+    """Returns the usage of those limits on run time in `quotas` that apply to the job.
 
-    The usage is 0 for jobs that are no training jobs.
+    The usage is the job's run time in hours; it is 0 for jobs other than training jobs.
     """
     found = list(quotas.in_force_for(job.tenant, job.owner_id).select_related(*NAMED))
     ran = in_hours(ran_for([job.pk], now)[job.pk]) if found and job.kind == Job.Kind.TRAINING else Decimal(0)
@@ -69,7 +71,10 @@ def longest_run(quotas: QuotaQuerySet, job: Job, *, now: datetime) -> list[Limit
 
 
 def gpus_had(quota: Quota, tenant: Tenant, user: User) -> Mapping[int, int]:
-    """Returns, by generation id, the held and reserved GPUs that count against a limit of `user` in `tenant`."""
+    """Returns, by generation id, the number of held and reserved GPUs that count against the limit `quota`.
+
+    If the limit is on users, counts only jobs of `user` in `tenant`.
+    """
     leases = _below(Lease.objects.filter(HAD), quota, "job__")
     if quota.generation_id is not None:
         leases = leases.filter(generation=quota.generation_id)
@@ -97,9 +102,10 @@ def _used(quota: Quota, spending: Spending, now: datetime) -> Mapping[Account, D
 
 
 def _below(rows: QuerySet[Row], quota: Quota, to_job: str = "") -> QuerySet[Row]:
-    """Returns the rows, of leases or jobs, that belong to the limit's tenants and user.
+    """Returns those of `rows` (leases or jobs) to which the limit applies: those of tenants in its subtree.
 
-    `to_job` is the lookup prefix from a row to its job.
+    If the limit is on one user, returns only rows of jobs that this user owns. `to_job` is the lookup prefix from a row
+    to its job, such as "job__".
     """
     rows = rows.filter(**{f"{to_job}tenant__path__startswith": quota.tenant.path})
     return rows if quota.user_id is None else rows.filter(**{f"{to_job}owner": quota.user_id})
@@ -132,9 +138,9 @@ def in_hours(ran: timedelta) -> Decimal:
 
 
 def _borrowed(quota: Quota) -> Decimal:
-    """Returns the largest borrowed fraction over clusters and generations: GPUs beyond the entitlement / entitlement.
+    """Returns the GPUs that the limit's tenants hold beyond their entitlement, as a fraction of the entitlement.
 
-    The entitlement is that of each cluster's latest round.
+    This is the largest fraction over clusters and generations. The entitlement is that of each cluster's latest round.
     """
     return max(
         (
@@ -147,10 +153,10 @@ def _borrowed(quota: Quota) -> Decimal:
 
 
 def shares_of(quota: Quota, *, cluster: Cluster | None = None, more: int = 0) -> list[tuple[float, float]]:
-    """Returns, for each cluster and generation, a pair: the GPUs of the limit's tenants plus `more`, and their
-    entitlement.
+    """Returns (GPUs, entitlement) of the limit's tenants, for each cluster and generation. `more` is added to the GPUs.
 
-    GPUs of preemptible jobs do not count, because these borrow nothing. `cluster` None means all attached clusters.
+    GPUs of preemptible jobs do not count, because these jobs borrow nothing. `cluster` None means all attached
+    clusters.
     """
     clusters = Cluster.objects.attached() if cluster is None else [cluster]
     below = set(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))

@@ -1,4 +1,4 @@
-"""Creates large clusters for `make bench` in bulk, and simulates the events between two rounds."""
+"""Creates large clusters for `make bench` with bulk inserts, and simulates what happens between two rounds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Member = tuple[Tenant, User]
 
 
 class BenchCluster:
-    """A cluster with three generations and the jobs of many teams. Many of the jobs have measured speeds."""
+    """A cluster for benchmarks, with three generations and the jobs of many teams. Many jobs have measured speeds."""
 
     def __init__(self, gpus: int, jobs: int) -> None:
         self.random = np.random.default_rng(gpus)
@@ -48,7 +48,7 @@ class BenchCluster:
         self.analyse()
 
     def analyse(self) -> None:
-        """Runs ANALYZE on all tables, as PostgreSQL's autovacuum does within a minute."""
+        """Runs ANALYZE on all tables, which PostgreSQL's autovacuum would otherwise do within about a minute."""
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
 
@@ -88,7 +88,7 @@ class BenchCluster:
             )
 
     def pass_quantum(self, *, ends: int) -> None:
-        """Carries out all orders, lets a quantum pass, and ends `ends` gangs successfully."""
+        """Simulates one quantum: all orders have been carried out, and `ends` gangs have ended successfully."""
         with connection.cursor() as cursor:
             cursor.execute(
                 QUANTUM_PASSES, {"c": self.cluster.pk, "q": self.cluster.quantum_seconds, "ends": ends}
@@ -107,8 +107,7 @@ class BenchCluster:
 
 
 def _make_members(label: str, teams: int, random: np.random.Generator) -> list[Member]:
-    """Creates departments with `teams` teams in all, and users of the teams; returns a (team, user) pair for each
-    user."""
+    """Creates `teams` teams in departments, and users of these teams. Returns a (team, user) pair for each user."""
     departments = _make_tenants(
         [f"{label}-department-{d}" for d in range(-(-teams // TEAMS_PER_DEPARTMENT))], None, random
     )

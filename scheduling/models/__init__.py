@@ -1,4 +1,4 @@
-"""Models of scheduling: clusters, jobs, leases, rounds and pending operations, among others."""
+"""Django models of clusters, nodes, jobs, leases, rounds, services, sessions, schedules and pending operations."""
 
 from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
 from scheduling.models.clusters import (

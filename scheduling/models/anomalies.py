@@ -1,5 +1,7 @@
-"""Sharing analyses: for each team, the jobs that waited longer or ended later than on a private cluster for its
-tickets."""
+"""Models of sharing analyses: which jobs waited longer or ended later than on their team's private cluster.
+
+A team's private cluster is the part of the cluster that the team's tickets would buy.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from scheduling.models.jobs import Job
 
 class SharingAnalysisQuerySet(models.QuerySet["SharingAnalysis"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the analyses that include a team visible to `user`; all analyses for operators."""
+        """Returns the analyses that include a team that `user` may see; all analyses if `user` is an operator."""
         if user.is_operator:
             return self
         parts = SharingPart.objects.visible_to(user).filter(analysis=models.OuterRef("pk"))
@@ -27,8 +29,8 @@ class SharingAnalysisQuerySet(models.QuerySet["SharingAnalysis"]):
         return self.filter(finished_at=None)
 
     def with_progress(self) -> Self:
-        """Adds two columns: `teams`, the number of teams in the analysis, and `teams_done`, the number of teams with a
-        result."""
+        """Annotates each analysis with `teams`, its number of teams, and `teams_done`, the number of teams that are
+        done."""
         return self.annotate(
             teams=models.Count("parts"),
             teams_done=models.Count("parts", filter=models.Q(parts__done_at__isnull=False)),
@@ -36,8 +38,11 @@ class SharingAnalysisQuerySet(models.QuerySet["SharingAnalysis"]):
 
 
 class SharingAnalysis(models.Model):
-    """A comparison, for one period of a cluster, of each team's jobs with the private cluster that its tickets would
-    buy."""
+    """An analysis of one period of a cluster: compares each team's jobs with a simulation on the team's private
+    cluster.
+
+    The private cluster is the part of the cluster that the team's tickets would buy.
+    """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="sharing_analyses")
     begins = models.DateTimeField()
@@ -75,12 +80,13 @@ class SharingPartQuerySet(models.QuerySet["SharingPart"]):
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def troubled(self) -> Self:
-        """Returns the parts that ended without a result."""
+        """Returns the parts that are done but have no result."""
         return self.exclude(done_at=None).exclude(trouble="")
 
 
 class SharingPart(models.Model):
-    """The result of an analysis for one team, written in one transaction with its anomalies."""
+    """The part of an analysis for one team, with its result. The result and its anomalies are written in one
+    transaction."""
 
     analysis = models.ForeignKey(SharingAnalysis, on_delete=models.CASCADE, related_name="parts")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -107,7 +113,8 @@ class SharingPart(models.Model):
 
     @property
     def has_failed(self) -> bool:
-        """Returns whether the analysis failed for this team; False if there was only nothing to compare."""
+        """Returns whether the analysis of this team failed with an error. Returns False if there were just no jobs to
+        compare."""
         return bool(self.trouble) and not self.gpus
 
 
@@ -118,7 +125,7 @@ class SharingAnomalyQuerySet(models.QuerySet["SharingAnomaly"]):
 
 
 class SharingAnomaly(models.Model):
-    """A job that waited longer, or ended later, than on its team's private cluster."""
+    """A job that waited longer, or ended later, than it would have on its team's private cluster."""
 
     class Cause(models.TextChoices):
         OVER_BORROWING = FoundCause.OVER_BORROWING.value, "Others borrowed too much"
@@ -159,7 +166,7 @@ class SharingAnomaly(models.Model):
 
 
 class AnomalyHolder(models.Model):
-    """A job that held GPUs while the anomaly's job waited for them, and how many GPU-seconds it held meanwhile."""
+    """A job that held GPUs while the anomaly's job waited for them, with the GPU-seconds that it held in that time."""
 
     anomaly = models.ForeignKey(SharingAnomaly, on_delete=models.CASCADE, related_name="holders")
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+")

@@ -1,4 +1,4 @@
-"""Clusters and nodes, how Fairlot reaches them, and their history."""
+"""Models of clusters and nodes, of the access to clusters, and of the history of nodes and pauses."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FAILURES_SHOWN = timedelta(days=1)
 
 class ClusterQuerySet(models.QuerySet["Cluster"]):
     def attached(self) -> Self:
-        """Returns the clusters where jobs may run, without detached ones, which are kept for their history."""
+        """Returns the clusters where jobs may run. Leaves out detached clusters, which are kept for their history."""
         return self.filter(detached_at=None)
 
 
 class Cluster(models.Model):
-    """A set of nodes under one backend, which are scheduled together in rounds."""
+    """A set of nodes under one backend. Each scheduling round decides for one cluster."""
 
     class Backend(models.TextChoices):
         LOCAL = "local", "This machine"
@@ -101,8 +101,11 @@ class Cluster(models.Model):
         return self.name
 
     def is_silent(self, now: datetime) -> bool:
-        """Returns whether the state of a Kubernetes cluster is too old for decisions, or its API server did not
-        answer."""
+        """Returns whether the last observation of a Kubernetes cluster is too old, or its API server has not answered
+        since.
+
+        Rounds make no decisions for such a cluster. Returns False for local clusters.
+        """
         if self.backend == self.Backend.LOCAL:
             return False
         heard = self.last_observed_at
@@ -111,18 +114,19 @@ class Cluster(models.Model):
         return self.unanswered_at is not None and self.unanswered_at >= heard
 
     def has_failure(self, now: datetime) -> bool:
-        """Returns whether Fairlot failed to follow the cluster within the last FAILURES_SHOWN."""
+        """Returns whether Fairlot failed to observe the cluster within the last FAILURES_SHOWN."""
         return self.failed_at is not None and now - self.failed_at < FAILURES_SHOWN
 
     @property
     def effective_quantum(self) -> float:
-        """Returns the seconds between quantum rounds: the configured quantum, or more if switching is expensive."""
+        """Returns the seconds between quantum rounds: the configured quantum, or more if stops and starts of gangs take
+        long."""
         stretched = min(self.switch_seconds / self.overhead_limit, MOST_STRETCH * self.quantum_seconds)
         return max(self.quantum_seconds, stretched)
 
 
 class ClusterPause(models.Model):
-    """A period in which a cluster was paused; without an upper bound while it is still paused."""
+    """A period in which a cluster was paused. The period has no upper bound while the cluster is still paused."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="pauses")
     during = DateTimeRangeField()
@@ -140,7 +144,7 @@ class ClusterPause(models.Model):
 
 
 class ImportedTrace(models.Model):
-    """The trace from which a cluster's history was imported. No trace can be imported twice."""
+    """The trace from which a cluster's history was imported. The same trace cannot be imported twice."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="trace")
     fingerprint = models.CharField(max_length=64, unique=True)  # the SHA-256 of the trace's contents
@@ -150,7 +154,7 @@ class ImportedTrace(models.Model):
 
 
 class ClusterAccess(models.Model):
-    """The credentials and settings for the API server of an attached Kubernetes cluster, and the result of the last
+    """Credentials and settings for the API server of an attached Kubernetes cluster, with the result of the last
     check."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="access")
@@ -201,14 +205,14 @@ class ClusterAccess(models.Model):
 
 class NodeQuerySet(models.QuerySet["Node"]):
     def present(self) -> Self:
-        """Returns the nodes that have GPUs; removed nodes have none."""
+        """Returns the nodes that have GPUs. Leaves out removed nodes, which have 0 GPUs."""
         return self.exclude(gpus=0)
 
 
 class Node(models.Model):
     """A machine, or a declared part of a machine, with GPUs of one generation.
 
-    A removed node has 0 GPUs; its row stays for its history.
+    A removed node has 0 GPUs. Its row stays in the database, because the history refers to it.
     """
 
     class State(models.TextChoices):
@@ -258,18 +262,18 @@ class Node(models.Model):
 
     @property
     def usable_gpus(self) -> int:
-        """Returns how many of the node's GPUs Fairlot's gangs may use, held GPUs included; 0 unless the node is
-        ready."""
+        """Returns how many of the node's GPUs Fairlot's gangs may use, including GPUs that gangs hold. Returns 0 unless
+        the node is ready."""
         if self.state != self.State.READY:
             return 0
         return max(0, self.gpus - self.failed_gpus - self.others_gpus)
 
 
 class NodeChange(models.Model):
-    """The state of a node from the time `at` until the node's next change.
+    """The state of a node from the time `at` until the node's next change. A node that is gone has 0 GPUs.
 
-    A database trigger inserts a row whenever a field of the node changes that accounting uses. Rows never change
-    (scheduling/migrations/0026), and no row is older than the preceding one (0039). A node that is gone has 0 GPUs.
+    A database trigger inserts a row whenever a field that accounting uses changes. Rows are never changed
+    (scheduling/migrations/0026), and a new row is never older than the row before (0039).
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")

@@ -1,6 +1,7 @@
-"""Codes for why something happened to a job or lease. The database accepts no other codes.
+"""Codes that say what happened to a job or lease, and why. The database accepts no other codes.
 
-scheduling/core/event_texts.py makes sentences of codes, portal/wording.py short labels; code never parses either.
+scheduling/core/event_texts.py has a sentence for each code, and portal/wording.py a short label. These texts are only
+for people; programs use the codes.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Cause(StrEnum):
 
 
 class JobEnd(StrEnum):
-    """Why a job ended permanently: what its backend observed, or that somebody cancelled the job."""
+    """Why a job ended permanently: as the backend observed, or because somebody cancelled the job."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -117,7 +118,7 @@ class JobEnd(StrEnum):
 
 
 class LeaseEnd(StrEnum):
-    """Why a lease ended: what its backend observed, or why its reservation was withdrawn."""
+    """Why a lease ended: as the backend observed, or the reason why its reservation was withdrawn."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -138,13 +139,13 @@ class LeaseEnd(StrEnum):
 
 
 def accepted(codes: type[StrEnum]) -> list[str]:
-    """Returns the values that a column of these codes accepts: each code, and the empty string."""
+    """Returns the values that a database column for these codes accepts: each code, and the empty string."""
     return ["", *(str(code) for code in codes)]
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An EventCode with the parameters (numbers and names) of its sentence."""
+    """An EventCode with the parameters (numbers and names) that its sentence needs."""
 
     code: EventCode
     parameters: Mapping[str, Any]
@@ -154,5 +155,5 @@ class Message:
         return cls(code, parameters)
 
     def but(self, **parameters: Any) -> Self:
-        """Returns a message with the same code and more parameters."""
+        """Returns a message with the same code, and with these parameters added or replaced."""
         return type(self)(self.code, {**self.parameters, **parameters})

@@ -1,4 +1,4 @@
-"""Forecasts of when waiting jobs start."""
+"""Model of forecasts that say when waiting jobs start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scheduling.models.jobs import Job
 
 
 class JobForecast(models.Model):
-    """The latest time at which a waiting job starts, unless new jobs or other changes intervene."""
+    """A forecast of the latest time at which a waiting job starts, if no new jobs or other changes intervene."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="forecast")
     at = models.DateTimeField()  # the last round before the simulation

@@ -1,4 +1,4 @@
-"""Observed use of allocated GPUs, and rules for jobs that do not use their GPUs."""
+"""Models of the measured use of allocated GPUs, and of rules for jobs that do not use their GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ LONGEST_MINUTES = 366 * 24 * 60
 
 
 def _of_stretches(are_apart: str, have_both_ends: str) -> list[models.BaseConstraint]:
-    """Returns two constraints with the given names: stretches of a lease do not overlap, and each has both ends."""
+    """Returns two database constraints: stretches (periods) of one lease do not overlap, and each has a start and an
+    end.
+
+    The arguments are the names of the constraints.
+    """
     return [
         ExclusionConstraint(
             name=are_apart,
@@ -39,10 +43,10 @@ def _of_stretches(are_apart: str, have_both_ends: str) -> list[models.BaseConstr
 
 
 class IdleStretch(models.Model):
-    """A period in which no GPU of a lease was in use, as measured.
+    """A period in which none of a lease's GPUs was in use, according to measurements.
 
-    The database refuses to change stretches in billed time (scheduling/migrations/0030), because bills and closed
-    hours count them.
+    The database refuses to change periods in billed time (scheduling/migrations/0030), because bills and closed hours
+    contain them.
     """
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="idle_stretches")
@@ -59,9 +63,9 @@ class ProcesslessStretchQuerySet(models.QuerySet["ProcesslessStretch"]):
     def gpu_seconds_by_tenant(
         self, begins: datetime, ends: datetime, tenants: Collection[int] | None
     ) -> dict[int, Decimal]:
-        """Returns, by tenant id, the GPU-seconds without a process from `begins` to `ends`, in one query.
+        """Returns the GPU-seconds without a process between `begins` and `ends`, by tenant id. Makes one query.
 
-        `tenants` are ids of tenants; None means all.
+        `tenants` are the ids of the tenants to include; None means all tenants.
         """
         found = self.filter(during__overlap=(begins, ends))
         if tenants is not None:
@@ -75,7 +79,7 @@ class ProcesslessStretchQuerySet(models.QuerySet["ProcesslessStretch"]):
 
 
 class ProcesslessStretch(models.Model):
-    """A period in which no process was on any GPU of a lease. Measured only for GPUs that report their processes."""
+    """A period in which no process used any GPU of a lease. Measured only for GPUs that report their processes."""
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="processless_stretches")
     during = DateTimeRangeField()
@@ -94,23 +98,22 @@ class ProcesslessStretch(models.Model):
 
 class GpuUseQuerySet(models.QuerySet["GpuUse"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the rows of jobs in tenants that `user` may see."""
+        """Returns the rows for jobs of tenants that `user` may see."""
         return self.filter(job__in=Job.objects.visible_to(user))
 
     def unused(self) -> Self:
-        """Returns the rows of unfinished jobs whose GPUs were idle at the last measurement, even if the job waits
+        """Returns the rows of unfinished jobs whose GPUs were idle at the last measurement. Includes jobs that wait
         now."""
         out = (*Job.ENDED, Job.State.CANCELLING)
         return self.filter(idle_since__isnull=False).exclude(job__state__in=out)
 
     def idle(self) -> Self:
-        """Returns the rows of running jobs whose GPUs were idle at the last measurement, taken in the present
-        attempt."""
+        """Returns the rows of running jobs whose GPUs were idle at the last measurement of the present attempt."""
         return self.unused().filter(job__state=Job.State.RUNNING, lease__state=Lease.State.RUNNING)
 
 
 class GpuUse(models.Model):
-    """The last measured use of one job's GPUs, and the state of the job's idle warning."""
+    """The latest measurement of one job's GPU use, with the state of the job's idle warning."""
 
     class Measure(models.TextChoices):
         GPU = "gpu", "the use of its GPUs"
@@ -148,10 +151,10 @@ class GpuUse(models.Model):
 
 
 class IdleRule(models.Model):
-    """A rule for jobs with idle GPUs, of a tenant with its subtree, of a cluster, or of all teams.
+    """A rule for jobs with idle GPUs. It belongs to a tenant with its subtree, to a cluster, or to all teams.
 
-    A job follows the rule of its tenant or else of the nearest ancestor with a rule, else the rule of its cluster,
-    else the rule of all teams.
+    A job follows the rule of its tenant, or of the nearest ancestor that has one. Without such a rule, it follows the
+    rule of its cluster, and otherwise the rule of all teams.
     """
 
     class Action(models.TextChoices):
@@ -194,7 +197,7 @@ class IdleRule(models.Model):
 
 
 class MetricsSource(models.Model):
-    """A Prometheus HTTP API that reports the GPU use of a Kubernetes cluster."""
+    """A Prometheus HTTP API from which Fairlot reads the GPU use of a Kubernetes cluster."""
 
     cluster = models.OneToOneField(
         Cluster, on_delete=models.CASCADE, primary_key=True, related_name="metrics_source"

@@ -1,4 +1,4 @@
-"""Jobs, their history, and their measured speed."""
+"""Models of jobs, their history, and their measured speed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns the jobs that `user` may change or cancel; see `changeable`."""
+        """Returns the jobs that `user` may change or cancel, by the rule of `changeable`
+        (scheduling/models/ownership.py)."""
         return self.filter(changeable(user))
 
     def unfinished(self) -> Self:
@@ -34,12 +35,14 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.filter(state__in=Job.WAITING)
 
     def new_to_rounds(self) -> Self:
-        """Returns the waiting jobs without a reason, which no round has considered since they began to wait."""
+        """Returns the waiting jobs that no round has considered since they began to wait. No reason is stored for them
+        yet."""
         return self.waiting().filter(has_no_reason=True)
 
 
 class Job(models.Model):
-    """A gang that wants GPUs. scheduling/leases/lifecycle.py defines the transitions between its states."""
+    """A job: a gang of workers that needs GPUs. scheduling/leases/lifecycle.py defines the transitions between its
+    states."""
 
     class State(models.TextChoices):
         QUEUED = "queued", "Queued"
@@ -236,10 +239,9 @@ class Job(models.Model):
 
 
 class JobEvent(models.Model):
-    """An entry in a job's history: a code with its parameters, or a text from outside Fairlot or from an earlier
-    release.
+    """An entry in a job's history: a code with parameters, or a text from outside Fairlot or from an earlier release.
 
-    scheduling/core/event_texts.py makes the sentence of a code. `detail` has the parameters, and often a Cause.
+    `detail` has the parameters and, for many codes, a Cause. scheduling/core/event_texts.py makes a sentence of them.
     """
 
     SHARING = "sharing"  # kind of the events with which a job becomes preemptible or stops being preemptible
@@ -266,7 +268,8 @@ class JobEvent(models.Model):
 
     @classmethod
     def of(cls, job: Job, kind: str, message: Message, **fields: Any) -> Self:
-        """Returns an unsaved event with `message`, for the job's latest attempt unless `fields` name another epoch."""
+        """Returns an unsaved event with `message` for the job's latest attempt. To name another attempt, pass
+        `epoch`."""
         parameters = dict(message.parameters)
         return cls(
             **{"job": job, "epoch": job.epoch, "kind": kind, "code": message.code, "detail": parameters}
@@ -275,7 +278,7 @@ class JobEvent(models.Model):
 
 
 class JobSpeed(models.Model):
-    """The measured progress of a job on one generation: `steps` in `seconds` of running."""
+    """The measured progress of a job on one generation: it made `steps` steps in `seconds` seconds of running."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="speeds")
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
@@ -295,7 +298,7 @@ class JobSpeed(models.Model):
 
 
 def job_in_sight(user: User, found: Job | None) -> Job | None:
-    """Returns `found` if `user` may see that job, by the rule of `JobQuerySet.visible_to`; else None."""
+    """Returns `found` if `user` may see this job, by the rule of `JobQuerySet.visible_to`; otherwise None."""
     if found is None or sees_every_tenant(user):
         return found
     return found if found.tenant_id in ids_with_role(user) else None

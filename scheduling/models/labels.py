@@ -1,4 +1,4 @@
-"""Labels of jobs, stored as rows so that lists and reports can filter a million jobs by label."""
+"""Models of job labels. Labels are database rows, so that lists and reports can filter a million jobs by label."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from scheduling.spec.labels import LONGEST_KEY, LONGEST_VALUE
 
 class JobLabelQuerySet(models.QuerySet["JobLabel"]):
     def saying(self, text: str) -> Self:
-        """Returns the labels that match `text`: "key=value" exactly, or "key" with any value."""
+        """Returns the labels that match `text`: with "key=value" exactly this label, with "key" all labels with this
+        key."""
         key, equals, value = text.partition("=")
         return self.filter(key=key, value=value) if equals else self.filter(key=key)
 
     def names(self, key: str, tenants: Collection[int] | None) -> QuerySet[JobLabel, tuple[int, str]]:
-        """Returns a query for pairs (job id, value) of the label `key`, for reports by label.
+        """Returns a query for (job id, value) pairs of the label `key`, for reports by label.
 
-        `tenants` restricts the query to jobs of the tenants with these ids; None means all. A correction of the
-        ledger may bill a job to another team, but the job's labels stay with its own team.
+        `tenants` are the ids of the tenants whose jobs count; None means all. A correction in the ledger may bill a job
+        to another team, but the job's labels stay with the team that submitted it.
         """
         found = self.filter(key=key) if tenants is None else self.filter(key=key, job__tenant__in=tenants)
         return found.order_by().values_list("job_id", "value")
@@ -57,8 +58,7 @@ class LabelKeyQuerySet(models.QuerySet["LabelKey"]):
 
 
 class LabelKey(models.Model):
-    """A label key that a tenant's jobs have used, so that reports can offer keys for grouping without reading all
-    jobs."""
+    """A label key that jobs of a tenant have used. Reports list these keys for grouping without reading all jobs."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="label_keys")
     key = models.CharField(max_length=LONGEST_KEY)

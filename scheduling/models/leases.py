@@ -1,4 +1,4 @@
-"""Leases: a gang holds certain GPUs on certain nodes for a period."""
+"""Models of leases. A lease gives a gang certain GPUs on certain nodes for a period."""
 
 from __future__ import annotations
 
@@ -26,28 +26,31 @@ UNBOOKED = models.Q(held_from__isnull=False) & (
 
 class LeaseQuerySet(models.QuerySet["Lease"]):
     def of_frozen_processes(self) -> Self:
-        """Returns one lease for each job with frozen processes: the lease in which the processes were frozen."""
+        """Returns one lease for each job with frozen processes: the lease under which these processes were frozen."""
         frozen = self.filter(job__frozen=True, state=Lease.State.CLOSED, end_reason=Lease.End.FROZEN)
         return frozen.order_by("job_id", "-epoch").distinct("job_id")
 
     def on_notice(self) -> Self:
-        """Returns the open leases that run beyond their account's guarantee and whose owners were warned of
+        """Returns the open leases that hold GPUs beyond their account's guarantee and whose owners were warned about
         preemption."""
         return self.filter(notice_since__isnull=False).exclude(state=Lease.State.CLOSED)
 
     def unbooked(self) -> Self:
-        """Returns the leases with time on GPUs that the ledger does not cover yet."""
+        """Returns the leases with time on GPUs that the ledger does not contain yet."""
         return self.filter(UNBOOKED)
 
     def ready(self) -> Self:
-        """Returns the running leases whose program answers at its address; stopping leases are no longer probed."""
+        """Returns the running leases whose program answers at its address.
+
+        Leaves out stopping leases, because Fairlot no longer probes their programs.
+        """
         return self.filter(state=Lease.State.RUNNING, ready_since__isnull=False)
 
 
 class Lease(models.Model):
-    """One allocation of GPUs to a job, for one attempt: the unit of accounting.
+    """One allocation of GPUs to a job for one attempt. Leases are the unit of accounting.
 
-    All times are observed, not planned.
+    The times when the GPUs were held are observed, not planned.
     """
 
     class State(models.TextChoices):
@@ -148,24 +151,25 @@ class Lease(models.Model):
 
     @property
     def unbooked_from(self) -> datetime | None:
-        """Returns the start of the time that the ledger does not cover yet; None if the lease has held no GPUs."""
+        """Returns the start of the time that the ledger does not contain yet; None if the lease has not held GPUs."""
         return self.billed_until or self.held_from
 
     @property
     def is_ready(self) -> bool:
-        """Returns whether the lease runs and its program answers, like `LeaseQuerySet.ready`."""
+        """Returns whether the lease is running and its program answers, by the rule of `LeaseQuerySet.ready`."""
         return self.state == self.State.RUNNING and self.ready_since is not None
 
     @property
     def is_unbooked(self) -> bool:
-        """Returns whether the lease has time on GPUs that the ledger does not cover, like `LeaseQuerySet.unbooked`."""
+        """Returns whether the lease has time on GPUs that the ledger does not contain, by the rule of
+        `LeaseQuerySet.unbooked`."""
         begins, ends = self.unbooked_from, self.held_until
         return begins is not None and (self.billed_until is None or ends is None or begins < ends)
 
     def unbooked_period(self, until: datetime | None) -> tuple[datetime, datetime] | None:
-        """Returns the period (start, end) that the ledger does not cover; None if there is none or its end is unknown.
+        """Returns the period (start, end) of the lease that the ledger does not contain yet; None if there is none.
 
-        The period ends with the lease, or at `until` if that is earlier.
+        The period ends at the lease's end or at `until`, whichever is earlier. Returns None also if neither is known.
         """
         begins, ends = self.unbooked_from, min(filter(None, (until, self.held_until)), default=None)
         return (begins, ends) if begins is not None and ends is not None and begins < ends else None
@@ -196,9 +200,9 @@ class HeldGpu(models.Model):
 
 
 class PreemptibleTime(models.Model):
-    """A period in which, as rounds decided, a gang had its GPUs only because nobody else wanted them.
+    """A period in which rounds let a gang have its GPUs only because nobody else wanted them.
 
-    The period may begin before the lease holds its GPUs, and end after the lease.
+    The period may begin before the lease holds its GPUs, and may end after the lease.
     """
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="preemptible")

@@ -1,4 +1,4 @@
-"""The outbox: orders to a cluster, written in the transaction that decided them."""
+"""Model of the outbox: orders to a cluster, stored in the transaction that decided them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from scheduling.models.leases import Lease
 
 
 class Operation(models.Model):
-    """An order to a backend, fenced by its lease's epoch and idempotent: executing an order late or twice does no
-    harm."""
+    """An order to a backend for one lease. Executing an order late or twice does no harm.
+
+    It is fenced by the lease's epoch: a late order for an old attempt has no effect on a newer attempt.
+    """
 
     class Verb(models.TextChoices):
         START = "start", "Start"

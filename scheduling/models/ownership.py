@@ -1,4 +1,4 @@
-"""Which rows with a tenant and an owner a user may change."""
+"""The rule that says which rows with a tenant and an owner a user may change."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from accounting.models.tenants import tenants_visible_to
 
 
 def changeable(user: User) -> Q:
-    """Returns the condition on rows that `user` may change; for operators all rows.
+    """Returns a query condition for the rows that `user` may change. Operators may change all rows.
 
-    Others may change rows of tenants that they manage, and their own rows in tenants of which they are still members.
+    Other users may change the rows of tenants that they manage, and their own rows in tenants of which they are still
+    members.
     """
     if may(user, "job.change_any"):
         return Q()

@@ -1,4 +1,4 @@
-"""Rounds: their inputs and decisions, and what each tenant was entitled to and received."""
+"""Models of rounds: their inputs and decisions, and the share that each tenant was entitled to and received."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from scheduling.models.clusters import Cluster
 
 
 class Round(models.Model):
-    """One scheduling decision of a cluster.
+    """One scheduling decision for a cluster.
 
-    A quantum round may take GPUs from any job. A fill round, between two quantum rounds, allocates free GPUs; if the
-    policy supports it, a fill round also takes surplus GPUs for jobs that wait within their guarantees.
+    A quantum round may take GPUs from any job. Between quantum rounds, fill rounds allocate GPUs that are free. If the
+    policy supports it, a fill round also takes GPUs beyond the guarantees of their holders, for waiting jobs within
+    their own guarantees.
     """
 
     class Kind(models.TextChoices):
@@ -59,7 +60,7 @@ class Round(models.Model):
 
 
 class RoundRecord(models.Model):
-    """A round's complete input and output, compressed, with which anyone can reproduce the decision."""
+    """The complete input and output of a round, compressed. They are enough to reproduce the decision."""
 
     round = models.OneToOneField(Round, on_delete=models.CASCADE, related_name="record")
     snapshot = models.BinaryField()
@@ -74,7 +75,8 @@ class RoundRecord(models.Model):
 
 
 class ShadowRound(models.Model):
-    """The decision that a shadow policy made for the snapshot of a round, without effect."""
+    """A decision that a shadow policy made from the snapshot of a real round. It is only recorded, never carried
+    out."""
 
     round = models.OneToOneField(Round, on_delete=models.CASCADE, primary_key=True, related_name="shadow")
     policy = models.CharField(max_length=40)
@@ -94,9 +96,9 @@ class ShadowRound(models.Model):
 
 
 class PolicyState(models.Model):
-    """The state of a cluster's policy at its last round, and the shares that this round gave each account.
+    """The state of a cluster's policy after its last round, with the shares of each account in that round.
 
-    A cluster without jobs at its last round has no row.
+    A cluster that had no jobs in its last round has no row.
     """
 
     cluster = models.OneToOneField(
@@ -115,9 +117,11 @@ class PolicyState(models.Model):
 
 
 class ShareBalance(models.Model):
-    """GPU-seconds that a user of a tenant is owed (positive) or has received ahead of share (negative), by generation.
+    """GPU-seconds of one generation that a user of a tenant is owed (positive) or has received ahead of share
+    (negative).
 
-    If the policy may repay on any generation, the amount is divided among generations like the user's share.
+    If the policy may repay a balance on any generation, the amount is divided among the generations in proportion to
+    the user's shares.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="balances")
@@ -145,16 +149,17 @@ class ShareIntervalQuerySet(models.QuerySet["ShareInterval"]):
 
 
 class ShareInterval(models.Model):
-    """A tenant's share of one generation from one round to the next, in GPU-seconds.
+    """A tenant's share of one generation between two successive rounds, in GPU-seconds.
 
-    - entitled: by tickets among the active tenants
-    - lent: entitled but not used by the tenant, and used by others
-    - unused: entitled but used by nobody
-    - borrowed: used by the tenant from what others lent; in each round and generation as much is lent as is borrowed
+    - entitled: by tickets, among the active tenants
+    - lent: entitled, but used by other tenants
+    - unused: entitled, but used by nobody
+    - borrowed: used beyond the entitlement, from what others lent
     - bought and sold: by trades
     - received: held, as observed
 
-    The tenant should have received entitled - lent - unused + borrowed + bought - sold.
+    In each interval, all tenants together lend as much as they borrow. By its share, the tenant should have received
+    entitled - lent - unused + borrowed + bought - sold.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
@@ -196,10 +201,11 @@ class TradeQuerySet(models.QuerySet["Trade"]):
 
 
 class Trade(models.Model):
-    """A trade: `seller` gives time on `fast` GPUs and gets more time on `slow` GPUs of `buyer`.
+    """A trade: the seller gives time on GPUs of generation `fast`, and gets more time on the buyer's GPUs of generation
+    `slow`.
 
-    A trade begins with a round and continues over later rounds while its terms stay the same, at most to the end of
-    the UTC hour.
+    A trade begins with a round. It continues over later rounds while its terms stay the same, at most to the end of the
+    UTC hour.
     """
 
     round = models.ForeignKey(Round, on_delete=models.CASCADE, related_name="trades")

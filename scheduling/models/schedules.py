@@ -1,4 +1,4 @@
-"""Schedules, and the outcome of each of their due times."""
+"""Models of schedules, and of the outcome of each of their due times."""
 
 from __future__ import annotations
 
@@ -20,27 +20,30 @@ from scheduling.timetable.missed_runs import ALL, ONCE, SKIP
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the schedules of tenants that `user` may see, including deleted schedules, to which past jobs
-        refer."""
+        """Returns the schedules of tenants that `user` may see. Includes deleted schedules, because past jobs refer to
+        them."""
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns the schedules that `user` may change, without deleted ones; see `changeable`."""
+        """Returns the schedules that `user` may change, by the rule of `changeable` (scheduling/models/ownership.py).
+
+        Leaves out deleted schedules.
+        """
         return self.kept().filter(changeable(user))
 
     def kept(self) -> Self:
         return self.filter(deleted_at=None)
 
     def due(self, now: datetime) -> Self:
-        """Returns the schedules with a due time up to `now` that is not recorded yet.
+        """Returns the schedules with a due time at or before `now` that is not handled yet.
 
-        Leaves out schedules that are paused or deleted, and those of detached clusters.
+        Leaves out schedules that are paused, deleted, or on a detached cluster.
         """
         return self.kept().filter(paused_at=None, next_due_at__lte=now, cluster__detached_at=None)
 
 
 class Schedule(models.Model):
-    """A job spec that Fairlot submits for the schedule's owner at each time of a timetable."""
+    """A job spec that Fairlot submits in the name of the schedule's owner at each due time of a timetable."""
 
     class Missed(models.TextChoices):
         SKIP = SKIP, "Leave them out"
@@ -109,7 +112,8 @@ class Schedule(models.Model):
 
 
 class ScheduleRun(models.Model):
-    """The outcome of one due time, of all due times from `due_from` to `due_at`, or of a run that a user asked for."""
+    """The outcome of one due time, of all due times from `due_from` to `due_at`, or of a run that a user started by
+    hand."""
 
     class Outcome(models.TextChoices):
         SUBMITTED = "submitted", "Submitted"

@@ -1,4 +1,4 @@
-"""Secrets for jobs: encrypted texts of a user or a team, and the jobs that use them."""
+"""Models of secrets for jobs: encrypted texts of a user or a team, and the jobs that use them."""
 
 from __future__ import annotations
 
@@ -18,26 +18,31 @@ ONLY_KEY = "value"
 
 class SecretQuerySet(models.QuerySet["Secret"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the user's own secrets, and those of teams in which `user` may submit jobs. Their contents are never
-        shown."""
+        """Returns the secrets of the user, and those of teams in which the user may submit jobs.
+
+        The user sees names and keys of these secrets, but never their texts.
+        """
         return self.filter(
             models.Q(owner=user) | models.Q(tenant__in=Tenant.objects.visible_to(user, role="member"))
         )
 
     def writable_by(self, user: User) -> Self:
-        """Returns the secrets that `user` may change: the user's own, and those of teams that the user manages."""
+        """Returns the secrets that `user` may change: those of the user, and those of teams that the user manages."""
         managed = Tenant.objects.visible_to(user, role=Membership.Role.MANAGER)
         return self.filter(models.Q(owner=user) | models.Q(tenant__in=managed))
 
     def for_jobs_of(self, user: User, tenant: Tenant) -> Self:
-        """Returns the secrets that a job of `user` in `tenant` may name: the user's own and, for members, the
-        team's."""
+        """Returns the secrets that a job of `user` in `tenant` may name.
+
+        These are the secrets of the user and, if the user is a member of the tenant, those of the tenant.
+        """
         in_team = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).filter(pk=tenant.pk)
         return self.filter(models.Q(owner=user) | models.Q(tenant__in=in_team))
 
 
 class Secret(models.Model):
-    """One text, or several texts by key, encrypted: jobs use the texts, but nobody can read them in Fairlot."""
+    """An encrypted secret: one text, or several texts with keys. Jobs get the texts, but nobody can read them in
+    Fairlot."""
 
     name = models.CharField(max_length=63)
     owner = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
@@ -68,7 +73,10 @@ class Secret(models.Model):
 
 
 class JobSecret(models.Model):
-    """The secret to which a name in a job's spec referred at submit, even if another secret gets that name later."""
+    """Links a job to a secret that its spec names, as found when the job was submitted.
+
+    The link stays the same even if another secret gets that name later.
+    """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="named_secrets")
     name = models.CharField(max_length=63)

@@ -1,4 +1,4 @@
-"""Services: replicas of one program that listens on a port, and the revisions of their spec."""
+"""Models of services: replicas of one program that listens on a port, and the revisions of the replicas' spec."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from scheduling.models.ownership import changeable
 
 class ServiceQuerySet(models.QuerySet["Service"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the services of tenants that `user` may see, including removed services, which are kept for their
+        """Returns the services of tenants that `user` may see. Includes removed services, which are kept for their
         history."""
         return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns the services that `user` may change; see `changeable`."""
+        """Returns the services that `user` may change, by the rule of `changeable` (scheduling/models/ownership.py)."""
         return self.filter(changeable(user))
 
     def with_counts(self) -> Self:
-        """Adds three counts of each service's replicas: `ready`, `holding` (holds GPUs) and `living` (has not
+        """Annotates each service with counts of its replicas: `ready`, `holding` (with GPUs) and `living` (not
         ended)."""
 
         def count(jobs: models.QuerySet[Job]) -> Coalesce:
@@ -43,14 +43,14 @@ class ServiceQuerySet(models.QuerySet["Service"]):
         )
 
     def kept(self) -> Self:
-        """Returns the services that nobody has removed."""
+        """Returns the services that have not been removed."""
         return self.filter(removed_at=None)
 
 
 class Service(models.Model):
-    """The desired state of a set of replicas.
+    """A service: a set of replicas of one program, as its owner wants it.
 
-    Each replica is a job. scheduling/services/rollout.py decides which replicas are created and ended.
+    Each replica is a job. scheduling/services/rollout.py decides which replicas to create and to end.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="services")
@@ -105,7 +105,7 @@ class Service(models.Model):
 
 
 class ServiceRevision(models.Model):
-    """A version of the spec of a service's replicas. Only the fields of its outcome ever change."""
+    """One version of the spec of a service's replicas. Only the fields that record its outcome are ever changed."""
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()
@@ -127,7 +127,7 @@ class ServiceRevision(models.Model):
 
 
 class ServiceEvent(models.Model):
-    """An entry in a service's history, as a sentence for people."""
+    """An entry in a service's history: a sentence for people."""
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(db_default=Now())

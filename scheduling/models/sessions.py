@@ -1,4 +1,4 @@
-"""Notebook sessions: a user works in a program that listens on a port."""
+"""Model of notebook sessions: programs that listen on a port and in which a user works."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return self.filter(job__in=Job.objects.visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
-        """Returns the sessions that `user` may open, keep and stop: those whose jobs the user may cancel."""
+        """Returns the sessions that `user` may open, keep and stop: those whose jobs `user` may cancel."""
         return self.filter(job__in=Job.objects.changeable_by(user))
 
     def unfinished(self) -> Self:
         return self.exclude(job__state__in=Job.ENDED)
 
     def idle_times(self, now: datetime) -> dict[int, tuple[timedelta, timedelta]]:
-        """Returns two durations for each session up to `now`, by job id.
+        """Returns, by job id, how long each session has run unused up to `now`: since its last use, and since its idle
+        warning.
 
-        The first is how long the session has run since its last use; the second, how long since its last use or its
-        warning, whichever is later. All attempts count. Only time in which the session ran counts: nobody can use a
-        session that waits, starts, stops or is lost.
+        The second duration counts from the last use if that is later than the warning. Only time in which the session
+        ran counts, over all attempts: nobody can use a session that waits, starts, stops or is lost.
         """
         ended = Least("stop_asked_at", "held_until", "missing_since", Value(now, models.DateTimeField()))
 
@@ -49,7 +49,7 @@ class SessionQuerySet(models.QuerySet["Session"]):
 
 
 class Session(models.Model):
-    """The additional fields of a job of kind session. The job has the owner, the tenant and the state."""
+    """The extra fields of a job of kind session. The job itself has the owner, the tenant and the state."""
 
     job = models.OneToOneField(Job, on_delete=models.PROTECT, primary_key=True, related_name="session")
     idle_minutes = models.PositiveIntegerField(help_text="Unused for so long while it runs, it is stopped.")

@@ -1,4 +1,4 @@
-"""Hourly rollups of share intervals for fairness reports, and finish times of jobs."""
+"""Models of hourly rollups of share intervals for fairness reports, and of finish times of jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from scheduling.models.jobs import Job
 
 
 class ShareBook(models.Model):
-    """The range of UTC hours, [`since`, `until`), for which a cluster's share intervals are summed in ShareHour."""
+    """The range of UTC hours for which a cluster's share intervals are summed in ShareHour, from `since` to before
+    `until`."""
 
     cluster = models.OneToOneField(
         Cluster, on_delete=models.CASCADE, primary_key=True, related_name="share_book"
@@ -30,7 +31,8 @@ class ShareBook(models.Model):
 
 
 class ShareHour(models.Model):
-    """The sums of a tenant's share intervals of one generation over one hour, in GPU-seconds; see ShareInterval."""
+    """A tenant's share of one generation in one hour: the sums of its share intervals, in GPU-seconds. See
+    ShareInterval."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
@@ -59,7 +61,7 @@ class FinishTimeQuerySet(models.QuerySet["FinishTime"]):
 
 
 class FinishTime(models.Model):
-    """The finish time of a training job, written when share intervals of the hour of its end are summed."""
+    """How and when a training job finished, for fairness reports. Written when the hour of the job's end is summed."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="finish_time")
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)

@@ -1,4 +1,4 @@
-"""Limits that tenants set on their trades."""
+"""Model of the limits that tenants set on their trades."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class TradeLimitQuerySet(models.QuerySet["TradeLimit"]):
 class TradeLimit(models.Model):
     """A tenant's limit on its trades of one generation.
 
-    If `generation` is null, the limit applies to all generations for which the tenant has no other limit. Limits
-    apply to trades of the tenant's subtree with other tenants, not to trades within the subtree.
+    If `generation` is null, the limit applies to all generations for which the tenant has no separate limit. Limits
+    apply to trades between the tenant's subtree and other tenants, not to trades within the subtree.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="trade_limits")
@@ -63,7 +63,7 @@ class TradeLimit(models.Model):
 
     @property
     def terms(self) -> str:
-        """Returns the limit in words, for the audit trail."""
+        """Returns a description of the limit in words, for the audit log."""
         if not self.trades:
             return "not traded"
         said = []

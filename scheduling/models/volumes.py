@@ -1,4 +1,4 @@
-"""Volumes: external storage that jobs of certain teams may mount, and the jobs that use it."""
+"""Models of volumes: external storage that jobs of certain teams may mount, and the jobs that use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduling.models.jobs import Job
 
 class VolumeQuerySet(models.QuerySet["Volume"]):
     def visible_to(self, user: User) -> Self:
-        """Returns the volumes that jobs of `user` may name; all volumes for operators."""
+        """Returns the volumes that jobs of `user` may mount; all volumes if `user` is an operator."""
         if user.is_operator:
             return self
         teams = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
@@ -28,8 +28,9 @@ class VolumeQuerySet(models.QuerySet["Volume"]):
 class Volume(models.Model):
     """External storage that jobs of one team, or of all teams, may mount by its name.
 
-    The storage is a PersistentVolumeClaim, or a folder of the portal's machine for local clusters. Volumes are
-    created and withdrawn but never changed, so each attempt of a job mounts what was named at submit, or is refused.
+    The storage is a PersistentVolumeClaim or, for local clusters, a folder on the portal's machine. Volumes are created
+    and withdrawn but never changed. So each attempt of a job mounts the storage that the spec named when the job was
+    submitted, or is refused.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="volumes")
@@ -59,9 +60,9 @@ class Volume(models.Model):
 
 
 class JobVolume(models.Model):
-    """The volume to which a name in a job's spec referred at submit.
+    """Links a job to a volume that its spec names, as found when the job was submitted.
 
-    Withdrawing the volume deletes this row, and the job's next attempt is refused.
+    Withdrawing the volume deletes this row; the job's next attempt then fails to start.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="named_volumes")

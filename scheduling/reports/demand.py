@@ -1,4 +1,4 @@
-"""The demand for GPUs by hour: a job wants its GPUs from its submit to its end, whether it runs or waits."""
+"""The demand for GPUs by hour. A job demands its GPUs from its submission to its end, whether it runs or waits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ THERE = f"""
 def wanted_by_hour(
     begins: datetime, ends: datetime, *, cluster: Cluster | None = None
 ) -> Mapping[datetime, Decimal]:
-    """Returns the GPU-seconds that jobs wanted in each full UTC hour that begins in [begins, ends) and is over.
+    """Returns the GPU-seconds that jobs demanded in each full UTC hour that begins in [begins, ends) and is over.
 
     The keys are the starts of the hours. Makes two queries.
     """
@@ -52,8 +52,10 @@ def wanted_by_hour(
 
 
 def _by_hour(gpus: Ints, since: Ints, hours: int) -> Ints:
-    """Returns the GPU-microseconds in each of `hours` hours if the GPUs `gpus[i]` are wanted from `since[i]`, in
-    microseconds, without end."""
+    """Returns the GPU-microseconds of demand in each of the first `hours` hours.
+
+    `gpus[i]` GPUs are demanded from the microsecond `since[i]` on, without end.
+    """
     begun, in_hour = np.zeros((2, hours + 1), dtype=np.int64)
     hour = since // AN_HOUR
     np.add.at(begun, hour, gpus)

@@ -1,4 +1,7 @@
-"""Waiting times of jobs, and the ratio of their total time to their run time, by generation and size."""
+"""Statistics of the waiting times of jobs, and of their expansion factors, by generation and size of jobs.
+
+The expansion factor of a job is (run time + wait time) / run time.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +58,10 @@ PERCENTILES = (50, 90, 95)
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Waiting times in seconds, from submit to the first GPUs, of a group of jobs that first got GPUs in the period.
+    """Statistics of the waiting times, in seconds, of a group of jobs that first got GPUs in the period.
 
-    `generation` None stands for all generations, `size` (one of SIZES) None for all sizes. Percentiles are
-    interpolated.
+    A waiting time lasts from submission to the first GPUs. `generation` None means all generations, and `size` None
+    means all sizes (otherwise one of SIZES). Percentiles are interpolated.
     """
 
     generation: str | None
@@ -73,11 +76,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """Expansion factors of a group of training jobs that ended in the period and held GPUs: (run time + wait time) /
-    run time.
+    """Statistics of the expansion factors of a group of training jobs that held GPUs and ended in the period.
 
-    Run time is the time in which a job held its GPUs. Wait time is all other time from submit to end, including that
-    between attempts. `weighted` is XDMoD's User Expansion Factor, in which each job counts by its GPUs × run time.
+    A job's expansion factor is (run time + wait time) / run time. Run time is the time in which the job held its GPUs.
+    Wait time is all other time from submission to end, including time between attempts. `weighted` is XDMoD's User
+    Expansion Factor, in which each job counts by its GPUs × run time.
     """
 
     generation: str | None
@@ -90,9 +93,10 @@ class Expansion:
 
 
 def waits(tenants: list[int] | None, begins: datetime, ends: datetime) -> list[Wait]:
-    """Returns the waiting times of sessions and training jobs of the tenants with these ids (None: all).
+    """Returns statistics of the waiting times of sessions and training jobs. The first row is for all jobs.
 
-    The row for all jobs comes first, then rows by size, by generation, and by both. Makes two queries.
+    Then come rows by size, by generation, and by both. `tenants` are the ids of the tenants whose jobs count; None
+    means all. Makes two queries.
     """
     return [
         Wait(generation, size, len(times), *_percentiles(times), float(times.mean()), float(times.max()))
@@ -101,8 +105,10 @@ def waits(tenants: list[int] | None, begins: datetime, ends: datetime) -> list[W
 
 
 def expansions(tenants: list[int] | None, begins: datetime, ends: datetime) -> list[Expansion]:
-    """Returns the expansion factors of training jobs of the tenants with these ids (None: all). Rows are in the order
-    of `waits`."""
+    """Returns statistics of the expansion factors of training jobs, with rows in the order of `waits`.
+
+    `tenants` are the ids of the tenants whose jobs count; None means all.
+    """
     return [
         Expansion(generation, size, len(factors), lasted / ran, *_percentiles(factors))
         for generation, size, factors, (lasted, ran) in _groups(EXPANSIONS, tenants, begins, ends)
@@ -113,8 +119,11 @@ Group: TypeAlias = tuple[str | None, str | None, Floats, Sequence[float]]
 
 
 def _groups(statement: str, tenants: list[int] | None, begins: datetime, ends: datetime) -> list[Group]:
-    """Returns (generation, size, values of all jobs, sums) for each group in the order of `waits`; None stands for all
-    generations or sizes."""
+    """Runs `statement`, and returns (generation, size, values of all jobs, sums) for each group, in the order of
+    `waits`.
+
+    A generation or size of None means all generations or sizes.
+    """
     values = {
         "begins": begins,
         "ends": ends,

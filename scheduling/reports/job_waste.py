@@ -1,10 +1,9 @@
-"""Wasted GPU time by cause. Each second has at most one cause, so the total is at most the booked time.
+"""Wasted GPU time by cause. Each second counts for at most one cause, so the total is at most the booked time.
 
-- *failed*, *cancelled*: all the time that a training job held GPUs in the period, if the job failed or was
-  cancelled, even after the period. Sessions and replicas of services do not count: people end them, and their time
-  was of use.
-- *run again*: of other jobs, the time of attempts whose work was lost (scheduling/leases/lost_work.py).
-- *idle*: of the remaining time, that in which jobs held GPUs without using them.
+- *failed*, *cancelled*: all time in the period for which a training job held GPUs, if the job failed or was cancelled,
+  even if that was after the period. Sessions and replicas of services do not count, because users end them after use.
+- *run again*: for other jobs, the time of work that was lost and repeated (scheduling/leases/lost_work.py).
+- *idle*: of the remaining time, the time for which jobs held GPUs without using them.
 """
 
 from __future__ import annotations
@@ -50,8 +49,11 @@ NOTHING = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class Wasted:
-    """GPU-seconds that were held, and that were wasted by cause, of one team, user, generation or job, or in total. Ids
-    and names that do not apply are None."""
+    """GPU-seconds that were held, and those that were wasted by each cause.
+
+    The figures are for one team, user, generation or job, or for all together. Ids and names that do not apply are
+    None.
+    """
 
     held: Decimal = NOTHING
     failed: Decimal = NOTHING
@@ -72,14 +74,16 @@ class Wasted:
 
     @property
     def part(self) -> Decimal | None:
-        """Returns the wasted fraction of the held time; None if no time was held."""
+        """Returns the wasted time as a fraction of the held time; None if no time was held."""
         return self.wasted / self.held if self.held else None
 
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """The waste of a period, from booked time, in rows with the greatest waste first. `jobs` may be a part of all
-    jobs."""
+    """The waste in a period, from booked time. In each list, the row with the most waste is first.
+
+    `jobs` may be cut to the jobs with the most waste; `count_of_jobs` is the number of all jobs with waste.
+    """
 
     total: Wasted = field(default_factory=Wasted)
     generations: Sequence[Wasted] = ()
@@ -98,12 +102,13 @@ def waste(
     tenant: Tenant | None = None,
     jobs: int | None = 20,
 ) -> Waste:
-    """Returns the waste in the tenants that `viewer` may see (None: in all), only in `tenant`'s subtree if given. Lists
-    the `jobs` jobs with the most waste (None: all).
+    """Returns the waste of tenants that `viewer` may see (None: all tenants), within the subtree of `tenant` if it is
+    given.
 
-    Reads all figures in one snapshot, with at most eleven queries. Most jobs only wasted idle time; their time comes
-    summed by user. Jobs that failed, were cancelled or lost work are read one by one, and so are jobs with idle time
-    if jobs are listed.
+    The result lists the `jobs` jobs with the most waste; None lists all jobs. Reads all figures in one database
+    snapshot, with at most eleven queries. Jobs that failed, were cancelled or lost work are read one by one. Most other
+    jobs only have idle time, which is read as sums by user; if jobs are listed, jobs with idle time are read one by
+    one, too.
     """
     reader = _of_whole_days(UsageReader(viewer, begins, ends, tenant))
     looked = _look(reader, names_jobs=jobs != 0)
@@ -122,7 +127,7 @@ def waste(
 
 
 def wasted_in_all(reader: UsageReader) -> Wasted:
-    """Returns only the total of `waste`, and skips the queries for names and for the list of jobs."""
+    """Returns only the total of what `waste` returns. Makes no queries for names and for the list of jobs."""
     looked = _look(_of_whole_days(reader), names_jobs=False)
     if looked is None:
         return Wasted()
@@ -138,8 +143,10 @@ Amounts: TypeAlias = Mapping[tuple[int, ...], Sequence[int]]
 
 
 def _of_whole_days(reader: UsageReader) -> UsageReader:
-    """Returns the reader with its period cut to leave out parts of archived UTC days, because an archived day can only
-    be read whole."""
+    """Returns the reader with a shorter period: without the UTC days that are archived and only partly in the period.
+
+    An archived day can be read only as a whole.
+    """
     begins, ends, archived = reader.begins, reader.ends, reader.books.bills_since
     if archived is not None and begins < archived:
         begins = min(start_of_day(begins - MICROSECOND) + DAY, archived)
@@ -149,11 +156,11 @@ def _of_whole_days(reader: UsageReader) -> UsageReader:
 
 
 def _look(reader: UsageReader, *, names_jobs: bool) -> tuple[GroupedUsage, GroupedUsage, list[Ints]] | None:
-    """Returns (time held by user, time held by the jobs that are read one by one, waste of the latter by cause), or
-    None if no time was held.
+    """Returns the usage summed by user, the usage of jobs that are read one by one, and the waste of these jobs by
+    cause.
 
-    If only some tenants are read, all their jobs are read one by one: these are mostly fewer rows than the jobs that
-    failed in the whole cluster.
+    Returns None if no time was held. If the reader is limited to some tenants, all their jobs are read one by one. This
+    is mostly faster than first finding the failed jobs of the whole cluster.
     """
     if reader.tenants is None:
         whole = reader.by_user()
@@ -171,9 +178,10 @@ def _look(reader: UsageReader, *, names_jobs: bool) -> tuple[GroupedUsage, Group
 
 
 def _others(begins: datetime, ends: datetime) -> Q:
-    """Returns a filter for jobs that failed, were cancelled or lost work.
+    """Returns a filter for jobs that failed, were cancelled or lost work in the period.
 
-    PostgreSQL evaluates the subqueries for each job if there are few rows, and otherwise once for all.
+    If there are few rows, PostgreSQL evaluates the subqueries for each job; otherwise it evaluates them once for all
+    jobs.
     """
     job = OuterRef("job_id")
     lost = Lease.objects.filter(
@@ -183,15 +191,19 @@ def _others(begins: datetime, ends: datetime) -> Q:
 
 
 def _in_vain(begins: datetime, ends: datetime) -> QuerySet[Job]:
-    """Returns the training jobs that started before `ends`, and failed or were cancelled at or after `begins`. Reads
-    only the index `training_in_vain`."""
+    """Returns the training jobs that started before `ends` and that failed or were cancelled at or after `begins`.
+
+    The query needs only the index `training_in_vain`.
+    """
     jobs = Job.objects.filter(kind=Job.Kind.TRAINING, state__in=IN_VAIN)
     return jobs.filter(ended_at__gte=begins, first_started_at__lt=ends)
 
 
 def _numbers_in_vain(begins: datetime, ends: datetime, few: str | None) -> dict[str, Ints]:
-    """Returns, by state, the ids of the failed and of the cancelled training jobs; only those in the packed ids `few`
-    unless it is None."""
+    """Returns the ids of the failed and of the cancelled training jobs, by state.
+
+    `few` limits the result to these ids (a PostgreSQL array as text); None means no limit.
+    """
     some = union_all([_in_vain(begins, ends).order_by().values("state", "pk")], ["state", "pk"])
     if some is None:
         return {}
@@ -206,7 +218,7 @@ def _numbers_in_vain(begins: datetime, ends: datetime, few: str | None) -> dict[
 
 
 def _causes(reader: UsageReader, found: GroupedUsage) -> list[Ints]:
-    """Returns one array per cause, in the order of CAUSES, with the waste of each row of `found`."""
+    """Returns the waste of each row of `found` as one array for each cause, in the order of CAUSES."""
     begins, ends = reader.begins, reader.ends
     job, none = found.keys["job_id"], np.zeros_like(found.held)
     distinct = np.unique(job)
@@ -223,8 +235,11 @@ def _causes(reader: UsageReader, found: GroupedUsage) -> list[Ints]:
 
 
 def _run_again(reader: UsageReader, found: GroupedUsage, lost: Sequence[Ints]) -> Ints:
-    """Returns the lost work that each row of `found` bears. The lost time of a job and generation is charged to the
-    rows of its payers in order, each up to the time that the row held."""
+    """Returns the lost work of each row of `found`.
+
+    A job's time may be billed to several payers, each with a row for each generation. The job's lost time on a
+    generation is charged to these rows in order, to each at most the time that the row held.
+    """
     if reader.tenants is None:  # without a restriction, the rows include all payers of a job
         return _borne(found, lost)
     own = np.isin(lost[0], found.keys["job_id"])
@@ -245,8 +260,10 @@ def _whose(rows: GroupedUsage, some: Ints | None = None) -> list[tuple[int, ...]
 
 
 def _borne(payers: GroupedUsage, lost: Sequence[Ints]) -> Ints:
-    """Returns the lost work that each row of `payers` bears. `payers` must include all payers, with the rows of one job
-    and generation adjacent."""
+    """Returns the part of the lost work in `lost` that is charged to each row of `payers`.
+
+    `payers` must include all payers of the jobs, with the rows of one job and generation next to each other.
+    """
     jobs, generations, amounts = lost
     if not len(jobs) or not len(payers.held):
         return np.zeros_like(payers.held)
@@ -264,8 +281,7 @@ def _borne(payers: GroupedUsage, lost: Sequence[Ints]) -> Ints:
 
 
 def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) -> tuple[Amounts, int]:
-    """Returns the `most` jobs with the most waste, greatest first, with their waste by cause, and the number of all
-    jobs with waste."""
+    """Returns the `most` jobs with the most waste by cause, greatest first, and the number of all jobs with waste."""
     if most == 0:
         return {}, 0
     keys, wasted = sum_groups([found.keys[name] for name in WHOSE_JOB], causes)
@@ -278,11 +294,10 @@ def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) 
 def _of_all(
     whole: GroupedUsage, found: GroupedUsage, causes: Sequence[Ints]
 ) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
-    """Returns (key columns, amount columns) of rows. The amounts add up to the time held and the time wasted by each
-    cause.
+    """Returns the key columns and the amount columns of rows that add up to all held time and all waste by cause.
 
-    The idle time of jobs that were read one by one comes from their own rows, all other idle time from the sums by
-    user.
+    The idle time of jobs that were read one by one (`found`) comes from their own rows. All other idle time comes from
+    the sums by user (`whole`).
     """
     *others, idle = causes
     of_users, sums = sum_groups([found.keys[name] for name in JOB[1:]], [*others, idle - found.idle])
@@ -295,8 +310,10 @@ def _of_all(
 
 
 def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) -> Amounts:
-    """Returns the sums of the amounts by the values of the key columns `by`; without columns, one total with the key
-    ()."""
+    """Returns the sums of the amounts for each combination of values in the key columns `by`.
+
+    If `by` is empty, returns one total with the key ().
+    """
     groups, sums = sum_groups([keys[name] for name in by], amounts)
     return {
         tuple(int(group[i]) for group in groups): [int(amount[i]) for amount in sums]
@@ -305,7 +322,8 @@ def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) 
 
 
 def _named(told: Mapping[tuple[str, ...], Amounts]) -> list[list[Wasted]]:
-    """Returns, for each grouping in `told` and in its order, a list of Wasted with names, the most waste first."""
+    """Returns a list of Wasted rows with names for each grouping in `told`, in the same order. Most waste comes
+    first."""
 
     def of(name: str, names: QuerySet[Any, tuple[int, str]]) -> dict[int, str]:
         return dict(

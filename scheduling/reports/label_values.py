@@ -1,4 +1,4 @@
-"""Reads the label values of very many jobs, for usage by label."""
+"""Reads the values of labels for a large number of jobs, to report usage by label."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ OF_TENANTS = " AND job_id IN (SELECT id FROM scheduling_job WHERE tenant_id = AN
 
 
 def values_of(keys: Sequence[str], jobs: Ints, tenants: Collection[int] | None) -> dict[str, Names]:
-    """Returns, by label key, the values of these jobs. Counts only jobs of the teams with the ids `tenants` (None: all
-    jobs).
+    """Returns, for each label key, the values of these jobs. Makes one query.
 
-    A corrected bill may charge another team for a job, but the job's labels belong to the job's own team. Makes one
-    query.
+    Counts only jobs of the teams whose ids are in `tenants`; None means all teams. A job belongs to the team that
+    submitted it, even if a corrected bill charges another team.
     """
     asked: dict[str, Any] = {"keys": list(keys), "jobs": as_array(jobs)}
     of_tenants = ""

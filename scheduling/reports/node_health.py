@@ -1,4 +1,4 @@
-"""Health of nodes: time down and drained, failures, changes of state, and the time that each GPU was held."""
+"""Reports on the health of nodes: time down and drained, failures, changes of state, and how long each GPU was held."""
 
 from __future__ import annotations
 
@@ -96,8 +96,11 @@ HELD_GPUS = """
 
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
-    """The health of one node in a period. GPU-seconds come from closed hours, seconds up and down from the node's
-    recorded changes."""
+    """The health of one node in a period.
+
+    GPU-seconds (held, drained, down, capacity) come from closed hours. Seconds up and down come from the node's
+    recorded changes.
+    """
 
     node_id: int
     node: str
@@ -123,12 +126,14 @@ class NodeHealth:
 
     @property
     def seconds_between_failures(self) -> float | None:
-        """Returns the mean time between failures: time up per failure; None without failures."""
+        """Returns the mean time between failures: the time up divided by the number of failures; None without
+        failures."""
         return self.seconds_up / self.failures if self.failures else None
 
     @property
     def seconds_to_repair(self) -> float | None:
-        """Returns the mean time to repair: time down per time that the node went down; None if it never went down."""
+        """Returns the mean time to repair: the time down divided by how often the node went down; None if it never went
+        down."""
         return self.seconds_down / self.times_down if self.times_down else None
 
 
@@ -147,7 +152,8 @@ class NodeEvent:
 
 
 def node_health(begins: datetime, ends: datetime, *, cluster: Cluster | None = None) -> list[NodeHealth]:
-    """Returns the health of each node that existed in the period, by cluster and node name. Makes two queries."""
+    """Returns the health of each node that existed in the period, ordered by cluster and node name. Makes two
+    queries."""
     until = min(ends, now_from_database())
     return [NodeHealth(*row) for row in _rows(HEALTH, begins, until, cluster)]
 
@@ -155,10 +161,10 @@ def node_health(begins: datetime, ends: datetime, *, cluster: Cluster | None = N
 def node_events(
     begins: datetime, ends: datetime, *, cluster: Cluster | None = None, most: int | None = None
 ) -> tuple[list[NodeEvent], int]:
-    """Returns (events, count): the latest `most` changes of nodes in the period (None: all), latest first, and the
-    number of all changes.
+    """Returns the latest `most` changes of nodes in the period (None: all), latest first, and the number of all
+    changes.
 
-    Leaves out changes in which only the number of GPUs differs that pods outside Fairlot hold.
+    Leaves out changes that only affect how many GPUs pods outside Fairlot hold.
     """
     rows = _rows(HISTORY, begins, ends, cluster, most=most)
     return [NodeEvent(*row[:-1]) for row in rows], rows[0][-1] if rows else 0
@@ -167,8 +173,10 @@ def node_events(
 def held_gpus(
     nodes: Sequence[int], begins: datetime, ends: datetime
 ) -> tuple[Mapping[tuple[int, int], float], timedelta]:
-    """Returns the seconds that each GPU was held, by (node id, GPU index), and the length of the part of the period
-    that is over. GPUs that nobody held are left out."""
+    """Returns the seconds for which each GPU was held, by (node id, GPU index), and the length of the period up to now.
+
+    Leaves out GPUs that were never held in the period.
+    """
     # Converted to UTC, because Python subtracts times of one time zone as local times, which jump when clocks change.
     begins, until = begins.astimezone(UTC), min(ends, now_from_database()).astimezone(UTC)
     if until <= begins or not nodes:
@@ -195,7 +203,7 @@ def _rows(
 
 
 def counts_of_gpus(nodes: Sequence[NodeHealth], held: Mapping[tuple[int, int], float]) -> list[int]:
-    """Returns the number of GPUs to draw for each node: enough for its present GPUs and for the highest index in
+    """Returns the number of GPUs to draw for each node: at least its present GPUs, and enough for every GPU index in
     `held`."""
     most = {node.node_id: node.gpus for node in nodes}
     for node_id, gpu in held:

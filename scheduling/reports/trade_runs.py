@@ -1,4 +1,4 @@
-"""Runs of trades: trades between the same two tenants that follow each other without a gap, shown as one row."""
+"""Runs of trades. A run is a sequence of trades between the same two tenants without a gap, shown as one row."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ GAP = 2.0  # seconds
 
 @dataclass(frozen=True)
 class RunSide:
-    """One tenant's side of a run: the GPU-seconds that it gave and got, and their worth by its own speed-ups as
-    measured during the run."""
+    """One tenant's side of a run of trades: the GPU-seconds that the tenant gave and got, and what they were worth to
+    it.
+
+    The worth follows from the tenant's own speed-ups, as measured during the run.
+    """
 
     tenant: Tenant
     gave: float
@@ -41,7 +44,7 @@ class RunSide:
 
 @dataclass(frozen=True)
 class Run:
-    """Consecutive trades of the same two tenants, and of the same two generations, on one cluster."""
+    """A run: consecutive trades between the same two tenants, in the same two generations, on one cluster."""
 
     first: int  # id of the run's first trade
     last: int
@@ -61,9 +64,9 @@ class Run:
 
 
 def read_runs(trades: QuerySet[Trade], mine: Collection[int]) -> list[Run]:
-    """Groups `trades` into runs, latest first, for a reader who may see the tenants with the ids `mine`.
+    """Groups `trades` into runs, latest first, for a reader who may see the tenants whose ids are in `mine`.
 
-    Leaves out runs of trades that lasted no time, because they exchanged nothing.
+    Leaves out runs that lasted no time, because they exchanged nothing.
     """
     try:
         inner, params = trades.order_by().select_related(None).query.sql_with_params()

@@ -1,4 +1,4 @@
-"""Trades as a reader may see them: the sides of the reader's tenants, and the counterpart without its name."""
+"""Trades as a given reader may see them: with the sides of the reader's tenants, without the names of other tenants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from scheduling.models import Trade
 
 @dataclass(frozen=True)
 class Side:
-    """One tenant's side of a trade: the GPUs that it gave and got, and their worth by its own measured speed-up."""
+    """One tenant's side of a trade: the GPUs that the tenant gave and got, and what they are worth to it.
+
+    The worth follows from the tenant's own measured speed-up.
+    """
 
     tenant: Tenant
     gave: float
@@ -36,7 +39,7 @@ class Side:
 
 @dataclass(frozen=True)
 class SeenTrade:
-    """A trade without any fact about a side that the reader may not see."""
+    """A trade as a reader may see it, with only the sides of the reader's tenants."""
 
     id: int
     begins: datetime
@@ -57,7 +60,8 @@ def read_trades(
 ) -> QuerySet[Trade]:
     """Returns the trades that `user` may see and that began in [begins, ends), latest first.
 
-    With `generation`, only trades of the generation with this name; with `tenant`, only trades within its subtree.
+    `generation` limits the result to trades that include the generation of this name. `tenant` limits the result to
+    trades of tenants in its subtree.
     """
     trades = Trade.objects.visible_to(user).filter(begins__gte=begins, begins__lt=ends)
     if generation:
@@ -69,7 +73,7 @@ def read_trades(
 
 
 def seen(trades: Iterable[Trade], mine: Collection[int]) -> list[SeenTrade]:
-    """Returns `trades` in the form for a reader who may see the tenants with the ids `mine`."""
+    """Returns the trades in the form for a reader who may see the tenants whose ids are in `mine`."""
     return [_seen(trade, mine) for trade in trades]
 
 
@@ -114,7 +118,7 @@ def _buyer(trade: Trade) -> Side:
 
 @dataclass(frozen=True)
 class Total:
-    """The GPU-seconds of one generation that the reader's tenants together gave and got in trades."""
+    """The GPU-seconds of one generation that the reader's tenants, taken together, gave and got in trades."""
 
     generation: str
     gave: float
@@ -126,8 +130,10 @@ class Total:
 
 
 def totals(trades: QuerySet[Trade], mine: Collection[int]) -> list[Total]:
-    """Returns the totals of `trades` by generation, for the tenants with the ids `mine`. A running trade counts up to
-    now."""
+    """Returns the totals of `trades` by generation, for the tenants whose ids are in `mine`.
+
+    A trade that has not ended counts up to now.
+    """
     seconds = Extract(Coalesce(F("ends"), Now()) - F("begins"), "epoch")
 
     def summed(gpus: str, generation: str, side: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The cost of time in which leases held GPUs and that the ledger does not contain yet."""
+"""Computes the cost of time for which leases held GPUs and that the ledger does not contain yet."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scheduling.models.leases import UNBOOKED
 
 
 def unbooked_costs(leases: QuerySet[Lease] | Sequence[Lease]) -> list[tuple[Lease, Decimal, Decimal, str]]:
-    """Returns (lease, GPU-seconds, cost, currency) for each piece of unbooked time up to now.
+    """Returns (lease, GPU-seconds, cost, currency) for each interval of unbooked time up to now.
 
-    Time is cut into pieces where the price changes, as in the ledger.
+    As in the ledger, an interval ends where the price changes.
     """
     if isinstance(leases, QuerySet):
         leases = leases.filter(UNBOOKED).select_related("generation")

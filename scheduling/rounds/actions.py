@@ -1,6 +1,6 @@
-"""Runs a round: settles the time since the last round, reads a snapshot, decides, and commits the decision.
+"""Runs scheduling rounds. A round settles the time since the last round, reads a snapshot, decides, and commits.
 
-All of it is one transaction under the lock of the cluster's schedule.
+A round is one transaction that holds the cluster's scheduling lock.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def _no_garbage_collected() -> Iterator[None]:
-    """Context manager that disables the garbage collector, which would take a third of a round's time.
+    """Context manager that disables Python's garbage collector, which would take a third of a round's time.
 
-    A round creates no reference cycles, so nothing is lost.
+    A round creates no reference cycles, so no memory is lost.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -77,11 +77,11 @@ def _no_garbage_collected() -> Iterator[None]:
 @_no_garbage_collected()
 @transaction.atomic(durable=True)
 def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | None:
-    """Runs a round of one cluster, of the kind that is due or of kind `force`, and returns the round.
+    """Runs a round of one cluster, of the kind that is due or of kind `force`. Returns the round.
 
-    Returns None if no round is due, if nobody has jobs, or if another worker holds the lock. Any number of workers
-    may call this at any time: the lock admits one, and the database's clock decides whether a round is due. A
-    cluster that does not answer gets no decision unless forced: its gangs keep running.
+    Returns None if no round is due, if there are no jobs, or if another worker holds the lock. Any number of workers
+    may call this at any time: only one gets the lock, and the database's clock decides whether a round is due. A
+    cluster that does not answer gets no round, and its gangs keep running, unless `force` is given.
     """
     if not try_lock_schedule(cluster_id):
         return None
@@ -111,10 +111,10 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
 
 
 def due_kind(cluster: Cluster, now: datetime) -> Round.Kind | None:
-    """Returns the kind of round that is due at `now`; None if none is due.
+    """Returns the kind of round that is due at `now`; None if no round is due.
 
-    A quantum round is due when the quantum is over. Before that, a fill round is due if a round was requested, new
-    jobs wait, a back-off or notice ended, or the policy asked to decide again.
+    A quantum round is due when the quantum is over. Before that, a fill round is due for any of these reasons: somebody
+    requested a round, new jobs wait, a back-off or notice has ended, or the policy asked to decide again.
     """
     last = cluster.last_quantum_at
     # A last round in the future means that the clock was set back: jobs must not wait until the clock catches up.
@@ -214,7 +214,7 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """An open lease and its GPUs."""
+    """An open lease with its GPUs."""
 
     id: int
     job: int
@@ -224,7 +224,7 @@ class _Open:
 
 
 class _Commit:
-    """Turns a decision into leases, orders to the backend, and reasons of waiting jobs."""
+    """Writes a decision to the database: as leases, orders to the backend, and reasons of waiting jobs."""
 
     def __init__(
         self, cluster: Cluster, view: fs.Snapshot, legend: SnapshotIndex, decision: fs.Decision, now: datetime
@@ -238,7 +238,7 @@ class _Commit:
         ] = {}  # picked jobs whose GPUs turned out to be unavailable, and why
 
     def apply(self) -> tuple[int, int]:
-        """Writes the decision. Returns a pair: the number of gangs with a new lease, and the number of gangs ordered to
+        """Writes the decision. Returns the number of gangs that get a new lease, and the number of gangs that must
         stop."""
         picks = self._picks()
         # A stopping job may have a reservation in addition to its lease; other jobs have at most one lease.
@@ -253,8 +253,7 @@ class _Commit:
         return started, len(stopping)
 
     def _picks(self) -> dict[int, tuple[int, list[int]]]:
-        """Returns, by job id, the generation id and the workers' node ids (by rank) of each job that the decision
-        runs."""
+        """Returns (generation id, node ids by rank) for each job that the decision runs, by job id."""
         decision, legend = self.decision, self.legend
         picks = {}
         nodes = [legend.nodes[n] for n in decision.place_node.tolist()]
@@ -267,7 +266,8 @@ class _Commit:
 
     @staticmethod
     def _leaving(present: dict[int, _Open], picks: dict[int, tuple[int, list[int]]]) -> dict[int, _Open]:
-        """Returns, by job id, the leases whose generation or nodes differ from the decision's pick for the job."""
+        """Returns, by job id, the leases that must end: those of jobs that the decision does not run on the same GPU
+        type and nodes."""
         leave = {}
         for job, lease in present.items():
             generation, nodes = picks.get(job, (None, []))
@@ -277,9 +277,9 @@ class _Commit:
         return leave
 
     def _stop(self, leave: dict[int, _Open], *, movers: Set[int]) -> dict[int, Job]:
-        """Withdraws the reservations in `leave`, and orders the other leases in `leave` to stop or freeze.
+        """Withdraws those leases in `leave` that are only reserved, and orders the others to stop or freeze.
 
-        Returns the jobs of the ordered leases, by id.
+        Returns the jobs of the leases that were ordered to stop or freeze, by id.
         """
         leases = list(
             Lease.objects.filter(pk__in=[lease.id for lease in leave.values()])
@@ -311,19 +311,21 @@ class _Commit:
         return {lease.job_id: lease.job for lease in holding}
 
     def _with(self, reason: fs.Reason) -> set[int]:
-        """Returns the ids of the jobs to which the decision gives this reason."""
+        """Returns the ids of the jobs for which the decision gives the reason `reason`."""
         return {self.legend.jobs[i] for i in np.flatnonzero(self.decision.reason == reason).tolist()}
 
     def _on_closed(self, holding: Iterable[Lease]) -> set[int]:
-        """Returns the ids of the jobs that hold GPUs on a node where nothing may start, not even a thawed gang."""
+        """Returns the ids of the jobs that hold GPUs on a node that is not ready, where even a frozen gang may not
+        resume."""
         closed = Node.objects.filter(cluster=self.cluster).exclude(state=Node.State.READY)
         nodes = set(closed.values_list("pk", flat=True))
         return {lease.job_id for lease in holding if nodes & {at.node for at in self.open[lease.pk].places}}
 
     def _reserve(self, newcomers: dict[int, tuple[int, list[int]]], stopping: dict[int, Job]) -> int:
-        """Chooses GPUs for the picked jobs in `newcomers` and reserves them; free GPUs start at once.
+        """Chooses and reserves GPUs for the picked jobs in `newcomers`. Gangs whose GPUs are all free start
+        immediately.
 
-        Returns the number of new leases. Jobs whose GPUs are unavailable are noted in `place_lost`.
+        Returns the number of new leases. Stores each job whose GPUs are unavailable in `place_lost`.
         """
         read = Job.objects.filter(pk__in=newcomers.keys() - stopping.keys()).defer("spec")
         jobs = stopping | {job.pk: job for job in read}
@@ -351,9 +353,10 @@ class _Commit:
         return len(new)
 
     def _write_reasons(self) -> None:
-        """Stores the reasons of waiting jobs that changed.
+        """Stores the reasons of those waiting jobs whose reason changed.
 
-        A picked job that still waits gets the reason GPUS_DRAINING, or PLACE_LOST if its GPUs were unavailable.
+        A picked job that still waits gets the reason GPUS_DRAINING. If its GPUs were unavailable, it gets PLACE_LOST
+        instead.
         """
         reasons = self.decision.reason.copy()
         reasons[self.decision.run] = fs.Reason.GPUS_DRAINING
@@ -372,9 +375,9 @@ class _Commit:
             )
 
     def _note_lost_places(self, reasons: fs.Ints) -> None:
-        """Sets the reason PLACE_LOST of picked jobs whose GPUs were unavailable, and notes it in their histories.
+        """Sets the reason PLACE_LOST for picked jobs whose GPUs were unavailable, and adds an entry to their histories.
 
-        Requests another round, but only the first time in a row for a job.
+        Requests another round, unless the job had this reason already: it would probably fail in the same way again.
         """
         row = {job: i for i, job in enumerate(self.legend.jobs)}
         for job, why in self.place_lost.items():
@@ -401,7 +404,8 @@ def _read_open(cluster: Cluster) -> dict[int, _Open]:
 
 
 class _PlaceLost(Exception):
-    """The GPUs that a decision gave to a job are unavailable; `why` is a message with the node and the cause."""
+    """Raised if GPUs that a decision gave to a job are unavailable. `why` is a message that names the node and the
+    cause."""
 
     def __init__(self, why: Message) -> None:
         super().__init__(why)
@@ -409,10 +413,14 @@ class _PlaceLost(Exception):
 
 
 class _GpuNumbers:
-    """Chooses GPU indices on the nodes of a decision: first those of the gang's frozen processes, then free ones."""
+    """Chooses the GPU indices for gangs on the nodes that a decision gave them.
+
+    Prefers the GPUs of the gang's frozen processes, then free GPUs, then GPUs that stopping gangs will release.
+    """
 
     def __init__(self, cluster: Cluster, leases: Iterable[_Open]) -> None:
-        """Reads which GPUs are open or busy; `leases` are all open leases of the cluster."""
+        """Computes which GPUs may be taken, and which of them stopping gangs still hold. `leases` are all open
+        leases."""
         nodes = Node.objects.filter(cluster=cluster).only("name", "gpus", "state", "state_reason")
         self.nodes = {node.pk: node for node in nodes}
         self.open = {
@@ -433,9 +441,10 @@ class _GpuNumbers:
             self.former[job].add((node, number))
 
     def take(self, job: Job, nodes: list[int]) -> list[Place]:
-        """Takes GPUs for each worker of `job`, whose nodes are given by rank. Returns a Place for each GPU.
+        """Takes GPUs for each worker of `job`. `nodes` are the ids of the workers' nodes, by rank. Returns a Place for
+        each GPU.
 
-        Raises _PlaceLost, and takes nothing, if a node has too few open GPUs.
+        If a node has too few GPUs that may be taken, raises _PlaceLost and takes no GPUs.
         """
         places: list[Place] = []
         former = self.former.get(job.pk, set())
@@ -461,7 +470,11 @@ class _GpuNumbers:
         return Message.of(EventCode.CHOSEN_GPUS_HELD, free=len(self.open[node.pk]), **its)
 
     def _preferred(self, node: int, former: set[tuple[int, int]]) -> list[int]:
-        """Returns a node's open GPU indices: those of the gang's frozen processes, then free ones, then busy ones."""
+        """Returns the indices of a node's GPUs that may be taken, best first.
+
+        First come the GPUs of the gang's frozen processes (`former`), then free GPUs, then GPUs that stopping gangs
+        still hold.
+        """
         return sorted(
             self.open[node],
             key=lambda number: ((node, number) not in former, (node, number) in self.busy, number),
@@ -469,7 +482,7 @@ class _GpuNumbers:
 
 
 class _Stopwatch:
-    """Measures the phases of a round, in milliseconds."""
+    """Measures how long each phase of a round takes, in milliseconds."""
 
     def __init__(self) -> None:
         self._last = time.perf_counter()
@@ -481,16 +494,17 @@ class _Stopwatch:
 
 
 def redraw(round_: Round) -> tuple[fs.Decision, fs.Decision]:
-    """Returns a pair: the stored decision of a round, and the decision that its policy makes now from the same input.
+    """Returns the stored decision of a round, and the decision that its policy makes now from the round's recorded
+    input.
 
-    The input is the round's recorded snapshot, state and seed.
+    The input is the snapshot, the policy's state and the seed.
     """
     stored = codec.decode_decision(bytes(round_.record.decision))
     return stored, situation_of_record(round_).decide(round_.seed)
 
 
 def decisions_equal(one: fs.Decision, other: fs.Decision) -> bool:
-    """Returns whether two decisions agree on gangs, places, reasons, shares, trades and `ask_again`."""
+    """Returns whether two decisions have equal gangs, places, reasons, shares, trades and `ask_again`."""
     arrays = ["run", "generation", "place_start", "place_node", "reason", "share"]
     # Early rounds do not store preemptible jobs, and later rounds do not store the entitlement.
     if one.preemptible is not None:

@@ -1,6 +1,6 @@
-"""Identifies builds of policy versions by a digest of their source.
+"""Identifies the builds of policy versions: a build is a digest of the policy's source text.
 
-Until a version is released, its rounds may be decided by different builds.
+Before a policy version is released, its source may change, so its rounds may be decided by different builds.
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ FROZEN: Mapping[tuple[str, int], str] = {("gandiva_fair", 1): "310f2345a6ef"}
 
 @cache
 def build_of(name: str, version: int) -> str:
-    """Returns the digest of the source of a policy and of all modules of `fairshare` that the policy imports.
+    """Returns a digest of the source text of a policy and of all `fairshare` modules that the policy imports.
 
-    The digest is the same on every machine. Raises UnknownPolicy.
+    The digest is the same on every machine. Raises UnknownPolicy if the policy or version does not exist.
     """
     return digest(sources(policy_type(name, version).__module__))
 
 
 def sources(module: str) -> dict[str, str]:
-    """Returns the source text, by module name, of `module` and of all modules of `fairshare` that it imports.
-
-    Includes indirect imports.
-    """
+    """Returns the source text of `module` and of all `fairshare` modules that it imports, also indirectly, by module
+    name."""
     found: dict[str, str] = {}
     left = [module]
     while left:
@@ -49,7 +47,7 @@ def sources(module: str) -> dict[str, str]:
 
 
 def _imports(source: str) -> list[str]:
-    """Returns all imported names in a source text that may be names of modules."""
+    """Returns all names that a source text imports and that may be names of modules."""
     found: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -60,5 +58,5 @@ def _imports(source: str) -> list[str]:
 
 
 def digest(named: Mapping[str, str]) -> str:
-    """Returns the first 12 hexadecimal digits of the SHA-256 of texts and their names."""
+    """Returns the first 12 hexadecimal digits of a SHA-256 digest of the texts and their names."""
     return hashlib.sha256(json.dumps(sorted(named.items())).encode()).hexdigest()[:12]

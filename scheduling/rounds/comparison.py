@@ -1,4 +1,4 @@
-"""Compares the decisions of a cluster's policy with those of its shadow policy for the same snapshots."""
+"""Compares the decisions of a cluster's policy with the decisions of its shadow policy for the same snapshots."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class TeamShare:
-    """A team's average number of GPUs of one generation under the real policy and under the shadow policy."""
+    """A team's average number of GPUs of one generation, under the real policy and under the shadow policy."""
 
     tenant: Tenant
     generation: str
@@ -48,10 +48,12 @@ class Comparison:
 
 
 def figures_of(plan: fs.Decision, view: fs.Snapshot) -> dict[str, int]:
-    """Returns four figures of a plan, by name.
+    """Returns four figures of a decision, by name.
 
-    These are runnable jobs that wait (`waiting`), their GPUs (`waiting_gpus`), GPUs of picked gangs (`given`), and
-    running gangs that are stopped or moved (`switches`).
+    - `waiting`: jobs that could run but wait
+    - `waiting_gpus`: the GPUs of these jobs
+    - `given`: the GPUs of picked gangs
+    - `switches`: running gangs that are stopped or moved
     """
     jobs = view.jobs
     size = jobs.workers * jobs.gpus
@@ -67,7 +69,7 @@ def figures_of(plan: fs.Decision, view: fs.Snapshot) -> dict[str, int]:
 
 
 def compare(cluster: Cluster) -> Comparison:
-    """Compares both policies over the rounds of the last day for which the present shadow policy decided, too."""
+    """Compares the policy and the shadow policy of a cluster, over the last day's rounds that both have decided."""
     name, version = cluster.shadow or ("", 0)
     now = now_from_database()
     rows = list(
@@ -133,5 +135,5 @@ def _shares(rows: Sequence[ShadowRound], lasted: Sequence[float]) -> list[TeamSh
 
 
 def _gpus(rate: Mapping[str, float]) -> float:
-    """Returns the GPUs that a team should get by a ShareRate, after loans and trades."""
+    """Returns the number of GPUs that a team should get according to its ShareRate, after loans and trades."""
     return rate["entitled"] - rate["lent"] - rate["unused"] + rate["borrowed"] + rate["bought"] - rate["sold"]

@@ -1,4 +1,4 @@
-"""Forecasts when waiting jobs start, by simulating rounds from the cluster's present state."""
+"""Forecasts when waiting jobs will start, by simulating rounds from the cluster's present state."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ MOST_ROUNDS = 40
 
 @transaction.atomic(durable=True)
 def forecast_starts(*, cluster_id: int) -> int:
-    """Stores when each waiting job of the cluster starts at the latest. Returns the number of jobs with a forecast.
+    """Stores, for each waiting job of the cluster, the latest time at which it will start. Returns the number of
+    forecasts.
 
-    Jobs that may not start now, or can never run, get no forecast; no job gets one while the cluster is paused or
-    has more than MOST_JOBS jobs. Returns 0 at once if another worker writes forecasts, or has written them since the
-    last round.
+    Jobs that may not start now, or can never run, get no forecast. While the cluster is paused or has more than
+    MOST_JOBS jobs, no job gets a forecast. Returns 0 immediately if another worker is writing forecasts, or if they
+    were written since the last round.
     """
     if not try_lock_forecasts(cluster_id):
         return 0

@@ -1,4 +1,4 @@
-"""Notices: warnings to owners of replicas and sessions that a later round may preempt these for claims of others."""
+"""Notices: warnings to the owners of replicas and sessions that a later round may preempt these for other users."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def give_notice(
     causes: Causes,
     now: datetime,
 ) -> None:
-    """Begins a notice for each replica or session that a round lets run beyond the guarantee, and ends other notices.
+    """Begins a notice for each replica or session that a round runs beyond its account's guarantee. Ends all other
+    notices.
 
-    Runs in the round's transaction. A later round may preempt a lease for claims of others only after its notice
-    time is over.
+    Runs in the round's transaction. A later round may preempt such a lease for others only after the notice time is
+    over.
     """
     if view.jobs.keeps is None:
         return
@@ -76,7 +77,7 @@ def _warn(noticed: Sequence[tuple[Lease, dict[str, Any]]], now: datetime, ends: 
 
 
 def _write_to_people(job: Job, said: str) -> None:
-    """Mails `said` to the job's owner and to the managers of its team."""
+    """Sends the text `said` as a mail to the job's owner and to the managers of its team."""
     managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
     people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
     page = f"services/{job.service_id}" if job.service_id else f"sessions/{job.pk}"
@@ -89,7 +90,8 @@ def _write_to_people(job: Job, said: str) -> None:
 
 
 def notices_over(cluster: Cluster, now: datetime) -> bool:
-    """Returns whether the notice time of a lease ended since the last round, so that a fill round may take its GPUs."""
+    """Returns whether the notice time of any lease has ended since the last round. A fill round may then take its
+    GPUs."""
     last, notice = cluster.last_round_at, timedelta(seconds=cluster.notice_seconds)
     over = Lease.objects.filter(cluster=cluster).on_notice().filter(notice_since__lte=now - notice)
     return last is not None and over.filter(notice_since__gt=last - notice).exists()

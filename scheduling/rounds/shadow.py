@@ -1,4 +1,4 @@
-"""Lets a shadow policy decide past rounds, without effect."""
+"""Makes a shadow policy decide past rounds. Its decisions are only recorded, never carried out."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ MOST_ROUNDS = 20
 
 @transaction.atomic(durable=True)
 def ask_shadow(*, cluster_id: int) -> int:
-    """Lets the cluster's shadow policy decide the rounds since its last decision. Returns the number of these rounds.
+    """Makes the cluster's shadow policy decide the rounds since its last decision. Returns the number of these rounds.
 
-    The shadow policy gets the snapshots of those rounds and observes what really happened. A newly chosen shadow
-    policy begins with the latest round. Returns 0 at once if the cluster has no shadow policy, or if another worker
-    does this.
+    The shadow policy gets the snapshots of these rounds, and observes what really happened. If it was newly chosen, it
+    begins with the latest round. Returns 0 immediately if the cluster has no shadow policy or another worker does this.
     """
     cluster = Cluster.objects.get(pk=cluster_id)
     policy = shadow_of_cluster(cluster)

@@ -1,4 +1,4 @@
-"""Actions of people on schedules: create, change, pause, resume, delete."""
+"""Actions of users on schedules: create, change, pause, resume and delete them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ TIMETABLE = ("expression", "time_zone", "begins", "ends")
 
 @dataclass(frozen=True)
 class Terms:
-    """The timetable of a schedule, and its policies for missed and for overlapping runs."""
+    """The timetable of a schedule, and its policies: what happens to missed runs, and what happens if runs would
+    overlap."""
 
     expression: str
     time_zone: str
@@ -38,9 +39,9 @@ class Terms:
     overlap: str = Schedule.Overlap.FORBID
 
     def check(self, stored: Schedule | None = None) -> Timetable:
-        """Returns the timetable. Raises Refused with the field at fault.
+        """Returns the timetable. Raises Refused, with the name of the field, if a value is invalid.
 
-        A timetable equal to that of `stored` is accepted even if it breaks rules that are newer than `stored`.
+        A timetable equal to that of `stored` is accepted even if it breaks rules that were added later.
         """
         for field, choices in (("missed", Schedule.Missed), ("overlap", Schedule.Overlap)):
             if getattr(self, field) not in choices.values:
@@ -55,15 +56,20 @@ class Terms:
             raise Refused(error.message, error.field) from None
 
     def has_timetable_of(self, stored: Schedule) -> bool:
-        """Returns whether the timetable equals that of `stored`. Blanks, letter case and macros such as @daily do not
-        make expressions differ."""
+        """Returns whether the timetable equals that of `stored`.
+
+        Ignores spaces, upper and lower case, and whether an expression is written as a macro such as @daily.
+        """
         own, others = ([getattr(one, name) for name in TIMETABLE] for one in (self, stored))
         return [tidy(own[0]), *own[1:]] == [tidy(others[0]), *others[1:]]
 
 
 def may_schedule(actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> None:
-    """Raises NotAllowed unless the actor is a member of the tenant; Refused or SpecError if no such job can exist
-    there."""
+    """Raises an error if the actor cannot create a schedule with this spec.
+
+    Raises NotAllowed unless the actor is a member of the tenant. Raises Refused or SpecError if the tenant or the
+    cluster does not accept such a job.
+    """
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
         raise NotAllowed(f"Only members of {tenant.name} may schedule jobs there.")
     if tenant.archived_at:
@@ -85,10 +91,10 @@ def create_schedule(
     terms: Terms,
     request_key: str | None = None,
 ) -> Schedule:
-    """Creates a schedule owned by `actor` in `tenant`. Repeating a `request_key` returns the existing schedule.
+    """Creates a schedule owned by `actor` in `tenant`. If `request_key` was used before, returns the earlier schedule.
 
-    Its first run is at the first due time from now on; earlier due times do not count as missed. Raises Refused,
-    NotAllowed and SpecError like `may_schedule` and `Terms.check`.
+    The first run is at the first due time after now. Raises Refused, NotAllowed and SpecError like `may_schedule` and
+    `Terms.check`.
     """
     may_schedule(actor, tenant, cluster, spec)
     timetable = terms.check()
@@ -118,10 +124,10 @@ def create_schedule(
 def change_schedule(
     *, actor: User, schedule: Schedule, cluster: Cluster, spec: JobSpec, terms: Terms
 ) -> Schedule:
-    """Replaces the spec, cluster, timetable and policies of a schedule. The team stays; the actor becomes the owner.
+    """Replaces the spec, cluster, timetable and policies of a schedule, and makes the actor its owner. The team stays.
 
-    The owner changes because otherwise a user could write a program that runs with another user's rights and
-    secrets. If the timetable changes, runs that were missed under the former timetable are not made up for.
+    The actor becomes the owner because otherwise a user could change a program that runs with another user's rights and
+    secrets. If the timetable changes, runs that were missed under the old timetable do not start later.
     """
     schedule = lock_changeable(actor, schedule)
     may_schedule(actor, schedule.tenant, cluster, spec)
@@ -153,7 +159,7 @@ def change_schedule(
 
 @transaction.atomic(durable=True)
 def pause_schedule(*, actor: User, schedule: Schedule, reason: str = "") -> Schedule:
-    """Pauses the schedule: no due time runs until somebody resumes it. Pausing a paused schedule changes nothing."""
+    """Pauses the schedule, so that it starts no runs until it is resumed. Does nothing if it is paused already."""
     schedule = lock_changeable(actor, schedule)
     if schedule.paused_at is None:
         by = f"Paused by {actor.get_username()}"
@@ -163,8 +169,10 @@ def pause_schedule(*, actor: User, schedule: Schedule, reason: str = "") -> Sche
 
 @transaction.atomic(durable=True)
 def resume_schedule(*, actor: User, schedule: Schedule) -> Schedule:
-    """Resumes the schedule; its policy decides which missed runs are made up for. Resuming a running schedule changes
-    nothing."""
+    """Resumes a paused schedule. Does nothing if the schedule is not paused.
+
+    The schedule's policy for missed runs decides which missed runs still start.
+    """
     schedule = lock_changeable(actor, schedule)
     if schedule.paused_at is not None:
         if schedule.next_due_at and schedule.next_due_at <= now_from_database():
@@ -177,7 +185,8 @@ def resume_schedule(*, actor: User, schedule: Schedule) -> Schedule:
 
 @transaction.atomic(durable=True)
 def delete_schedule(*, actor: User, schedule: Schedule) -> None:
-    """Deletes the schedule. Its past runs stay and its jobs continue. Deleting a deleted schedule changes nothing."""
+    """Deletes the schedule. Records of its runs are kept, and its jobs continue. Does nothing if it is deleted
+    already."""
     if Schedule.objects.visible_to(actor).filter(pk=schedule.pk, deleted_at__isnull=False).exists():
         return
     schedule = lock_changeable(actor, schedule)
@@ -187,8 +196,10 @@ def delete_schedule(*, actor: User, schedule: Schedule) -> None:
 
 
 def lock_changeable(actor: User, schedule: Schedule) -> Schedule:
-    """Locks the schedule's row until the transaction ends, and returns the schedule. Raises NotAllowed if the actor may
-    not change the schedule, and Refused if it is deleted."""
+    """Locks the schedule's row until the transaction ends, and returns the schedule.
+
+    Raises NotAllowed if the actor may not change the schedule, and Refused if it is deleted.
+    """
     locked = Schedule.objects.select_for_update(of=("self",)).select_related("tenant", "owner", "cluster")
     found = locked.get(pk=schedule.pk)
     if found.deleted_at is not None and Schedule.objects.visible_to(actor).filter(pk=found.pk).exists():
@@ -199,8 +210,10 @@ def lock_changeable(actor: User, schedule: Schedule) -> Schedule:
 
 
 def pause(actor: User | None, schedule: Schedule, reason: str) -> None:
-    """Pauses a schedule whose row the caller has locked, in the caller's transaction. `actor` None stands for
-    Fairlot."""
+    """Pauses a schedule, within the transaction of a caller that has locked the schedule's row.
+
+    `actor` None means that Fairlot pauses the schedule.
+    """
     schedule.paused_at, schedule.paused_reason = now_from_database(), reason[:500]
     schedule.save(update_fields=["paused_at", "paused_reason"])
     _note(actor, "schedule.pause", schedule, after={"reason": schedule.paused_reason})

@@ -1,7 +1,7 @@
-"""Runs due schedules: one transaction records a due time and either submits its job or stores the reason why not.
+"""Runs due schedules. For each due time, one transaction submits the job or stores the reason why it was not submitted.
 
-Any number of workers may do this at once: a worker skips schedules that another has locked, and the database accepts
-only one run per due time.
+Any number of workers may do this simultaneously: a worker skips schedules that another worker has locked, and the
+database accepts only one run for each due time.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ NOT_AT_WORK = "Fairlot was not at work"
 
 @transaction.atomic(durable=True)
 def due_schedules() -> list[int]:
-    """Returns the ids of up to MOST_A_TICK due schedules, the longest waiting first.
+    """Returns the ids of up to MOST_A_TICK due schedules, beginning with the one that is most overdue.
 
-    Notes on schedules of detached clusters why their runs will be late.
+    For due schedules of detached clusters, stores the reason why their runs will be late.
     """
     now = now_from_database()
     waiting = Schedule.objects.kept().filter(next_due_at__lte=now, cluster__detached_at__isnull=False)
@@ -44,8 +44,10 @@ def due_schedules() -> list[int]:
 
 
 def run_schedule(*, schedule_id: int) -> int:
-    """Records all past due times of one schedule, in one or more steps with a transaction each; returns the number of
-    steps."""
+    """Records all past due times of one schedule. Each step handles one or more due times in one transaction.
+
+    Returns the number of steps.
+    """
     done = 0
     while _next_due(schedule_id):
         done += 1
@@ -54,10 +56,10 @@ def run_schedule(*, schedule_id: int) -> int:
 
 @transaction.atomic(durable=True)
 def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None = None) -> ScheduleRun:
-    """Starts a run outside the timetable, even if the schedule is paused. The job belongs to the schedule's owner.
+    """Starts a run now, outside the timetable, even if the schedule is paused. The job belongs to the schedule's owner.
 
-    Raises Refused if an earlier run has not ended and the policy forbids overlap, and otherwise raises like
-    `submit_job`. Repeating a `request_key` returns the existing run.
+    If `request_key` was used before, returns the earlier run. Raises Refused if an earlier run has not ended and the
+    schedule forbids overlap. Raises other errors like `submit_job`.
     """
     schedule = lock_changeable(actor, schedule)
     if request_key:
@@ -82,8 +84,10 @@ def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None
 
 @transaction.atomic(durable=True)
 def _next_due(schedule_id: int) -> bool:
-    """Records the next step of a due schedule; returns False if the schedule is not due, is locked by another worker,
-    or cannot run."""
+    """Records the next step of a due schedule. Returns False if there was nothing to record.
+
+    That is the case if the schedule is not due, is locked by another worker, or cannot run.
+    """
     now = now_from_database()
     locked = Schedule.objects.due(now).select_for_update(skip_locked=True, of=("self",))
     schedule = locked.select_related("tenant", "owner", "cluster").filter(pk=schedule_id).first()
@@ -128,8 +132,10 @@ def _write_missed(schedule: Schedule, step: Step) -> None:
 
 
 def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
-    """Submits the job for a due time, or records the reason why not. Pauses the schedule after MOST_REFUSALS refused
-    runs in a row."""
+    """Submits the job for a due time, or records the reason why no job was submitted. Returns the run.
+
+    After MOST_REFUSALS refused runs in a row, pauses the schedule.
+    """
     run = ScheduleRun(schedule=schedule, due_at=due, due_from=due)
     late = f"Late, as {schedule.late_because or NOT_AT_WORK}." if is_late else ""
     if why := _why_not_beside(schedule):
@@ -153,7 +159,7 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
 
 
 def _why_not_beside(schedule: Schedule) -> str:
-    """Returns the reason, as text for people, why an earlier run blocks the next one; empty if no run does."""
+    """Returns a text for people that says why an earlier run blocks the next one; an empty text if none does."""
     if schedule.overlap != Schedule.Overlap.FORBID:
         return ""
     earlier = schedule.jobs_at_work().first()
@@ -161,8 +167,10 @@ def _why_not_beside(schedule: Schedule) -> str:
 
 
 def _submit(schedule: Schedule, request_key: str | None = None, *, asked_by: User | None = None) -> Job:
-    """Submits the schedule's job with its owner's rights and the team's limits; first cancels earlier runs if the
-    policy says so. Raises Refused if the job can never run."""
+    """Submits the schedule's job with the rights of its owner and the limits of the team.
+
+    First cancels earlier runs, if the schedule's policy for overlap says so. Raises Refused if the job can never run.
+    """
     owner = schedule.owner
     if schedule.overlap == Schedule.Overlap.REPLACE:
         instead = Message.of(EventCode.NEXT_RUN, schedule=schedule.name)

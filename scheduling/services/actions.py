@@ -1,4 +1,4 @@
-"""Actions of people on services. The controller in scheduling/services/replicas.py then creates and ends replicas."""
+"""Actions of users on services. The controller (scheduling/services/replicas.py) then creates and ends replicas."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ def create_service(
     even_if_never: bool = True,
     **rules: Any,
 ) -> Service:
-    """Creates a service owned by `actor` in `tenant`, named after its spec. `rules` are further fields of Service.
+    """Creates a service owned by `actor` in `tenant`. The service gets the name in the spec.
 
-    Raises NotAllowed unless the actor is a member, Refused if the name is taken, and SpecError if the spec or a rule
-    is invalid for a service. Without `even_if_never`, also raises Refused if a replica could never run.
+    `rules` are further fields of Service. Raises NotAllowed unless the actor is a member of the tenant, and Refused if
+    the name is taken. Raises SpecError if the spec or a rule is invalid for a service. If `even_if_never` is False,
+    also raises Refused if a replica could never run.
     """
     _require_member(actor, tenant)
     if tenant.archived_at:
@@ -79,11 +80,11 @@ def change_service(
     even_if_never: bool = True,
     **rules: Any,
 ) -> Service:
-    """Changes a service: the given `rules` (fields of Service, such as `replicas`), its spec, and whether it is
-    stopped.
+    """Changes a service: its spec, whether it is stopped, and the fields of Service in `rules`, such as `replicas`.
 
-    A different spec creates a revision and rolls it out; an equal spec creates no revision. A revision runs with its
-    author's rights.
+    A spec that differs from the current one creates a revision and rolls it out; an equal spec does not. Replicas of
+    the new revision run with the actor's rights. If `even_if_never` is False, raises Refused if a replica with the new
+    spec could never run.
     """
     service = _locked(actor, service)
     before: dict[str, Any] = {name: getattr(service, name) for name in rules}
@@ -114,7 +115,7 @@ def change_service(
 
 @transaction.atomic(durable=True)
 def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
-    """Rolls out the existing revision with this number. Raises Refused if the service has no such revision."""
+    """Rolls out the earlier revision that has this number. Raises Refused if the service has no such revision."""
     service = _locked(actor, service)
     revision = service.revisions.filter(number=number).first()
     if revision is None:
@@ -132,8 +133,10 @@ def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
 
 @transaction.atomic(durable=True)
 def remove_service(*, actor: User, service: Service) -> Service:
-    """Removes the service; the controller then ends all its replicas. Their history and cost stay. Removing a removed
-    service changes nothing."""
+    """Removes the service, so that the controller ends all its replicas. Does nothing if it is removed already.
+
+    The history and the cost of the replicas are kept.
+    """
     if not Service.objects.changeable_by(actor).filter(pk=service.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may remove this service.")
     service = Service.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=service.pk)
@@ -146,15 +149,19 @@ def remove_service(*, actor: User, service: Service) -> Service:
 
 
 def _require_member(actor: User, tenant: Tenant) -> None:
-    """Raises NotAllowed unless the actor is a member of the team, because a revision runs with its author's rights and
-    secrets."""
+    """Raises NotAllowed unless the actor is a member of the team.
+
+    Membership is required because a revision runs with the rights and secrets of its author.
+    """
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
         raise NotAllowed(f"Only members of {tenant.name} may change its services.")
 
 
 def _locked(actor: User, service: Service) -> Service:
-    """Locks the service's row until the transaction ends, and returns the service. Raises NotAllowed if the actor may
-    not change the service, and Refused if it was removed."""
+    """Locks the service's row until the transaction ends, and returns the service.
+
+    Raises NotAllowed if the actor may not change the service, and Refused if it was removed.
+    """
     if not Service.objects.changeable_by(actor).filter(pk=service.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may change this service.")
     services = Service.objects.select_related("tenant", "cluster", "owner", "current", "good")
@@ -165,8 +172,10 @@ def _locked(actor: User, service: Service) -> Service:
 
 
 def _update(service: Service, spec: JobSpec, actor: User, *, even_if_never: bool) -> int | None:
-    """Creates a revision with the spec and makes it the current one. Returns its number; None if the current revision
-    has an equal spec."""
+    """Creates a revision with the spec and makes it the current one. Returns the revision's number.
+
+    Returns None, and creates no revision, if the current revision has an equal spec.
+    """
     spec = spec.model_copy(update={"name": service.name})
     if service.current is not None and JobSpec.stored(service.current.spec) == spec:
         return None
@@ -213,7 +222,10 @@ def _check(spec: JobSpec, tenant: Tenant, cluster: Cluster, owner: User, *, even
 
 
 def _check_rules(service: Service) -> None:
-    """Raises SpecError, with each invalid field, unless all rules are whole numbers within their bounds."""
+    """Raises SpecError, with each invalid field, unless the service's rules are whole numbers within their bounds.
+
+    Also raises SpecError if a rollout could replace no replica, because `max_surge` and `max_unavailable` are both 0.
+    """
     problems = {}
     for name, (least, most) in LIMITS.items():
         value = getattr(service, name)

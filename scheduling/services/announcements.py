@@ -1,4 +1,5 @@
-"""DNS names of services in their clusters. A name is created with the first replica and deleted with the service."""
+"""Creates the DNS name of a service in its cluster with the first replica, and deletes the name when the service is
+removed."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def services_to_announce() -> QuerySet[Service]:
-    """Returns the services in attached Kubernetes clusters whose DNS name has to exist or has to be deleted."""
+    """Returns the services in attached Kubernetes clusters that need a DNS name, or whose DNS name must be deleted."""
     attached = Service.objects.filter(cluster__detached_at=None).exclude(
         cluster__backend=Cluster.Backend.LOCAL
     )
@@ -26,8 +27,10 @@ def services_to_announce() -> QuerySet[Service]:
 
 
 def announce_service(*, service_id: int) -> None:
-    """Creates the service's DNS name in its cluster, or deletes the name of a removed service. Repeated and concurrent
-    calls are harmless."""
+    """Creates the service's DNS name in its cluster, or deletes the name if the service is removed.
+
+    Repeated and simultaneous calls do no harm.
+    """
     with only_one(Lock.ANNOUNCEMENT, service_id) as mine:
         service = services_to_announce().select_related("cluster").filter(pk=service_id).first()
         job_id = Job.objects.filter(service=service_id).values_list("pk", flat=True).first()

@@ -1,4 +1,5 @@
-"""The controller of services: compares the actual replicas with the desired state, and creates and ends replicas."""
+"""The controller of services: compares the replicas of a service with the service's desired state, and creates and ends
+replicas."""
 
 from __future__ import annotations
 
@@ -37,10 +38,11 @@ NOTED_EVERY = timedelta(seconds=5)
 
 @transaction.atomic(durable=True)
 def step_service(*, service_id: int) -> bool:
-    """Takes the service's next step: creates and ends replicas as needed now. Returns whether it changed anything.
+    """Creates and ends the replicas of a service that must be created or ended now. Returns whether anything changed.
 
-    Any number of workers may call this at any time: the lock on the service's row admits one at a time, and each
-    call sees the results of earlier ones.
+    Also marks the current revision as good or failed, and may roll back a failed revision. Any number of workers may
+    call this at any time: the lock on the service's row makes them wait for each other, and each call sees the results
+    of earlier calls.
     """
     services = Service.objects.select_related("tenant", "cluster", "current__author", "good__author")
     service = services.select_for_update(of=("self",)).filter(pk=service_id).first()
@@ -65,7 +67,7 @@ def step_service(*, service_id: int) -> bool:
 
 @dataclass
 class _Look:
-    """The state of a service and of its replicas, as read at `now`."""
+    """The state of a service and of its replicas, as read at the time `now`."""
 
     service: Service
     now: datetime
@@ -105,7 +107,7 @@ class _Look:
 
     @cached_property
     def ended(self) -> Mapping[int, Sequence[Job]]:
-        """Returns, by slot, the last ended replicas of each slot that has no living replica, latest first."""
+        """Returns, for each slot without a living replica, the slot's last ended replicas, latest first."""
         taken = [job.slot for job in self.jobs]
         latest = Window(RowNumber(), partition_by=F("slot"), order_by=F("attempt").desc())
         found = (
@@ -122,7 +124,8 @@ class _Look:
 
     @cached_property
     def resting(self) -> set[int]:
-        """Returns the slots in back-off: their last replica ended by itself so recently that it is not replaced yet."""
+        """Returns the slots in back-off. Their last replica ended by itself a short time ago and must not be replaced
+        yet."""
         return {slot for slot, jobs in self.ended.items() if self._rests(jobs)}
 
     def _rests(self, jobs: Sequence[Job]) -> bool:
@@ -151,7 +154,7 @@ class _Look:
 
 
 def _make(look: _Look, slots: Sequence[int]) -> None:
-    """Submits a replica for each slot, like any job. Stops at the first refusal and records its reason on the
+    """Submits a replica for each of `slots`. After the first refusal, submits no more and stores the reason on the
     service."""
     service, trouble = look.service, ""
     for slot in slots:
@@ -198,8 +201,11 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
 
 
 def _judge(look: _Look) -> None:
-    """Marks the current revision as good once as many of its replicas as desired have been ready, or as failed after
-    the progress deadline. Rolls back a failed revision if the service has automatic rollback."""
+    """Marks the current revision as good or as failed, as soon as this is known.
+
+    The revision is good once as many of its replicas as desired have been ready. It has failed if no further replica
+    became ready within the progress deadline. If the service has automatic rollback, a failed revision is rolled back.
+    """
     service, revision = look.service, look.service.current
     if revision is None or service.good_id == revision.pk or not service.wanted:
         return
@@ -215,8 +221,10 @@ def _judge(look: _Look) -> None:
 
 
 def _is_trying(look: _Look) -> bool:
-    """Returns whether replicas of the current revision run or failed without becoming ready, or can never run. Waiting
-    for GPUs does not count."""
+    """Returns whether replicas of the current revision start, run or fail without having been ready, or can never run.
+
+    Replicas that only wait for GPUs do not count, because the revision is not to blame for the wait.
+    """
     trying = any(
         job.first_ready_at is None
         and (
@@ -236,8 +244,11 @@ def _is_trying(look: _Look) -> bool:
 
 
 def judge(service: Service, *, at: datetime) -> None:
-    """Judges the current revision as the controller does, in the caller's transaction. Called before another revision
-    replaces it."""
+    """Marks the current revision as good or as failed, if this is known at the time `at`. Runs in the caller's
+    transaction.
+
+    Callers do this before they replace the revision with another one.
+    """
     _judge(_Look(service, at))
 
 
@@ -282,8 +293,10 @@ def _fail(look: _Look, revision: ServiceRevision, proven: int) -> None:
 
 
 def _last_words(look: _Look) -> str:
-    """Returns, in parentheses, why a running replica is not ready or else how the last replica ended; empty if neither
-    is known."""
+    """Returns, in parentheses, why a running replica is not ready, or else how the last ended replica ended.
+
+    Returns an empty text if neither is known.
+    """
     waiting = Lease.objects.filter(job__in=[job.pk for job in look.of_current], state=Lease.State.RUNNING)
     said = waiting.exclude(why_not_ready="").values_list("why_not_ready", flat=True).first()
     if not said:
@@ -293,7 +306,7 @@ def _last_words(look: _Look) -> str:
 
 
 def turn_to(service: Service, revision: ServiceRevision, *, at: datetime) -> None:
-    """Makes `revision` the current one, in the transaction of a caller that has locked the service's row."""
+    """Makes `revision` the current one. Runs in the transaction of a caller that has locked the service's row."""
     service.current, service.progress, service.progress_at = revision, 0, at
     service.save(update_fields=["current", "progress", "progress_at"])
 
@@ -303,7 +316,7 @@ def so_many(replicas: int) -> str:
 
 
 def note(service: Service, kind: str, text: str) -> None:
-    """Adds an event to the service's history."""
+    """Adds an entry to the service's history."""
     ServiceEvent.objects.create(service=service, kind=kind, text=text)
 
 
@@ -312,13 +325,14 @@ def _named(revision: ServiceRevision) -> str:
 
 
 def _number(value: int | None) -> int:
-    """Returns the slot or attempt number of a replica. Raises ValueError for None: the job is no replica."""
+    """Returns `value`, the slot or attempt number of a replica. Raises ValueError for None: then the job is not a
+    replica."""
     if value is None:
         raise ValueError("this job is no replica")
     return value
 
 
 def services_to_step() -> models.QuerySet[Service]:
-    """Returns the services that may need a step: all services except removed ones whose replicas have all ended."""
+    """Returns the services that may need a step. Leaves out removed services whose replicas have all ended."""
     left = Job.objects.filter(service=OuterRef("pk")).unfinished()
     return Service.objects.filter(models.Q(removed_at=None) | Exists(left))

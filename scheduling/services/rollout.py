@@ -1,9 +1,9 @@
-"""Decides which replicas of a service to create and which to end: a pure function of the replicas' state.
+"""Decides which replicas of a service to create and to end. The decision depends only on the state of the replicas.
 
-The rules for changing revisions are those of Kubernetes Deployments (pkg/controller/deployment/rolling.go): unready
-replicas of other revisions end before ready ones, and no replica ends if fewer than `replicas - max_unavailable`
-would then be ready or could soon be. Unlike in a Deployment, a replica that is ending counts until it is gone,
-because it still holds GPUs.
+During a rollout, the rules are those of Kubernetes Deployments (pkg/controller/deployment/rolling.go). Unready replicas
+of other revisions end before ready ones. No replica ends if fewer than `replicas - max_unavailable` replicas would then
+be ready or could soon be ready. Unlike in a Deployment, a replica that is ending still counts, because it holds GPUs
+until it is gone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """The state of a service's replica that has not ended."""
+    """The state of one replica of a service. The replica has not ended."""
 
     id: int  # a later replica has a greater id
     slot: int
@@ -34,16 +34,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step of a rollout. The next step is planned from its effects."""
+    """One step of a rollout: which replicas to create and to end now."""
 
     make: Sequence[int]  # slots to fill
     end: Sequence[int]  # ids of the replicas to end
 
 
 def plan(wanted: Wanted, replicas: Sequence[Replica], resting: Collection[int] = ()) -> Plan:
-    """Returns the next step. `replicas` must be all replicas that have not ended.
+    """Returns the next step of a rollout. `replicas` must contain all replicas that have not ended.
 
-    `resting` are the slots in back-off: their last replica ended by itself and is not replaced yet.
+    `resting` are the slots in back-off: their last replica ended by itself and must not be replaced yet.
     """
     staying = [replica for replica in replicas if not replica.is_ending]
     new = [replica for replica in staying if replica.is_current]
@@ -64,7 +64,8 @@ def _missing(
 
 
 def _surplus(replicas: Sequence[Replica], count: int) -> list[int]:
-    """Returns the ids of the `count` replicas to end first: unready ones, then the newest."""
+    """Returns the ids of `count` replicas to end, in this order: unready replicas before ready ones, newer before older
+    ones."""
     ordered = sorted(replicas, key=lambda replica: (replica.is_ready, -replica.id))
     return [replica.id for replica in ordered[: max(0, count)]]
 

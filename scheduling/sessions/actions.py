@@ -1,5 +1,7 @@
-"""Actions on sessions: start, keep and stop them, and note their use; also the step that warns and stops. The portal
-decides which users may open a session."""
+"""Actions on sessions: start, keep and stop them, record their use, and warn or stop them at their limits.
+
+The portal decides which users may open a session.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,11 @@ def start_session(
     request_key: str | None = None,
     even_if_never: bool = True,
 ) -> Session:
-    """Starts a session owned by `actor` in `tenant`. Repeating a `request_key` returns the existing session.
+    """Starts a session owned by `actor` in `tenant`. If `request_key` was used before, returns the earlier session.
 
-    Raises like submit_job, and SpecError for a spec that cannot be a session (several workers, no port) or limits
-    out of bounds. Without `even_if_never`, also raises SpecError for a program that the environment does not have.
+    Raises the same errors as `submit_job`. Also raises SpecError if the spec cannot be a session (it has several
+    workers or no port), or if a time limit is out of bounds. If `even_if_never` is False, also raises SpecError if the
+    program is not installed in the environment.
     """
     _check(spec, idle_minutes=idle_minutes, longest_hours=longest_hours)
     if not even_if_never:
@@ -74,7 +77,7 @@ def start_session(
 
 @transaction.atomic(durable=True)
 def keep_session(*, actor: User, session: Session) -> Session:
-    """Restarts the session's idle timeout. Raises Refused if the session has ended."""
+    """Restarts the idle timeout of the session from now. Raises Refused if the session has ended."""
     job = _changeable(actor, session)
     locked = Session.objects.select_for_update().get(pk=session.pk)
     if job.has_ended:
@@ -89,29 +92,29 @@ def keep_session(*, actor: User, session: Session) -> Session:
 
 @transaction.atomic(durable=True)
 def stop_session(*, actor: User, session: Session) -> Job:
-    """Stops the session with the usual grace period. Stopping a stopped session changes nothing."""
+    """Stops the session, with the usual grace period. Does nothing if it is stopped already."""
     why = Message.of(EventCode.STOPPED_BY, user=actor.get_username())
     return cancel_within(actor=actor, job=_changeable(actor, session), why=why)
 
 
 def note_use(*, session_id: int) -> None:
-    """Records that the session is in use now; writes at most once per NOTED_EVERY."""
+    """Records that the session is being used now. Writes to the database at most once per NOTED_EVERY."""
     stale = models.Q(used_at=None) | models.Q(used_at__lt=Now() - NOTED_EVERY)
     Session.objects.filter(stale, pk=session_id).update(used_at=Now())
 
 
 def sessions_to_step() -> models.QuerySet[Session]:
-    """Returns the sessions that may have to be warned or stopped: those that have not ended and are not being
+    """Returns the sessions that may need a warning or a stop. Leaves out sessions that have ended or are being
     cancelled."""
     return Session.objects.unfinished().exclude(job__state=Job.State.CANCELLING)
 
 
 @transaction.atomic(durable=True)
 def step_session(*, session_id: int) -> Step:
-    """Warns a session of its idle timeout or time limit, or stops it, if this is due; returns the step taken.
+    """Warns the user of a session or stops the session, if its idle timeout or time limit requires this now.
 
-    Any number of workers may call this at any time: the lock on the session's row admits one at a time, and each
-    call sees the results of earlier ones.
+    Returns the step that was taken. Any number of workers may call this at any time: the lock on the session's row
+    makes them wait for each other, and each call sees the results of earlier calls.
     """
     session = Session.objects.select_for_update().filter(pk=session_id).first()
     if session is None:
@@ -142,13 +145,16 @@ def step_session(*, session_id: int) -> Step:
 
 
 def clocks_of(session: Session, job: Job, now: datetime) -> Clocks:
-    """Returns the session's clocks; reads its idle time with a query."""
+    """Returns the session's idle time and time limits as Clocks. Makes one query for the idle time."""
     idle = Session.objects.filter(pk=session.pk).idle_times(now)
     return clocks_from(session, job, now, idle.get(session.pk, NO_TIMES))
 
 
 def clocks_from(session: Session, job: Job, now: datetime, idle: tuple[timedelta, timedelta]) -> Clocks:
-    """Returns the session's clocks from `idle`, its value of SessionQuerySet.idle_times."""
+    """Returns the session's idle time and time limits as Clocks.
+
+    `idle` is the session's value in the result of SessionQuerySet.idle_times.
+    """
     stands = session.warned_at and (session.used_at is None or session.warned_at > session.used_at)
     return Clocks(
         now=now,
@@ -168,11 +174,10 @@ def base_url(job: Job) -> str:
 
 
 def token_of(job: Job) -> str:
-    """Returns the secret token that the portal sends to the session's program, so that the program can refuse other
-    clients of its port.
+    """Returns a secret token that the portal sends to the session's program with each request.
 
-    The token is the same in all attempts of the job, because frozen processes resume with the token that they were
-    started with.
+    The program can then refuse other clients of its port. The token is the same in all attempts of the job, because
+    frozen processes resume with the token with which they were started.
     """
     return salted_hmac("fairlot.session", str(job.pk), algorithm="sha256").hexdigest()
 

@@ -1,4 +1,7 @@
-"""Decides when a session is warned and when it is stopped: a pure function of its clocks."""
+"""Decides when to warn the user of a session and when to stop the session.
+
+The decision depends only on the session's idle time and limits.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks of one session, as read at `now`. A clock that has not started is None."""
+    """The idle time, time limits and warnings of one session, as read at the time `now`.
+
+    `first_started` is None before the first start. `idle_warned` and `end_warned` are None if no warning is in force.
+    """
 
     now: datetime
     idle_limit: timedelta
@@ -32,13 +38,15 @@ class Clocks:
 
     @property
     def is_warned(self) -> bool:
-        """Returns whether the session was warned of its idle timeout and has not been used since."""
+        """Returns whether the user was warned of the session's idle timeout and the session has not been used since."""
         return self.idle_warned is not None
 
     @property
     def idle_left(self) -> timedelta:
-        """Returns how long the session may still run unused, at least 0. After a warning this is never less than the
-        warning promised."""
+        """Returns how much longer the session may run unused; at least 0.
+
+        Even if the warning came late, the session may run unused for the full notice time after the warning.
+        """
         left = self.idle_limit - self.idle_for
         if self.idle_warned is not None:
             left = max(left, notice(self.idle_limit) - self.idle_warned)
@@ -46,21 +54,25 @@ class Clocks:
 
     @property
     def idle_ends(self) -> datetime | None:
-        """Returns when an unused session is stopped; None while the session does not run, because nobody can use it
-        then."""
+        """Returns when the session will be stopped if it stays unused.
+
+        Returns None while the session does not run, because idle time does not count then.
+        """
         return self.now + self.idle_left if self.runs else None
 
     @property
     def ends(self) -> datetime | None:
-        """Returns when the session reaches its time limit and is stopped, even if it is in use; None before its first
-        start."""
+        """Returns when the session reaches its time limit and is stopped, even if it is in use.
+
+        Returns None before the session's first start.
+        """
         if self.first_started is None:
             return None
         ends = self.first_started + self.longest
         return max(ends, self.end_warned + notice(self.longest)) if self.end_warned else ends
 
     def step(self) -> Step:
-        """Returns the warning or stop that is due at `now`; Step.NOTHING if none is."""
+        """Returns the warning or stop that is due at `now`; Step.NOTHING if neither is due."""
         if self.ends is not None:
             if self.end_warned and self.now >= self.ends:
                 return Step.STOP_END
@@ -75,5 +87,5 @@ class Clocks:
 
 
 def notice(limit: timedelta) -> timedelta:
-    """Returns the time between the warning and the end of `limit`: half of `limit`, but at most LONGEST_WARNING."""
+    """Returns how long before the end of `limit` the user is warned: half of `limit`, but at most LONGEST_WARNING."""
     return min(LONGEST_WARNING, limit / 2)

@@ -1,6 +1,6 @@
-"""Finds teams whose jobs' measured speed-ups changed when the team began to trade.
+"""Finds teams whose jobs showed other speed-ups after the team began to trade, because false reports can then pay off.
 
-Compares jobs that have the label `model`.
+Compares only jobs that have the label `model`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ WINDOW = timedelta(days=30)
 
 
 def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -> dict[int, float]:
-    """Returns the factor by which each tenant's speed-ups changed when it began to trade, by tenant id.
+    """Returns, by tenant id, the factor by which the speed-ups of a tenant's jobs changed when the tenant began to
+    trade.
 
-    Covers those `tenants` that began to trade in [`begins`, `ends`). Compares jobs only with jobs of the same model,
-    by their label `model`. Leaves out tenants whose speed-ups did not change.
+    Covers those of `tenants` that began to trade in [`begins`, `ends`), and leaves out those whose speed-ups did not
+    change. Compares a job only with jobs of the same model, as their label `model` says.
     """
     began = _first_trades(tenants, begins, ends)
     for tenant in _first_trades(began, begins - WINDOW, begins):
@@ -58,7 +59,7 @@ def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -
 
 
 def _first_trades(tenants: Collection[int], begins: datetime, ends: datetime) -> dict[int, datetime]:
-    """Returns the time of each tenant's first trade in [`begins`, `ends`), by tenant id. Leaves out tenants without a
+    """Returns, by tenant id, the time of each tenant's first trade in [`begins`, `ends`). Leaves out tenants without a
     trade."""
     found: dict[int, datetime] = {}
     for side in ("seller", "buyer"):

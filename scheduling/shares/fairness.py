@@ -1,6 +1,6 @@
-"""The fairness report: GPU time that tenants were entitled to and received.
+"""The fairness report: the GPU time to which tenants were entitled, and the GPU time that they received.
 
-`compare` weights GPU time by the published weights of generations, `statement` by the measured speeds of a tenant's
+`compare` weights GPU time by the published weights of generations, and `statement` by the measured speeds of a tenant's
 jobs. No figure uses both.
 """
 
@@ -33,7 +33,7 @@ FINISHED = """
 
 @dataclass(frozen=True)
 class Row:
-    """One tenant's GPU-seconds on one generation, without those of tenants below it."""
+    """The GPU-seconds of one tenant on one generation, without those of the tenants below this tenant."""
 
     tenant: Tenant
     generation: Generation
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """One tenant's GPU-seconds summed over all generations, weighted by each generation's published weight."""
+    """The GPU-seconds of one tenant over all generations. Each generation counts with its published weight."""
 
     tenant: Tenant
     amounts: Amounts
@@ -54,7 +54,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class Indices:
-    """Fairness indices of one period, over the ratio received / due of each tenant to which GPU time was due."""
+    """Fairness indices of one period: Jain's index and max-min, over the ratio received / due of each tenant.
+
+    Only tenants to which GPU time was due count.
+    """
 
     begins: datetime
     ends: datetime
@@ -65,7 +68,8 @@ class Indices:
 
 @dataclass(frozen=True)
 class Finished:
-    """Statistics of ρ, the finish-time fairness of fairshare.fairness, over a tenant's training jobs that ended."""
+    """Statistics of ρ over those training jobs of a tenant that ended. ρ is finish-time fairness; see
+    fairshare.fairness."""
 
     tenant: Tenant
     ended: int
@@ -82,7 +86,10 @@ class Finished:
 
 @dataclass(frozen=True)
 class Spoken:
-    """One generation in a tenant's statement, with its speed relative to the tenant's slowest generation (speed 1)."""
+    """One line of a tenant's statement: a generation, its GPU-seconds, and its speed for the tenant's jobs.
+
+    The speed is a multiple of the speed on the tenant's slowest generation.
+    """
 
     generation: Generation
     speed: float | None  # None: no job was measured both on this generation and on another one
@@ -101,7 +108,7 @@ class Statement:
 
     @property
     def total(self) -> Amounts:
-        """Returns the amounts summed over all generations, in GPU-seconds of the slowest generation.
+        """Returns the amounts summed over all generations, converted to GPU-seconds of the slowest generation.
 
         Leaves out generations without a measured speed.
         """
@@ -114,7 +121,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Scope:
-    """The tenants, the period and the cluster of a report (`cluster` None: all clusters)."""
+    """What a report covers: tenants, a period, and a cluster. `cluster` None means all clusters."""
 
     tenants: Sequence[Tenant]
     begins: datetime
@@ -125,7 +132,7 @@ class Scope:
     def of(
         cls, user: User, begins: datetime, ends: datetime, *, tenant: Tenant | None, cluster: Cluster | None
     ) -> Scope:
-        """Returns a scope with the tenants that `user` may see: `tenant` and its subtree, or all tenants if it is
+        """Returns a scope with the tenants that `user` may see: `tenant` and its subtree, or all tenants if `tenant` is
         None."""
         tenants = Tenant.objects.visible_to(user)
         if tenant is not None:
@@ -134,7 +141,7 @@ class Scope:
 
 
 def fairness_rows(scope: Scope) -> list[Row]:
-    """Returns a row for each tenant and generation with share intervals in the scope, ordered by tenant and
+    """Returns a row for each tenant and generation for which the scope has share intervals, ordered by tenant and
     generation."""
     found = read_sums(
         [(scope.begins, scope.ends)], cluster=scope.cluster, tenants=[tenant.pk for tenant in scope.tenants]
@@ -149,8 +156,10 @@ def fairness_rows(scope: Scope) -> list[Row]:
 
 
 def compare(rows: Iterable[Row]) -> list[Compared]:
-    """Returns each tenant's GPU-seconds summed over generations, weighted by published weight, in the order of
-    `rows`."""
+    """Returns the GPU-seconds of each tenant, summed over generations and weighted by their published weights.
+
+    Tenants are in the order of `rows`.
+    """
     sums: dict[int, Amounts] = {}
     tenants = {}
     for row in rows:
@@ -167,7 +176,7 @@ def indices(begins: datetime, ends: datetime, compared: Iterable[Compared]) -> I
 
 
 def indices_over_time(scope: Scope, edges: Sequence[datetime]) -> list[Indices]:
-    """Returns the fairness indices of each period between two successive `edges`."""
+    """Returns the fairness indices of each period between two successive times in `edges`."""
     stretches = list(pairwise(edges))
     found = read_sums(stretches, cluster=scope.cluster, tenants=[tenant.pk for tenant in scope.tenants])
     by_pk = {tenant.pk: tenant for tenant in scope.tenants}
@@ -181,7 +190,7 @@ def indices_over_time(scope: Scope, edges: Sequence[datetime]) -> list[Indices]:
 
 
 def finished(scope: Scope) -> list[Finished]:
-    """Returns the finish-time fairness of each tenant with recorded finish times in the scope, ordered by tenant
+    """Returns statistics of finish-time fairness for each tenant with finished jobs in the scope, ordered by tenant
     name."""
     tenants = {tenant.pk: tenant for tenant in scope.tenants}
     with connection.cursor() as cursor:
@@ -199,7 +208,7 @@ def finished(scope: Scope) -> list[Finished]:
 
 
 def statement(tenant: Tenant, rows: Iterable[Row], scope: Scope) -> Statement:
-    """Returns the statement of `tenant` from its own rows, with measured speeds of its jobs that held GPUs in the
+    """Returns the statement of `tenant`: the tenant's own rows, with speeds measured on its jobs that held GPUs in the
     period."""
     own = [row for row in rows if row.tenant.pk == tenant.pk]
     column = {row.generation.pk: k for k, row in enumerate(own)}
@@ -221,8 +230,7 @@ def statement(tenant: Tenant, rows: Iterable[Row], scope: Scope) -> Statement:
 
 
 def _measured(tenant: Tenant, scope: Scope, generations: Iterable[int]) -> list[tuple[int, dict[int, float]]]:
-    """Returns, for each measured job of the tenant, a pair: its number of GPUs, and its steps per second by generation
-    id."""
+    """Returns (number of GPUs, steps per second by generation id) for each measured job of the tenant."""
     in_time = Q(job__ended_at=None) | Q(job__ended_at__gt=scope.begins)
     speeds = JobSpeed.objects.filter(
         in_time,

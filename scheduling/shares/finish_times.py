@@ -1,7 +1,7 @@
-"""Finish-time fairness (ρ) of training jobs: the time from submit to end, divided by the run time alone on an even part
-of the tenant's entitlement.
+"""Computes the finish-time fairness (ρ) of training jobs, once for each job, after the job's end.
 
-Each job's ρ is computed and written once, after the job's end.
+ρ is the time from submission to end, divided by the time that the job would have taken alone on its part of the
+tenant's entitlement. This part is the entitlement divided evenly among the tenant's unfinished jobs.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ HELD = """
 
 
 def write_finish_times(cluster_id: int, hour: datetime) -> None:
-    """Writes a FinishTime for each training job that ended before the end of `hour` and has none yet.
+    """Writes a FinishTime for each training job that ended before the end of `hour` and does not have one yet.
 
-    The share intervals of `hour` must be summed already.
+    The caller must have summed the share intervals of `hour` before.
     """
     untold = ended_untold(cluster_id, since=hour + HOUR - KNOWN_WITHIN)
     jobs = list(untold.filter(ended_at__lt=hour + HOUR).defer("spec").order_by("pk"))
@@ -65,7 +65,7 @@ def write_finish_times(cluster_id: int, hour: datetime) -> None:
 
 
 def ended_untold(cluster_id: int, *, since: datetime) -> QuerySet[Job]:
-    """Returns the cluster's training jobs that ended at `since` or later and have no FinishTime yet."""
+    """Returns the cluster's training jobs that ended at or after `since` and do not have a FinishTime yet."""
     return Job.objects.filter(
         cluster=cluster_id,
         kind=Job.Kind.TRAINING,
@@ -76,7 +76,7 @@ def ended_untold(cluster_id: int, *, since: datetime) -> QuerySet[Job]:
 
 
 class _Rhos:
-    """Computes the ρ of jobs of one cluster, from recorded data that is read once for all of them."""
+    """Computes the ρ (finish-time fairness) of jobs of one cluster. Reads the recorded data for all jobs together."""
 
     def __init__(self, cluster_id: int, jobs: Sequence[Job]) -> None:
         self.cluster_id, self.jobs = cluster_id, jobs
@@ -89,7 +89,11 @@ class _Rhos:
         self.entitled = {key: _running_total(pieces) for key, pieces in self._read_entitled().items()}
 
     def of(self, job: Job, sharers: float) -> float | None:
-        """Returns a job's ρ; None if it did not succeed, was preemptible at some time, or too little is recorded."""
+        """Returns the ρ of a job; None if the job did not succeed, was preemptible at some time, or if records are
+        missing.
+
+        `sharers` is the value of the job in `_Rhos.sharers`.
+        """
         if job.state != Job.State.SUCCEEDED or job.preemptible or job.pk in self.changed:
             return None
         since, until = _seconds(job.created_at), _seconds(job.ended_at)
@@ -109,7 +113,8 @@ class _Rhos:
         )
 
     def sharers(self) -> list[float]:
-        """Returns, for each job, the average number of its tenant's unfinished jobs between the job's submit and end.
+        """Returns, for each job, the average number of its tenant's unfinished jobs between the job's submission and
+        end.
 
         Preemptible jobs do not count.
         """
@@ -143,10 +148,10 @@ class _Rhos:
         return held
 
     def _read_entitled(self) -> dict[tuple[int, int], list[tuple[float, float, float]]]:
-        """Returns lists of (start, end, GPU-seconds) to which a tenant was entitled, by (tenant, generation).
+        """Returns, by (tenant, generation), the GPU-seconds of entitlement as (start, end, GPU-seconds) pieces.
 
-        Start and end are in seconds since EPOCH. Hours in which a job begins or ends are read as share intervals,
-        the hours between them as hourly sums.
+        Start and end are in seconds since EPOCH. For hours in which a job was submitted or ended, the pieces are share
+        intervals; for the hours between, they are whole hours.
         """
         tenants = {job.tenant_id for job in self.jobs}
         at_borders = {start_of_hour(at) for job in self.jobs for at in (job.created_at, job.ended_at) if at}
@@ -171,7 +176,10 @@ class _Rhos:
 
 def _running_total(pieces: Iterable[tuple[float, float, float]]) -> tuple[Floats, Floats]:
     """Returns two arrays: the times at which the pieces start and end, in order, and the total GPU-seconds up to each
-    time."""
+    time.
+
+    `pieces` are (start, end, GPU-seconds).
+    """
     begins, ends, amounts = np.array(sorted(pieces)).T
     totals = np.cumsum(amounts)
     moments = np.maximum.accumulate(np.stack([begins, ends], axis=1).ravel())

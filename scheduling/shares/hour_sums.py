@@ -1,4 +1,4 @@
-"""Sums share intervals by hour, once no more intervals can be added to the hour."""
+"""Sums the share intervals of each hour, once no more intervals can be added to that hour."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from scheduling.shares.share_hours import write_hour
 
 
 def sum_share_hours(*, cluster_id: int, at_most: int = 200) -> int:
-    """Sums the hours that are over, oldest first, at most `at_most` of them, each in its own transaction.
+    """Sums the share intervals of at most `at_most` hours that are over, oldest first. Returns the number of summed
+    hours.
 
-    Returns how many hours it summed.
+    Each hour is summed in its own transaction.
     """
     summed = 0
     while summed < at_most and sum_next_share_hour(cluster_id=cluster_id):
@@ -27,10 +28,10 @@ def sum_share_hours(*, cluster_id: int, at_most: int = 200) -> int:
 
 @transaction.atomic(durable=True)
 def sum_next_share_hour(*, cluster_id: int) -> bool:
-    """Sums the first hour that is not summed yet and returns True; returns False if no hour can be summed yet.
+    """Sums the share intervals of the first hour that is not summed yet. Returns False if that is not possible yet.
 
-    A round's intervals are written by the next round and end when that round begins. So once a round has run after
-    the end of an hour, no more intervals are added to that hour.
+    An hour can be summed once a round has run after its end. That round ends the last intervals of the hour, and later
+    rounds add none to it.
     """
     lock_schedule(cluster_id)
     last_round = Cluster.objects.values_list("last_round_at", flat=True).get(pk=cluster_id)
@@ -46,7 +47,7 @@ def sum_next_share_hour(*, cluster_id: int) -> bool:
 
 
 def _first_hour_with_shares(cluster_id: int, hour: datetime, last: datetime) -> datetime:
-    """Returns the first hour from `hour` to `last` with share intervals or with ended jobs that need a finish time.
+    """Returns the first hour from `hour` to `last` that has share intervals, or ended jobs without a finish time.
 
     Returns `last` if there is no such hour.
     """

@@ -1,4 +1,4 @@
-"""Share intervals: what each account was entitled to, received, and is owed, from one round to the next."""
+"""Share intervals: what each account was entitled to, received, and is owed between two successive rounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SILENCE_SECONDS = 30.0
 
 
 class ShareRate(TypedDict):
-    """One tenant's share of one generation from a round until the next one, in GPUs. See ShareInterval for the
+    """The share of a tenant in one generation from one round to the next, in GPUs. ShareInterval explains the
     fields."""
 
     tenant: int
@@ -41,11 +41,11 @@ class ShareRate(TypedDict):
 
 
 def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) -> list[Any]:
-    """Returns a ShareRate for each tenant with jobs and each generation, to be stored in Round.shares.
+    """Returns a ShareRate for each generation and each tenant with jobs, for storing in Round.shares.
 
-    A tenant's rates count its own members, not tenants below it. If tenants borrow only a fraction of the
-    entitlement that others do not use, this fraction of each tenant's unused entitlement counts as lent, and the
-    remainder as unused.
+    Counts only the tenant's own users, not the tenants below it. Of each tenant's unused entitlement, the part that
+    others borrow counts as lent, and the rest as unused. For one generation, this part is the same fraction for all
+    tenants.
     """
     bought, sold = np.zeros_like(decision.share), np.zeros_like(decision.share)
     for trade in decision.trades:
@@ -76,13 +76,14 @@ def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) 
 
 
 def _part_in_use(left: fs.Floats, borrowed: fs.Floats) -> fs.Floats:
-    """Returns (K,) the fraction, 0 to 1, of each generation's unused entitlement that other tenants borrow."""
+    """Returns, for each generation (K,), the fraction from 0 to 1 of unused entitlement that other tenants borrow."""
     part: fs.Floats = np.divide(borrowed, left, out=np.zeros_like(left), where=left > 0)
     return np.minimum(part, 1.0)  # rounding may make `borrowed` slightly larger than `left`
 
 
 def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
-    """Returns (T, K) `amount` of each tenant without the amounts of the tenants directly below it; never negative."""
+    """Returns `amount` (account, generation) with the amounts of child tenants subtracted from each tenant; at least
+    0."""
     own = amount.copy()
     for t, (_, user) in enumerate(legend.accounts):
         above = int(snapshot.accounts.parent[t])
@@ -95,9 +96,10 @@ def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
 def save_shares(
     cluster: Cluster, situation: Situation, decision: fs.Decision, legend: SnapshotIndex, *, corrected: bool
 ) -> None:
-    """Stores each user's share until the next round, and the GPU-seconds that the policy's state says the user is owed.
+    """Stores the share of each user until the next round, and the GPU-seconds that the user is owed by the policy's
+    state.
 
-    `corrected` says whether the policy has been given the stored corrections; they are then reset to 0.
+    `corrected` is True if the policy has received the stored corrections; the stored corrections then become 0.
     """
     owed = owed_now(situation, decision)
     places = [
@@ -135,11 +137,10 @@ def save_shares(
 
 
 def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> Lasted | None:
-    """Writes the share intervals of the last round up to `now`.
+    """Writes the share intervals of the last round, up to `now`.
 
-    Ends all trades if the last round's decision went out of force before `now`, or if the clock was set back.
-
-    Returns what accounts held from `since` to `now`; None if `since` is None or not before `now`.
+    Ends all trades if the last round's decision stopped applying before `now`, or if the clock was set back. Returns
+    what accounts held from `since` to `now`; None if `since` is None or not before `now`.
     """
     last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
     if since is None or now <= since:
@@ -157,9 +158,9 @@ def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) ->
 
 
 def end_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
-    """Ends the effect of the last round and its trades, when no further round will come or nobody has jobs.
+    """Ends the effect of the last round and its trades, for a cluster that gets no further round or has no jobs.
 
-    Also deletes the policy's state and resets all share balances of the cluster.
+    Also deletes the policy's state, and sets all share balances of the cluster to 0.
     """
     settle_shares(cluster, since=since, now=now)
     end_trades(cluster, ends=now)
@@ -170,23 +171,25 @@ def end_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> No
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A lease that was just observed or closed, with the time of its previous observation."""
+    """A lease that was just observed or closed, with `last_seen_at`, the time of its previous observation."""
 
     lease: Lease
     last_seen_at: datetime | None
 
     @property
     def known_until(self) -> datetime | None:
-        """Returns the time until which the lease is now known to have held its GPUs: its end, else its last
-        observation."""
+        """Returns the time until which the lease is known to have held its GPUs.
+
+        This is the lease's end or, for an open lease, its last observation.
+        """
         return self.lease.held_until or self.lease.last_seen_at
 
 
 def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
     """Corrects balances and share intervals of earlier rounds after leases were observed or closed.
 
-    Earlier rounds counted ended leases for too long, and counted leases that were silent (not observed) for too
-    short a time. The caller has saved the leases and holds the cluster's lock.
+    Earlier rounds counted too much time for a lease that had already ended. They counted too little for a lease that
+    was not observed for a while. The caller has saved the leases and holds the cluster's scheduling lock.
     """
     last = cluster.last_round_at
     if last is None:
@@ -214,10 +217,11 @@ def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
 
 
 def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: datetime) -> list[datetime]:
-    """Returns, for each time in `seen`, until when rounds counted a lease whose last observation was at that time.
+    """Returns, for each time in `seen`, until when rounds have counted a lease that was last observed at that time.
 
-    That is `last`, the time of the last round. If the lease was silent by then, that is instead the last round
-    within SILENCE_SECONDS after the observation, or the observation itself.
+    This is `last`, the time of the last round, unless the observation is older than SILENCE_SECONDS at that time. Then
+    it is the last round within SILENCE_SECONDS after the observation, or the observation itself if there was no such
+    round.
     """
     silence = timedelta(seconds=SILENCE_SECONDS)
     silent = sorted({at for at in seen if at is not None and last - at > silence})
@@ -280,10 +284,11 @@ CORRECT_INTERVALS = f"""
 
 
 def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
-    """Returns until when a round's decision was in force: `now`, unless Fairlot was down since.
+    """Returns the time until which the last round's decision applied. This is `now`, unless Fairlot was down in
+    between.
 
-    A gap longer than two quanta and SILENCE_SECONDS means that Fairlot was down. The decision was then in force
-    until the end of its quantum, or until the last moment at which a gang was known to hold GPUs, if that is later.
+    A gap of more than two quanta and SILENCE_SECONDS means that Fairlot was down. The decision then applied until the
+    end of its quantum, or until the last time at which a gang was known to hold GPUs, whichever is later.
     """
     quantum = timedelta(seconds=cluster.effective_quantum)
     if now - last.at <= 2 * quantum + timedelta(seconds=SILENCE_SECONDS):
@@ -297,9 +302,10 @@ def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
 
 
 def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[int, int, int], float]:
-    """Returns GPU-seconds that leases held from `since` to `now`, by (tenant, user, generation), as observed so far.
+    """Returns the GPU-seconds that leases held from `since` to `now`, as observed so far, by (tenant, user,
+    generation).
 
-    Preemptible time is left out: GPUs that nobody else wanted are no part of a share.
+    Leaves out preemptible time, because GPUs that nobody else wanted are not part of a share.
     """
     with connection.cursor() as cursor:
         cursor.execute(

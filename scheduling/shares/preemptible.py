@@ -1,4 +1,4 @@
-"""Records the times in which gangs have their GPUs only because nobody else wants them."""
+"""Records the times in which gangs have their GPUs only because nobody else wants these GPUs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scheduling.models import Lease, PreemptibleTime
 
 
 def note_preemptible(*, cluster_id: int, preemptible: Collection[int], anew: bool, now: datetime) -> None:
-    """Begins and ends PreemptibleTime rows, after a round picked `preemptible` jobs only because nobody else wants the
-    GPUs.
+    """Begins and ends PreemptibleTime rows after a round.
 
-    Runs in the round's transaction, after the round has stored its leases. If `anew` is False (the round may not
-    preempt), gangs that are preemptible already stay so. Rows of stopping leases do not change.
+    `preemptible` are the ids of jobs that the round picked only because nobody else wants the GPUs. If `anew` is False
+    (the round may not preempt), gangs that are in preemptible time stay in it. Rows of stopping leases do not change.
+    Runs in the round's transaction, after the leases are stored.
     """
     going_on = _going_on(cluster_id)
     # The open lease of each preemptible job. If a job moves, the lease that it leaves is STOPPING and left out here.
@@ -38,7 +38,8 @@ def note_preemptible(*, cluster_id: int, preemptible: Collection[int], anew: boo
 
 
 def _going_on(cluster_id: int) -> dict[int, int]:
-    """Returns the cluster's open leases that are preemptible now, except stopping ones: job ids by lease id."""
+    """Returns job ids, by lease id, of the cluster's open leases that are in preemptible time. Leaves out stopping
+    leases."""
     open_ones = PreemptibleTime.objects.filter(
         lease__cluster=cluster_id, lease__state__in=Lease.OPEN, during__upper_inf=True
     )

@@ -1,4 +1,4 @@
-"""Previews how shares would change now with other tickets, another limit or another policy; stores nothing."""
+"""Previews how present shares would change with other tickets, another limit or another policy. Stores nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from scheduling.shares.snapshot import Change, before_and_after, read_snapshot
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """The GPUs of a tenant (with its subtree) or a user of one generation on one cluster, before and after a change.
+    """The GPUs of one generation on one cluster that a tenant or a user would get, as (before, after) a change.
 
-    `entitled` follows from tickets; `share` adds GPUs that others do not use, within limits. Both leave out trades.
+    A tenant counts with its subtree. `entitled` follows from tickets; `share` also contains GPUs that others do not
+    use, within limits. Neither includes trades.
     """
 
     cluster: str
@@ -34,7 +35,8 @@ class ShareChange:
 
 
 def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object]) -> list[ShareChange]:
-    """Returns the present shares of every tenant with jobs, before and after a change to `policy` with `options`."""
+    """Returns the present shares of each tenant with jobs, before and after changing the policy to `policy` with
+    `options`."""
     snapshot, legend = read_snapshot(cluster, now=now_from_database())
     entitled = entitlements(snapshot)
     share = policy_of_cluster(cluster).divide(snapshot)
@@ -59,10 +61,11 @@ def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object])
 
 
 def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> list[ShareChange]:
-    """Returns what `change` does to the shares on each cluster, ordered by cluster; empty if nobody has jobs.
+    """Returns the shares on each cluster before and after `change`, ordered by cluster; an empty list if there are no
+    jobs.
 
-    The result covers every tenant with jobs. If the change is one of a user's tickets, it covers instead the users
-    of that user's tenant and the tenants directly below it, which divide the tenant's share.
+    Covers all tenants with jobs. If the change is one of a user's tickets, covers only those who divide the share of
+    the user's tenant: the tenant's users and the tenants directly below it.
     """
     now = now_from_database()
     found: list[ShareChange] = []

@@ -1,4 +1,4 @@
-"""Time series of what tenants were entitled to and received, summed by PostgreSQL into POINTS points."""
+"""Time series of the GPU time that tenants were entitled to and received. PostgreSQL sums them into POINTS points."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _measures = attrgetter(*MEASURES)
 
 @dataclass(frozen=True)
 class Series:
-    """The amounts of one generation in `POINTS` equal parts of a period, oldest first."""
+    """The amounts (entitled, received and others) of one generation in `POINTS` equal parts of a period, oldest
+    first."""
 
     generation: Generation
     points: list[Amounts]
@@ -46,17 +47,18 @@ class Series:
 def read_share(
     user: User, tenant: Tenant, cluster: Cluster, begins: datetime, ends: datetime
 ) -> list[Series]:
-    """Returns a series per generation of `cluster`, for `tenant` and the tenants below it that `user` may see."""
+    """Returns a series for each generation of `cluster`, for `tenant` and those tenants below it that `user` may
+    see."""
     seen = Tenant.objects.visible_to(user).within(tenant)
     return share_of(list(seen.order_by().values_list("pk", flat=True)), cluster, begins, ends)
 
 
 def share_of(teams: list[int], cluster: Cluster, begins: datetime, ends: datetime) -> list[Series]:
-    """Returns a series per generation of `cluster`, of the tenants with the ids `teams` together.
+    """Returns a series for each generation of `cluster`, for all tenants in `teams` together.
 
-    `teams` are a tenant and the tenants below it, as far as the reader may see them. Loans and trades among `teams`
-    in the same round cancel out. An interval that overlaps several points counts for each by its overlap.
-    Generations without shares are left out. Clusters are shared separately, so their amounts are never summed.
+    `teams` are the ids of a tenant and of the tenants below it that the reader may see. Loans and trades among `teams`
+    in the same round cancel out. An interval that overlaps several points counts for each in proportion. Generations
+    without shares are left out. A series covers only one cluster, because each cluster has its own shares.
     """
     if not teams:
         return []
@@ -132,7 +134,7 @@ _summed = Statement(
 
 
 def is_young(teams: list[int]) -> bool:
-    """Returns whether `teams` have share intervals and all of these began within the last hour."""
+    """Returns whether `teams` have share intervals and the first of these began within the last hour."""
     [(found,)] = _young.ask([teams])
     return bool(found)
 
@@ -148,7 +150,7 @@ _young = Statement(
 
 
 def last_round(teams: list[int], cluster: Cluster) -> tuple[datetime, datetime | None]:
-    """Returns a pair: the present time, and the end of the last round with shares of `teams`.
+    """Returns the present time, and the end of the last round in which `teams` had shares.
 
     The second is None if no such round ended within `SETTLED_WITHIN`.
     """

@@ -1,4 +1,4 @@
-"""Sums of share intervals: stored per hour once the hour is over, and computed for any period on request."""
+"""Sums of share intervals. They are stored for each hour that is over, and computed on request for any other period."""
 
 from __future__ import annotations
 
@@ -63,8 +63,10 @@ READ = f"""
 
 
 def write_hour(cluster_id: int, hour: datetime) -> None:
-    """Stores the sums of the hour that begins at `hour`, replacing earlier ones. The caller holds the cluster's
-    lock."""
+    """Stores the sums of share intervals for the hour that begins at `hour`. Replaces sums that were stored before.
+
+    The caller holds the cluster's scheduling lock.
+    """
     bounds: dict[str, int | datetime] = {"cluster": cluster_id, "begins": hour, "ends": hour + HOUR}
     with connection.cursor() as cursor:
         cursor.execute(
@@ -74,9 +76,10 @@ def write_hour(cluster_id: int, hour: datetime) -> None:
 
 
 def write_hours_again(cluster_id: int, *, since: datetime, until: datetime) -> None:
-    """Recomputes the stored sums of hours that overlap [since, until), after share intervals in that period changed.
+    """Computes and stores the sums of hours in [since, until) again, because share intervals in that period have
+    changed.
 
-    Hours without stored sums stay without.
+    Leaves out hours for which no sums are stored yet.
     """
     book = ShareBook.objects.filter(cluster=cluster_id, until__gt=since).first()
     if book is None:
@@ -93,12 +96,12 @@ def read_sums(
     cluster: Cluster | None = None,
     tenants: Collection[int] | None = None,
 ) -> dict[Key, Amounts]:
-    """Returns the amounts of each tenant and generation in each period of `stretches`.
+    """Returns the amounts of each tenant and generation in each of the periods in `stretches`.
 
-    Keys are (index of the period, tenant, generation); a period is [start, end). Reads hourly sums where they exist,
-    else share intervals. An interval that crosses the bounds of a period counts by its overlap. A tenant's amounts
-    are those of its own members, without tenants below it. `cluster` None means all clusters, `tenants` None all
-    tenants.
+    Keys are (index of the period, tenant, generation). A period is [start, end). Reads hourly sums where they are
+    stored, otherwise share intervals. An interval that is only partly in a period counts in proportion. A tenant's
+    amounts are those of its own users, without the tenants below it. `cluster` None means all clusters, and `tenants`
+    None all tenants.
     """
     clusters = [cluster.pk] if cluster else list(Cluster.objects.values_list("pk", flat=True))
     with connection.cursor() as cursor:

@@ -1,4 +1,7 @@
-"""The state of a cluster's policy between rounds, stored by account and generation, and the situations made from it."""
+"""Stores a policy's state between rounds, and builds the Situation that the policy decides from.
+
+A Situation consists of the policy, the snapshot and the policy's state. States are stored by account and generation.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ OWN_SETTINGS = frozenset({"ordering", "trading"})
 
 @dataclass(frozen=True, slots=True)
 class Lasted:
-    """What accounts held since the last round: GPU-seconds per (tenant, user, generation)."""
+    """The time since the last round in seconds, and the GPU-seconds that accounts held in it, by (tenant, user,
+    generation)."""
 
     seconds: float
     received: Mapping[tuple[int, int, int], float]
@@ -34,22 +38,22 @@ class Lasted:
 
 
 def policy_of_cluster(cluster: Cluster) -> Policy:
-    """Returns the newest version of the policy that the cluster uses, with the cluster's options."""
+    """Returns the cluster's policy in its newest version, with the cluster's options."""
     return _with_settings(cluster, cluster.policy, None, cluster.policy_options)
 
 
 def some_cluster_lets_jobs_take_turns() -> bool:
-    """Returns whether the policy of at least one cluster can let the jobs of an account take turns by their GPU
-    time."""
+    """Returns whether any cluster has a policy that can let the jobs of one account take turns, by the GPU time they
+    have had."""
     in_use = Cluster.objects.order_by().values_list("policy", flat=True).distinct()
     return any(Need.OWN_ORDER in policy_type(name).needs for name in in_use)
 
 
 def shadow_of_cluster(cluster: Cluster) -> Policy | None:
-    """Returns the cluster's shadow policy; None without one.
+    """Returns the cluster's shadow policy; None if the cluster has none.
 
-    The shadow policy gets the cluster's ordering and trading and, if it is another version of the cluster's policy,
-    also that policy's options. Options that the shadow policy does not have are left out.
+    The shadow policy gets the cluster's ordering and trading settings. If it is another version of the cluster's own
+    policy, it also gets that policy's options. Options that the shadow policy does not know are left out.
     """
     if cluster.shadow is None:
         return None
@@ -59,7 +63,8 @@ def shadow_of_cluster(cluster: Cluster) -> Policy | None:
 
 
 def policy_for(cluster: Cluster, name: str, options: Mapping[str, object]) -> Policy:
-    """Returns the newest version of the policy `name` with `options` and the cluster's ordering and trading."""
+    """Returns the newest version of the policy named `name`, with `options` and with the cluster's ordering and
+    trading."""
     return _with_settings(cluster, name, None, options)
 
 
@@ -76,7 +81,8 @@ def options_as_json(policy: Policy) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A policy's state and plan after a round, decoded from a PolicyState or ShadowRound."""
+    """The state and the plan (shares and guarantees) of a policy after a round, decoded from a PolicyState or
+    ShadowRound."""
 
     policy: tuple[str, int]
     axes: Axes
@@ -101,7 +107,7 @@ class Memory:
 
     @property
     def users(self) -> set[tuple[int, int]]:
-        """Returns the (tenant, user) pairs to which the plan gave a share."""
+        """Returns the (tenant, user) pairs to which the policy's plan gave a share."""
         has = np.any(self.plan["share"] > 0, axis=1)
         return {
             (tenant, user)
@@ -110,9 +116,11 @@ class Memory:
         }
 
     def aligned(self, arrays: Mapping[str, fs.Floats], view: fs.Snapshot, axes: Axes) -> dict[str, fs.Floats]:
-        """Returns the arrays reordered to the accounts and generations of `view`, whose primary keys `axes` gives.
+        """Returns the arrays with their rows and columns reordered to the accounts and generations of the snapshot
+        `view`.
 
-        Accounts and generations that are not stored get 0.
+        `axes` has the primary keys of these accounts and generations. Accounts and generations that are not stored get
+        0.
         """
         row = {account: i for i, account in enumerate(self.axes.accounts)}
         column = {generation: k for k, generation in enumerate(self.axes.generations)}
@@ -123,7 +131,8 @@ class Memory:
 
 
 def situation_now(cluster: Cluster, view: fs.Snapshot, axes: Axes) -> Situation:
-    """Returns the situation of the cluster's policy now: the `view`, and the policy's state after the last round."""
+    """Returns the present situation of the cluster's policy: the snapshot `view`, and the policy's state after the last
+    round."""
     return _as_remembered(policy_of_cluster(cluster), view, axes, Memory.read(cluster))
 
 
@@ -136,9 +145,9 @@ def _as_remembered(policy: Policy, view: fs.Snapshot, axes: Axes, memory: Memory
 def situation_of_round(
     cluster: Cluster, view: fs.Snapshot, axes: Axes, *, memory: Memory | None, lasted: Lasted | None
 ) -> tuple[Situation, Happened | None]:
-    """Returns a pair: the situation of the cluster's policy in a round, and what happened since the last round.
+    """Returns the situation in which the cluster's policy decides a round, and what happened since the last round.
 
-    The second is None without a stored state, or if the length of the time since the last round is unknown.
+    The second is None if no state of the policy is stored, or if the time since the last round is unknown.
     """
     now = _as_remembered(policy_of_cluster(cluster), view, axes, memory)
     if memory is None or lasted is None:
@@ -155,7 +164,7 @@ def situation_of_round(
 
 
 def situation_of_record(round_: Round) -> Situation:
-    """Returns the situation (policy, view and state) from which a recorded round was decided."""
+    """Returns the situation (policy, snapshot and state) from which a recorded round was decided."""
     record = round_.record
     view = codec.decode_snapshot(bytes(record.snapshot))
     if round_.policy_options is None:
@@ -168,9 +177,10 @@ def situation_of_record(round_: Round) -> Situation:
 
 
 def situation_of_shadow(policy: Policy, round_: Round, memory: Memory | None) -> Situation:
-    """Returns the situation of another policy in a recorded round, after that policy observed what happened before it.
+    """Returns the situation in which `policy`, a shadow policy, decides a recorded round.
 
-    `memory` is that policy's state and plan after the preceding round; None if it was not asked for that round.
+    First lets the policy observe what happened before the round. `memory` is the policy's state and plan after the
+    preceding round; None if the policy did not decide that round.
     """
     record = round_.record
     view, axes = codec.decode_snapshot(bytes(record.snapshot)), Axes.stored(record.legend)
@@ -188,7 +198,8 @@ def situation_of_shadow(policy: Policy, round_: Round, memory: Memory | None) ->
 
 
 def happened_as_bytes(happened: Happened | None) -> bytes | None:
-    """Returns the encoded `seconds`, `received` and `corrected`, which are the same for every policy.
+    """Returns those parts of `happened` that are the same for every policy, encoded: `seconds`, `received` and
+    `corrected`.
 
     Returns None if `happened` is None.
     """
@@ -204,7 +215,7 @@ def happened_as_bytes(happened: Happened | None) -> bytes | None:
 
 
 def remember(cluster: Cluster, situation: Situation, plan: fs.Decision, axes: Axes) -> None:
-    """Stores the policy's state and its plan, for the next round to read."""
+    """Stores the policy's state and plan, so that the next round can read them."""
     PolicyState.objects.update_or_create(
         cluster=cluster,
         defaults={
@@ -219,13 +230,13 @@ def remember(cluster: Cluster, situation: Situation, plan: fs.Decision, axes: Ax
 
 
 def plan_as_bytes(plan: fs.Decision) -> bytes:
-    """Returns the shares and guarantees of a plan, encoded; the next round passes them to the policy."""
+    """Returns the shares and guarantees of a decision, encoded. The next round passes them to the policy."""
     guaranteed = np.zeros_like(plan.share) if plan.guaranteed is None else plan.guaranteed
     return codec.encode_state({"share": plan.share, "guaranteed": guaranteed})
 
 
 def forget(cluster: Cluster) -> None:
-    """Deletes the cluster's policy state, so that the next round starts with a fresh one."""
+    """Deletes the stored state of the cluster's policy, so that the policy has a new state in the next round."""
     PolicyState.objects.filter(cluster=cluster).delete()
 
 
@@ -240,7 +251,11 @@ def _corrections(cluster: Cluster) -> dict[tuple[int, int, int], float]:
 
 
 def _by_leaf(amounts: Mapping[tuple[int, int, int], float], axes: Axes) -> fs.Floats:
-    """Returns (T, K) `amounts`, which are keyed by (tenant, user, generation); leaves out keys that `axes` lacks."""
+    """Returns amounts as an array by account and generation (T, K). The keys of `amounts` are (tenant, user,
+    generation).
+
+    Leaves out amounts of accounts and generations that are not in `axes`.
+    """
     row = {account: t for t, account in enumerate(axes.accounts)}
     column = {generation: k for k, generation in enumerate(axes.generations)}
     found = np.zeros((len(row), len(column)))

@@ -1,4 +1,4 @@
-"""Reads a cluster's state from PostgreSQL into the arrays that a policy sees."""
+"""Reads a cluster's state from PostgreSQL into a snapshot: the arrays from which a policy decides."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ MODEL_LABEL = "model"
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The accounts and generations, by primary key, of the rows and columns of (T, K) arrays."""
+    """The primary keys of the accounts and generations to which the rows and columns of arrays of shape (T, K)
+    refer."""
 
     accounts: list[tuple[int, int | None]]  # (tenant, user); the user is None for the team itself
     generations: list[int]
 
     @classmethod
     def stored(cls, legend: Mapping[str, Any]) -> Self:
-        """Returns the axes of a legend that was stored as JSON."""
+        """Returns the axes from their stored JSON form."""
         return cls([(tenant, user) for tenant, user in legend["accounts"]], legend["generations"])
 
 
@@ -87,7 +88,7 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _JobColumns:
-    """The jobs that a round considers, ordered by id: one array per column."""
+    """The jobs that a round considers, in order of their ids, with an array for each column."""
 
     id: fs.Ints
     tenant: fs.Ints
@@ -131,8 +132,8 @@ class _JobColumns:
         return cls(*read_columns(jobs.order_by("id").values_list(*asked), *kinds))
 
     def accounts(self) -> tuple[list[tuple[int, int]], fs.Ints]:
-        """Returns a pair: the sorted (tenant, user) pairs with jobs, and (J,) the index of each job's pair in that
-        list."""
+        """Returns the sorted list of (tenant, user) pairs that have jobs, and the index of each job's pair in this list
+        (J,)."""
         tenants, tenant = np.unique(self.tenant, return_inverse=True)
         users, user = np.unique(self.owner, return_inverse=True)
         pairs, place = np.unique(tenant * len(users) + user, return_inverse=True)
@@ -148,14 +149,15 @@ def read_snapshot(
     also: Collection[tuple[int, int]] = (),
     between: bool = False,
 ) -> tuple[fs.Snapshot, SnapshotIndex]:
-    """Returns the snapshot that a round at `now` decides on, and the index of its arrays. The caller holds the
-    cluster's lock.
+    """Returns the snapshot from which a round at `now` decides, and the index of its arrays.
 
-    Each (tenant, user) in `also` gets an account even without jobs here. The settings are those of a round at the
-    end of a quantum. With `between` set, spent hours and lost permissions do not stop running gangs.
+    Each (tenant, user) in `also` gets an account even if the user has no jobs. The settings are those of a quantum
+    round, which stops gangs whose hours are spent or whose owners may no longer submit. If `between` is True, these
+    gangs continue.
 
-    The snapshot counts GPUs of stopping gangs as free, because they can be reserved. A gang that moves counts where
-    its reservation is. With `lock`, no other cluster allocates the same GPUs or hours until the transaction ends.
+    GPUs of stopping gangs count as free, because other gangs can reserve them. A gang that moves counts at its new
+    place. The caller holds the cluster's scheduling lock. If `lock` is True, no other cluster can allocate the same
+    remaining GPUs or hours until the transaction ends.
     """
     limits = RoundLimits.read(cluster, now=now, lock=lock)
     snapshot, legend = _read_snapshot(cluster, limits, now=now, lock=lock, also=also)
@@ -174,7 +176,7 @@ def _read_snapshot(
     lock: bool = False,
     also: Collection[tuple[int, int]] = (),
 ) -> tuple[fs.Snapshot, SnapshotIndex]:
-    """Returns the snapshot without limits on usage, and the index of its arrays."""
+    """Returns the snapshot before limits on usage are applied, and the index of its arrays."""
     nodes = list(Node.objects.filter(cluster=cluster).select_related("generation").order_by("id"))
     generation_names = {node.generation_id: node.generation.name for node in nodes}
     generations = sorted(generation_names)
@@ -206,9 +208,9 @@ def _read_snapshot(
 
 
 def within_limits(snapshot: fs.Snapshot, legend: SnapshotIndex, *, between: bool = False) -> fs.Snapshot:
-    """Returns `snapshot` with the limits of `legend` applied.
+    """Returns `snapshot` with the limits in `legend` applied.
 
-    Accounts get caps, and no gang accepts a generation on which its account's hours or money are spent.
+    Accounts get caps. A gang no longer accepts a generation on which its account's hours or money are used up.
     """
     accounts = legend.limits.on(snapshot.accounts, legend.accounts, legend.generations)
     return _without_spent_hours(replace(snapshot, accounts=accounts), legend, between=between)
@@ -216,7 +218,7 @@ def within_limits(snapshot: fs.Snapshot, legend: SnapshotIndex, *, between: bool
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A proposed change, not stored: other tickets of a tenant or of a user in it, or another limit."""
+    """A proposed change that is not stored: new tickets of a tenant or of a user in it, or a new limit."""
 
     tenant: Tenant
     tickets: int | None = None
@@ -242,7 +244,7 @@ def before_and_after(
 
 
 def fs_ordering(cluster: Cluster) -> Any:
-    """Returns the name of the cluster's ordering, which fairshare spells in the same way."""
+    """Returns the cluster's ordering as a value for `fairshare`, which uses the same names."""
     return str(cluster.ordering)
 
 
@@ -289,9 +291,9 @@ def _read_accounts(
     lock: bool,
     also: Collection[tuple[int, int]],
 ) -> tuple[_Accounts, fs.Ints]:
-    """Returns a pair: the ticket tree of the jobs' owners, and (J,) the index of each job's account in it.
+    """Returns the ticket tree of the jobs' owners, and the index of each job's account in the tree (J,).
 
-    The tree has the tenants first, parents before children, then users as leaves.
+    In the tree, the tenants come first, parents before children. The users follow as leaves.
     """
     having, place = jobs.accounts()
     with_jobs = {tenant for tenant, _ in having}
@@ -398,10 +400,10 @@ def _read_jobs(
 
 
 def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> fs.Floats:
-    """Returns (J, K) measured steps per second, rounded to RATE_DIGITS digits; NaN where a job was not measured.
+    """Returns the measured steps per second by job and generation (J, K); NaN where a job was not measured.
 
-    Rounding keeps the terms of trades stable while jobs are being measured. All rates are NaN if no policy needs
-    them.
+    Rounded to RATE_DIGITS digits, so that the terms of trades stay the same while jobs are being measured. All rates
+    are NaN if neither the policy nor the shadow policy needs them.
     """
     rate = np.full((len(jobs.id), len(generations)), np.nan)
     if Need.RATES not in _needs(cluster):
@@ -417,14 +419,15 @@ def _rates(cluster: Cluster, jobs: _JobColumns, generations: Sequence[int]) -> f
 
 
 def _rounded(rate: fs.Floats) -> fs.Floats:
-    """Returns (N,) nonnegative rates rounded to RATE_DIGITS significant digits."""
+    """Returns nonnegative rates (N,), rounded to RATE_DIGITS significant digits."""
     digits = np.floor(np.log10(rate, out=np.zeros_like(rate), where=rate > 0)) - (RATE_DIGITS - 1)
     found: fs.Floats = np.round(rate / 10.0**digits) * 10.0**digits
     return found
 
 
 def _models(cluster: Cluster, jobs: _JobColumns) -> fs.Ints | None:
-    """Returns (J,) an integer for each distinct value of the label `model`, NOWHERE for jobs without one.
+    """Returns, for each job (J,), an integer that stands for the value of its label `model`; NOWHERE without this
+    label.
 
     Returns None if no job has the label.
     """
@@ -449,10 +452,10 @@ def _attained(
     *,
     now: datetime,
 ) -> fs.Floats | None:
-    """Returns (J, K) the GPU-seconds that each job has held so far.
+    """Returns the GPU-seconds that each job has held so far, by job and generation (J, K).
 
-    Covers all jobs if a policy needs them, else only jobs whose owners let their jobs take turns (0 for others).
-    Returns None if neither is the case.
+    If no policy of the cluster needs all of these, contains them only for jobs whose owners let their jobs take turns,
+    and 0 for other jobs. Returns None if there are no such owners either.
     """
     leases = Lease.objects.filter(cluster=cluster, held_from__isnull=False, job__state__in=Job.UNFINISHED)
     if Need.ATTAINED not in _needs(cluster):
@@ -474,13 +477,14 @@ def _attained(
 
 
 def _needs(cluster: Cluster) -> Set[Need]:
-    """Returns the needs of the cluster's policy together with those of its shadow policy."""
+    """Returns the inputs that the cluster's policy or its shadow policy needs."""
     beside = [] if cluster.shadow is None else [policy_type(*cluster.shadow)]
     return frozenset().union(*(one.needs for one in [policy_type(cluster.policy), *beside]))
 
 
 def _accepted(jobs: _JobColumns, generations: Sequence[int]) -> fs.Bools:
-    """Returns (J, K) whether each job accepts each generation; reads each distinct list of generations once."""
+    """Returns whether each job accepts each generation (J, K). Evaluates each distinct list of generations only
+    once."""
     _, first, which = np.unique(jobs.choice, return_index=True, return_inverse=True)
     chosen = dict(Job.objects.filter(pk__in=jobs.id[first].tolist()).values_list("pk", "generation_ids"))
     accepts = np.array(
@@ -495,7 +499,7 @@ def _accepted(jobs: _JobColumns, generations: Sequence[int]) -> fs.Bools:
 
 
 def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs.Snapshot:
-    """Returns the snapshot with `job`, which is not stored yet, added at the end of the queue."""
+    """Returns the snapshot with `job` added at the end of the queue. `job` need not be stored."""
     accounts, jobs = snapshot.accounts, snapshot.jobs
     pair, keys = (job.tenant_id, job.owner_id), legend.accounts
     if pair in keys:
@@ -533,9 +537,9 @@ def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs
 
 
 def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) -> Any:
-    """Returns (J + 1,) `values` with `one` appended; `without` replaces missing values.
+    """Returns the array `values` (J,) with `one` appended, so that it has J + 1 elements.
 
-    Returns None if both `values` and `one` are None.
+    `without` takes the place of `values` or `one` if that is None. If both are None, returns None.
     """
     if values is None and one is None:
         return None
@@ -546,9 +550,9 @@ def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) 
 def _with_leaf(
     accounts: fs.Accounts, legend: SnapshotIndex, tenant: Tenant, user_id: int
 ) -> tuple[fs.Accounts, list[tuple[int, int | None]]]:
-    """Returns a pair: the account tree extended by a user's leaf, and the (tenant, user) keys of its accounts.
+    """Returns the account tree with a leaf for the user added, and the (tenant, user) keys of its accounts.
 
-    Tenants above the user that had no jobs so far are added, too.
+    Also adds the user's tenant and its ancestors, if they had no jobs before.
     """
     keys = list(legend.accounts)
     steps = tenant.lineage
@@ -583,7 +587,7 @@ def _with_leaf(
 
 
 def _longer(table: Any, rows: int, filled: float) -> Any:
-    """Returns the (T, K) `table` with `rows` more rows, filled with `filled`; None if `table` is None."""
+    """Returns `table` (T, K) with `rows` more rows, filled with the value `filled`; None if `table` is None."""
     if table is None:
         return None
     return np.vstack([table, np.full((rows, table.shape[1]), filled, dtype=table.dtype)])
@@ -600,8 +604,8 @@ class _Place:
 
 
 def _places(cluster: Cluster) -> Iterable[_Place]:
-    """Returns a _Place for each gang that runs, has a reservation, or was frozen; for a moving gang, its
-    destination."""
+    """Returns a _Place for each gang that runs, has a reservation, or is frozen. For a gang that moves, it is the new
+    place."""
     leases: dict[int, _Place] = {}
     ranks: dict[int, dict[int, int]] = {}
     held = HeldGpu.objects.filter(lease__cluster=cluster).order_by()
@@ -632,9 +636,9 @@ def _blocked(
     *,
     now: datetime,
 ) -> fs.Ints:
-    """Returns (J,) the Reason for which each job may not run now, whatever its share; 0 for jobs that may.
+    """Returns, for each job (J,), the Reason why it may not run now whatever its share is; 0 for a job that may run.
 
-    Only archived teams and owners without permission to submit block running jobs, too.
+    Running jobs are blocked only if their team is archived or their owner may no longer submit.
     """
     backs_off = seconds(jobs.not_before) > now.timestamp()
     blocked = np.where(backs_off, int(fs.Reason.BACKING_OFF), 0)
@@ -654,10 +658,12 @@ def _without_spent_hours(
     *,
     between: bool = False,
 ) -> fs.Snapshot:
-    """Returns the snapshot in which no gang accepts a generation on which its account's hours or money end before the
-    next round. A job that has no generation left is blocked with HOURS_SPENT.
+    """Returns the snapshot in which gangs accept no generation for which their account's hours or money are nearly
+    spent.
 
-    `keys` are the accounts if they differ from those of `legend`. With `between`, running gangs may continue.
+    Nearly spent means that they would end before the next round. A job without any generation left is blocked with
+    HOURS_SPENT. `keys` are the accounts, if they differ from those of `legend`. If `between` is True, running gangs may
+    continue.
     """
     jobs, tree = snapshot.jobs, Tree.of(snapshot.accounts.parent)
     caps = legend.limits.of_periods(keys or legend.accounts, legend.generations, Quota.AtLimit.BLOCK)

@@ -1,4 +1,4 @@
-"""Trades over time: a trade continues over rounds while its terms stay the same, and is booked when it ends."""
+"""Stores trades: a trade continues over rounds while its terms stay the same, and is booked when it ends."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SAME = ("seller_id", "buyer_id", "slow_id", "fast_id", "fast_gpus", "slow_gpus")
 
 
 def record_trades(round_: Round, decision: fs.Decision, legend: SnapshotIndex) -> None:
-    """Stores the new trades of a round's decision; ends and books open trades that the decision does not continue.
+    """Stores the new trades of a round's decision. Ends and books open trades that the decision does not continue.
 
-    A trade with unchanged terms continues, but not beyond the end of a UTC hour, because reports count a trade in
-    the hour in which it began.
+    A trade with unchanged terms continues, but only until the end of the UTC hour, because reports count a trade in the
+    hour in which it began.
     """
     hour = round_.at.replace(minute=0, second=0, microsecond=0)
     before, ended = defaultdict[tuple[float, ...], list[Trade]](list), []
@@ -45,7 +45,7 @@ def record_trades(round_: Round, decision: fs.Decision, legend: SnapshotIndex) -
 
 
 def end_trades(cluster: Cluster, *, ends: datetime) -> None:
-    """Ends and books all open trades of a cluster, as of `ends`."""
+    """Ends all open trades of a cluster at the time `ends`, and books them."""
     _end(cluster, _open(cluster), ends=ends)
 
 
@@ -54,7 +54,8 @@ def _open(cluster: Cluster) -> list[Trade]:
 
 
 def _row(trade: fs.Trade, legend: SnapshotIndex) -> tuple[float, ...]:
-    """Returns a trade's values of the columns SAME, then its price and both speed-ups."""
+    """Returns the trade's values for the columns in SAME, then its price, the seller's speed-up and the buyer's
+    speed-up."""
     return (
         legend.accounts[trade.seller][0],
         legend.accounts[trade.buyer][0],
@@ -69,7 +70,10 @@ def _row(trade: fs.Trade, legend: SnapshotIndex) -> tuple[float, ...]:
 
 
 def _end(cluster: Cluster, trades: Sequence[Trade], *, ends: datetime) -> None:
-    """Ends open trades at `ends`, or at their start if that is later, and books the GPU time that they moved."""
+    """Ends open trades at the time `ends`, and books the GPU time that they moved.
+
+    A trade that began after `ends` ends at its beginning.
+    """
     tenants = Tenant.objects.in_bulk({pk for one in trades for pk in (one.seller_id, one.buyer_id)})
     generations = Generation.objects.in_bulk({pk for one in trades for pk in (one.slow_id, one.fast_id)})
     for one in trades:
@@ -86,8 +90,8 @@ def _traded(
     tenants: Mapping[int, Tenant],
     generations: Mapping[int, Generation],
 ) -> TradedTime | None:
-    """Returns the GPU time that a trade moved until `ends`; None if either side rounds to 0 microseconds of GPU
-    time."""
+    """Returns the GPU time that a trade moved until `ends`; None if the GPU time of either side rounds to 0
+    microseconds."""
     seconds = Decimal(str((ends - trade.begins).total_seconds()))
     given, taken = (_gpu_seconds(gpus, seconds) for gpus in (trade.fast_gpus, trade.slow_gpus))
     if given <= 0 or taken <= 0:

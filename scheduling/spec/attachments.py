@@ -1,4 +1,4 @@
-"""The fields of a spec that refer to secrets, volumes and images outside the spec, and amounts of memory."""
+"""Fields of a job spec that refer to secrets, volumes and images stored outside the spec, and amounts of memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Place = tuple[str | int, ...]  # keys and positions that lead from the checked f
 
 
 class Mounted(BaseModel):
-    """A named thing that is mounted in every worker, and the folder at which it is mounted."""
+    """A secret or volume that is mounted in every worker: its name and the folder at which it is mounted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
@@ -54,7 +54,7 @@ class Mounted(BaseModel):
 
 
 class SecretFiles(Mounted):
-    """A secret that is mounted as a folder with one file per key."""
+    """A secret that is mounted in every worker as a folder with one file per key."""
 
     @property
     def place(self) -> str:
@@ -62,7 +62,7 @@ class SecretFiles(Mounted):
 
 
 class VolumeUse(Mounted):
-    """A volume that is mounted; the job's team must have access to it."""
+    """A volume that is mounted in every worker. The job's team must have access to the volume."""
 
     @property
     def place(self) -> str:
@@ -70,7 +70,8 @@ class VolumeUse(Mounted):
 
 
 def check_path(path: str) -> None:
-    """Raises ValueError unless `path` is an absolute path at which a secret or volume may be mounted."""
+    """Raises ValueError if no secret or volume may be mounted at `path`, for example because the path is not
+    absolute."""
     if not path.startswith("/"):
         raise ValueError(f"{path} is not absolute: begin it with /")
     if not path.isprintable() or ":" in path or "//" in path or {".", ".."} & set(path.split("/")):
@@ -83,7 +84,7 @@ def check_path(path: str) -> None:
 
 
 def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None:
-    """Raises RefusedAt if one mount is at or inside the folder of another."""
+    """Raises RefusedAt if two mounts have the same folder, or if one is inside the folder of another."""
     for at, (place, one) in enumerate(mounts):
         for _, other in mounts[:at]:
             if is_in(one.place, other.place) or is_in(other.place, one.place):
@@ -92,8 +93,10 @@ def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None
 
 
 def read_bytes(text: str) -> int:
-    """Converts an amount of memory such as 64Gi to bytes. Raises ValueError for an invalid amount and for less than
-    1Mi."""
+    """Converts an amount of memory such as "64Gi" to bytes.
+
+    Raises ValueError if the amount is invalid or less than 1Mi.
+    """
     found = QUANTITY.fullmatch(text)
     if not found:
         raise ValueError(f"{text!r} is not an amount of memory. Write 64Gi, 512Mi or 10G")
@@ -104,7 +107,7 @@ def read_bytes(text: str) -> int:
 
 
 def check_reference(said: str) -> None:
-    """Raises ValueError unless `said` is the name of a secret, or name/key."""
+    """Raises ValueError if `said` does not have the form of a secret's name, or of name/key for one key of a secret."""
     name, slash, key = said.partition("/")
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a valid secret name: {NAME_IN_WORDS}")
@@ -171,7 +174,8 @@ Id = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class Brings(Protocol):
-    """The fields of a spec that `check_together` and `named_secrets` read."""
+    """The type of a spec with secrets, volumes and memory: the fields that `check_together` and `named_secrets`
+    read."""
 
     variables: Any
     secrets: Any
@@ -183,7 +187,7 @@ class Brings(Protocol):
 
 
 def check_together(spec: Brings) -> None:
-    """Raises RefusedAt if values of different fields conflict with each other."""
+    """Raises RefusedAt if the values of different fields conflict, for example if shared memory exceeds memory."""
     if both := sorted(set(spec.variables) & set(spec.secrets)):
         raise RefusedAt(("secrets", both[0]), f"{both[0]} is among the variables already")
     files: list[tuple[Place, Any]] = [(("secret_files", at), one) for at, one in enumerate(spec.secret_files)]

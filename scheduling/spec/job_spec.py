@@ -1,4 +1,4 @@
-"""The JobSpec: the canonical, versioned description of a job, made from the form, YAML or the API."""
+"""The JobSpec: the versioned description of a job. Forms, YAML and the API all produce a JobSpec."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RESERVED_VARIABLES = {
 
 
 class SpecError(Exception):
-    """An invalid spec: `problems` maps each field to what is wrong and what is accepted."""
+    """Raised when a spec is invalid. `problems` maps each invalid field to what is wrong and what is accepted."""
 
     def __init__(self, problems: dict[str, str]) -> None:
         super().__init__("; ".join(f"{field}: {text}" for field, text in problems.items()))
@@ -57,15 +57,17 @@ class SpecError(Exception):
 
 
 def by_new_names(data: Any) -> Any:
-    """Replaces former field names in a spec's mapping by the present ones. Returns `data` unchanged if it is no
-    mapping."""
+    """Returns a spec's mapping with former field names replaced by the current ones.
+
+    Returns `data` unchanged if it is not a mapping.
+    """
     if not isinstance(data, dict):
         return data
     return {NEW_NAMES.get(name, name): value for name, value in data.items()}
 
 
 class JobSpec(BaseModel):
-    """A user's description of a job. Unknown fields are refused by name, not ignored."""
+    """A user's description of a job. A spec with unknown fields is refused with an error for each of them."""
 
     # Strict types: true and "5" are not accepted as numbers, and 5 is not accepted as text.
     model_config = ConfigDict(
@@ -192,26 +194,32 @@ class JobSpec(BaseModel):
         return self.workers * self.gpus_per_worker
 
     def problems_of_endless(self) -> dict[str, str]:
-        """Returns, by field, what is wrong with the spec for a service or session, which does not end by itself."""
+        """Returns, by field, what is wrong with the spec for a service or session.
+
+        Fields about a job's expected duration are wrong there, because services and sessions do not end by themselves.
+        """
         given = {name for name in ("expected_hours", "deadline_hours") if getattr(self, name) is not None}
         return dict.fromkeys(sorted(given), "is for jobs that end by themselves")
 
     @property
     def argv(self) -> list[str]:
-        """Returns the command as arguments of /bin/sh, which runs it as a script."""
+        """Returns the argument list that runs the command as a script of /bin/sh."""
         return ["/bin/sh", "-c", self.command]
 
     def to_dict(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
 
     def to_yaml(self) -> str:
-        """Returns the spec as YAML, without fields that have their default. `from_yaml` returns an equal spec."""
+        """Returns the spec as YAML, without the fields that have their default value. `from_yaml` restores an equal
+        spec."""
         return dump_spec({"version": 1, **self.model_dump(mode="json", exclude_defaults=True)})
 
     @classmethod
     def stored(cls, data: Any) -> Self:
-        """Loads a spec that was accepted earlier and stored as `data`, without validating it: rules may have changed
-        since."""
+        """Loads a spec from `data`, the stored form of a spec that was accepted earlier.
+
+        Does not validate the spec, because the rules may have changed since then.
+        """
         return stored.load(cls, by_new_names(data))
 
     @classmethod
@@ -235,8 +243,10 @@ class JobSpec(BaseModel):
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
-        """Reads a spec from one YAML 1.2 document. Raises SpecError for an invalid spec, and for duplicate keys, tags
-        and aliases."""
+        """Reads a spec from one YAML 1.2 document.
+
+        Raises SpecError if the spec is invalid, or if the YAML contains duplicate keys, tags or aliases.
+        """
         if len(text) > LONGEST_YAML:
             raise SpecError(
                 {"yaml": f"must have at most {fixed(LONGEST_YAML)} characters, not {fixed(len(text))}"}
@@ -249,14 +259,16 @@ class JobSpec(BaseModel):
 
 
 def why_no_pattern(error: re2.error) -> str:
-    """Returns RE2's message about an invalid pattern as text; the library gives bytes."""
+    """Returns RE2's message about an invalid pattern as str, because the library may give bytes."""
     said = error.args[0] if error.args else ""
     return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
 
 
 def dump_stored(data: Any) -> str:
-    """Returns a stored spec as YAML, without fields that have their default and without validating it. Values that
-    cannot be loaded are shown as they are stored."""
+    """Returns a stored spec as YAML, without the fields that have their default value. Does not validate the spec.
+
+    Values that cannot be loaded appear as they are stored.
+    """
     spec = JobSpec.stored(data)
     known = spec.to_dict()
     given = by_new_names(data) if isinstance(data, dict) else {"spec": data}
@@ -269,7 +281,7 @@ def _is_like(one: object, other: object) -> bool:
 
 
 def dump_spec(data: dict[str, Any]) -> str:
-    """Returns a spec's mapping, which may be incomplete or invalid, as YAML in Fairlot's style."""
+    """Returns a spec as YAML. `data` is the spec's mapping, which may be incomplete or invalid."""
     return yaml_core.write(data)
 
 

@@ -1,4 +1,4 @@
-"""Labels of jobs, by which jobs are found and reports grouped; in the syntax of Kubernetes labels."""
+"""Labels of jobs, in the syntax of Kubernetes labels. Users search jobs and group reports by labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREFIX = re.compile(rf"(?=.{{1,253}}\Z){_PART}(?:\.{_PART})*")
 
 
 def check_labels(labels: dict[str, str]) -> dict[str, str]:
-    """Returns the labels. Raises RefusedAt for a key or value that Kubernetes would not accept; a value may be
+    """Returns the labels unchanged. Raises RefusedAt if Kubernetes would not accept a key or value. Values may be
     empty."""
     for key, value in labels.items():
         prefix, slash, name = key.rpartition("/")

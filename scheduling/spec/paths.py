@@ -1,6 +1,7 @@
 """The folders at which secrets and volumes are mounted in a job's containers.
 
-Each gang's supervisor imports this module when it starts, so the module imports only the standard library.
+Every supervisor of a local job imports this module when it starts. To keep that fast, the module imports only the
+standard library.
 """
 
 from __future__ import annotations

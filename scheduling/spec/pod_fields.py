@@ -1,8 +1,8 @@
-"""Well-known fields of Kubernetes pods, and for each the field of a spec that replaces it, or why a spec has no such
-field.
+"""Well-known fields of Kubernetes pods that a job spec does not have, each with an error text.
 
-A spec refuses unknown fields anyway; the texts here make the error helpful. Fields are found at any depth, so that a
-user who submits a complete Pod or Job gets an answer for each field.
+The text names the spec field to use instead, or says why there is none. A spec refuses unknown fields anyway; these
+texts make the errors more helpful. Fields are found at any depth, so that a user who submits a complete Pod or Job gets
+an answer for each field.
 """
 
 from __future__ import annotations
@@ -111,14 +111,16 @@ DEEPEST, MOST = 12, 40
 
 
 def why_not(field: str) -> str | None:
-    """Returns the error text for a field that a spec does not have; None if the field is not a known Kubernetes
-    field."""
+    """Explains why a spec does not have a field, and what to use instead. Returns None if `field` is no known
+    Kubernetes field."""
     return REFUSED.get(field.lower().replace("_", "").replace("-", ""))
 
 
 def refusals(data: Mapping[Any, Any], known: frozenset[str]) -> dict[str, str]:
-    """Returns, by path, the error text for each Kubernetes field in `data`. Leaves out the top-level fields in `known`,
-    which a spec has itself."""
+    """Returns, by path, the error text for each Kubernetes field in `data`.
+
+    Skips the top-level fields in `known`, because they are fields of the spec itself.
+    """
     found: dict[str, str] = {}
     for path, name in _fields({key: value for key, value in data.items() if key not in known}, "", 0):
         if (instead := why_not(name)) and len(found) < MOST:

@@ -1,4 +1,4 @@
-"""The path of a refused value in a spec, such as variables.DEBUG or volumes.0.path, which error messages name."""
+"""Paths of refused values in a spec, such as variables.DEBUG or volumes.0.path, for use in error messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LONGEST = 120  # characters of a key that messages quote at most
 
 
 class RefusedAt(ValueError):
-    """An invalid value inside a checked field; `place` is the path from the field to the value."""
+    """Raised when a value inside a field is invalid. `place` is the path from the field to the value."""
 
     def __init__(self, place: tuple[str | int, ...], message: str) -> None:
         super().__init__(message)
@@ -16,15 +16,17 @@ class RefusedAt(ValueError):
 
 
 def path_of(item: ErrorDetails) -> tuple[str, ...]:
-    """Returns the path (keys and positions) of the value that a pydantic error is about."""
+    """Returns the path (keys and positions) of the value to which a pydantic error refers."""
     error = item.get("ctx", {}).get("error")
     inside = error.place if isinstance(error, RefusedAt) else ()
     return tuple(str(step)[:LONGEST] for step in (*item["loc"], *inside) if step != "[key]")
 
 
 def by_top_field(problems: dict[str, str]) -> dict[str, str]:
-    """Groups problems by top-level field, for forms. The message about a value inside a field begins with the value's
-    path."""
+    """Groups error messages by top-level field, for forms.
+
+    A message about a value inside a field begins with the path of the value.
+    """
     told: dict[str, list[str]] = {}
     for path, text in problems.items():
         field, _, rest = path.partition(".")

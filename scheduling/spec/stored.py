@@ -1,4 +1,5 @@
-"""Loads stored pydantic models without validating them, so that they stay readable after rules changed."""
+"""Loads stored pydantic models without validating them, so that they can be read even if the rules have changed
+since."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def load(model: type[M], data: object) -> M:
-    """Returns the model with the values in `data`, without applying validators and bounds.
+    """Returns a model with the values in `data`, without applying the model's validators and bounds.
 
-    Ignores unknown fields. A field that is missing or has a value of another type gets its default; a required
-    field, which is always a text, gets "".
+    Ignores unknown fields. A field that is missing or has a value of another type gets its default. A required field
+    gets "" instead, because all required fields are texts.
     """
     given = data if isinstance(data, Mapping) else {}
     values: dict[str, Any] = {}
@@ -27,7 +28,7 @@ def load(model: type[M], data: object) -> M:
 
 
 def value_of(kind: Any, value: object, usual: Any) -> Any:
-    """Returns `value`, with any models inside loaded, if it is of the type `kind`; else returns `usual`."""
+    """Returns `value` if it has the type `kind`, otherwise `usual`. Models inside `value` are loaded too."""
     try:
         return _typed(kind, value)
     except TypeError:
@@ -35,8 +36,10 @@ def value_of(kind: Any, value: object, usual: Any) -> Any:
 
 
 def _typed(kind: Any, value: Any) -> Any:
-    """Returns `value` if it is of the type `kind`, else raises TypeError. A bool is not a number; an int is converted
-    where a float is expected."""
+    """Returns `value` if it has the type `kind`, otherwise raises TypeError.
+
+    A bool does not count as a number. An int is converted if a float is expected.
+    """
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _typed(args[0], value)

@@ -1,7 +1,8 @@
 """Reads and writes YAML 1.2 (core schema): `010` is ten; `yes`, `1:30`, `1_000` and `2026-11-25` are texts.
 
-PyYAML, which implements version 1.1, does the parsing; this module defines the types of scalars. It refuses aliases
-(which allow bombs), tags of other types, merge keys, and duplicate keys (one of which would be lost silently).
+PyYAML, which implements YAML 1.1, does the parsing; this module defines the types of scalars. It refuses aliases,
+because they allow small documents that expand to huge ones. It also refuses tags of other types, merge keys, and
+duplicate keys, of which one would be lost silently.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 
 class NotYaml(ValueError):
-    """A text that is not valid YAML. `where`, such as " in line 3", is also part of the message."""
+    """Raised when a text is not valid YAML. `where`, such as " in line 3", is also part of the message."""
 
     def __init__(self, why: str, where: str = "") -> None:
         super().__init__(f"cannot be read{where}: {why}")
@@ -45,7 +46,7 @@ class NotYaml(ValueError):
 
 
 def read(text: str) -> Any:
-    """Returns the data of one YAML document. Raises NotYaml."""
+    """Returns the data of one YAML document. Raises NotYaml if the text is invalid."""
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - it makes plain data only
     except yaml.YAMLError as error:
@@ -59,8 +60,10 @@ def read(text: str) -> Any:
 
 
 def write(data: Any) -> str:
-    """Returns the data as YAML that `read` and YAML 1.1 parsers read back to equal data. Texts of several lines become
-    block scalars."""
+    """Returns the data as YAML. Both `read` and parsers of YAML 1.1 read the same data from it.
+
+    Texts of several lines become block scalars.
+    """
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
 
 
@@ -81,15 +84,18 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def scan_to_next_token(self) -> None:
-        """Also skips tabs at the end of a line, which PyYAML would take for the beginning of a token."""
+        """Moves to the next token. In addition to what PyYAML skips, skips tabs at the end of a line.
+
+        PyYAML would take such tabs for the beginning of a token.
+        """
         super().scan_to_next_token()
         if blanks := TABS_AT_END.match(self.buffer, self.pointer):
             self.forward(len(blanks[0]))
             super().scan_to_next_token()
 
     def construct_core(self, node: yaml.Node) -> Any:
-        """Returns the data of a node, by its explicit or resolved tag. Raises ConstructorError if the value does not
-        fit the tag."""
+        """Returns the data of a node according to its tag. Raises ConstructorError if the value does not fit the
+        tag."""
         kind = node.tag.removeprefix(TAG)
         match kind, node:
             case "map", yaml.MappingNode():
@@ -130,7 +136,7 @@ _Loader.add_constructor(None, _Loader.refuse)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes YAML and quotes texts that YAML 1.1 or 1.2 would read as another type."""
+    """Writes YAML. Quotes texts that YAML 1.1 or 1.2 would otherwise read as another type, such as a number."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Computes the due times of a schedule. Reads no clock: the present time is an argument."""
+"""Computes the due times of a schedule. Never reads the clock; the present time is always an argument."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TICK = timedelta(microseconds=1)
 
 
 class TimetableError(ValueError):
-    """An invalid timetable; `field` is "expression", "time_zone", "begins" or "ends"."""
+    """Raised for an invalid timetable. `field` is "expression", "time_zone", "begins" or "ends"."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -29,8 +29,7 @@ class TimetableError(ValueError):
 
 @dataclass(frozen=True)
 class Timetable:
-    """The due times of an expression in a time zone, from `begins` to `ends`, both included. All datetimes are in
-    UTC."""
+    """The due times of an expression in a time zone, from `begins` to `ends` inclusive. All datetimes are in UTC."""
 
     expression: str
     zone: ZoneInfo
@@ -41,8 +40,10 @@ class Timetable:
     def read(
         cls, expression: str, time_zone: str, begins: datetime | None = None, ends: datetime | None = None
     ) -> Timetable:
-        """Returns the timetable for an expression as people write it, in normal form. Raises TimetableError with the
-        field at fault."""
+        """Returns the timetable for an expression that a user wrote, with the expression in its normal form.
+
+        Raises TimetableError, with the name of the invalid field.
+        """
         expression = expression.strip()
         _check_zone(time_zone)
         if not 0 < len(expression) <= MOST_CHARACTERS:
@@ -59,8 +60,10 @@ class Timetable:
     def stored(
         cls, expression: str, time_zone: str, begins: datetime | None, ends: datetime | None
     ) -> Timetable:
-        """Returns a timetable that was accepted earlier, without applying rules that may be newer. Raises
-        TimetableError if the expression or the time zone can no longer be read."""
+        """Returns a timetable that was accepted earlier, without checking rules that may have been added since.
+
+        Raises TimetableError if the expression or the time zone can no longer be read.
+        """
         _check_zone(time_zone)
         made = cls(tidy(expression), ZoneInfo(time_zone), begins, ends)
         with _refused_expression():
@@ -72,7 +75,7 @@ class Timetable:
         return rule_of(self.expression, self.zone)
 
     def after(self, moment: datetime) -> datetime | None:
-        """Returns the first due time after `moment`; None if the timetable has no later one."""
+        """Returns the first due time after `moment`; None if there are no more due times."""
         if self.begins:
             moment = max(moment, self.begins - TICK)
         due = self.rule.after(moment)
@@ -87,8 +90,10 @@ class Timetable:
             due = self.after(due)
 
     def latest(self, first: datetime, until: datetime) -> datetime:
-        """Returns the last due time up to `until`, by bisection from the due time `first`. The cost hardly depends on
-        how long ago `first` is."""
+        """Returns the last due time at or before `until`. `first` is a due time from which the search begins.
+
+        Uses bisection, so the cost hardly depends on the distance between `first` and `until`.
+        """
         low, high = first, until
         while (following := self.after(low)) is not None and following <= until:
             low = following
@@ -119,5 +124,5 @@ def _refused_expression() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def zone_names() -> frozenset[str]:
-    """Returns the names of IANA time zones, without aliases that name no place, such as localtime."""
+    """Returns the names of the IANA time zones, without names that do not denote a place, such as localtime."""
     return frozenset(name for name in available_timezones() if name not in {"localtime", "Factory"})

@@ -1,8 +1,8 @@
-"""Cron expressions of five fields in a time zone. Clock changes are handled as in Debian's cron (man 8 cron).
+"""Cron expressions with five fields, in a time zone. Clock changes are handled as in Debian's cron (man 8 cron).
 
-An expression with explicit minutes and hours gives times of day. Each comes once a day, even if it lies in the
-repeated hour; a time in the skipped hour comes at the end of that hour. An expression whose minutes or hours begin
-with * follows the clock: a local time in the skipped hour does not come, and one in the repeated hour comes twice.
+An expression with explicit minutes and hours gives times of day. Each time occurs once a day, even if the hour is
+repeated. If the hour is skipped, the time occurs at the end of that hour. An expression whose minutes or hours begin
+with * follows the clock: a local time in a skipped hour does not occur, and one in a repeated hour occurs twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Cron:
             raise ValueError("no such day exists within the next 50 years")
 
     def after(self, moment: datetime) -> datetime | None:
-        """Returns the first due time after `moment`; None if there is no later one."""
+        """Returns the first due time after `moment`; None if there are no more due times."""
         wall = wall_at(moment, self.zone)
         best: datetime | None = None
         # If the clocks are set back soon, some past local times come a second time, so the search begins earlier.
@@ -52,8 +52,8 @@ class Cron:
         return in_words(self.expression)
 
     def notes(self) -> list[str]:
-        """Returns a sentence for each field with steps that do not divide its unit, because such steps surprise
-        people."""
+        """Returns a sentence for each field with uneven steps, such as */45 for minutes, because they surprise
+        users."""
         said = []
         for field, step in uneven_steps(self.expression):
             interval = interval_of(self.expression.split(" "), field, step)

@@ -1,4 +1,4 @@
-"""Validates the five fields of a cron expression. A fault says what is wrong and, if known, what to write instead."""
+"""Checks the five fields of a cron expression. A Fault says what is wrong and, if known, what to write instead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ NUMBER = re.compile(r"\d{1,4}", re.ASCII)
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with an expression, and what to write instead; "" if that is unknown."""
+    """What is wrong with an expression (`message`), and what to write (`instead`); `instead` is empty if that is
+    unknown."""
 
     message: str
     instead: str = ""
@@ -36,11 +37,13 @@ class Field:
 
     @property
     def top(self) -> int:
-        """Returns the last value that is not an alias: 6 for weekdays, of which 7 is Sunday like 0."""
+        """Returns the last value of the field that is not an alias. For weekdays this is 6, because 7 is an alias of 0
+        (Sunday)."""
         return self.first + len(self.names) - 1 if self.names else self.last
 
     def number(self, text: str) -> int | None:
-        """Returns the value of a number or name in this field; None if the text is neither."""
+        """Returns the value of a number or a name (such as MON) in this field; None if the text is not valid in this
+        field."""
         if text in self.names:
             return self.names.index(text) + self.first
         return int(text) if NUMBER.fullmatch(text) and self.first <= int(text) <= self.last else None
@@ -84,7 +87,10 @@ FOREIGN: tuple[tuple[Field | None, str, str, Write], ...] = (
 
 
 def fault_of_fields(expression: str) -> Fault | None:
-    """Returns the first fault of an expression of five fields in upper case; None if the expression is valid."""
+    """Returns the first fault of an expression; None if the expression is valid.
+
+    The expression has five fields and is in upper case.
+    """
     parts = expression.split(" ")
     for at, field in enumerate(FIELDS):
         terms = parts[at].split(",")
@@ -101,8 +107,10 @@ def fault_of_fields(expression: str) -> Fault | None:
 
 
 def uneven_steps(expression: str) -> Iterator[tuple[Field, int]]:
-    """Yields (field, step) for fields such as */45, whose step does not divide the unit: from minute 45 to minute 0
-    only 15 minutes pass."""
+    """Yields (field, step) for each field with steps of unequal length.
+
+    For example, */45 runs at minutes 0 and 45, and only 15 minutes pass from minute 45 to the next minute 0.
+    """
     for field, part in zip(FIELDS, expression.split(" "), strict=True):
         base, _, step = part.partition("/")
         if base not in ("*", f"{field.first}", f"{field.first}-{field.last}") or not NUMBER.fullmatch(step):
@@ -114,8 +122,11 @@ def uneven_steps(expression: str) -> Iterator[tuple[Field, int]]:
 
 
 def interval_of(parts: list[str], field: Field, step: int) -> str:
-    """Returns the ISO 8601 repeating interval that a field's steps probably mean; "" if other fields restrict the due
-    times."""
+    """Returns an ISO 8601 repeating interval with even steps, which the user of a field with uneven steps probably
+    wanted.
+
+    Returns an empty text if other fields restrict the due times further.
+    """
     at = FIELDS.index(field)
     finer = parts[: min(at, 2)]
     others = {place: parts[place] for place in range(at + 1 if at < 2 else 2, len(parts)) if place != at}
@@ -168,7 +179,7 @@ def _fault_of_value(field: Field, value: str, term: str) -> Fault:
 
 
 def _backwards(field: Field, base: str, step: str) -> Fault:
-    """Returns the fault of a range that runs backwards, such as hours 22-5, with the two ranges to write instead."""
+    """Returns the fault of a range that runs backwards, such as hours 22-5. It suggests two ranges to write instead."""
     as_name = not base[0].isdecimal()
     low, _, high = base.partition("-")
     over = (
@@ -186,8 +197,7 @@ def _backwards(field: Field, base: str, step: str) -> Fault:
 
 
 def _fault_of_days(parts: list[str]) -> Fault | None:
-    """Returns the fault of a day that the given months never have, such as 31 February; None if there is no such
-    day."""
+    """Returns the fault of a day that the given months never have, such as 31 February; None if they have all days."""
     months = sorted({month for month in Parsed.MONTH.parse(parts[3]) if isinstance(month, int)})
     most = max(MOST_DAYS[month - 1] for month in months)
     terms = parts[2].split(",")

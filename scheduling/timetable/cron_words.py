@@ -1,5 +1,4 @@
-"""Describes cron expressions in words. The words follow from the fields' values, so equivalent expressions read the
-same."""
+"""Describes cron expressions in words. Equivalent expressions get the same words, because only the due times count."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ MOST_TIMES, MOST_VALUES = 4, 6  # times and values that are listed one by one, a
 
 
 def in_words(expression: str) -> str:
-    """Describes the expression, as in "At 02:30 on Monday to Friday"."""
+    """Returns the expression in words, such as "At 02:30 on Monday to Friday"."""
     fields = CronSim(expression, datetime(2000, 1, 1))
     times = _times(sorted(fields.minutes), sorted(fields.hours))
     return " ".join(part for part in (times, *_dates(fields)) if part)
@@ -52,7 +51,10 @@ def _times(minutes: list[int], hours: list[int]) -> str:
 
 
 def _dates(fields: CronSim) -> tuple[str, str]:
-    """Returns the words for the days, and the words for the months unless the former already name the months."""
+    """Returns the words for the days, and the words for the months.
+
+    The words for the months are empty if all months count, or if the words for the days name the months already.
+    """
     months = (
         _several(sorted(fields.months), lambda month: MONTHS[month - 1]) if len(fields.months) < 12 else ""
     )
@@ -109,13 +111,16 @@ def _several(values: Sequence[int], label: Callable[[int], str]) -> str:
 
 
 def _step(values: Sequence[int]) -> int | None:
-    """Returns the difference of neighbouring values; None if it varies or there is only one value."""
+    """Returns the difference between neighbouring values; None if it is not always the same or there is only one
+    value."""
     steps = {after - before for before, after in pairwise(values)}
     return steps.pop() if len(steps) == 1 else None
 
 
 def _filling(values: Sequence[int], whole: int) -> int | None:
-    """Returns the step of values that begin with 0 and divide `whole` evenly, as 0, 15, 30, 45 divide 60; None for
-    others."""
+    """Returns the step of values that begin with 0 and divide `whole` evenly; None for other values.
+
+    For example, the values 0, 15, 30, 45 divide 60 evenly with step 15.
+    """
     step = _step(values)
     return step if step and values[0] == 0 and step * len(values) == whole else None

@@ -1,6 +1,6 @@
-"""Converts local times to moments, also on days when clocks change.
+"""Converts local times to UTC and back, also on days when the clocks change.
 
-A moment is an aware datetime in UTC, a local time (`wall`) is a naive datetime. `fold` is that of PEP 495.
+A moment is an aware datetime in UTC; a local time (`wall`) is a naive datetime. `fold` has the meaning of PEP 495.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ def wall_at(moment: datetime, zone: tzinfo) -> datetime:
 
 
 def when_shown(wall: datetime, zone: tzinfo) -> list[datetime]:
-    """Returns the moments with this local time, in order: none in the skipped hour, two in the repeated hour."""
+    """Returns the moments at which clocks show this local time, in order.
+
+    There are none in a skipped hour, and two in a repeated hour.
+    """
     found = {_reading(wall, zone, fold) for fold in (0, 1)}
     return sorted(moment for moment in found if wall_at(moment, zone) == wall)
 
 
 def when_reached(wall: datetime, zone: ZoneInfo) -> datetime:
-    """Returns the first moment with this local time. If clocks skip the local time, returns the moment of the
-    change."""
+    """Returns the first moment at which clocks show this local time.
+
+    If a clock change skips the local time, returns the moment of that change.
+    """
     if shown := when_shown(wall, zone):
         return shown[0]
     # A skipped local time has two readings, one with each offset; the change lies between them and is found by
@@ -40,7 +45,7 @@ def when_reached(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def soon_set_back(moment: datetime, zone: ZoneInfo) -> timedelta:
-    """Returns by how much the clocks are set back within the next day; 0 if they are not."""
+    """Returns by how much the clocks will be set back within one day after `moment`; 0 if they will not."""
     local, later = moment.astimezone(zone), (moment + DAY).astimezone(zone)
     return max(timedelta(), (local.utcoffset() or timedelta()) - (later.utcoffset() or timedelta()))
 

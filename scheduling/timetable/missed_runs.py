@@ -1,4 +1,4 @@
-"""Decides which due times in the past still run, and which are recorded as missed."""
+"""Decides which of the past due times still start a run, and which are recorded as missed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ SKIP, ONCE, ALL = "skip", "once", "all"
 
 @dataclass(frozen=True)
 class Step:
-    """The outcome of some due times: the first and last of those that are `missed`, and then the due time that
-    `runs`."""
+    """The outcome of one or more successive due times. Some are missed, and then at most one runs.
+
+    `missed` is (first, last) of the missed due times, or None. `runs` is the due time that starts a run, or None.
+    """
 
     missed: tuple[datetime, datetime] | None
     runs: datetime | None
@@ -28,17 +30,17 @@ class Step:
 
     @property
     def last(self) -> datetime:
-        """Returns the last due time that this step records."""
+        """Returns the last of the due times whose outcome this step contains."""
         moments: list[datetime] = [*(self.missed or ()), *([self.runs] if self.runs else [])]
         return max(moments)
 
 
 def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str, window: timedelta) -> Step:
-    """Returns the next step for the due times from `due`, the earliest without an outcome, to `now`.
+    """Returns the outcome of the next due times, from `due`, the earliest one without an outcome, up to `now`.
 
-    Only the latest due time can be on time, and only for ON_TIME. Of late due times, the policy *skip* runs none,
-    *once* the latest, and *all* the latest MOST_AT_ONCE, one per step. *once* and *all* leave out those older than
-    `window`.
+    A run for the latest due time always starts if this due time is at most ON_TIME ago. All other due times are late,
+    and `policy` says which of these still start a run: *skip* none, *once* the latest, and *all* the latest
+    MOST_AT_ONCE, one in each step. *once* and *all* leave out due times that are older than `window`.
     """
     latest = timetable.latest(due, now)
     is_on_time = now - latest <= ON_TIME
@@ -53,7 +55,7 @@ def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str
 
 
 def _recent(timetable: Timetable, first: datetime, now: datetime) -> deque[datetime]:
-    """Returns the last MOST_AT_ONCE due times from `first` to `now`, in order. The cost does not grow with the age of
+    """Returns the last MOST_AT_ONCE due times from `first` to `now`, in order. The cost does not depend on the age of
     `first`."""
     back = MOST_AT_ONCE * SHORTEST
     while True:
@@ -65,7 +67,7 @@ def _recent(timetable: Timetable, first: datetime, now: datetime) -> deque[datet
 
 
 def _between(timetable: Timetable, first: datetime, last: datetime) -> Iterator[datetime]:
-    """Yields the due times from `first` to `last`, both included."""
+    """Yields the due times from `first` to `last`, including both."""
     due = timetable.after(first - TICK)
     while due is not None and due <= last:
         yield due

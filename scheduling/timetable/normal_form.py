@@ -1,7 +1,7 @@
-"""Converts what people write to one of two stored forms: five fields of cron, or an ISO 8601 repeating interval.
+"""Converts what users write into one of two stored forms: cron with five fields, or an ISO 8601 repeating interval.
 
-The other forms of crontab(5) are accepted too: @daily and the like, and names in any letter case. Forms of other
-programs are refused, with what to write instead if that is known.
+Also accepts the other forms of crontab(5): macros such as @daily, and names in any letter case. Forms of other programs
+are refused, with a suggestion of what to write instead if it is known.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ FRACTION = re.compile(r"(?P<whole>\d+)[.,](?P<part>\d{1,4})(?P<unit>[HM])", re.A
 
 
 def normal_form(expression: str) -> str:
-    """Returns the expression in normal form. Raises ValueError with what is wrong and what to write instead."""
+    """Returns the expression in normal form.
+
+    Raises ValueError with a message that says what is wrong and what to write instead.
+    """
     text = tidy(expression)
     fault = first = _fault_of(text)
     if first is None:
@@ -63,7 +66,8 @@ def normal_form(expression: str) -> str:
 
 
 def rule_of(expression: str, zone: ZoneInfo) -> Cron | Repeats:
-    """Returns the rule of an expression in normal form. Raises ValueError if the expression is in neither form."""
+    """Returns the rule for an expression in normal form: a Cron or a Repeats. Raises ValueError if it is in neither
+    form."""
     return (Repeats if expression.startswith("R") else Cron)(expression, zone)
 
 
@@ -76,8 +80,10 @@ def _is_right(expression: str) -> bool:
 
 
 def tidy(expression: str) -> str:
-    """Returns the expression with single spaces between fields, @daily and the like replaced by five fields, and upper
-    case where case has no meaning."""
+    """Returns the expression with single spaces between fields, and in upper case where case has no meaning.
+
+    Replaces macros such as @daily with five fields.
+    """
     text = " ".join(expression.split())
     text = MACROS.get(text.lower(), text)
     is_kept = text[:1].isdecimal() or text[:1] in "*RrPp"
@@ -99,7 +105,8 @@ def _fault_of(text: str) -> Fault | None:
 
 
 def _fault_of_count(parts: list[str]) -> Fault:
-    """Returns the fault of an expression without exactly five fields; extra ones are seconds, a year or a command."""
+    """Returns the fault of an expression that does not have five fields. Extra fields may be seconds, a year or a
+    command."""
     if len(parts) < len(FIELDS):
         return Fault(f"cron has five fields, not {len(parts)}: minute, hour, day, month, weekday")
     if not re.fullmatch(rf"[\d*?/,#LWH()-]+|({'|'.join(WEEKDAYS + MONTHS)})([-,/#].*)?", parts[5], re.ASCII):
@@ -120,7 +127,8 @@ def _fault_of_count(parts: list[str]) -> Fault:
 
 
 def _fault_of_interval(text: str) -> Fault | None:
-    """Returns the fault of an ISO 8601 interval in another form than R[n]/start/period; None if the form is right."""
+    """Returns the fault of an ISO 8601 interval that does not have the form R[n]/start/period; None if it has this
+    form."""
     times, *rest = [part for part in text.split("/") if part] if text[0] == "R" else ["R", *text.split("/")]
     period = next((part for part in rest if part[0] == "P"), "")
     starts = [part for part in rest if part[0] != "P"]
@@ -143,8 +151,10 @@ def _fault_of_interval(text: str) -> Fault | None:
 
 
 def _every(text: str) -> str:
-    """Converts "1h30m" or "2 weeks" to a repeating interval, and the name of a weekday to cron fields; returns "" for
-    other texts."""
+    """Converts a text such as "1h30m" or "2 weeks" to a repeating interval, and the name of a weekday to cron fields.
+
+    Returns an empty text for all other texts.
+    """
     amounts, at = [], 0
     while match := AMOUNT.match(text, at):
         at = match.end()
@@ -163,7 +173,7 @@ def _word(text: str) -> str:
 
 
 def _calendar(match: re.Match[str]) -> Fault:
-    """Returns the fault of a systemd calendar event such as Mon..Fri *-*-* 02:30, with the cron fields to write
+    """Returns the fault of a systemd calendar event such as Mon..Fri *-*-* 02:30. It suggests cron fields to write
     instead."""
     said = {
         name: re.sub(r"\b0+(?=\d)", "", text.replace("..", "-"), flags=re.ASCII)
@@ -178,8 +188,10 @@ def _calendar(match: re.Match[str]) -> Fault:
 
 
 def _rule(match: re.Match[str]) -> Fault:
-    """Returns the fault of an iCalendar recurrence rule. Suggests an interval only for a rule with nothing but FREQ and
-    INTERVAL."""
+    """Returns the fault of an iCalendar recurrence rule.
+
+    Suggests a repeating interval only if the rule has no parts other than FREQ and INTERVAL.
+    """
     parts = dict(part.upper().partition("=")[::2] for part in match[1].split(";"))
     unit = {"MINUTELY": "m", "HOURLY": "h", "DAILY": "d", "WEEKLY": "w", "MONTHLY": "mo", "YEARLY": "y"}
     known = unit.get(parts.pop("FREQ", "")), parts.pop("INTERVAL", "1")

@@ -1,8 +1,8 @@
-"""ISO 8601 repeating intervals (2019 edition, 8.2.3.2: start and duration): `R[n]/<start>/<period>`.
+"""ISO 8601 repeating intervals with a start and a duration (2019 edition, 8.2.3.2): `R[n]/<start>/<period>`.
 
-Years, months, weeks and days are counted on the local calendar from the start, so that the 31st stays the 31st after
-a shorter month; hours, minutes and seconds are elapsed time. A time of day that a clock change skips comes right
-after the change; a repeated time of day comes once. R3 means three runs.
+R3 means three runs. Years, months, weeks and days are counted on the local calendar from the start. So after a shorter
+month, a run on the 31st returns to the 31st. Hours, minutes and seconds are elapsed time. If a clock change skips the
+time of day of a run, the run comes right after the change. If the time of day is repeated, the run comes once.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Repeats:
 
     @cached_property
     def times(self) -> int | None:
-        """Returns the number of runs; None if it is unlimited."""
+        """Returns the number of runs; None if the number is unlimited."""
         return int(self._parts["times"]) if self._parts["times"] else None
 
     @cached_property
@@ -105,7 +105,7 @@ class Repeats:
             raise ValueError("the start must lie in the years 2000 to 2200") from None
 
     def after(self, moment: datetime) -> datetime | None:
-        """Returns the first due time after `moment`; None if there is no later one."""
+        """Returns the first due time after `moment`; None if there are no more due times."""
         high = 1
         while not self._is_later(high - 1, moment):
             high *= 2
@@ -131,8 +131,8 @@ class Repeats:
         return due is None or due > moment
 
     def _at(self, number: int) -> datetime | None:
-        """Returns the due time of the run with this number, counted from 0; None if the interval or the calendar ends
-        before it."""
+        """Returns the due time of run `number`, counted from 0; None if the interval or Python's calendar ends before
+        that run."""
         if self.times is not None and number >= self.times:
             return None
         period = self.period
@@ -147,7 +147,7 @@ class Repeats:
 
 
 def _months_later(wall: datetime, months: int) -> datetime:
-    """Returns the same local time `months` months later, on the month's last day if the month is too short."""
+    """Returns the same local time `months` months later. If that month is too short for the day, uses its last day."""
     year, month = divmod(12 * wall.year + wall.month - 1 + months, 12)
     if year > 9990:
         raise OverflowError

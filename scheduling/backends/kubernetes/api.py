@@ -1,7 +1,7 @@
-"""A small client for one API server: JSON over HTTPS, with one exception class for each kind of refusal.
+"""A small client for one API server: JSON over HTTPS, with an exception class for each kind of error status.
 
-The official client reads the kubeconfig and manages the connections. Its model classes are not used, because
-building them costs more than parsing the JSON.
+The official client only reads the kubeconfig and manages the connections. Its model classes are not used, because
+building model objects costs more than parsing the JSON.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ MOST_CONNECTIONS = 32
 
 
 class Unreachable(Exception):
-    """The API server sent no answer or a broken one, so the effect of the request is unknown."""
+    """Raised when the API server sent no answer or a broken one, so that the effect of the request is unknown."""
 
 
 class Refused(Exception):
-    """The API server answered with an HTTP status of 300 or more. `reason` and `message` come from the API server."""
+    """Raised when the API server answers with an HTTP status of 300 or more. `reason` and `message` come from the
+    answer."""
 
     def __init__(self, code: int, status: Mapping[str, Any], retry_after: float = 0.0) -> None:
         self.code, self.retry_after = code, retry_after
@@ -41,7 +42,7 @@ class Refused(Exception):
 
 
 class Gone(Refused):
-    """HTTP status 410: the requested resourceVersion is older than the API server remembers."""
+    """HTTP status 410: the requested resourceVersion is too old; the API server no longer stores it."""
 
 
 class Missing(Refused):
@@ -49,27 +50,30 @@ class Missing(Refused):
 
 
 class Taken(Refused):
-    """HTTP status 409 with reason AlreadyExists: an object of this name exists."""
+    """HTTP status 409 with reason AlreadyExists: an object with this name already exists."""
 
 
 class Changed(Refused):
-    """HTTP status 409 with reason Conflict: the object does not, or no longer, match the preconditions of the
-    request."""
+    """HTTP status 409 with reason Conflict: the object does not match the request's preconditions, such as its UID."""
 
 
 class Invalid(Refused):
-    """HTTP status 422: a `test` operation of a JSON Patch failed, or the object would be invalid."""
+    """HTTP status 422: a `test` operation of a JSON Patch failed, or the resulting object would be invalid."""
 
 
 class Unauthorized(Refused):
-    """HTTP status 401: the API server does not, or no longer, accept the token."""
+    """HTTP status 401: the API server does not accept the credentials, for example because they have expired."""
 
 
 class Api:
-    """A client for the one user and the one cluster of a kubeconfig. A client must not be shared across a fork."""
+    """A client of one API server. The kubeconfig must name exactly one user and one cluster.
+
+    A client must not be shared across a fork.
+    """
 
     def __init__(self, kubeconfig: Mapping[str, Any]) -> None:
-        """Reads the kubeconfig. Raises kubernetes.config.ConfigException if it is incomplete."""
+        """Configures the client from a kubeconfig. Raises kubernetes.config.ConfigException if the kubeconfig is
+        incomplete."""
         configuration = Configuration()
         load_kube_config_from_dict(dict(kubeconfig), client_configuration=configuration, persist_config=False)
         configuration.retries = False  # the caller decides whether a request may be repeated
@@ -86,7 +90,8 @@ class Api:
             return _parsed(_body(answer))
 
     def list_all(self, path: str, *, page: int = PAGE, **query: Any) -> tuple[list[Object], str]:
-        """Returns a pair: all objects at `path`, read page by page, and the resourceVersion of the list."""
+        """Returns a pair: all objects at `path`, and the resourceVersion of the list. Reads `page` objects per
+        request."""
         found: list[Object] = []
         asked = {**query, "limit": page}
         while True:
@@ -101,14 +106,14 @@ class Api:
         return self._write("POST", path, thing, "application/json")
 
     def patch(self, path: str, operations: Sequence[Mapping[str, object]]) -> Object:
-        """Applies a JSON Patch (RFC 6902), all operations or none, and returns the object."""
+        """Applies a JSON Patch (RFC 6902) and returns the changed object. Applies either all operations or none."""
         return self._write("PATCH", path, list(operations), "application/json-patch+json")
 
     def apply(self, path: str, thing: Object) -> Object:
-        """Applies the object by server-side apply: creates it, or sets the fields that are given here. Returns the
-        object.
+        """Creates or updates the object by server-side apply, and returns it.
 
-        Removes fields that Fairlot set before and does not give any more. Keeps fields that others set.
+        Removes the fields that Fairlot set earlier and that `thing` no longer contains. Keeps fields that other clients
+        set.
         """
         query = {"fieldManager": "fairlot", "force": "true"}
         return self._write("PATCH", path, thing, "application/apply-patch+yaml", query)
@@ -120,8 +125,11 @@ class Api:
     def delete(
         self, path: str, *, uid: str, version: str | None = None, grace_seconds: int | None = None
     ) -> Object:
-        """Deletes the object with this UID, and the objects that it owns. Raises Changed if the object at `path` has
-        another UID or, with `version`, another resourceVersion. `grace_seconds` replaces a pod's grace period."""
+        """Deletes the object at `path` and the objects that it owns.
+
+        Raises Changed if the object has a UID other than `uid` or, when `version` is given, another resourceVersion.
+        `grace_seconds` replaces a pod's grace period.
+        """
         conditions = {"uid": uid} if version is None else {"uid": uid, "resourceVersion": version}
         options: Object = {"propagationPolicy": "Background", "preconditions": conditions}
         if grace_seconds is not None:
@@ -136,15 +144,19 @@ class Api:
 
     @contextmanager
     def watch(self, path: str, *, read_seconds: float, **query: Any) -> Iterator[Stream]:
-        """Opens a watch on `path`, as a context manager. Reading the stream raises Unreachable after `read_seconds` of
-        silence."""
+        """Opens a watch on `path`, for use in a `with` statement.
+
+        Reading the stream raises Unreachable if no data arrives for `read_seconds`.
+        """
         with self._answer("GET", path, {"watch": "true", **query}, read_seconds=read_seconds) as answer:
             yield Stream(answer)
 
     @contextmanager
     def text(self, path: str, *, read_seconds: float, **query: Any) -> Iterator[Text]:
-        """Opens a text such as a log at `path`, as a context manager. Reading the text raises Unreachable after
-        `read_seconds` of silence."""
+        """Opens a text resource at `path`, such as a pod's log, for use in a `with` statement.
+
+        Reading the text raises Unreachable if no data arrives for `read_seconds`.
+        """
         with self._answer("GET", path, query, read_seconds=read_seconds) as answer:
             yield Text(answer)
 
@@ -183,27 +195,32 @@ class Api:
             answer.release_conn()
 
     def _credentials(self) -> dict[str, str]:
-        """Returns the Authorization header with the current token, which the kubeconfig's source may refresh; empty
-        without a token."""
+        """Returns the Authorization header with the current token; an empty dictionary if the kubeconfig has no token.
+
+        Asks for the token at every request, because the official client may refresh it.
+        """
         token = self._configuration.get_api_key_with_prefix("authorization", "BearerToken")
         return {"Authorization": token} if token else {}
 
 
 class Text:
-    """A streamed response, read in pieces as they arrive."""
+    """A streamed text response, such as a log, that is read in pieces as they arrive."""
 
     def __init__(self, answer: urllib3.HTTPResponse) -> None:
         self._answer = answer
 
     def pieces(self) -> Iterator[bytes]:
-        """Yields pieces of bytes until the API server ends the response or another thread calls `cut`."""
+        """Yields the response's bytes in pieces until the API server ends the response or another thread calls `cut`.
+
+        Raises Unreachable if the connection breaks.
+        """
         try:
             yield from self._answer.stream(PIECE, decode_content=True)
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(str(error)) from error
 
     def cut(self) -> None:
-        """Ends the response. May be called from another thread than the reader's."""
+        """Ends the response. A thread other than the one that reads the response may call this method."""
         with suppress(OSError, RuntimeError, ValueError):  # the response has already ended
             self._answer.shutdown()
 

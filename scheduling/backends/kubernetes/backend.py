@@ -65,15 +65,17 @@ NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Tenancy(Protocol):
-    """A function that maps a job to its tenant's namespace."""
+    """The type of a function that maps a job to its tenant's namespace."""
 
     def __call__(self, job_id: int) -> str:
         """Returns the namespace of the job's tenant. Raises KeyError for an unknown job."""
 
 
 class Limited(Api):
-    """A client whose writes obey a rate limit that all processes share. When the API server asks for a pause, all
-    processes pause."""
+    """An API client whose writes obey a rate limit that all processes share.
+
+    When the API server answers with status 429, all processes pause their writes.
+    """
 
     def __init__(self, kubeconfig: Mapping[str, Any], limit: Limit) -> None:
         super().__init__(kubeconfig)
@@ -91,7 +93,7 @@ class Limited(Api):
 
 @dataclass
 class _Watch:
-    """The running reflectors, and the caches that the reflectors fill."""
+    """A running watch of the cluster: its reflectors, their threads, and the caches that the reflectors fill."""
 
     view: ClusterCache
     reflectors: list[Reflector]
@@ -105,13 +107,14 @@ class _Watch:
 
 
 class KubernetesBackend:
-    """Runs gangs on one cluster. Any process may give orders; only one process at a time watches, by iterating
+    """Runs gangs on one cluster. Any process may give orders. Only one process at a time may watch, by iterating over
     `changes`.
 
-    `owner` marks the objects of this installation of Fairlot. `logs` contains one folder per job; at most
-    `log_streams` logs are followed at the same time. `settle` is called before each start and creates the tenant's
-    namespace if needed. `preload` is called before threads give orders. `is_bare` returns whether a job runs as a
-    bare pod, without a Job; its answer for a job never changes.
+    - `owner` labels the objects of this installation of Fairlot.
+    - `logs` is the folder that contains one folder per job. At most `log_streams` logs are followed at the same time.
+    - `settle` is called before each start and creates the tenant's namespace if it is missing.
+    - `preload` is called before threads give orders.
+    - `is_bare` returns whether a job runs as a bare pod, that is, without a Job. Its answer for a job never changes.
     """
 
     orders_at_once = AT_ONCE
@@ -152,7 +155,8 @@ class KubernetesBackend:
         return self._opened()
 
     def _opened(self) -> Api:
-        """Returns the client. Creates it on first use, because connections must not be shared across a fork."""
+        """Returns the API client. Creates the client on first use, because connections must not be shared across a
+        fork."""
         with self._lock:
             if self._known_api is None:
                 try:
@@ -162,20 +166,24 @@ class KubernetesBackend:
             return self._known_api
 
     def prepare(self) -> None:
-        """Checks that the API server answers and accepts the credentials. Raises BackendError otherwise."""
+        """Checks that the API server answers and accepts the credentials. Raises BackendError if it does not."""
         with _plainly("the API server"):
             self.api.get(ALL_JOBS, limit=1)
 
     # --- orders --------------------------------------------------------------------------------
 
     def preload(self, job_id: int) -> None:
-        """Loads the job's namespace and the kubeconfig, so that later orders to the job need no database."""
+        """Loads the job's namespace and the kubeconfig, so that later orders to the job do not read the database."""
         with _plainly(f"an order to job {job_id}"):
             self._preload(job_id)
         self._opened()
 
     def start(self, gang: Gang) -> None:
-        """Starts the gang. Does nothing if its epoch was already started or stopped, or if a later epoch exists."""
+        """Starts the gang under its epoch (the number of the job's attempt).
+
+        Does nothing if this epoch was already started or stopped, or if the job has a later epoch. Raises BackendError
+        if the gang cannot start, for example because its Job has already ended.
+        """
         pod = objects.Pod(
             image=gang.environment_name,
             command=gang.command,
@@ -203,30 +211,37 @@ class KubernetesBackend:
             raise BackendError("its Job has already ended")
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
-        """Orders the pods to end: SIGTERM, then SIGKILL after the pod's own grace period or `grace_seconds`, whichever
-        is shorter."""
+        """Orders the lease's pods to stop: the kubelets send SIGTERM, and SIGKILL after the grace period.
+
+        The grace period is the shorter of the pod's own grace period and `grace_seconds`.
+        """
         with _plainly(f"the stop of job {job_id}"):
             outcome = self._order_stop(job_id, epoch, str(token))
             if outcome is Outcome.DONE:
                 self._shorten(job_id, epoch, grace_seconds)
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Raises BackendError: Kubernetes cannot suspend a container, so gangs here are preempted by checkpoint and
-        restart."""
+        """Always raises BackendError, because Kubernetes cannot suspend a running container.
+
+        Gangs on Kubernetes are preempted by checkpoint and restart instead.
+        """
         raise BackendError("Kubernetes cannot suspend running containers")
 
     def thaw(self, gang: Gang) -> None:
-        """Starts the gang from its checkpoint, because Kubernetes cannot suspend containers."""
+        """Starts the gang again from its checkpoint, because Kubernetes cannot resume suspended containers."""
         self.start(gang)
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Drops the cache's entry of a deleted gang. In the cluster, an ended Job stays for a day and a bare pod for
-        minutes."""
+        """Removes a gang from the cache if the gang was deleted in the cluster and `token` names its latest lease.
+
+        Deletes nothing in the cluster, where an ended Job stays for a day and an ended bare pod for minutes.
+        """
         if self._watch:
             self._watch.view.forget(job_id, token)
 
     def remove_files(self, *, job_id: int) -> None:
-        """Deletes the job's logs and its Job or pod, if it still exists. Raises BackendError while the job runs."""
+        """Deletes the job's logs, and its Job or bare pod if one still exists. Raises BackendError while the job
+        runs."""
         with _plainly(f"the removal of job {job_id}"):
             there = self._orders(job_id).find(job_id)
             if there is not None:
@@ -239,25 +254,29 @@ class KubernetesBackend:
                 raise BackendError(f"the logs of job {job_id} cannot be removed: {trouble}") from trouble
 
     def announce(self, *, service: int, name: str, job_id: int) -> None:
-        """Creates a Service called `name` in the tenant's namespace. Its endpoints are the service's ready replicas."""
+        """Creates a Kubernetes Service called `name` in the tenant's namespace. Its endpoints are the ready replicas of
+        Fairlot's service with ID `service`."""
         with _plainly(f"the Service {name}"):
             self._settle(self.api, job_id)
             probes.announce(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
-        """Deletes the Service called `name` if it belongs to Fairlot's service with ID `service`."""
+        """Deletes the Kubernetes Service called `name` if it belongs to Fairlot's service with ID `service`."""
         with _plainly(f"the Service {name}"):
             probes.withdraw(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
 
     # --- reports -------------------------------------------------------------------------------
 
     def observe(self) -> Sequence[Observation]:
-        """Returns the state of all leases: from the cache in the process that watches, otherwise from the API
-        server."""
+        """Returns the state of the latest lease of every gang.
+
+        The process that watches the cluster reads the state from its cache. Other processes ask the API server.
+        """
         return self._view().everything()
 
     def changed(self) -> Sequence[Observation]:
-        """Returns the observations that changed since the last call; all of them in processes that do not watch."""
+        """Returns the observations that changed since the last call. Processes that do not watch get all
+        observations."""
         return self._watch.view.changed() if self._watch else self.observe()
 
     def use(self) -> Sequence[Use]:
@@ -266,31 +285,34 @@ class KubernetesBackend:
         return ()
 
     def cluster_events(self) -> Sequence[ClusterEvent]:
-        """Returns the cluster's events about jobs since the last call; empty in processes that do not watch."""
+        """Returns the cluster's events about jobs since the last call. Processes that do not watch get none."""
         return self._watch.cluster_events.take() if self._watch else ()
 
     def staleness(self) -> float:
-        """Returns the age of the watch's data in seconds; 0 in processes that do not watch and ask the API server each
-        time."""
+        """Returns the age of the watch's data in seconds.
+
+        Returns 0 in processes that do not watch, because they ask the API server each time.
+        """
         return self._watch.view.staleness() if self._watch else 0.0
 
     def advance(self) -> None:
-        """Opens the scheduling gates of complete gangs, and stops gangs that fail to start or have lost a worker."""
+        """Opens the scheduling gates of gangs whose pods all exist. Stops gangs that fail to start or have lost a
+        worker."""
         if self._watch:
             with _plainly("tending the gangs"):
                 self._ungater.advance(self.api, self._watch.view, self._orders)
 
     def node_gpus(self) -> Sequence[NodeGpus] | None:
-        """Returns the GPUs of all nodes after a change and at regular intervals, otherwise None.
+        """Returns the GPUs of all nodes after each change and at regular intervals; None between these times.
 
-        Always returns None in processes that do not watch.
+        Always returns None in processes that do not watch the cluster.
         """
         return self._watch.view.node_gpus() if self._watch else None
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`.
 
-        The chunk is marked complete when it reaches the end of the log and no attempt up to `last_attempt` will
+        The chunk's `complete` is true if the chunk reaches the end of the log and no attempt up to `last_attempt` will
         write more.
         """
         files = files_of(self.logs, job_id)
@@ -302,7 +324,7 @@ class KubernetesBackend:
         return files.read(rank, offset, limit, is_over=is_over)
 
     def log_size(self, *, job_id: int, rank: int) -> int:
-        """Returns the present size of a rank's log in bytes; 0 without a log."""
+        """Returns the current size of a rank's log in bytes; 0 if there is no log."""
         return files_of(self.logs, job_id).size(rank)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
@@ -312,13 +334,15 @@ class KubernetesBackend:
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Watches the cluster and yields None at every change, and at least every `timeout` seconds.
 
-        Raises BackendError when the first lists do not arrive in time, and when the API server refuses the
+        Raises BackendError if the first lists do not arrive in time or the API server no longer accepts the
         credentials.
         """
         self._watch = watch = self._begin_watch()
         try:
             if not watch.view.wait_until_complete(self.fill_seconds):
-                raise BackendError(f"the API server has not listed its objects within {self.fill_seconds:g} s")
+                raise BackendError(
+                    f"the API server has not listed its objects within {self.fill_seconds:g} s"
+                )
             yield
             while watch.is_alive:
                 watch.view.wait(timeout)
@@ -350,12 +374,13 @@ class KubernetesBackend:
         return orders.stop(job_id, epoch=epoch, token=token)
 
     def _path(self, thing: Object) -> str:
-        """Returns the API path of a Job or of a bare pod."""
+        """Returns the API path of `thing`, which is a Job or a bare pod."""
         about, kind = thing["metadata"], PODS if objects.is_bare(thing) else JOBS
         return f"{kind.format(about['namespace'])}/{about['name']}"
 
     def _shorten(self, job_id: int, epoch: int, grace_seconds: float) -> None:
-        """Shortens longer grace periods to `grace_seconds`, for the job's pods of attempts up to `epoch`."""
+        """Limits the grace period of the job's running pods to `grace_seconds`. Leaves pods of attempts after `epoch`
+        unchanged."""
         pods = PODS.format(self._namespace_of(job_id))
         for pod in self.api.get(pods, labelSelector=f"{JOB}={job_id}")["items"]:
             wanted = grace_seconds and grace_seconds + probes.pre_stop_seconds_of(pod)
@@ -411,8 +436,10 @@ class KubernetesBackend:
 
 
 def _remove(folder: Path) -> None:
-    """Renames the folder, so that no writer finds it any more, and deletes it. Also deletes what an interrupted earlier
-    call left."""
+    """Deletes a job's log folder, if it exists. Renames the folder first, so that no process can write to it meanwhile.
+
+    Also deletes the renamed folder of an earlier call that was interrupted.
+    """
     aside = folder.with_name(f"{folder.name}.removed")
     with suppress(FileNotFoundError):
         shutil.rmtree(aside)
@@ -430,9 +457,9 @@ def _run(reflector: Reflector) -> None:
 
 @contextmanager
 def _plainly(what: str) -> Iterator[None]:
-    """Converts errors inside the block to BackendError with a message for users that begins with `what`.
+    """Converts errors inside the `with` block to BackendError, with a message for users that begins with `what`.
 
-    Raises Unanswered, a subclass, when the effect is unknown or the API server is overloaded.
+    Raises the subclass Unanswered if the effect of the request is unknown or the API server is overloaded.
     """
     try:
         yield

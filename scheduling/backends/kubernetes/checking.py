@@ -1,4 +1,5 @@
-"""Checks a kubeconfig: asks the API server which user and rights it gives Fairlot, and explains problems."""
+"""The check of a kubeconfig: asks the API server which user and rights the kubeconfig gives Fairlot, and explains
+problems to users."""
 
 from __future__ import annotations
 
@@ -34,12 +35,12 @@ SOON = timedelta(days=3)
 
 
 class NoAnswer(Exception):
-    """The cluster cannot be used with this kubeconfig. `str(error)` explains the reason to users."""
+    """Raised when the cluster cannot be used with this kubeconfig. `str(error)` explains the reason to users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The findings of the check of a kubeconfig."""
+    """The result of checking a kubeconfig against its cluster."""
 
     user: str
     version: str
@@ -52,8 +53,10 @@ class Findings:
 
 
 def look(kubeconfig: Kubeconfig, *, namespace_prefix: str, now: datetime) -> Findings:
-    """Returns the findings about a kubeconfig. Raises NoAnswer if the API server does not answer or refuses the
-    credentials."""
+    """Checks a kubeconfig against its cluster and returns the findings.
+
+    Raises NoAnswer if the API server does not answer or refuses the credentials.
+    """
     api = Api(kubeconfig.content)
     try:
         return _look(api, kubeconfig, namespace_prefix, now)
@@ -90,7 +93,7 @@ def _look(api: Api, kubeconfig: Kubeconfig, namespace_prefix: str, now: datetime
 
 
 class TooSlow(Unreachable):
-    """The API server answers, but so slowly that the check would exceed its time limit."""
+    """Raised when the API server answers so slowly that the check of a kubeconfig would exceed its time limit."""
 
 
 def _rights(api: Api, namespace_prefix: str) -> tuple[dict[str, bool], list[str]]:
@@ -131,8 +134,10 @@ def _allowed(api: Api, right: Right, namespace: str) -> bool:
 
 
 def _a_teams_namespace(api: Api, prefix: str) -> str:
-    """Returns the name of a namespace that Fairlot made for a team; empty if there is no such namespace or Fairlot may
-    not list namespaces."""
+    """Returns the name of any namespace that Fairlot created for a team.
+
+    Returns "" if there is none, or if Fairlot may not list namespaces.
+    """
     found = _unless_forbidden(api, "/api/v1/namespaces", labelSelector=TENANT, limit=50)
     for namespace in found.get("items", ()):
         metadata = namespace["metadata"]
@@ -143,7 +148,7 @@ def _a_teams_namespace(api: Api, prefix: str) -> str:
 
 
 def _identity(api: Api) -> str:
-    """Returns the UID of the namespace kube-system, which identifies a cluster; empty without the right to read it."""
+    """Returns the UID of the namespace kube-system, which identifies a cluster; "" if Fairlot may not read it."""
     found = _unless_forbidden(api, "/api/v1/namespaces/kube-system")
     return str(found.get("metadata", {}).get("uid", ""))
 
@@ -178,9 +183,9 @@ def _other_user(user: str) -> str:
 
 
 def _policies(api: Api) -> str:
-    """Returns what is wrong with the admission policies, in words for users; empty if nothing is wrong.
+    """Describes to users what is wrong with the cluster's admission policies; "" if nothing is wrong.
 
-    The policies must be in force, and from this release of Fairlot or a later one.
+    The policies of deploy/kubernetes must be in force, in the version of this release of Fairlot or a later one.
     """
     path, ours = (
         "/apis/admissionregistration.k8s.io/v1/validatingadmission",
@@ -209,7 +214,7 @@ def _version(policy: Object) -> int:
 
 
 def _refuses(api: Api) -> bool:
-    """Returns whether the admission policies refuse a forbidden request. Sends the request as a dry run."""
+    """Returns whether the admission policies deny a request that they should deny. Sends that request as a dry run."""
     unlabelled = {"metadata": {"generateName": "fairlot-probe-"}}
     try:
         api.create("/api/v1/namespaces?dryRun=All", unlabelled)
@@ -240,8 +245,10 @@ def _end(ends: datetime | None, now: datetime) -> str:
 
 
 def in_words(error: Unreachable | Refused) -> str:
-    """Explains to users why the API server gave no useful answer. Quotes only the HTTP status of an answer, because
-    something other than Kubernetes may have written the answer."""
+    """Explains to users why the API server gave no useful answer.
+
+    Quotes only the HTTP status, because a server other than Kubernetes may have written the text of the answer.
+    """
     if isinstance(error, Unauthorized):
         return "The API server does not accept the token or certificate: it is wrong, has expired or was revoked."
     if isinstance(error, Refused):
@@ -256,7 +263,7 @@ def in_words(error: Unreachable | Refused) -> str:
 
 
 def _unreachable_in_words(error: Unreachable) -> str:
-    """Explains a connection error in words, by the urllib3 exception that api.py wrapped."""
+    """Explains a connection error to users. Examines the urllib3 exception that caused `error`."""
     cause, said = error.__cause__, str(error)
     if "CERTIFICATE_VERIFY_FAILED" in said:
         if "mismatch" in said or "not valid for" in said:

@@ -12,8 +12,10 @@ PATH = "/api/v1/namespaces/{}/persistentvolumeclaims/{}"
 
 
 def check(api: Api, namespace: str, mounts: Sequence[Mount]) -> None:
-    """Raises BackendError if a PersistentVolumeClaim is missing. Otherwise the pods would hold GPUs while they wait for
-    it."""
+    """Raises BackendError if a PersistentVolumeClaim that the gang mounts does not exist.
+
+    Without this check, the gang's pods would hold GPUs while they wait for the claim.
+    """
     for mount in mounts:
         try:
             api.get(PATH.format(namespace, mount.source))
@@ -25,7 +27,8 @@ def check(api: Api, namespace: str, mounts: Sequence[Mount]) -> None:
 
 
 def volumes(mounts: Sequence[Mount]) -> list[tuple[Object, Object]]:
-    """Returns a pair for each mount: its `volumeMounts` entry and its `volumes` entry."""
+    """Returns a pair for each mount: the entry for the container's `volumeMounts` and the entry for the pod's
+    `volumes`."""
     found: list[tuple[Object, Object]] = []
     for number, one in enumerate(mounts):
         name = f"volume-{number}"
@@ -36,5 +39,8 @@ def volumes(mounts: Sequence[Mount]) -> list[tuple[Object, Object]]:
 
 
 def variables(mounts: Sequence[Mount]) -> dict[str, str]:
-    """Returns FAIRLOT_VOLUMES_DIR, the folder of volumes for which the user chose no path; empty without mounts."""
+    """Returns the environment variable FAIRLOT_VOLUMES_DIR; an empty dictionary if the gang has no mounts.
+
+    The variable names the folder in which volumes are mounted if the user chose no path.
+    """
     return {"FAIRLOT_VOLUMES_DIR": VOLUMES} if mounts else {}

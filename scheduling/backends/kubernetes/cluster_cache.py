@@ -1,4 +1,7 @@
-"""A cache of one cluster's gangs, nodes and foreign GPU pods. Reflectors keep it current; threads may share it."""
+"""A cache of one cluster's gangs, nodes, and GPU pods that do not belong to Fairlot.
+
+Reflectors keep the cache up to date. Threads may share it.
+"""
 
 from __future__ import annotations
 
@@ -51,21 +54,24 @@ class Gang:
 
 
 class PodListener(Protocol):
-    """Receives Fairlot's pods as they change. The cache calls it while holding the cache's lock."""
+    """An object that the cache notifies of changes of Fairlot's pods. The cache calls it while holding the cache's
+    lock."""
 
     def put(self, pod: Object) -> None:
-        """Receives a pod that may be new or changed."""
+        """Receives the current state of a new or changed pod."""
 
     def gone(self, uid: str) -> None:
         """Receives the UID of a pod that the cluster no longer has."""
 
 
 class ClusterCache:
-    """The cache of one cluster. Reflectors fill its mirrors `jobs`, `pods`, `nodes` and `foreign_pods`."""
+    """A cache of one cluster. Reflectors fill its parts `jobs`, `pods`, `nodes` and `foreign_pods`, called mirrors."""
 
     def __init__(self, *, wall: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """Takes a clock that is close to the cluster's clock, to date changes that happened while nothing was
-        watched."""
+        """Creates an empty cache. `wall` returns the current time and should be close to the cluster's clock.
+
+        The cache uses this clock to date changes that happened while no watch was open.
+        """
         self._wall = wall
         self._lock = threading.RLock()
         self._changed = threading.Event()
@@ -90,36 +96,45 @@ class ClusterCache:
     # --- reading ---------------------------------------------------------------------------------
 
     def wait_until_complete(self, timeout: float) -> bool:
-        """Waits until every mirror was filled once. Returns False if this takes more than `timeout` seconds."""
+        """Waits until reflectors have filled every mirror (`jobs`, `pods`, `nodes`, `foreign_pods`) at least once.
+
+        Returns False if this takes more than `timeout` seconds, otherwise True.
+        """
         until = time.monotonic() + timeout
         return all(mirror.filled.wait(max(0.0, until - time.monotonic())) for mirror in self._mirrors)
 
     def wait(self, timeout: float) -> bool:
-        """Waits at most `timeout` seconds for a change since the last call. Returns whether something changed."""
+        """Waits until something has changed since the last call, but at most `timeout` seconds. Returns whether
+        something changed."""
         changed = self._changed.wait(timeout)
         self._changed.clear()
         return changed
 
     def staleness(self) -> float:
-        """Returns the seconds since the API server last reported on Jobs or on pods, whichever report is older."""
+        """Returns the age of the cache in seconds: the time since the API server last reported on Jobs or pods.
+
+        Jobs and pods are reported separately; the older of the two reports counts.
+        """
         return time.monotonic() - min(self.jobs.heard_at, self.pods.heard_at)
 
     def everything(self) -> list[Observation]:
-        """Returns one observation for each gang that has had a lease: the state of its latest lease."""
+        """Returns the state of the latest lease of each gang. Omits gangs that have never had a lease."""
         with self._lock:
             self._adopt_orphans()
             return [seen for gang in self._gangs.values() if (seen := self._observation(gang))]
 
     def changed(self) -> list[Observation]:
-        """Returns the state of the latest lease of each gang that changed since the last call."""
+        """Returns the state of the latest lease of each gang that has changed since the last call."""
         with self._lock:
             changed = [self._gangs[job_id] for job_id in self._changed_jobs if job_id in self._gangs]
             self._changed_jobs.clear()
             return [seen for gang in changed if (seen := self._observation(gang))]
 
     def unsettled(self) -> list[tuple[Gang, GangStatus]]:
-        """Returns gangs that are starting or have lost a worker, each with its status. The gangs are copies that need
-        no lock."""
+        """Returns the gangs that are starting or have lost a worker, each with its status.
+
+        The returned gangs are copies, so the caller may read them without a lock.
+        """
         with self._lock:
             gangs = [self._gangs[job_id] for job_id in self._unsettled if job_id in self._gangs]
             return [(self._copy(gang), gang.status) for gang in gangs if gang.status]
@@ -130,7 +145,7 @@ class ClusterCache:
             return self._copy(found) if found else None
 
     def on_node(self, name: str) -> list[int]:
-        """Returns the IDs of jobs with an unfinished worker on the node `name`."""
+        """Returns the IDs of the jobs that have an unfinished worker on the node `name`."""
         with self._lock:
             return [
                 job_id
@@ -149,16 +164,17 @@ class ClusterCache:
         return replace(gang, pods=dict(gang.pods), denial=denial)
 
     def forget(self, job_id: int, token: UUID) -> None:
-        """Drops a gang that was deleted in the cluster and whose latest lease has this token."""
+        """Removes a gang from the cache if the gang was deleted in the cluster and its latest lease has this token."""
         with self._lock:
             gang = self._gangs.get(job_id)
             if gang and gang.deleted and gang.status and gang.status.token == token:
                 del self._gangs[job_id]
 
     def node_gpus(self) -> list[NodeGpus] | None:
-        """Returns the GPUs of every node after a change, and otherwise once every NODES_EVERY seconds; None in between.
+        """Returns the GPUs of all nodes if a node changed since the last result or the last result is NODES_EVERY
+        seconds old.
 
-        The periodic repetition lets the caller retry a change that had to wait until jobs left a node.
+        Returns None otherwise. The repetition lets the caller retry a change that had to wait until jobs left a node.
         """
         with self._lock:
             if not self._hosts_changed and time.monotonic() - self._offered_at < NODES_EVERY:
@@ -186,9 +202,9 @@ class ClusterCache:
             ]
 
     def orphans(self) -> list[Object]:
-        """Returns pods that still run although the cache does not know the Job that created them.
+        """Returns unfinished pods whose Job is not in the cache.
 
-        The Job may exist all the same, because the watch may report a pod before its Job.
+        The Job may still exist in the cluster, because a watch may report a pod before its Job.
         """
         with self._lock:
             lost = [
@@ -205,7 +221,8 @@ class ClusterCache:
             ]
 
     def tombstones(self, age: float) -> list[Object]:
-        """Returns bare pods that ended at least `age` seconds ago. No controller deletes them, so the caller must."""
+        """Returns bare pods that ended at least `age` seconds ago. The caller must delete them, because no controller
+        does."""
         before = time.monotonic() - age
         with self._lock:
             return [
@@ -221,7 +238,7 @@ class ClusterCache:
     # --- changing --------------------------------------------------------------------------------
 
     def record_progress(self, job_id: int, epoch: int, steps: float, at: float) -> None:
-        """Records the number of steps that a worker of attempt `epoch` reported at the monotonic time `at`."""
+        """Stores the number of steps that a worker of attempt `epoch` reported at the monotonic time `at` (seconds)."""
         with self._lock:
             if gang := self._gangs.get(job_id):
                 gang.progress = epoch, steps, at
@@ -230,7 +247,8 @@ class ClusterCache:
                 self._changed_jobs.add(job_id)
 
     def record_denial(self, job_id: int, uid: str, denial: Denial) -> None:
-        """Records why the Job controller could not create a pod of the Job with UID `uid`. Wakes waiting threads."""
+        """Stores why the Job controller could not create a pod of the Job with UID `uid`, and wakes threads in
+        `wait`."""
         with self._lock:
             _, before = self._denials.get(job_id, ("", None))
             if before is None or denial.at >= before.at:
@@ -268,7 +286,8 @@ class ClusterCache:
         )
 
     def _adopt_orphans(self) -> None:
-        """Adds gangs for running pods whose Job was deleted before this cache began. These pods still hold GPUs."""
+        """Adds gangs for running pods whose Job was deleted before this cache was filled, because the pods still hold
+        GPUs."""
         if not self.jobs.filled.is_set():
             return
         for job_id, pods in list(self._pods_without_job.items()):
@@ -317,7 +336,8 @@ class ClusterCache:
         self._evaluate(job_id, gap)
 
     def _record_last_state(self, pod: Object) -> None:
-        """Stores the last state of a deleted bare pod, unless the cache already knows how the pod ended."""
+        """Stores the last state of a bare pod that was deleted. Does nothing if the cache already knows how the pod
+        ended."""
         gang = self._gangs.get(objects.job_id_of(pod))
         if gang is None or (
             gang.job["metadata"]["uid"] == pod["metadata"]["uid"]
@@ -339,7 +359,7 @@ class ClusterCache:
             self._pods_without_job[job_id][uid] = pod
 
     def _tell(self, pod: Object) -> None:
-        """Passes a pod to the listener. The cache must know the pod's Job, because the listener looks up the job's
+        """Passes a pod to the listener. The pod's Job must be in the cache, because the listener looks up the job's
         settings."""
         if self.pod_listener:
             self.pod_listener.put(pod)
@@ -362,7 +382,11 @@ class ClusterCache:
                 del self._pods_without_job[job_id]
 
     def _evaluate(self, job_id: int, gap: float) -> None:
-        """Computes the gang's status again. Dates the beginning of a new phase at most `gap` seconds back."""
+        """Computes the gang's status from its Job and pods, and stores it.
+
+        `gap` is the time in seconds in which changes may have gone unseen. A new phase is dated at most `gap` seconds
+        back.
+        """
         gang = self._gangs[job_id]
         status = self._deleted(gang) if gang.deleted else _look(gang)
         self._changed_jobs.add(job_id)
@@ -394,8 +418,10 @@ class ClusterCache:
         return replace(gang.status, phase=Phase.ENDED, since=None, end=End.DELETED, message=DELETED)
 
     def _when(self, moment: datetime | None, gap: float) -> float:
-        """Converts a time of the cluster's clock to the monotonic clock, at most `gap` seconds ago. None counts as
-        now."""
+        """Converts a time on the cluster's clock to the monotonic clock. None stands for the current time.
+
+        The result is at most `gap` seconds ago, even if `moment` is earlier.
+        """
         age = (self._wall() - moment).total_seconds() if moment else 0.0
         return time.monotonic() - min(max(0.0, age), gap)
 
@@ -429,7 +455,7 @@ def _needs_ungater(gang: Gang) -> bool:
 
 
 class _Mirror:
-    """The part of the cache that one reflector fills, with objects of one kind."""
+    """The part of the cache that holds the objects of one kind. One reflector fills it."""
 
     def __init__(self, view: ClusterCache) -> None:
         self.view = view
@@ -517,7 +543,7 @@ class _Nodes(_Mirror):
 
 
 class _ForeignPods(_Mirror):
-    """Mirrors pods that hold GPUs and do not belong to Fairlot."""
+    """The part of the cache that holds pods that use GPUs and do not belong to Fairlot."""
 
     def _replace(self, found: Sequence[Object], gap: float) -> None:
         self._set({pod["metadata"]["uid"]: held for pod in found if (held := _held(pod))})
@@ -540,7 +566,10 @@ class _ForeignPods(_Mirror):
 
 
 def _held(pod: Object) -> tuple[str, Counter[str]] | None:
-    """Returns a foreign pod's node and the number of GPUs that the pod holds there, by resource; None without GPUs."""
+    """Returns a pair for a foreign pod: its node, and the number of GPUs that it holds there by resource name.
+
+    Returns None if the pod holds no GPUs.
+    """
     used = discovery.used_by_others([pod])
     if not used:
         return None

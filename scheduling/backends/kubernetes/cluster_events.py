@@ -1,4 +1,4 @@
-"""Finds the job and the attempt that each event of a cluster concerns."""
+"""The cluster's events about jobs: finds the job and the attempt that each Kubernetes event concerns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_SECONDS = 60.0
 
 @dataclass
 class ClusterEvents:
-    """Collects the cluster's events about jobs. Reflectors fill `mirrors`, one mirror for each selector."""
+    """Collects the cluster's events about jobs. Reflectors fill `mirrors`, which has one mirror per event selector."""
 
     view: ClusterCache
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -31,9 +31,10 @@ class ClusterEvents:
         self._waiting: list[tuple[float, EventText]] = []  # with the monotonic time when the event is dropped
 
     def take(self) -> Sequence[ClusterEvent]:
-        """Returns new events about known gangs since the last call, and passes new denials to the cache.
+        """Returns new events about known gangs since the last call. Also stores new denials in the cache.
 
-        Denials go to the cache only here, so that a gang that is stopped for a denial also has the denial's event.
+        A denial is the reason why the Job controller could not create a pod. Denials reach the cache only through this
+        method. A gang that is stopped because of a denial therefore also gets the event that explains it.
         """
         now = time.monotonic()
         words, self._waiting = self._waiting, []
@@ -58,7 +59,8 @@ class ClusterEvents:
                 yield from self._of(word, gang)
 
     def _of(self, word: EventText, gang: Gang) -> Iterator[ClusterEvent]:
-        """Yields the event for this gang, unless the event is older than the attempt or from another namespace."""
+        """Yields the event as a ClusterEvent of this gang. Yields nothing if the event is older than the gang's attempt
+        or comes from another namespace."""
         about = gang.job["metadata"]
         began = objects.began(gang.job)
         if gang.status is None or (word.namespace and word.namespace != about["namespace"]):

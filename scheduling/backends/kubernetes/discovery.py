@@ -1,4 +1,7 @@
-"""Reads from nodes and pods which GPU types exist, why some nodes accept no workers, and which GPUs other pods use."""
+"""Functions that read the GPUs of a cluster from its nodes and pods.
+
+They return which GPU types exist, why some nodes accept no workers, and how many GPUs other pods use.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ ENDED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """The GPUs of one type on one node."""
+    """The GPUs of one type (one resource name) on one node."""
 
     node: str
     resource: str  # extended resource that a pod requests, such as nvidia.com/gpu
@@ -64,7 +67,7 @@ def supplies(node: Object, *, tolerated: Collection[str] = TOLERATED) -> list[Su
 
 
 def _ready(node: Object) -> Object:
-    """Returns the node's Ready condition; empty if the node has not reported one yet."""
+    """Returns the node's Ready condition; an empty dictionary if the node has not reported one yet."""
     found = (one for one in node.get("status", {}).get("conditions", ()) if one["type"] == "Ready")
     return next(found, {})
 
@@ -90,7 +93,7 @@ def _why_not(node: Object, tolerated: Collection[str]) -> str:
 
 
 def used_by_others(pods: Iterable[Object]) -> Counter[tuple[str, str]]:
-    """Counts the GPUs that pods of others than Fairlot hold, by (node, resource). Includes terminating pods."""
+    """Counts the GPUs that pods not created by Fairlot hold, by (node, resource). Includes terminating pods."""
     used: Counter[tuple[str, str]] = Counter()
     for pod in pods:
         node = pod["spec"].get("nodeName")
@@ -102,10 +105,10 @@ def used_by_others(pods: Iterable[Object]) -> Counter[tuple[str, str]]:
 
 
 def requested(pod: Object) -> Counter[str]:
-    """Counts the GPUs that a pod holds, by resource, in the way of the Kubernetes scheduler.
+    """Counts the GPUs that a pod holds, by resource, with the same rule as the Kubernetes scheduler.
 
-    A pod holds the larger of two numbers: the sum over all containers and sidecars, or the most that an init
-    container needs together with the sidecars before it.
+    The result is the larger of two numbers. One is the sum over all containers and sidecars. The other is the most that
+    an init container needs together with the sidecars that start before it.
     """
     together: Counter[str] = Counter()
     sidecars: Counter[str] = Counter()
@@ -135,6 +138,8 @@ def _amount(allocatable: Object, resource: str) -> float | None:
 
 
 def _whole(quantity: str | int) -> int:
-    """Converts a Kubernetes quantity of GPUs, such as 2, "2" or "2k", to an integer. The API server accepts no
-    fractions."""
+    """Converts a Kubernetes quantity of GPUs, such as 2, "2" or "2k", to an integer.
+
+    Fractions do not occur, because the API server rejects them for GPUs.
+    """
     return int(parse_quantity(quantity))

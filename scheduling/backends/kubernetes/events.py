@@ -1,7 +1,7 @@
-"""Describes Kubernetes events (core/v1) about jobs and nodes in words for users.
+"""Functions that describe Kubernetes events (core/v1) about jobs and nodes in words for users.
 
-Only warnings and a few other events matter. Clusters keep events for an hour, count repetitions, and may deliver an
-event again to a new watch. A job should show each message once.
+Only warnings and a few other events matter. A cluster keeps events for an hour, counts repetitions, and may deliver an
+event again to a new watch. This module therefore remembers events, so that a job shows each message once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ WORDLESS = frozenset({"TaintManagerEviction", "NodeNotReady", "NodeLost"})
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why the Job controller could not create a pod."""
+    """The reason why the Job controller could not create a pod, for example a quota."""
 
     words: str
     at: datetime  # by the cluster's clock, to the second
@@ -63,9 +63,10 @@ class Denial:
 
 
 def job_of_pod(name: str) -> tuple[int, int] | None:
-    """Returns the job ID and the rank that are encoded in the name of one of Fairlot's pods; None for other names.
+    """Returns a pair from the name of one of Fairlot's pods: the job ID and the rank. Returns None for other names.
 
-    The name is `fairlot-<job>-<rank>-<random>`, or `fairlot-<job>-<rank>` for a bare pod.
+    The name is `fairlot-<job>-<rank>-<random>`, or `fairlot-<job>-<rank>` for a bare pod. `<job>` is the job ID in
+    base32.
     """
     parts = name.split("-")
     if len(parts) not in (3, 4) or parts[0] != "fairlot" or not parts[2].isdecimal():
@@ -78,7 +79,7 @@ def job_of_pod(name: str) -> tuple[int, int] | None:
 
 
 def job_of(about: Object) -> int | None:
-    """Returns the job ID if the event's object is one of Fairlot's Jobs, otherwise None."""
+    """Returns the job ID if `about`, the object of an event, is one of Fairlot's Jobs. Otherwise returns None."""
     ours = job_of_pod(f"{about.get('name', '')}-0-x") if about.get("kind") == "Job" else None
     return ours[0] if ours else None
 
@@ -99,7 +100,7 @@ def moment_of(event: Object) -> datetime:
 
 
 def describe_pod_event(event: Object) -> str:
-    """Describes an event of a pod in words for users; empty for events that do not matter to users."""
+    """Describes a pod's event in words for users. Returns "" for events that do not matter to users."""
     reason, said = event.get("reason", ""), _said(event)
     if reason in NOISE or said.startswith(("Cancelling deletion", "skip schedule deleting pod")):
         return ""
@@ -122,7 +123,7 @@ def describe_pod_event(event: Object) -> str:
 
 
 def describe_node_event(event: Object) -> str:
-    """Describes an event of a node in words for users; empty for events that do not matter to workers on the node."""
+    """Describes a node's event in words for users. Returns "" for events that do not matter to workers on the node."""
     words = OF_NODES.get(event.get("reason", ""), "")
     if not words:
         return ""
@@ -131,7 +132,7 @@ def describe_node_event(event: Object) -> str:
 
 
 def denial(event: Object) -> Denial | None:
-    """Returns why the Job controller could not create a pod; None for events with another reason."""
+    """Returns why the Job controller could not create a pod. Returns None for events that report something else."""
     if event.get("reason") != "FailedCreate":
         return None
     said = _said(event).removeprefix("Error creating: ")
@@ -165,7 +166,7 @@ def _short(words: str, said: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EventText:
-    """The description of one event, with the job or the node that the event concerns."""
+    """The description of one event in words for users, with the job or the node that the event concerns."""
 
     uid: str  # UID of the event
     namespace: str
@@ -177,7 +178,7 @@ class EventText:
 
 @dataclass
 class Events:
-    """A mirror that a reflector fills with events. Keeps new events until the next call of `take`."""
+    """A store that a reflector fills with events. Keeps new events until the next call of `take`."""
 
     changed: Callable[[], None]
     filled: threading.Event = field(default_factory=threading.Event)
@@ -189,10 +190,12 @@ class Events:
         self._denials: list[tuple[int, str, Denial]] = []  # (job ID, UID of its Job, denial)
 
     def take(self) -> tuple[Sequence[EventText], Sequence[tuple[int, str, Denial]]]:
-        """Returns new texts and denials since the last call. A denial that is repeated counts as new, because its
-        reason persists.
+        """Returns a pair: the texts of new events, and the denials (reasons why pods could not be created) since the
+        last call.
 
-        One call returns both lists, so that a caller that ends an attempt for a denial also has the denial's text.
+        A text is returned once for each event. A denial is returned again whenever its event repeats, because the
+        reason persists. One call returns both lists: a caller that ends an attempt because of a denial then also has
+        the text that explains it.
         """
         with self._lock:
             words, self._texts = self._texts, []
@@ -200,7 +203,8 @@ class Events:
         return words, denials
 
     def heard(self) -> None:
-        """Does nothing, because the staleness of events does not matter."""
+        """Does nothing. A reflector calls this method when the API server has answered, but nobody asks how old events
+        are."""
 
     def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
         there = {event["metadata"]["uid"] for event in objects}

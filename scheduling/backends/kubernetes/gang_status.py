@@ -1,4 +1,7 @@
-"""Derives the status of a gang, all ranks together, from its Job and pods. Uses neither the network nor a clock."""
+"""Functions that derive the status of a gang, for all ranks together, from its Job and pods.
+
+They use neither the network nor a clock.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ REMOVAL_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class GangStatus:
-    """The status of a lease in the cluster. Times come from the cluster's clock, in whole seconds."""
+    """The status of one lease in the cluster. Times come from the cluster's clock, in whole seconds."""
 
     job_id: int
     epoch: int
@@ -48,7 +51,7 @@ class GangStatus:
 def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
     """Returns the status of the Job's latest lease; None if the Job has never had a lease.
 
-    `pods` are all pods of the job, including pods of an earlier Job.
+    `pods` must contain all pods of Fairlot's job, including pods that an earlier Job of the same name created.
     """
     annotations = job["metadata"]["annotations"]
     if objects.LEASE not in annotations:
@@ -92,7 +95,10 @@ def bare_pod_status(pod: Object) -> GangStatus:
 
 
 def vanished_pod_status(status: GangStatus, pod: Object) -> GangStatus:
-    """Returns the status of a bare pod that was deleted before its end was observed. `pod` is its last known state."""
+    """Returns the final status of a bare pod that was deleted before its end was observed.
+
+    `status` is the last known status, and `pod` is the last known state of the pod object.
+    """
     if taken := removal_reason(pod, [pod]):
         end, message = End.LOST, taken
     else:
@@ -101,9 +107,10 @@ def vanished_pod_status(status: GangStatus, pod: Object) -> GangStatus:
 
 
 def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
-    """Returns how a bare pod ended: the end, the exit code and a message for users.
+    """Returns how a bare pod ended, as a triple: the end, the exit code (None if it does not count) and a message for
+    users.
 
-    After an order to stop the exit code does not count, because programs that save their state on SIGTERM often exit
+    The exit code does not count after an order to stop, because programs that save their state on SIGTERM often exit
     with 0.
     """
     ordered = objects.is_ordered_to_end(pod) and _ended_after(pod, _ordered_at(pod))
@@ -120,9 +127,10 @@ def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
 
 
 def _exit_code(pod: Object) -> int | None:
-    """Returns the exit code of the pod's program; None if none is known.
+    """Returns the exit code of the pod's program; None if it is not known.
 
-    Reads the container's state, because a pod that its kubelet ended has the phase Failed whatever its exit code is.
+    Reads the container's state instead of the pod's phase. A pod that its kubelet ended has the phase Failed even if
+    its program exited with 0.
     """
     for status in pod["status"].get("containerStatuses", ()):
         if ended := status.get("state", {}).get("terminated"):
@@ -131,13 +139,13 @@ def _exit_code(pod: Object) -> int | None:
 
 
 def _ended_after(pod: Object, moment: datetime | None) -> bool:
-    """Returns whether the pod ended at or after `moment`. Times are whole seconds. True if either time is unknown."""
+    """Returns whether the pod ended at or after `moment`, in whole seconds. Returns True if either time is unknown."""
     ended = _last([pod])
     return ended is None or moment is None or ended >= moment
 
 
 def _ordered_at(pod: Object) -> datetime | None:
-    """Returns when the API server accepted the order to end the pod; None if the pod does not show it."""
+    """Returns when the API server accepted the order to end the pod; None if the pod object does not show the time."""
     about = pod["metadata"]
     if "deletionTimestamp" in about:
         grace = timedelta(seconds=about.get("deletionGracePeriodSeconds") or 0)
@@ -149,7 +157,7 @@ def _ordered_at(pod: Object) -> datetime | None:
 
 
 def orphan_status(pods: Sequence[Object]) -> GangStatus | None:
-    """Returns the status of the latest lease of running pods whose Job is unknown; None if no pod runs."""
+    """Returns the status of the latest lease among pods whose Job is unknown. Returns None if none of the pods runs."""
     alive = [pod for pod in pods if not objects.has_ended(pod)]
     epoch = max(map(objects.epoch_of, alive), default=0)
     ours = [pod for pod in alive if objects.epoch_of(pod) == epoch]
@@ -163,12 +171,13 @@ def orphan_status(pods: Sequence[Object]) -> GangStatus | None:
 
 
 def because(end: End, message: str) -> str:
-    """Encodes the end and the message of a stop that Fairlot decided itself. `_why_stopped` decodes the text."""
+    """Encodes, as one text, the end and the message of a stop that Fairlot itself decided. `_why_stopped` decodes the
+    text."""
     return f"{end.value}: {message}"
 
 
 def start_obstacle(pods: Sequence[Object]) -> str:
-    """Returns why the pods cannot start, in words for users; empty if nothing prevents their start."""
+    """Explains to users why the pods cannot start. Returns "" if nothing prevents their start."""
     for pod in pods:
         for status in pod.get("status", {}).get("containerStatuses", ()):
             waiting = status.get("state", {}).get("waiting", {})
@@ -181,7 +190,7 @@ def start_obstacle(pods: Sequence[Object]) -> str:
 
 
 def disruption(pods: Sequence[Object]) -> str:
-    """Returns why the cluster removed a worker, in words for users; empty if no worker was removed."""
+    """Explains to users why the cluster removed a worker. Returns "" if no pod has the condition DisruptionTarget."""
     for pod in pods:
         if found := objects.condition(pod, "DisruptionTarget"):
             how = REMOVAL_REASONS.get(found.get("reason", ""), "was removed by the cluster")
@@ -191,7 +200,10 @@ def disruption(pods: Sequence[Object]) -> str:
 
 
 def removal_reason(job: Object, pods: Sequence[Object]) -> str:
-    """Returns why a worker was removed, in words for users. Empty if only programs or Fairlot ended workers."""
+    """Explains to users why a worker was removed by the cluster or deleted by someone other than Fairlot.
+
+    Returns "" if neither happened.
+    """
     if why := disruption(pods):
         return why
     # The deletion of a bare pod carries no reason. When a Job ends, the Job controller deletes its remaining pods.
@@ -202,9 +214,10 @@ def removal_reason(job: Object, pods: Sequence[Object]) -> str:
 
 
 def is_incomplete(job: Object, pods: Sequence[Object]) -> bool:
-    """Returns whether a worker has lost the pod that it started with, even if a new pod replaced that pod.
+    """Returns whether the gang has lost a pod with which it started, even if a new pod has replaced the lost one.
 
-    The Job controller replaces a pod that the cluster removed, possibly before any watch reports the removal.
+    The Job controller replaces a pod that the cluster removed, possibly before any watch reports the removal. Returns
+    False if the Job itself ends its pods.
     """
     members = objects.members_of(pods)
     marks = (pod["metadata"]["annotations"].get(objects.MEMBERS, members) for pod in pods)
@@ -212,8 +225,10 @@ def is_incomplete(job: Object, pods: Sequence[Object]) -> bool:
 
 
 def _ends_by_itself(job: Object, pods: Sequence[Object]) -> bool:
-    """Returns whether the Job itself ends its pods, because it was stopped or deleted or because a worker has
-    failed."""
+    """Returns whether the Job controller is ending the Job's pods.
+
+    It does so if the Job was suspended or deleted, if the Job's outcome is decided, or if a worker has failed.
+    """
     return (
         objects.is_suspended(job)
         or "deletionTimestamp" in job["metadata"]
@@ -230,7 +245,7 @@ def _alive(
 
 
 def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
-    """Returns when the last worker started; None while a worker has not started."""
+    """Returns when the last of the gang's workers started; None if some worker has not started yet."""
     began: dict[int, datetime] = {}
     for pod in pods:
         for status in pod.get("status", {}).get("containerStatuses", ()):
@@ -242,7 +257,7 @@ def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
 
 
 def _last(pods: Sequence[Object]) -> datetime | None:
-    """Returns when the last container of these pods ended; None if none has ended."""
+    """Returns when the last container of these pods ended; None if no container has ended."""
     ends = [
         _moment(ended["finishedAt"])
         for pod in pods
@@ -255,7 +270,7 @@ def _last(pods: Sequence[Object]) -> datetime | None:
 def _why_failed(job: Object, pods: Sequence[Object], failed: Object) -> tuple[int | None, str]:
     """Returns a pair: the exit code of the worker that failed first, and a message for users.
 
-    The exit code is None if Kubernetes reports none.
+    The exit code is None if Kubernetes does not report one.
     """
     for pod in sorted(pods, key=lambda pod: str(_last([pod]))):
         for status in pod.get("status", {}).get("containerStatuses", ()):

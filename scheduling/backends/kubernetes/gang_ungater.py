@@ -1,8 +1,8 @@
-"""Starts gangs so that all pods of a gang run, or no pod of it ever runs.
+"""The ungater, which starts gangs so that either all pods of a gang run or none does.
 
-Works in two steps like Kueue's topology ungater (kueue.x-k8s.io, pkg/controller/tas). Every pod of a gang is created
-behind a scheduling gate. When all pods exist, the ungater removes each pod's gate and binds the pod to the node of
-its rank.
+It works in two steps like Kueue's topology ungater (kueue.x-k8s.io, pkg/controller/tas). Every pod of a gang is created
+with a scheduling gate. When all pods exist, the ungater removes each pod's gate and binds the pod to the node of its
+rank.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ UNSEEN = "a worker was removed while nothing watched"
 
 
 class GangUngater:
-    """Opens the gates of complete gangs, and stops gangs that fail to start. Remembers when each gang began to
-    start."""
+    """Opens the scheduling gates of gangs whose pods all exist. Stops gangs that fail to start or have lost a worker.
+
+    An instance remembers when each gang began to start, so that it can stop gangs that take too long.
+    """
 
     def __init__(
         self,
@@ -61,7 +63,11 @@ class GangUngater:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="gates")
 
     def advance(self, api: Api, view: ClusterCache, orders: Callable[[int], Commands]) -> None:
-        """Handles once every gang that is starting or has lost a worker. Raises Unreachable."""
+        """Ungates or stops every gang that is starting or has lost a worker.
+
+        At intervals also deletes running pods whose Job is gone, and bare pods that ended some time ago. Raises
+        Unreachable.
+        """
         unsettled = view.unsettled()
         coming = {status.token for _, status in unsettled if status.phase is Phase.STARTING}
         self._since = {token: self._since.get(token, time.monotonic()) for token in coming}
@@ -88,7 +94,8 @@ class GangUngater:
             list(self._pool.map(partial(_remove, api), some))
 
     def _trouble(self, gang: Gang, status: GangStatus) -> tuple[End | None, str]:
-        """Returns with which end and for which reason a gang must be stopped; (None, "") if it need not be stopped."""
+        """Returns a pair if the gang must be stopped: its end and the reason in words for users. Otherwise returns
+        (None, "")."""
         pods = objects.of_attempt(gang.job, list(gang.pods.values()))
         if lost := gang.lost or removal_reason(gang.job, pods):
             return End.LOST, lost
@@ -110,7 +117,7 @@ class GangUngater:
         return None, ""
 
     def _ungate(self, api: Api, gang: Gang) -> None:
-        """Opens the gates of a gang's pods if all its pods exist. Does nothing before that."""
+        """Opens the scheduling gates of the gang's pods. Does nothing until all pods of the gang exist."""
         pods = objects.of_attempt(gang.job, list(gang.pods.values()))
         gated = [pod for pod in pods if objects.is_gated(pod)]
         if not gated or {objects.rank_of(pod) for pod in pods} != set(range(objects.workers_of(gang.job))):
@@ -120,7 +127,10 @@ class GangUngater:
 
 
 def _has_new(gang: Gang, pods: Sequence[Object]) -> bool:
-    """Returns whether a replacement pod waits behind a gate although all workers have already run."""
+    """Returns whether the gang has a gated pod although all workers have already run.
+
+    Such a pod replaces a worker that was lost.
+    """
     return gang.ran is not None and any(map(objects.is_gated, pods))
 
 
@@ -130,7 +140,7 @@ def _stop_gang(status: GangStatus, orders: Commands, end: End, why: str) -> None
 
 
 def _stop_orphan(api: Api, pod: Object) -> None:
-    """Deletes a pod whose Job was deleted without its pods. Does nothing if the API server still has the Job."""
+    """Deletes a pod that outlived its Job. Does nothing if the API server still has the Job."""
     about = pod["metadata"]
     if _has_job(api, pod):
         return
@@ -146,7 +156,8 @@ def _remove(api: Api, pod: Object) -> None:
 
 
 def _has_job(api: Api, pod: Object) -> bool:
-    """Returns whether the API server has the pod's Job, which the watch may not have reported yet."""
+    """Returns whether the pod's Job exists. Asks the API server, because the watch may not have reported the Job
+    yet."""
     name = objects.job_name(objects.job_id_of(pod))
     try:
         job = api.get(f"{JOBS.format(pod['metadata']['namespace'])}/{name}")
@@ -168,7 +179,7 @@ def _open(api: Api, pod: Object, node: str, members: str) -> None:
 
 
 def _unplaced(pods: Sequence[Object]) -> str:
-    """Returns a colon and the scheduler's message about a pod that it could not place; empty without such a pod."""
+    """Returns ": " and the scheduler's message about a pod that it could not place; "" if there is no such pod."""
     for pod in pods:
         for found in pod.get("status", {}).get("conditions", ()):
             said = str(found.get("message", ""))

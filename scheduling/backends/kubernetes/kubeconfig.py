@@ -1,4 +1,4 @@
-"""Parses kubeconfigs. Accepts one user of one cluster, and refuses references to local files or programs."""
+"""The parser of kubeconfigs. It accepts one user of one cluster, and refuses references to local files or programs."""
 
 from __future__ import annotations
 
@@ -44,12 +44,13 @@ _IGNORED = frozenset({"extensions", "disable-compression", "insecure-skip-tls-ve
 
 
 class Unusable(ValueError):
-    """The kubeconfig is not accepted. `str(error)` gives users the reason and what to do instead."""
+    """Raised when a kubeconfig is not accepted. `str(error)` gives users the reason and, where possible, what to do
+    instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """A parsed kubeconfig. `content` is reduced to one context with the settings that are needed to reach the
+    """A parsed kubeconfig. `content` contains one context and only the settings that are needed to reach the
     cluster."""
 
     server: str
@@ -63,7 +64,7 @@ class Kubeconfig:
 def parse(text: str) -> Kubeconfig:
     """Parses the text of a kubeconfig and reduces it to one context.
 
-    Raises Unusable if the text is no complete kubeconfig or has settings that Fairlot refuses.
+    Raises Unusable if the text is not a complete kubeconfig or has settings that Fairlot refuses.
     """
     if len(text) > MOST_CHARACTERS:
         raise Unusable(f"It is longer than {fixed(MOST_CHARACTERS)} characters, which no kubeconfig needs.")
@@ -89,7 +90,7 @@ def parse(text: str) -> Kubeconfig:
 
 
 def load(stored: bytes) -> Kubeconfig:
-    """Parses a kubeconfig in the form that `as_bytes` returns. Raises Unusable like `parse`."""
+    """Parses a kubeconfig that `Kubeconfig.as_bytes` wrote. Raises Unusable like `parse`."""
     return parse(stored.decode())
 
 
@@ -106,8 +107,10 @@ def _minimal(cluster: Mapping[str, str], user: Mapping[str, str]) -> dict[str, A
 
 
 def _context(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the current context. Without a current context, returns the only context, or raises Unusable if there are
-    several."""
+    """Returns the current context. If no current context is set, returns the only context.
+
+    Raises Unusable if no current context is set and there is not exactly one context.
+    """
     contexts = _list(found, "contexts")
     current = found.get("current-context")
     if current:
@@ -174,7 +177,11 @@ def _server(cluster: Mapping[str, str]) -> str:
 
 
 def _authority(cluster: Mapping[str, str]) -> None:
-    """Checks the certificates of the certificate authority. Without any, this machine's trusted authorities apply."""
+    """Checks that the cluster's certificate authorities, if any are given, are valid certificates. Raises Unusable if
+    not.
+
+    If none is given, the certificate authorities that this machine trusts apply.
+    """
     if "certificate-authority-data" in cluster:
         _certificates(cluster, "certificate-authority-data")
 
@@ -195,7 +202,10 @@ def _decoded(entry: Mapping[str, str], key: str) -> bytes:
 
 
 def _ends(user: Mapping[str, str]) -> datetime | None:
-    """Returns when the credentials expire; None if they state no expiry. Raises Unusable if credentials are missing."""
+    """Returns when the user's token or certificate expires; None if neither states an expiry.
+
+    Raises Unusable if credentials are missing or invalid.
+    """
     ends = [_end_of_token(user["token"])] if "token" in user else []
     if "client-certificate-data" in user or "client-key-data" in user:
         ends.append(_end_of_certificate(user))
@@ -219,9 +229,10 @@ def _end_of_certificate(user: Mapping[str, str]) -> datetime:
 
 
 def _end_of_token(token: str) -> datetime | None:
-    """Returns the expiry of a JSON Web Token, such as a service account's token; None for other tokens.
+    """Returns when a JSON Web Token, such as a service account's token, expires. Returns None for other tokens.
 
-    Does not check the signature, because only the API server can.
+    Does not check the signature, because only the API server can check it. Raises Unusable if the token contains
+    characters that tokens cannot have.
     """
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise Unusable("Its token has characters that are not allowed in tokens.")

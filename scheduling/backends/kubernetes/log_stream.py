@@ -1,4 +1,5 @@
-"""Reads one log response of a kubelet into a worker's log and extracts the job's progress."""
+"""Reads a worker's log from the API server, appends it to the log file of the worker's rank, and extracts the job's
+progress."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def files_of(root: Path, job_id: int) -> LogFiles:
 
 @dataclass
 class WorkerStream:
-    """A worker whose container has started, with the state of reading its log."""
+    """A worker whose container has started, and the state of reading its log."""
 
     uid: str
     name: str
@@ -56,13 +57,19 @@ class WorkerStream:
 
     @property
     def is_urgent(self) -> bool:
-        """Returns whether the worker is about to end, after which its output will soon be unavailable."""
+        """Returns whether the worker was ordered to stop but has not ended.
+
+        Such a worker must be read first, because its output disappears soon after it ends.
+        """
         return self.going and not self.ended
 
 
 @dataclass(frozen=True)
 class LogContext:
-    """The settings and locks that all log readers of a cluster share. `lock` guards the changing fields of workers."""
+    """The settings and locks that all log readers of a cluster share.
+
+    `lock` guards the mutable fields of WorkerStream.
+    """
 
     api: Api
     root: Path
@@ -76,7 +83,8 @@ class LogContext:
 
 @dataclass(frozen=True)
 class ReadResult:
-    """The result of reading a log: whether it has ended, the number of new bytes, and the error, if any."""
+    """The result of reading a worker's log: whether the log is complete, the number of new bytes, and the error or
+    None."""
 
     is_done: bool = False
     bytes: int = 0
@@ -84,7 +92,7 @@ class ReadResult:
 
 
 class LogReader:
-    """Reads one response with one worker's log."""
+    """Reads one worker's log from the API server, with one request."""
 
     def __init__(self, context: LogContext, worker: WorkerStream) -> None:
         self._context, self._worker = context, worker
@@ -95,9 +103,9 @@ class LogReader:
         self._fed = 0
 
     def read(self, *, follow: bool) -> ReadResult:
-        """Reads the worker's present output or, with `follow`, its output until it ends.
+        """Reads the output that exists now or, with `follow`, all output until the program ends.
 
-        Raises LogLocked, and OSError if the log cannot be written.
+        Raises LogLocked if another process writes the log file, and OSError if the log file cannot be written.
         """
         worker, context = self._worker, self._context
         # Read before the log, because a worker that ends meanwhile may have written more.
@@ -131,8 +139,10 @@ class LogReader:
             transcript.close()
 
     def _ask(self, transcript: Transcript, *, follow: bool) -> tuple[Exception | None, bool]:
-        """Requests the log and reads it. Returns a pair: the error or None, and whether the response was read to its
-        end."""
+        """Requests the log and copies it to `transcript`.
+
+        Returns a pair: the error or None, and whether the response was read to its end.
+        """
         worker, context = self._worker, self._context
         query = {"container": "main", "timestamps": "true", "follow": "true" if follow else "false"}
         if transcript.since:
@@ -148,7 +158,10 @@ class LogReader:
             return trouble, False
 
     def _read_all(self, transcript: Transcript, text: Text, *, follow: bool) -> bool:
-        """Writes the response into the log. Returns whether the response was read to its end."""
+        """Copies the response to the log file. Returns whether the response was read to its end.
+
+        Stops early if the reader is stopped, if the log is full or, without `follow`, after FETCH_BYTES.
+        """
         worker, stopped = self._worker, self._context.stopped
         with self._context.lock:
             worker.text = text
@@ -175,13 +188,17 @@ class LogReader:
         return True
 
     def _is_gone(self, trouble: Exception | None) -> bool:
-        """Returns whether the API server has deleted the pod. A kubelet's answer that it does not know the pod is no
-        proof."""
+        """Returns whether `trouble` is the API server's answer that the pod no longer exists.
+
+        A kubelet's answer that it does not know the pod is not enough.
+        """
         return isinstance(trouble, Missing) and f'pods "{self._worker.name}" not found' in trouble.message
 
     def _is_enough(self, transcript: Transcript) -> bool:
-        """Returns whether reading can end because the log is full. Reading goes on while the output may report
-        progress."""
+        """Returns whether reading can end because the log file is full.
+
+        Reading continues if the job has a progress pattern, because the output may still report progress.
+        """
         return transcript.is_full and self._progress is None
 
     # --- progress ------------------------------------------------------------------------------

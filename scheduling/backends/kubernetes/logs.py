@@ -1,10 +1,9 @@
-"""Follows the output of all workers of a cluster with a fixed number of streams and stores it in the jobs' logs.
+"""Reads the output of all workers of a cluster over a fixed number of streams, and stores it in the jobs' logs.
 
-It uses threads instead of an event loop, because the client of the API server blocks and waiting threads cost
-little. There are two kinds of threads. Most threads follow one worker each until the worker ends. If there are more
-workers than such threads, a few other threads visit the remaining workers in turn and fetch their new output. A
-worker that is ordered to stop is followed in place of another worker, because its last output is available only
-until its pod is deleted.
+There are two kinds of threads. Most threads follow one worker each until the worker ends. If there are more workers
+than such threads, a few other threads visit the remaining workers in turn and fetch their new output. A worker that was
+ordered to stop takes the place of a followed worker, because its last output is lost when its pod is deleted. The
+module uses threads instead of an event loop, because the API client blocks and waiting threads cost little.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 
 @dataclass
 class QueuedWorker:
-    """A worker whose output is still incomplete, with its position in the queue."""
+    """A worker whose output has not been stored completely, with its position in the queue of reads."""
 
     worker: WorkerStream
     not_before: float = 0.0  # monotonic time of the next read
@@ -48,7 +47,7 @@ class QueuedWorker:
 
 @dataclass
 class ReaderThreads:
-    """The reading threads of one kind."""
+    """The threads of one kind: those that follow one worker each, or those that fetch from workers in turn."""
 
     most: int
     wake: threading.Condition
@@ -61,8 +60,10 @@ class ReaderThreads:
 
 
 class Follower:
-    """Reads the logs of the pods that it receives by `put`, until `stop`. Follows up to `streams` pods at the same
-    time."""
+    """Reads the logs of all pods that are passed to `put`, until `stop` is called.
+
+    Follows up to `streams` pods at the same time, and fetches the output of the other pods at intervals.
+    """
 
     def __init__(self, context: LogContext, *, streams: int) -> None:
         self._context, self._lock = context, context.lock
@@ -84,7 +85,7 @@ class Follower:
     # --- changes of pods ------------------------------------------------------------------------
 
     def put(self, pod: Object) -> None:
-        """Receives the present state of one of Fairlot's pods."""
+        """Receives the current state of one of Fairlot's pods, and queues the pod for reading if that is needed."""
         uid = pod["metadata"]["uid"]
         has_begun, has_ended = _container(pod)
         with self._lock:
@@ -106,8 +107,10 @@ class Follower:
                 self._enqueue(known, 0.0)
 
     def stop(self) -> None:
-        """Stops all threads and waits up to STOP_SECONDS for them. A thread that still waits for a response will not
-        store it."""
+        """Stops all threads and waits up to STOP_SECONDS for them to end.
+
+        A thread that is still waiting for a response after that time will not store the response.
+        """
         self._context.stopped.set()
         with self._lock:
             for known in self._queued.values():
@@ -156,7 +159,7 @@ class Follower:
         self._wake()
 
     def _wake(self) -> None:
-        """Wakes an idle thread for the head of the queue, or starts a thread."""
+        """Wakes an idle thread, or starts a new thread, to read the worker at the head of the queue."""
         for kind, group in self._groups.items():
             if group.idle:
                 group.wake.notify()
@@ -169,7 +172,7 @@ class Follower:
                 return
 
     def _make_room(self) -> None:
-        """Cuts the stream that has lasted longest, but no stream of a worker that was ordered to stop."""
+        """Cuts the stream that has been open longest, to free a thread. Spares workers that were ordered to stop."""
         followed = [
             known
             for known in self._queued.values()
@@ -193,7 +196,8 @@ class Follower:
                 self._requeue(known, pause)
 
     def _take(self, kind: str) -> QueuedWorker | None:
-        """Waits for the next worker that a thread of this kind must read, and returns it; None after `stop`."""
+        """Waits for the next worker that a thread of kind `kind` must read, and returns it. Returns None after
+        `stop`."""
         group = self._groups[kind]
         with self._lock:
             while not self._context.stopped.is_set():
@@ -216,7 +220,10 @@ class Follower:
             return None
 
     def _first(self) -> QueuedWorker | None:
-        """Returns the head of the queue, or None. Drops invalid entries and postpones workers on closed nodes."""
+        """Returns the worker at the head of the queue; None if the queue is empty.
+
+        Removes invalid entries. Postpones workers on nodes to which `_close` has paused requests.
+        """
         while self._queue:
             _, ticket, known = self._queue[0]
             if known.ticket != ticket:
@@ -231,7 +238,8 @@ class Follower:
         return None
 
     def _requeue(self, known: QueuedWorker, pause: float | None) -> None:
-        """Queues a worker again after `pause` seconds. With None, marks its output as complete."""
+        """Queues a worker again, to be read after `pause` seconds. If `pause` is None, marks its output as complete
+        instead."""
         worker = known.worker
         with self._lock:
             known.reader = ""
@@ -250,7 +258,7 @@ class Follower:
     # --- reading -------------------------------------------------------------------------------
 
     def _read(self, known: QueuedWorker, *, follow: bool) -> float | None:
-        """Reads the worker's log once. Returns the pause in seconds until the next read; None if the output is
+        """Reads the worker's log once. Returns the pause in seconds until the next read, or None if the output is
         complete."""
         worker = known.worker
         try:
@@ -289,9 +297,9 @@ class Follower:
         return pause
 
     def _close(self, node: str) -> float:
-        """Stops log requests to a node for a while, and returns this pause in seconds.
+        """Pauses log requests to a node after a failure, and returns the pause in seconds.
 
-        Otherwise a kubelet that does not answer would block all streams.
+        Without this pause, a kubelet that does not answer would block all streams.
         """
         with self._lock:
             until, failures = self._closed_nodes.get(node, (0.0, 0))
@@ -304,7 +312,10 @@ class Follower:
             return until - now
 
     def _next_pause(self, known: QueuedWorker) -> float:
-        """Counts a failure and returns a pause in seconds that grows with each consecutive failure."""
+        """Counts a failed read and returns the pause until the next read, in seconds.
+
+        The pause grows with each failure since the last success.
+        """
         pause = _jittered(known.failures)
         known.failures = min(known.failures + 1, 16)
         return pause

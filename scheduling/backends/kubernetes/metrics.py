@@ -1,7 +1,7 @@
-"""Queries GPU use by pods from a server with Prometheus' HTTP API.
+"""Queries the GPU use of pods from a server with Prometheus' HTTP API.
 
-The usual source is NVIDIA's DCGM exporter, which labels each GPU with its pod. Where a label of the exporter has the
-same name as a label of Prometheus, Prometheus prefixes the exporter's label with exported_.
+The usual source is NVIDIA's DCGM exporter, which labels each GPU with its pod. If Prometheus itself sets a label of the
+same name, it renames the exporter's label with the prefix `exported_`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ Busy: TypeAlias = Mapping[tuple[str, str], Mapping[int, float]]
 
 
 def ask(url: str, query: str, *, to_private: bool) -> Busy:
-    """Returns the highest GPU use of each worker during the window, in percent. Raises NotReachable."""
+    """Returns the highest GPU use, in percent, of each worker during the last WINDOW seconds.
+
+    Raises NotReachable if the server gives no usable answer. `to_private` permits private addresses.
+    """
     asked = urlencode({"query": query.replace("$window", f"{WINDOW:.0f}s")})
     answer = get(f"{url.rstrip('/')}/api/v1/query?{asked}", to_private=to_private, most=MOST_BYTES)
     return read(answer)
 
 
 def read(answer: bytes) -> Busy:
-    """Parses the response to `ask`'s query. Raises NotReachable unless it is an instant vector of Prometheus."""
+    """Parses the answer to the query that `ask` sends. Raises NotReachable if the answer is not an instant vector of
+    Prometheus."""
     try:
         content = json.loads(answer)
         if content["status"] != "success" or content["data"]["resultType"] != "vector":

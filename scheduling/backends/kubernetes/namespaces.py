@@ -1,6 +1,7 @@
-"""Creates the namespace of a tenant and keeps it isolated, with no more rights than deploy/kubernetes grants.
+"""Creates a tenant's namespace and isolates it, with no more rights than deploy/kubernetes grants Fairlot.
 
-Every step is idempotent and may run in several processes at once. Objects that are already right stay unchanged.
+Every step is idempotent, and several processes may run it at the same time. Objects that are already correct stay
+unchanged.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ NODE_LOCAL_DNS = "169.254.20.10/32"
 
 
 class Unusable(Exception):
-    """No job can run in the namespace. The message gives users the reason."""
+    """Raised when no job can run in a tenant's namespace. The message gives users the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceIsolation:
-    """Limits for a tenant's pods, and the addresses that they may reach besides DNS and each other."""
+    """The isolation of a tenant's namespace: limits for its pods, and the addresses that may be connected.
+
+    Besides these addresses, pods may reach only DNS and each other.
+    """
 
     gpus: Mapping[str, int]  # limit per extended resource, such as {"nvidia.com/gpu": 64}
     pods: int
@@ -46,10 +50,11 @@ def name_of(tenant_id: int, prefix: str = "fairlot") -> str:
 def ensure(
     api: Api, tenant_id: int, isolation: NamespaceIsolation, *, cluster: str, prefix: str = "fairlot"
 ) -> str:
-    """Creates or completes the tenant's namespace with all its objects, and returns the namespace's name.
+    """Creates the tenant's namespace and its objects, or repairs them, and returns the namespace's name.
 
-    `cluster` is Fairlot's ID of the cluster (Cluster.uid), which distinguishes two installations that share one
-    cluster. Raises Unusable if no job can run there. After Refused or Unreachable, the next call continues.
+    `cluster` is Fairlot's ID of the cluster (Cluster.uid). It distinguishes two installations of Fairlot that share one
+    cluster. Raises Unusable if no job can run in the namespace. After Refused or Unreachable, the caller must repeat
+    the call to complete the namespace.
     """
     name = name_of(tenant_id, prefix)
     _create_or_repair(api, name, {**_labels(), TENANT: str(tenant_id), CLUSTER: cluster})
@@ -93,7 +98,7 @@ def _create_or_repair(api: Api, name: str, labels: Mapping[str, str]) -> None:
 
 
 def _check_owner(there: Object, labels: Mapping[str, str]) -> None:
-    """Raises Unusable if the namespace does not belong to this tenant."""
+    """Raises Unusable if the namespace does not belong to this tenant of this installation, or is being deleted."""
     name, found = there["metadata"]["name"], there["metadata"].get("labels", {})
     if TENANT not in found:
         raise Unusable(
@@ -137,7 +142,7 @@ def _bind_role(api: Api, namespace: str) -> None:
 
 
 def _wait_for_rights(api: Api, namespace: str) -> None:
-    """Waits until Fairlot's rights in the namespace work. An API server applies new role bindings with a delay.
+    """Waits until Fairlot's rights in the namespace work, because API servers apply new role bindings with a delay.
 
     Raises Unusable after RIGHTS_SECONDS.
     """
@@ -162,7 +167,7 @@ def _wait_for_rights(api: Api, namespace: str) -> None:
 
 
 def _quota(isolation: NamespaceIsolation) -> Object:
-    """Returns the namespace's ResourceQuota. It is a second line of defence, as Fairlot itself keeps to the tenant's
+    """Returns the namespace's ResourceQuota. This is a second safeguard, because Fairlot itself enforces the tenant's
     limit."""
     gpus = {f"requests.{resource}": str(count) for resource, count in isolation.gpus.items()}
     return {
@@ -174,11 +179,11 @@ def _quota(isolation: NamespaceIsolation) -> Object:
 
 
 def _network(isolation: NamespaceIsolation) -> Object:
-    """Returns a NetworkPolicy that only allows connections to DNS, to reachable ranges and between the namespace's
-    pods.
+    """Returns a NetworkPolicy that allows only connections to DNS, to the addresses in `isolation.reachable`, and
+    between pods of the namespace.
 
-    Pods of different jobs in one namespace may reach each other, because a policy cannot express "of the same job":
-    a selector compares a label with a fixed value, not with a label of the other pod.
+    Pods of different jobs in one namespace can reach each other. A NetworkPolicy cannot select "pods of the same job",
+    because a selector compares a label with a fixed value, not with the label of another pod.
     """
     names = {
         "to": [
@@ -208,9 +213,10 @@ def _network(isolation: NamespaceIsolation) -> Object:
 
 
 def _sessions(isolation: NamespaceIsolation) -> Object:
-    """Returns a NetworkPolicy that lets only the portal's web servers reach notebook sessions, and only at their port.
+    """Returns a NetworkPolicy that allows connections from the portal's web servers to the port of notebook sessions.
 
-    The policy exists even without such sources, because Fairlot has no right to delete it.
+    If the portal's addresses are not configured, the policy allows no connection. It exists nevertheless, because
+    Fairlot has no right to delete it.
     """
     # Without sources the policy has no rule, because a rule with an empty "from" would admit everyone.
     rule = {"from": [_peer(place) for place in isolation.portal], "ports": [_PORT]}

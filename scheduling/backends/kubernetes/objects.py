@@ -1,9 +1,10 @@
 """Builds the Job of a gang, bare pods, and the patches that start, ungate, stop and end them.
 
-A Job carries the epoch of the last lease that it was ordered to run, and this epoch only grows. Every request is one
-JSON Patch that begins with tests of the object's UID and epoch, and the API server applies the patch as a whole or
-not at all. A request that comes twice, late, or from an outdated process therefore has no effect and gets HTTP
-status 422. This module decides which settings a pod may have; users only fill in the fields of `Pod`.
+A Job carries the epoch of the last lease that it was ordered to run; this epoch only grows. Every order is one JSON
+Patch that first tests the object's UID and epoch. The API server applies the patch as a whole or not at all. An order
+that comes twice, late, or from an outdated process therefore changes nothing and gets HTTP status 422.
+
+This module decides which settings a pod may have. Users only supply the values of the fields of `Pod`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ OVER = 1
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """The settings that are the same for each worker of a gang."""
+    """The settings that all workers of a gang have in common."""
 
     image: str
     command: Sequence[str]
@@ -82,7 +83,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One lease of a job, with the name of the node for each rank."""
+    """One attempt (lease) of a job, with the name of the node for each rank."""
 
     epoch: int
     token: str
@@ -92,16 +93,17 @@ class Attempt:
 
 
 def job_name(job_id: int) -> str:
-    """Returns the name of a job's Job, which leaves room for the suffixes of pod names.
+    """Returns the name of the Kubernetes Job for a job. The name is short, because pod names append suffixes to it.
 
-    The name is the same for all attempts, so the API server refuses a second Job.
+    The name is the same for all attempts, so that the API server refuses a second Job for the same job.
     """
     number = base64.b32encode(job_id.to_bytes(5, "big")).decode().lower()
     return f"fairlot-{number}"
 
 
 def pod_name(job_id: int) -> str:
-    """Returns the name of a job's bare pod. It is the same for all attempts, so two of them can never exist at once."""
+    """Returns the name of a job's bare pod. All attempts use the same name, so that two of a job's pods never
+    coexist."""
     return f"{job_name(job_id)}-0"
 
 
@@ -115,10 +117,11 @@ def new_job(
     begin: Attempt | None = None,
     grouped: bool = False,
 ) -> Object:
-    """Returns a Job: suspended or, with `begin`, already started for that attempt. Pods of gangs wait behind a gate.
+    """Returns a new Job: suspended or, if `begin` is given, started for that attempt. Pods of gangs have a scheduling
+    gate.
 
-    Attempts up to `epoch` are void, because they belonged to an earlier Job. With `grouped`, the pods name a
-    PodGroup.
+    `epoch` is the last attempt that belonged to an earlier Job; orders for attempts up to it are refused. With
+    `grouped`, the pods refer to a PodGroup.
     """
     name = job_name(job_id)
     annotations = {EPOCH: str(epoch)} | _facts(pod, workers) | (_marks(begin) if begin else {})
@@ -159,8 +162,7 @@ def new_job(
 
 
 def new_pod(job_id: int, pod: Pod, *, owner: str, attempt: Attempt) -> Object:
-    """Returns the bare pod of a job for one attempt. The pod carries the labels and annotations that a Job would
-    carry."""
+    """Returns the bare pod of a job for one attempt. It has the labels and annotations that a Job would have."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -179,13 +181,14 @@ def _labels(job_id: int, pod: Pod, owner: str) -> dict[str, str]:
 
 
 def _facts(pod: Pod, workers: int) -> dict[str, str]:
-    """Returns the annotations that do not depend on the attempt."""
+    """Returns the annotations that are the same for all attempts: the number of workers and the progress pattern."""
     fits = 0 < len(pod.progress_pattern) <= LONGEST_PATTERN
     return {WORKERS: str(workers)} | ({PROGRESS: pod.progress_pattern} if fits else {})
 
 
 def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
-    """Returns a pod spec that meets Kubernetes' restricted pod security standard and gives no rights in the cluster."""
+    """Returns a pod spec that meets Kubernetes' restricted Pod Security Standard and gives the pod no rights in the
+    cluster."""
     volumes = _volumes(job_id, pod, workers)
     return {
         "restartPolicy": "Never",
@@ -226,13 +229,13 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
 
 
 def _escape_dollars(text: str) -> str:
-    """Escapes dollar signs. Otherwise Kubernetes would expand $(NAME) in commands and environment variables."""
+    """Escapes dollar signs, because Kubernetes would otherwise expand $(NAME) in commands and environment variables."""
     return text.replace("$", "$$")
 
 
 def _resources(pod: Pod) -> Object:
-    """Returns the container's resources. Requests equal limits, so that no pod takes resources that another pod
-    requested."""
+    """Returns the container's resource limits and requests. Requests equal limits, so that no pod uses resources that
+    another pod requested."""
     limits = {pod.gpu_resource: str(pod.gpus)}
     if pod.container.cpus is not None:
         limits["cpu"] = f"{round(pod.container.cpus * 1000)}m"
@@ -255,7 +258,8 @@ def _tolerations(pod: Pod) -> list[Object]:
 
 
 def _volumes(job_id: int, pod: Pod, workers: int) -> list[tuple[Object, Object]]:
-    """Returns a pair for each mount: its `volumeMounts` entry and its `volumes` entry."""
+    """Returns a pair for each mount: the entry for the container's `volumeMounts` and the entry for the pod's
+    `volumes`."""
     shared = {"name": "shared-memory", "mountPath": SHARED_MEMORY}
     found: list[tuple[Object, Object]] = [
         # The default of 64 MiB is too little for programs that load data in many processes.
@@ -279,9 +283,9 @@ def _in_memory(container: Container) -> Object:
 
 
 def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
-    """Returns the `env` entries: the user's variables, and Fairlot's own (rank, size, first worker and so on).
+    """Returns the container's `env` entries: the user's variables, and Fairlot's variables such as rank and world size.
 
-    A user's variable never replaces one of Fairlot's.
+    A user's variable replaces Fairlot's value only for PYTHONUNBUFFERED and LOGNAME.
     """
     usual = {
         "PYTHONUNBUFFERED": "1",  # so that programs print their logs without delay
@@ -321,7 +325,7 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
 
 
 def start(uid: str, *, at: int, attempt: Attempt) -> list[Operation]:
-    """Returns a patch that moves a Job from epoch `at` to `attempt` and starts it. A gang's pods are ungated later."""
+    """Returns a patch that starts `attempt` in a suspended Job whose epoch is `at`. A gang's pods are ungated later."""
     return [
         *_fence(uid, at),
         {"op": "test", "path": "/spec/suspend", "value": True},
@@ -333,9 +337,10 @@ def start(uid: str, *, at: int, attempt: Attempt) -> list[Operation]:
 
 
 def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> list[Operation]:
-    """Returns a patch that suspends a Job. If the lease `epoch` has not started yet, it can no longer start.
+    """Returns a patch that suspends a Job whose epoch is `at` and raises its epoch to `epoch`.
 
-    `because` is the reason if Fairlot itself decided to stop the lease.
+    If the lease `epoch` has not started yet, it can then no longer start. `because` is the reason if Fairlot itself
+    decided to stop the lease.
     """
     return [
         *_fence(uid, at),
@@ -345,11 +350,11 @@ def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> lis
 
 
 def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
-    """Returns a patch after which the kubelet ends a running bare pod, while the pod object stays.
+    """Returns a patch that makes the kubelet end a running bare pod. The pod object stays.
 
-    The patch makes the kubelet believe that the pod's time is over. The kubelet sends SIGTERM, waits for the pod's
-    own grace period and sends SIGKILL. Only then does the pod become Failed, with the reason DeadlineExceeded
-    whatever its exit code is. A kubelet that is pulling an image reacts only after the pull.
+    The patch sets a deadline that has already passed. The kubelet sends SIGTERM, waits for the pod's own grace period
+    and sends SIGKILL. The pod then becomes Failed with the reason DeadlineExceeded, even if its program exited with 0.
+    A kubelet that is pulling an image reacts only after the pull.
     """
     return [
         *_fence(uid, at),
@@ -360,13 +365,17 @@ def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
 
 
 def note_reason(uid: str, *, at: int, because: str) -> list[Operation]:
-    """Returns a patch that records in a bare pod why Fairlot is about to delete it."""
+    """Returns a patch that records in a bare pod's annotations why Fairlot is about to delete the pod."""
     return [*_fence(uid, at), *_puts(ANNOTATIONS, {BECAUSE: because})]
 
 
 def ungate(uid: str, *, node: str, members: str) -> list[Operation]:
-    """Returns a patch that removes a pod's gate, binds the pod to a node and records the hash `members`. It applies
-    only once."""
+    """Returns a patch that removes a pod's scheduling gate, binds the pod to `node` and records `members` in an
+    annotation.
+
+    `members` is the hash of the gang's pods (see `members_of`). A repeated patch changes nothing, because it first
+    tests that the gate exists.
+    """
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE},
@@ -377,7 +386,8 @@ def ungate(uid: str, *, node: str, members: str) -> list[Operation]:
 
 
 def _fence(uid: str, epoch: int) -> list[Operation]:
-    """Returns the `test` operations of a patch: the object must have this UID and this epoch."""
+    """Returns the `test` operations that begin a patch: the patch fails unless the object has this UID and this
+    epoch."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": f"{ANNOTATIONS}/{_escaped(EPOCH)}", "value": str(epoch)},
@@ -417,23 +427,26 @@ def _escaped(key: str) -> str:
 
 
 def members_of(pods: Sequence[Object]) -> str:
-    """Returns a hash that identifies this set of pods, whatever their order."""
+    """Returns a hash that identifies this set of pods by their UIDs, in any order."""
     uids = sorted(str(pod["metadata"]["uid"]) for pod in pods)
     return hashlib.sha256(" ".join(uids).encode()).hexdigest()[:16]
 
 
 def epoch_of(thing: Object) -> int:
-    """Returns the epoch that a Job or pod of Fairlot's carries in an annotation."""
+    """Returns the epoch from the annotation of one of Fairlot's Jobs or pods."""
     return int(thing["metadata"]["annotations"][EPOCH])
 
 
 def is_bare(thing: Object) -> bool:
-    """Returns whether the object is a bare pod, which has no Job. Functions that take a Job also accept a bare pod."""
+    """Returns whether `thing` is a bare pod, that is, a pod without a Job.
+
+    Most functions here that take a Job also accept a bare pod.
+    """
     return BARE in thing["metadata"]["labels"]
 
 
 def is_ordered_to_end(pod: Object) -> bool:
-    """Returns whether Fairlot or someone else ordered the pod to end. The pod may have ended already."""
+    """Returns whether the pod was ordered to end, by Fairlot or by someone else. The pod may have ended since."""
     return "deletionTimestamp" in pod["metadata"] or pod["spec"].get("activeDeadlineSeconds") == OVER
 
 
@@ -444,14 +457,15 @@ def has_started(pod: Object) -> bool:
 
 
 def is_of(pod: Object, job: Object) -> bool:
-    """Returns whether this Job, not an earlier Job of the same name, created the pod. A bare pod counts as its own
-    Job."""
+    """Returns whether `job` itself created the pod, and not an earlier Job of the same name. A bare pod counts as its
+    own Job."""
     maker = pod["metadata"]["uid"] if is_bare(pod) else pod["metadata"]["labels"][CONTROLLER]
     return str(maker) == str(job["metadata"]["uid"])
 
 
 def of_attempt(job: Object, pods: Sequence[Object]) -> list[Object]:
-    """Returns the pods that this Job, not an earlier Job of the same name, created for its present attempt."""
+    """Returns the pods that belong to the Job's current attempt. Pods that an earlier Job of the same name created are
+    left out."""
     return [pod for pod in pods if epoch_of(pod) == epoch_of(job) and is_of(pod, job)]
 
 
@@ -465,9 +479,9 @@ def rank_of(pod: Object) -> int:
 
 
 def began(job: Object) -> datetime | None:
-    """Returns when the present attempt began, in whole seconds; None if it has not begun.
+    """Returns when the current attempt began, in whole seconds; None if it has not begun.
 
-    For a bare pod this is the pod's creation, because each attempt has a new pod.
+    For a bare pod this is the pod's creation time, because each attempt has a new pod.
     """
     began_at = (
         job["metadata"]["creationTimestamp"] if is_bare(job) else job.get("status", {}).get("startTime")
@@ -480,12 +494,12 @@ def workers_of(job: Object) -> int:
 
 
 def progress_pattern_of(job: Object) -> str:
-    """Returns the pattern of progress lines; empty if the job has none."""
+    """Returns the regular expression that finds progress in the job's output; "" if the job has none."""
     return str(job["metadata"]["annotations"].get(PROGRESS, ""))
 
 
 def nodes_of(job: Object) -> list[str]:
-    """Returns the nodes of the present attempt, in the order of ranks."""
+    """Returns the names of the current attempt's nodes, in the order of ranks."""
     nodes: list[str] = json.loads(job["metadata"]["annotations"][RANKS])
     return nodes
 
@@ -496,8 +510,10 @@ def has_begun(job: Object) -> bool:
 
 
 def has_counted_ends(job: Object) -> bool:
-    """Returns whether the Job counts workers of an earlier attempt as succeeded or failed. Such counts cannot be
-    undone."""
+    """Returns whether the Job's status counts workers as succeeded or failed.
+
+    Kubernetes cannot undo such counts, so a Job that has them cannot run another attempt.
+    """
     status = job.get("status", {})
     being_counted = any(status.get("uncountedTerminatedPods", {}).values())
     counted = status.get("succeeded") or status.get("failed") or status.get("completedIndexes")
@@ -514,18 +530,19 @@ def is_gated(pod: Object) -> bool:
 
 
 def has_ended(pod: Object) -> bool:
-    """Returns whether the pod's containers have ended, which frees the pod's GPUs."""
+    """Returns whether the pod has the phase Succeeded or Failed. All containers have then ended, and its GPUs are
+    free."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def holds_gpus(job: Object) -> bool:
-    """Returns whether the Job still has active or terminating pods, which hold GPUs."""
+    """Returns whether the Job still has active or terminating pods, because these pods hold GPUs."""
     status = job.get("status", {})
     return bool(status.get("active", 0) or status.get("terminating", 0))
 
 
 def is_at_rest(thing: Object) -> bool:
-    """Returns whether a Job or bare pod runs nothing, and will run nothing without another order."""
+    """Returns whether a Job or bare pod has no running pods and will not start any without another order."""
     return has_ended(thing) if is_bare(thing) else is_suspended(thing) and not holds_gpus(thing)
 
 

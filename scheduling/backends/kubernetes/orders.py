@@ -1,8 +1,8 @@
-"""Idempotent orders to Jobs: an order takes effect once, even if its request or its answer is lost or repeated.
+"""Orders to Jobs. An order takes effect once, even if its request or its answer is lost or repeated.
 
-Each order names its lease, and the Job records the last lease that it was ordered to run. An order for an older
-lease is void, and an order that the Job has already followed is done. Any other order is one patch that tests the
-state that was read before. A caller that missed the answer repeats the order.
+Each order names its lease, and the Job records the last lease that it was ordered to run. An order for an older lease
+is ignored. An order that the Job has already followed counts as done. Any other order is one patch that tests the Job's
+state as it was read before. A caller that receives no answer repeats the order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FORBIDDEN = 403
 
 
 class Outcome(Enum):
-    """The effect of an order."""
+    """The effect of an order to start or stop a job."""
 
     DONE = "done"  # this order, or an earlier identical one, took effect
     # The order is void: the Job was ordered to run a later lease, or to stop this lease.
@@ -35,30 +35,37 @@ class Outcome(Enum):
 
 
 class NotOurs(Exception):
-    """A Job or pod of this name exists, but this installation of Fairlot did not create it."""
+    """Raised when a Job or pod has the expected name but was not created by this installation of Fairlot."""
 
 
 class StillThere(Exception):
-    """Pods of an earlier lease still exist, so the order must be repeated later."""
+    """Raised when pods of an earlier lease still exist, so that the caller must repeat the order later."""
 
 
 class Commands(Protocol):
-    """Orders to the jobs of one namespace, which run as Jobs or as bare pods."""
+    """The interface for orders to the jobs of one namespace, which run as Jobs or as bare pods."""
 
     def find(self, job_id: int) -> Object | None:
-        """Returns the Job or bare pod of the job, or None. Raises NotOurs if the object belongs to someone else."""
+        """Returns the Job or bare pod of the job; None if there is none. Raises NotOurs if someone else created the
+        object."""
 
     def start(self, job_id: int, pod: objects.Pod, attempt: Attempt) -> Outcome:
-        """Starts the job for `attempt`. Raises StillThere while pods of an earlier lease exist."""
+        """Starts the job for `attempt`, and returns the effect of the order.
+
+        Raises StillThere while pods of an earlier lease exist.
+        """
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
-        """Stops the pods of the lease `epoch`. `because` is the reason if Fairlot itself decided to stop the lease."""
+        """Stops the pods of the lease `epoch`, and returns the effect of the order.
+
+        `because` is the reason if Fairlot itself decided to stop the lease.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Gives orders to the Jobs of one namespace. After Unreachable or Refused, the caller must repeat the order
-    later."""
+    """Gives orders to the Jobs of one namespace. If a method raises Unreachable or Refused, the caller must repeat the
+    call later."""
 
     api: Api
     namespace: str
@@ -76,11 +83,17 @@ class Orders:
         grouped: bool = False,
         may_have_run: bool = False,
     ) -> Object:
-        """Returns the job's Job. Creates a missing Job: suspended, or started for the attempt `begin`.
+        """Returns the Kubernetes Job of a job. If the Job does not exist, creates it: suspended or, with `begin`,
+        started.
 
-        Attempts up to `epoch` belonged to an earlier Job. If one of them `may_have_run`, raises StillThere while its
-        pods run. Raises NotOurs if an object of someone else has the name. With `grouped`, the pods of a new Job
-        name a PodGroup where the cluster supports PodGroups.
+        - `begin`: the attempt for which a new Job is started.
+        - `epoch`: the last attempt that may have belonged to an earlier Job of this job; 0 if there is none.
+        - `may_have_run`: whether an attempt up to `epoch` may have run. If so, raises StillThere while pods of the job
+          run.
+        - `grouped`: whether the pods of a new Job refer to a PodGroup. Has no effect if the cluster does not support
+          PodGroups.
+
+        Raises NotOurs if someone else created an object of this name.
         """
         there = self.find(job_id)
         if there is not None:
@@ -104,11 +117,15 @@ class Orders:
             return there
 
     def find(self, job_id: int) -> Object | None:
-        """Returns the job's Job, or None. Raises NotOurs if a Job of someone else has the name."""
+        """Returns the Kubernetes Job of a job; None if there is none. Raises NotOurs if someone else created a Job of
+        this name."""
         return look_up(self.api, self._path(job_id), namespace=self.namespace, owner=self.owner)
 
     def start(self, job_id: int, pod: objects.Pod, attempt: Attempt) -> Outcome:
-        """Starts the job for `attempt`. Raises StillThere while pods of an earlier lease exist."""
+        """Starts the job for `attempt`, and returns the effect of the order.
+
+        Raises StillThere while pods of an earlier lease exist.
+        """
         # A Job that needs no other objects is created in the running state. This takes one write, which can succeed
         # only once because of the name.
         grouped = len(attempt.nodes) > 1
@@ -160,8 +177,10 @@ class Orders:
         raise StillThere(f"the Job of job {job_id} had to be created again too often")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
-        """Suspends the job's Job, which stops its pods. The lease `epoch` cannot start even if its start order arrives
-        later."""
+        """Suspends the Kubernetes Job of a job, which stops its pods. Returns the effect of the order.
+
+        The lease `epoch` can then no longer start, even if its start order arrives later.
+        """
         for last in tries():
             job = self.find(job_id)
             if job is None:
@@ -182,15 +201,18 @@ class Orders:
         raise AssertionError("unreachable")
 
     def _create_attachments(self, job: Object, pod: objects.Pod, attempt: Attempt) -> None:
-        """Creates the objects that the attempt's pods need, before the pods exist: a Service, a ConfigMap and
-        Secrets."""
+        """Creates the other objects that the attempt's pods need: the gang's Service and ConfigMap, and Secrets.
+
+        Called before the pods exist.
+        """
         if len(attempt.nodes) > 1 and not objects.has_begun(job):
             self._create_names(job, len(attempt.nodes), pod.gpus)
         marks = {objects.EPOCH: str(attempt.epoch)}
         secret_objects.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
 
     def _create_names(self, job: Object, workers: int, gpus: int) -> None:
-        """Creates a gang's Service and ConfigMap. Raises StillThere if someone else replaced the Job meanwhile."""
+        """Creates a gang's Service and ConfigMap. Raises StillThere if someone else has replaced the Job in the
+        meantime."""
         is_current = rendezvous.prepare(
             self.api, self.namespace, job, job_label=objects.JOB, workers=workers, gpus=gpus
         )
@@ -198,14 +220,13 @@ class Orders:
             raise StillThere(f"the Job {job['metadata']['name']} was created again by someone else")
 
     def _delete(self, job: Object) -> None:
-        """Deletes the Job if it still has the version that was read. Does nothing if it was changed or deleted
-        since."""
+        """Deletes the Job if it has not changed since it was read. Otherwise does nothing."""
         path, version = self._path(objects.job_id_of(job)), job["metadata"]["resourceVersion"]
         with suppress(Missing, Changed):
             self.api.delete(path, uid=_uid(job), version=version)
 
     def _left_behind(self, job_id: int) -> bool:
-        """Returns whether pods of the job still run. Called when the job has no Job, so such pods outlived their
+        """Returns whether pods of the job still run. The caller has found no Job, so these pods have outlived their
         Job."""
         pods = self.api.get(PODS.format(self.namespace), labelSelector=f"{objects.JOB}={job_id}")["items"]
         return any(not objects.has_ended(pod) for pod in pods)
@@ -215,8 +236,10 @@ class Orders:
 
 
 def look_up(api: Api, path: str, *, namespace: str, owner: str) -> Object | None:
-    """Returns the object at `path`, or None if the object or its namespace is missing. Raises NotOurs if it belongs to
-    others."""
+    """Returns the object at `path`; None if the object or its namespace does not exist.
+
+    Raises NotOurs if another installation or another user created the object.
+    """
     try:
         there = api.get(path)
     except Missing:
@@ -240,7 +263,7 @@ def _is_missing(api: Api, namespace: str) -> bool:
 
 
 def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> None:
-    """Deletes the pod with this UID. A later pod of the same name stays."""
+    """Deletes this pod, identified by its UID. A newer pod with the same name is not deleted."""
     about = pod["metadata"]
     with suppress(Missing, Changed):
         api.delete(
@@ -251,8 +274,10 @@ def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> No
 
 
 def _cannot_move(job: Object, refusal: Refused) -> bool:
-    """Returns whether the API server refused to change the Job's nodes. Before Kubernetes 1.36 a Job that has run keeps
-    its nodes."""
+    """Returns whether the API server refused the start because the Job's nodes cannot be changed.
+
+    Before Kubernetes 1.36, the nodes of a Job that has run are immutable.
+    """
     return "field is immutable" in refusal.message and objects.condition(job, "Suspended") is not None
 
 
@@ -261,5 +286,5 @@ def _uid(job: Object) -> str:
 
 
 def tries() -> list[bool]:
-    """Returns one flag for each try: whether the try is the last."""
+    """Returns a list to iterate over, with one item for each try of an order: whether this try is the last."""
     return [False] * (TRIES - 1) + [True]

@@ -1,7 +1,7 @@
-"""Gang scheduling by Kubernetes itself: PodGroups of scheduling.k8s.io, where a cluster offers them.
+"""PodGroups (scheduling.k8s.io): gang scheduling by the Kubernetes scheduler, on clusters that offer it.
 
-After Fairlot has opened the gates of a gang's pods, the scheduler binds all of them or none (KEP-4671). This is only
-a second safety net. Whatever is wrong with PodGroups, gangs run without them.
+After Fairlot has opened the gates of a gang's pods, the scheduler binds all of the pods or none (KEP-4671). This is
+only a second safeguard. If PodGroups do not work for any reason, gangs run without them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ WAITS = "waiting for minCount pods from a gang"
 
 
 class PodGroups:
-    """Remembers whether one API server offers PodGroups, for all orders given there, and asks again after a while."""
+    """Remembers whether one API server offers PodGroups, and asks it again after a while. All orders share one
+    instance."""
 
     def __init__(self, *, kept_seconds: float = KEPT_SECONDS) -> None:
         self._kept_seconds = kept_seconds
@@ -30,14 +31,17 @@ class PodGroups:
         self._refused_until = 0.0
 
     def version(self, api: Api) -> str:
-        """Returns the API version of PodGroups, like `offered`; empty for a while after the API server refused a
-        PodGroup."""
+        """Returns the API version of PodGroups to use, as `offered` does; "" if PodGroups cannot be used.
+
+        Returns "" also for a while after the API server has refused a PodGroup.
+        """
         return "" if time.monotonic() < self._refused_until else self._offered(api)
 
     def ensure(self, api: Api, namespace: str, job: Object) -> bool:
-        """Creates the PodGroup that the Job's pods name. Returns whether the pods can be scheduled with it.
+        """Creates the PodGroup to which the Job's pods refer. Returns whether the pods can then be scheduled.
+        Idempotent.
 
-        Returns True for a Job whose pods name no PodGroup. Idempotent.
+        Returns True if the Job's pods refer to no PodGroup.
         """
         name = named_by(job)
         if not name:
@@ -66,8 +70,7 @@ class PodGroups:
 
 
 def offered(api: Api) -> str:
-    """Returns the newest API version of PodGroups that the API server and Fairlot both support; empty if there is
-    none."""
+    """Returns the newest API version of PodGroups that both the API server and Fairlot support; "" if there is none."""
     try:
         there = {one["version"] for one in api.get(f"/apis/{GROUP}").get("versions", ())}
         for version in KNOWN:
@@ -85,27 +88,31 @@ def _has_podgroups(api: Api, version: str) -> bool:
 
 
 def is_transient(refusal: Refused) -> bool:
-    """Returns whether the same request may succeed later. Such a refusal shows nothing about the support of
-    PodGroups."""
+    """Returns whether the refused request may succeed later, for example after an overload.
+
+    A transient refusal does not show whether the cluster supports PodGroups.
+    """
     return refusal.code in (401, 429) or refusal.code >= 500
 
 
 def name_of(job: str, epoch: int) -> str:
     """Returns the name of a Job's PodGroup.
 
-    It contains the epoch, because objects of a deleted Job may still exist when a new Job of the same name starts.
+    The name contains the epoch. Otherwise a new Job could use the PodGroup of a deleted Job of the same name.
     """
     return f"{job}-{epoch}"
 
 
 def named_by(job: Object) -> str:
-    """Returns the name of the PodGroup that a Job's pods name. Empty without one, or if the API server dropped the
-    field."""
+    """Returns the name of the PodGroup to which the Job's pods refer.
+
+    Returns "" if they refer to none, or if the API server dropped the field.
+    """
     return str(job["spec"]["template"]["spec"].get("schedulingGroup", {}).get("podGroupName", ""))
 
 
 def of_pods(group: str) -> Object:
-    """Returns the field of a pod's spec that names its PodGroup."""
+    """Returns the field of a pod spec that refers to the PodGroup `group`."""
     return {"schedulingGroup": {"podGroupName": group}}
 
 
@@ -115,7 +122,7 @@ def only_waits(message: str) -> bool:
 
 
 def _made(api: Api, path: str, version: str, job: Object) -> Object:
-    """Returns the Job's PodGroup. Creates it if it is missing."""
+    """Returns the Job's PodGroup. Creates the PodGroup if it does not exist."""
     one = f"{path}/{named_by(job)}"
     try:
         return api.get(one)
@@ -127,7 +134,10 @@ def _made(api: Api, path: str, version: str, job: Object) -> Object:
 
 
 def _group(version: str, job: Object) -> Object:
-    """Builds a PodGroup that binds all of the gang's pods or none. Kubernetes deletes it together with its Job."""
+    """Builds a PodGroup that makes the scheduler bind all of the gang's pods or none.
+
+    Kubernetes deletes the PodGroup together with its Job.
+    """
     about = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": about["name"], "uid": about["uid"]}
     return {

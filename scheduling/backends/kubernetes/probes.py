@@ -1,4 +1,4 @@
-"""Workers with an endpoint: their port, readiness probe, Service, and a preStop hook that avoids lost requests."""
+"""Endpoints of workers: the port, the readiness probe, the Service, and a preStop hook that avoids lost requests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PRE_STOP_SECONDS = 3
 
 
 class NameTaken(Exception):
-    """A Service of this name exists and belongs to someone else."""
+    """Raised when a Service with this name exists and belongs to someone else."""
 
 
 def of_container(endpoint: Endpoint | None) -> Object:
-    """Returns a container's fields for its endpoint: port, readiness probe and preStop hook. Empty without an
-    endpoint."""
+    """Returns the container fields for an endpoint: port, readiness probe and preStop hook; empty if `endpoint` is
+    None."""
     if endpoint is None:
         return {}
     port = endpoint.port
@@ -48,8 +48,8 @@ def of_container(endpoint: Endpoint | None) -> Object:
 
 
 def labels(endpoint: Endpoint | None) -> dict[str, str]:
-    """Returns a pod's labels for its endpoint, which Services and network policies select. Empty without an
-    endpoint."""
+    """Returns the pod labels by which Services and network policies select the endpoint; empty if `endpoint` is
+    None."""
     if endpoint is None:
         return {}
     of_service = {} if endpoint.service is None else {SERVICE: str(endpoint.service)}
@@ -57,7 +57,10 @@ def labels(endpoint: Endpoint | None) -> dict[str, str]:
 
 
 def announce(api: Api, namespace: str, name: str, *, service: int, owner: str) -> None:
-    """Creates the Service if it is missing. Raises NameTaken if a Service of someone else has the name."""
+    """Creates the Kubernetes Service called `name` for Fairlot's service with ID `service`, if it does not exist.
+
+    Raises NameTaken if a Service of this name belongs to someone else.
+    """
     if _find(api, namespace, name, service=service, owner=owner) is None:
         try:
             api.create(SERVICES.format(namespace), _service(name, service=service, owner=owner))
@@ -66,8 +69,10 @@ def announce(api: Api, namespace: str, name: str, *, service: int, owner: str) -
 
 
 def withdraw(api: Api, namespace: str, name: str, *, service: int, owner: str) -> None:
-    """Deletes the Service called `name` if it belongs to Fairlot's service with ID `service`. Otherwise does
-    nothing."""
+    """Deletes the Kubernetes Service called `name` if it belongs to Fairlot's service with ID `service`.
+
+    Otherwise does nothing.
+    """
     try:
         there = _find(api, namespace, name, service=service, owner=owner)
         if there is not None:
@@ -107,7 +112,7 @@ def pre_stop_seconds(endpoint: Endpoint | None) -> int:
 
 
 def pre_stop_seconds_of(pod: Object) -> int:
-    """Returns how many seconds the preStop hook of an existing pod sleeps; 0 without a hook."""
+    """Returns how many seconds the preStop hook of an existing pod sleeps; 0 if the pod has no such hook."""
     return int(
         pod["spec"]["containers"][0]
         .get("lifecycle", {})
@@ -122,9 +127,9 @@ def variables(endpoint: Endpoint | None) -> dict[str, str]:
 
 
 def ready_since(pods: Sequence[Object]) -> tuple[datetime | None, str]:
-    """Returns a pair: when the gang's first worker became ready (None while it is not) and its address.
+    """Returns a pair: when the gang's first worker became ready (None while it is not ready), and its address.
 
-    The address is empty while no worker with a port runs. `pods` are the pods of the first rank in one attempt.
+    The address is "" while no worker that declares a port runs. `pods` are the pods of rank 0 in one attempt.
     """
     for pod in pods:
         address = _address(pod)
@@ -142,7 +147,7 @@ def ready_since(pods: Sequence[Object]) -> tuple[datetime | None, str]:
 
 
 def _address(pod: Object) -> str:
-    """Returns host and port of a running pod that declares a port; empty for other pods."""
+    """Returns "host:port" of a running pod that declares a port; "" for other pods."""
     status, ports = pod.get("status", {}), pod["spec"]["containers"][0].get("ports", ())
     if status.get("phase") != "Running" or not status.get("podIP") or not ports:
         return ""

@@ -1,7 +1,8 @@
-"""Keeps a mirror of the objects of one kind current by a list followed by watches, despite network failures.
+"""Reflectors, which keep a local copy (mirror) of all objects of one kind up to date despite network failures.
 
-Works like client-go's reflectors (k8s.io/client-go/tools/cache): it lists in pages and watches with bookmarks from
-the resourceVersion where the last watch ended. It lists again only when the API server no longer has that version.
+A reflector works like those of client-go (k8s.io/client-go/tools/cache). It lists the objects in pages. It then
+watches, with bookmarks, from the resourceVersion where the last watch ended. It lists again only if the API server no
+longer has that version.
 """
 
 from __future__ import annotations
@@ -37,24 +38,25 @@ SILENCE_BEYOND_SECONDS = 15.0
 
 
 class Mirror(Protocol):
-    """A store that a reflector fills with the objects of one kind."""
+    """A local store that a reflector fills with the objects of one kind."""
 
     def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
-        """Replaces all stored objects by the objects that existed `age` seconds ago."""
+        """Replaces the store's content with `objects`, the objects that existed in the cluster `age` seconds ago."""
 
     def put(self, thing: Object) -> None:
-        """Stores an object that is new or changed."""
+        """Stores a new or changed object."""
 
     def remove(self, thing: Object) -> None:
-        """Removes an object that was deleted."""
+        """Removes an object from the store, because it was deleted in the cluster."""
 
     def heard(self) -> None:
-        """Notes that the API server has answered, so the stored objects are current."""
+        """Records that the API server has just answered, so that the stored objects are known to be current."""
 
 
 @dataclass
 class Reflector:
-    """Keeps `mirror` current with the objects at `path`, while a thread executes `run` and until `stop`."""
+    """Keeps `mirror` up to date with the objects at `path` while a thread executes `run`. Ends when `stop` is
+    called."""
 
     api: Api
     path: str
@@ -74,13 +76,16 @@ class Reflector:
         self._stream: Stream | None = None
 
     def stop(self) -> None:
-        """Makes `run` return soon. May be called from another thread."""
+        """Makes `run` return soon. Any thread may call this method."""
         self._stopped.set()
         if (stream := self._stream) is not None:
             stream.cut()
 
     def run(self) -> None:
-        """Follows the objects until `stop`. Raises Unauthorized if the API server also refuses a refreshed token."""
+        """Lists and watches the objects until `stop` is called.
+
+        Raises Unauthorized if the API server refuses the credentials twice in a row, that is, also after a refresh.
+        """
         refused_before = False
         while not self._stopped.is_set():
             try:
@@ -103,7 +108,7 @@ class Reflector:
                     self._pause(0.0)
 
     def _step(self) -> None:
-        """Lists the objects if needed, then watches until the watch ends."""
+        """Lists the objects if there is no resourceVersion to continue from. Then watches until the watch ends."""
         if self._version is None:
             self._version = self._list()
         began, before = time.monotonic(), self._version
@@ -114,7 +119,7 @@ class Reflector:
             self._pause(0.0)
 
     def _list(self) -> str:
-        """Passes all objects to the mirror and returns the resourceVersion of the list."""
+        """Lists all objects, passes them to the mirror, and returns the resourceVersion of the list."""
         began = time.monotonic()  # all pages show the state at the time of the first page
         found, version = self.api.list_all(self.path, page=self.page, **self.query)
         self.mirror.replace(found, time.monotonic() - began)
@@ -164,8 +169,8 @@ class Reflector:
         self._version = str(thing["metadata"]["resourceVersion"])
 
     def _pause(self, at_least: float) -> None:
-        """Waits until `stop`, or for a pause that grows with each consecutive failure and is at least `at_least`
-        seconds."""
+        """Waits for a pause that grows with each consecutive failure and is at least `at_least` seconds. `stop` ends
+        the wait."""
         longest = min(FIRST_PAUSE * 2**self._failures, LONGEST_PAUSE)
         self._failures = min(self._failures + 1, 16)
         self._stopped.wait(max(at_least, self.chance.uniform(longest / 2, longest)))

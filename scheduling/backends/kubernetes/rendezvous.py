@@ -1,4 +1,5 @@
-"""How the workers of a gang find each other: a DNS name for each worker, and a host list for launchers."""
+"""The means by which the workers of a gang find each other: a DNS name for each worker, and a host list for
+launchers."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ TRIES = 3  # to create an object while the cluster still deletes an old object o
 
 
 def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
-    """Returns the environment variables that are the same for each worker of the gang whose Job is called `name`.
+    """Returns the environment variables that are the same for all workers of a gang. `name` is the name of the gang's
+    Job.
 
-    WORLD_SIZE counts workers, each of which sees only its own GPUs. A launcher such as torchrun, which starts one
-    process per GPU, reads the variables that begin with PET_ and sets WORLD_SIZE again for its processes.
+    WORLD_SIZE counts workers, each of which sees only its own GPUs. A launcher such as torchrun starts one process per
+    GPU. It reads the variables that begin with PET_ and sets WORLD_SIZE again for its processes.
     """
     first = host(name, 0)
     return {
@@ -36,15 +38,17 @@ def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
 
 
 def host(name: str, rank: int) -> str:
-    """Returns the DNS name under which other pods of the namespace reach the worker of this rank."""
+    """Returns the DNS name of the worker of this rank, for other pods of the namespace. `name` is the name of the
+    gang's Job."""
     return f"{name}-{rank}.{name}"
 
 
 def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: int, gpus: int) -> bool:
-    """Creates a gang's Service (the DNS names of its workers) and its ConfigMap (the host list). Idempotent.
+    """Creates a gang's Service, which gives its workers DNS names, and its ConfigMap with the host list. Idempotent.
 
-    Replaces objects of an earlier Job; Kubernetes deletes the new ones together with `job`. Returns False if a later
-    Job has replaced `job`.
+    Replaces objects that an earlier Job left. Kubernetes deletes the new objects together with `job`. Returns False if
+    the objects could not be created for this Job, for example because a later Job has replaced it. Otherwise returns
+    True.
     """
     about = job["metadata"]
     name, job_id = about["name"], about["labels"][job_label]
@@ -75,10 +79,10 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
 
 
 def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> bool:
-    """Creates the object. First deletes an object of an earlier Job, because Kubernetes deletes such objects with a
-    delay.
+    """Creates the object. If an earlier Job's object of this name still exists, deletes that object first.
 
-    Returns False if `job` is no longer the current Job, or after TRIES attempts.
+    Such objects may exist because Kubernetes deletes them with a delay. Returns False if `job` is no longer the current
+    Job, or after TRIES attempts.
     """
     path, name = f"/api/v1/namespaces/{namespace}/{kind}", job["metadata"]["name"]
     for _ in range(TRIES):
@@ -97,7 +101,7 @@ def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> boo
 
 
 def _is_of_another(thing: Object, job: Object) -> bool:
-    """Returns whether the owner of the object is an earlier or later Job with the name of `job`."""
+    """Returns whether the object is owned by another Job (earlier or later) with the same name as `job`."""
     about = job["metadata"]
     return any(
         (owner["kind"], owner["name"]) == ("Job", about["name"]) and owner["uid"] != about["uid"]
@@ -114,7 +118,7 @@ def mount() -> Object:
 
 
 def _of_launchers() -> dict[str, str]:
-    """Returns variables with the path of the host list: for Open MPI (and Horovod, which uses it) and for users'
+    """Returns the environment variables that contain the path of the host list, for Open MPI, Horovod and users'
     programs."""
     path = f"{HOSTFILE_FOLDER}/{HOSTFILE}"
     return {

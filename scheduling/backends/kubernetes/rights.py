@@ -1,7 +1,7 @@
 """The rights that Fairlot needs in a cluster, and the rights that it should not have.
 
-deploy/kubernetes grants exactly the needed rights, and a test compares both. The check of an attached cluster asks
-the API server about each right.
+deploy/kubernetes grants exactly the needed rights, and a test compares both lists. When a cluster is attached, the
+check of its kubeconfig asks the API server about each right.
 """
 
 from __future__ import annotations
@@ -137,6 +137,6 @@ ANYTHING = Right("*", "*", "*")
 
 
 def needed(*, in_teams: bool) -> Iterator[Right]:
-    """Yields every right that Fairlot needs. Without `in_teams`, yields only the rights in the whole cluster."""
+    """Yields every right that Fairlot needs. If `in_teams` is false, leaves out the rights inside teams' namespaces."""
     for need in (*EVERYWHERE, *(IN_TEAMS if in_teams else ())):
         yield from need.rights()

@@ -1,9 +1,10 @@
-"""A gang's secrets as Kubernetes Secrets, written before each attempt and deleted together with the gang's Job.
+"""A gang's secrets as Kubernetes Secrets, which are written before each attempt and deleted together with the gang's
+Job.
 
-The pod template names the Secrets and never changes; their content is written again for every attempt. Each write
-replaces the whole Secret and needs the rights to create and update. Fairlot has no right to patch Secrets, because
-the API server returns the patched object and so would reveal its content. The policy fairlot-secrets fences the
-writes: a Secret carries the epoch that it was written for, and this epoch only grows.
+The pod template refers to the Secrets by name and never changes; only the Secrets' content is written again for each
+attempt. Each write replaces the whole Secret and needs the rights to create and update. Fairlot has no right to patch
+Secrets, because the answer to a patch would contain the Secret's content. Each Secret carries the epoch for which it
+was written. The admission policy fairlot-secrets refuses a write with a lower epoch.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ TRIES = 3  # to write an object that other processes create and delete at the sa
 
 
 def is_needed(secrets: Secrets) -> bool:
-    """Returns whether a gang with these secrets needs Secrets in the cluster."""
+    """Returns whether a gang with these secrets needs Kubernetes Secrets."""
     return any(_texts("", secrets))
 
 
 def write(api: Api, namespace: str, job: Object, secrets: Secrets, *, annotations: Mapping[str, str]) -> None:
-    """Writes all Secrets of the job. Idempotent. Errors (Refused, Unreachable) never contain a secret value."""
+    """Writes all Secrets of the gang whose Job is `job`. Idempotent.
+
+    Raises Refused and Unreachable, whose messages never contain a secret value.
+    """
     about = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": about["name"], "uid": about["uid"]}
     for name, kind, texts in _texts(about["name"], secrets):
@@ -54,7 +58,7 @@ def write(api: Api, namespace: str, job: Object, secrets: Secrets, *, annotation
 
 
 def _put(api: Api, path: str, thing: Object) -> None:
-    """Creates or replaces the object. Tries again if another process creates or deletes it meanwhile.
+    """Creates or replaces the object. Tries again if another process creates or deletes it at the same time.
 
     Raises Refused after TRIES tries.
     """
@@ -69,7 +73,8 @@ def _put(api: Api, path: str, thing: Object) -> None:
 
 
 def variables(job: str, secrets: Secrets) -> list[Object]:
-    """Returns `env` entries that refer to the Secret with the gang's variables."""
+    """Returns `env` entries that take the gang's secret variables from their Secret. `job` is the name of the gang's
+    Job."""
     return [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": _of_variables(job), "key": variable}}}
         for variable in secrets.variables
@@ -77,7 +82,11 @@ def variables(job: str, secrets: Secrets) -> list[Object]:
 
 
 def folders(job: str, secrets: Secrets) -> list[tuple[Object, Object]]:
-    """Returns a pair for each secret folder: its `volumeMounts` entry and its `volumes` entry."""
+    """Returns a pair for each secret folder: the entry for the container's `volumeMounts` and the entry for the pod's
+    `volumes`.
+
+    `job` is the name of the gang's Job.
+    """
     found: list[tuple[Object, Object]] = []
     for number, folder in enumerate(secrets.folders):
         name = f"secret-{number}"
@@ -88,18 +97,24 @@ def folders(job: str, secrets: Secrets) -> list[tuple[Object, Object]]:
 
 
 def pulling(job: str, secrets: Secrets) -> dict[str, list[Object]]:
-    """Returns the field of a pod's spec that names its image pull secret; empty without credentials."""
+    """Returns the pod spec field that names the Secret for pulling the image; empty if no credentials are needed.
+
+    `job` is the name of the gang's Job.
+    """
     return {"imagePullSecrets": [{"name": _of_image(job)}]} if secrets.image else {}
 
 
 def plain_variables(secrets: Secrets) -> dict[str, str]:
-    """Returns FAIRLOT_SECRETS_DIR, the folder of secrets for which the user chose no path; empty without secret
-    folders."""
+    """Returns the environment variable FAIRLOT_SECRETS_DIR; empty if the gang has no secret folders.
+
+    The variable names the folder in which secrets are mounted if the user chose no path.
+    """
     return {"FAIRLOT_SECRETS_DIR": SECRETS} if secrets.folders else {}
 
 
 def _texts(job: str, secrets: Secrets) -> Iterator[tuple[str, str, Mapping[str, str]]]:
-    """Yields (name, type, content) of each Secret of the job."""
+    """Yields a triple for each Secret of the gang: its name, its type, and its content by key. `job` is the Job's
+    name."""
     if secrets.variables:
         yield _of_variables(job), OPAQUE, secrets.variables
     for number, folder in enumerate(secrets.folders):
@@ -121,8 +136,10 @@ def _of_folder(job: str, number: int) -> str:
 
 
 def _without_content(refusal: Refused, name: str) -> Refused:
-    """Returns the refusal without the API server's message, which may quote the Secret. Keeps messages of HTTP status
-    403, which come from policies and quotas."""
+    """Returns `refusal` without the API server's message, because the message may quote the Secret's content.
+
+    Keeps the message for HTTP status 403, because policies and quotas write it.
+    """
     said = refusal.message if refusal.code == 403 else ""
     status = {"message": f"the Secret {name} could not be written: {said or refusal.reason}"}
     return type(refusal)(refusal.code, {**status, "reason": refusal.reason}, refusal.retry_after)

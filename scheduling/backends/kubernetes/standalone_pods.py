@@ -1,10 +1,11 @@
-"""Orders to jobs of one worker that run as bare pods, without a Job, for bursts of many short jobs.
+"""Orders to one-worker jobs that run as bare pods (pods without a Job), for bursts of many short jobs.
 
-A Job costs its controllers half a dozen requests per attempt, and they make about twenty requests a second. A bare
-pod costs one request to create and one to end, both from Fairlot. Its name is the same for every attempt, so the API
-server never lets two of a job's pods exist at once; the pod's epoch says to which attempt it belongs. A pod that has
-ended keeps the name, like a suspended Job. Its end is therefore seen even if nothing watched, and late requests for
-a past attempt find the pod.
+A Job costs the cluster's controllers half a dozen requests per attempt, and the controllers make only about twenty
+requests a second. A bare pod costs one request to create it and one to end it, both from Fairlot.
+
+A job's pod has the same name in every attempt, so the API server never lets two of a job's pods exist at the same time.
+The pod's epoch says to which attempt it belongs. A pod that has ended stays in the cluster for a while. Its end is
+therefore seen even if nothing watched at that time, and late orders for a past attempt find the pod and change nothing.
 """
 
 from __future__ import annotations
@@ -20,19 +21,23 @@ from scheduling.backends.kubernetes.orders import PODS, Outcome, StillThere, del
 
 @dataclass(frozen=True, slots=True)
 class BarePodOrders:
-    """Gives orders to bare pods of one namespace. After Unreachable or Refused, the caller must repeat the order
-    later."""
+    """Gives orders to the bare pods of one namespace. If a method raises Unreachable or Refused, the caller must repeat
+    the call later."""
 
     api: Api
     namespace: str
     owner: str  # marks the objects of this installation of Fairlot
 
     def find(self, job_id: int) -> Object | None:
-        """Returns the job's pod of any attempt, or None. Raises NotOurs if a pod of someone else has the name."""
+        """Returns the job's pod, of any attempt; None if there is none. Raises NotOurs if someone else created a pod of
+        this name."""
         return look_up(self.api, self._path(job_id), namespace=self.namespace, owner=self.owner)
 
     def start(self, job_id: int, pod: objects.Pod, attempt: Attempt) -> Outcome:
-        """Creates the job's pod for `attempt`. Raises StillThere while the pod of an earlier attempt has not ended."""
+        """Creates the job's pod for `attempt`, and returns the effect of the order.
+
+        Raises StillThere while the pod of an earlier attempt has not ended.
+        """
         if len(attempt.nodes) != 1 or secret_objects.is_needed(pod.secrets):
             raise ValueError("gangs, and what needs Secrets, have a Job")
         wanted = objects.new_pod(job_id, pod, owner=self.owner, attempt=attempt)
@@ -59,11 +64,11 @@ class BarePodOrders:
         raise StillThere(f"the pod of job {job_id} was created and removed by someone else again and again")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
-        """Ends the job's pod if it belongs to the lease `epoch` or to an earlier lease.
+        """Ends the job's pod if the pod belongs to the lease `epoch` or an earlier lease. Returns the effect of the
+        order.
 
-        If no pod exists, nothing prevents a later start of this lease. Only a process that was believed dead can
-        still send such a start. Its pod would have no open lease, and Fairlot recognises and stops pods without a
-        lease.
+        If the job has no pod, a late order may still start this lease. Only a process that was believed dead can send
+        such an order. Fairlot finds and stops the resulting pod, because the pod has no open lease.
         """
         for last in tries():
             there = self.find(job_id)
@@ -84,9 +89,9 @@ class BarePodOrders:
         raise AssertionError("unreachable")
 
     def _end(self, pod: Object, because: str = "") -> None:
-        """Ends the pod: by a deadline if its program has started, otherwise by deleting it.
+        """Ends the pod. If its program has started, sets a deadline that has passed; otherwise deletes the pod.
 
-        Raises Invalid, Missing or Changed if the pod has changed since it was read or another pod has its name.
+        Raises Invalid, Missing or Changed if the pod has changed since it was read, or if another pod has its name.
         """
         about, at, path = pod["metadata"], objects.epoch_of(pod), self._path(objects.job_id_of(pod))
         if objects.has_started(pod):

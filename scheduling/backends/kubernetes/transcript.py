@@ -1,9 +1,12 @@
-"""Appends a worker's output, as the kubelet reports it, to the log of its rank: each line once, despite interruptions.
+"""Appends a worker's output, as the kubelet sends it, to the log of its rank. Each line is written once, despite
+interruptions.
 
-A kubelet is asked for the lines since a certain second. It answers with all lines from then on that it still has,
-each with its time of writing in nanoseconds. After an interruption it therefore repeats the last second, and lines
-that the log already has are skipped. The file `rank-N.json` beside the log records the position. This record is
-written after the lines themselves are safe on disk; lines that came later are recognised in the log.
+A request asks the kubelet for the lines since a given second. The kubelet answers with all those lines that it still
+has, each with its time of writing in nanoseconds. After an interruption, the answer therefore repeats the last second.
+Lines that the log already has are skipped.
+
+The file `rank-N.json` beside the log records the position. It is written only after the lines up to that position are
+safe on disk. Lines that were written after the recorded position are recognised by comparison with the log.
 """
 
 from __future__ import annotations
@@ -25,19 +28,19 @@ BILLION = 10**9
 
 
 class KubeletMessage(Exception):
-    """The kubelet sent a message of its own instead of a line of the program."""
+    """Raised when the kubelet sends a message of its own instead of the program's output."""
 
 
 class LogLocked(Exception):
-    """Another process writes this log and holds its lock."""
+    """Raised when another process holds the lock of a log because it writes the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The recorded position in a log: up to where the log and the kubelet's output agree.
+    """A recorded position in a rank's log, from which the log can be compared with the kubelet's output.
 
-    From byte `offset` on, the log has the pod's lines since second `since`, in the order in which they were
-    reported.
+    From byte `offset` on, the log contains the pod's lines since second `since`, in the order in which the kubelet sent
+    them.
     """
 
     pod: str  # UID of the pod
@@ -55,7 +58,8 @@ def mark_path(files: LogFiles, rank: int) -> Path:
 
 
 def read_mark(files: LogFiles, rank: int) -> Mark | None:
-    """Returns the recorded position; None if nothing was written yet. Raises ValueError if the record is damaged."""
+    """Returns the recorded position of a rank's log; None if nothing was recorded yet. Raises ValueError if the record
+    is damaged."""
     found = read_json(mark_path(files, rank))
     try:
         return Mark(**found) if found is not None else None
@@ -64,7 +68,8 @@ def read_mark(files: LogFiles, rank: int) -> Mark | None:
 
 
 def nanoseconds(stamp: bytes) -> int | None:
-    """Parses a time in the kubelet's format (RFC 3339) to nanoseconds of Unix time; None for any other text."""
+    """Parses a time in the kubelet's format (RFC 3339). Returns nanoseconds of Unix time; None if `stamp` is not a
+    time."""
     if not (found := STAMP.fullmatch(stamp)):
         return None
     try:
@@ -75,7 +80,7 @@ def nanoseconds(stamp: bytes) -> int | None:
 
 
 class Transcript:
-    """Continues the log of a rank with the output of the pod whose UID is `pod`."""
+    """A writer that appends the output of one pod to the log of its rank. `pod` is the pod's UID."""
 
     def __init__(
         self,
@@ -87,10 +92,11 @@ class Transcript:
         limit: int,
         new: Callable[[bytes, int], None] = lambda data, moment: None,
     ) -> None:
-        """Locks and opens the log. Raises LogLocked if another process writes it, and OSError.
+        """Locks and opens the log. Raises LogLocked if another process writes the log, and OSError if it cannot be
+        opened.
 
-        Calls `new` with each piece of output that the log did not have, and with the time of writing of the piece's
-        last line.
+        The writer calls `new` with each piece of output that the log did not have, and with the time of the piece's
+        last line (nanoseconds of Unix time).
         """
         self._rest, self._at_start = b"", True
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -121,18 +127,18 @@ class Transcript:
 
     @property
     def is_full(self) -> bool:
-        """Returns whether the log is full, so that no more output is written."""
+        """Returns whether the log has reached its size limit, so that further output is dropped."""
         return self._log.cut > 0
 
     @property
     def since(self) -> str:
-        """Returns the time to request lines from, in RFC 3339 with whole seconds; empty: request all lines."""
+        """Returns the time from which to request lines, in RFC 3339 with whole seconds; "" to request all lines."""
         if not self._mark.since:
             return ""
         return datetime.fromtimestamp(self._mark.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def begin(self) -> None:
-        """Prepares for a new response: reads the part of the log that the response may repeat."""
+        """Prepares for a new response: reads the end of the log, which the response may repeat."""
         self._reset()
         self._base, self._last = self._mark.offset, self._mark.last
         with open(self._files.open(self._rank, os.O_RDONLY), "rb") as log:
@@ -142,8 +148,10 @@ class Transcript:
         self._matching = bool(self._tail)
 
     def feed(self, data: bytes) -> None:
-        """Processes the next bytes of the response. Raises KubeletMessage after keeping the lines before the
-        message."""
+        """Processes the next bytes of the response.
+
+        Raises KubeletMessage if the bytes contain a message of the kubelet itself. Keeps the lines before the message.
+        """
         data, self._rest = self._rest + data, b""
         try:
             while data:
@@ -165,7 +173,11 @@ class Transcript:
             self._flush()
 
     def save(self, *, done: bool = False) -> None:
-        """Records the position if it has changed, after making the lines up to that position durable."""
+        """Records the current position in `rank-N.json` if it has changed. First makes the log up to that position
+        durable on disk.
+
+        With `done`, also records that the pod's output is complete.
+        """
         mark = replace(self._mark, cut=self._log.cut, done=self._mark.done or done)
         if mark != self._stored:
             self._log.sync()
@@ -173,7 +185,10 @@ class Transcript:
             self._mark = self._stored = mark
 
     def finish(self, *, is_complete: bool = True) -> None:
-        """Marks the pod's output as complete. `is_complete` false: the number of bytes left out is unknown."""
+        """Records that the pod's output is complete.
+
+        `is_complete` is false if reading stopped early, so that the number of dropped bytes is unknown.
+        """
         self._is_counted = is_complete
         if self._held:  # a last line without a newline
             self._match(bytes(self._held))
@@ -182,7 +197,7 @@ class Transcript:
         self.save(done=True)
 
     def close(self) -> None:
-        """Closes the log and releases its lock. Another instance may continue an unfinished log."""
+        """Closes the log and releases its lock. If the log is not finished, another instance may continue it."""
         (self._log.close if self.done and self._is_counted else self._log.release)()
         os.close(self._lock)
 
@@ -206,11 +221,11 @@ class Transcript:
             self._stop_matching()
 
     def _is_later(self) -> bool:
-        """Returns whether the current line was written after every line in the log."""
+        """Returns whether the current line of the response is newer than every line in the log."""
         return self._moment > self._last and self._later >= len(self._tail)
 
     def _stop_matching(self) -> None:
-        """Treats all further lines as new, without comparing them with the log."""
+        """Makes the writer treat all further lines as new, without comparing them with the log."""
         self._matching = False
         if self._position < len(self._tail) and not self._tail.endswith(b"\n"):
             # The rest of the unfinished line is lost; a newline separates it from the next line.
@@ -230,14 +245,20 @@ class Transcript:
                 self._match(line)
 
     def _begun(self) -> bytes:
-        """Returns the log's last, unfinished line if the held bytes continue that line; otherwise no bytes."""
+        """Returns the unfinished line at the end of the log if the held-back bytes of the response continue that line.
+
+        Otherwise returns b"".
+        """
         last = self._tail.rfind(b"\n") + 1
         begun = self._tail[last:]
         goes_on = self._position <= last and not self._is_later() and len(self._held) > len(begun)
         return begun if begun and goes_on and self._held.startswith(begun) else b""
 
     def _match(self, line: bytes) -> None:
-        """Skips a line that the log has, or writes the part of the line that the log lacks."""
+        """Compares a line of the response with the log. Skips the line if the log has it.
+
+        Otherwise writes the line, or only its rest if the log ends with the beginning of the line.
+        """
         tail = self._tail
         start = self._position if self._moment <= self._last else max(self._position, self._boundary())
         found = start if tail.startswith(line, start) else tail.find(b"\n" + line, max(0, start - 1)) + 1
@@ -256,7 +277,10 @@ class Transcript:
         self._write(line[len(begun) :])
 
     def _boundary(self) -> int:
-        """Returns the offset where the line begins that may have been cut when the position was recorded."""
+        """Returns the offset of the line that may have been incomplete when the position was recorded.
+
+        The offset counts from the beginning of the part of the log that was read.
+        """
         return self._tail.rfind(b"\n", 0, self._later) + 1
 
     def _write(self, data: bytes) -> None:
@@ -269,8 +293,7 @@ class Transcript:
         self._out += data
 
     def _advance(self, offset: int) -> None:
-        """Moves the position to the current line, which is at byte `offset` of the log or is about to be written
-        there."""
+        """Moves the position that will be recorded to the current line, which begins at byte `offset` of the log."""
         second = self._moment // BILLION
         if second > self._mark.since:
             self._mark = replace(self._mark, since=second, offset=offset)

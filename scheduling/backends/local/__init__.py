@@ -1,6 +1,7 @@
 """The local backend, which runs a cluster's jobs as processes on one trusted machine.
 
-Every gang has one small supervisor process (`shim.py`), which outlives the process that started it. The backend
-(`backend.py`) gives orders and reads reports through files (`files.py`), so any number of portal processes may start
-and end meanwhile. Nothing here imports Django, and the supervisor imports only what it needs.
+Each gang has one small supervisor process (`shim.py`), which keeps running when the portal process that started it
+ends. The backend (`backend.py`) gives orders and reads reports through files (`files.py`). Any number of portal
+processes may therefore start and end while jobs run. Nothing here imports Django, and the supervisor imports only what
+it needs.
 """

@@ -1,4 +1,4 @@
-"""The local backend: writes orders for supervisors and reads their reports. Its state is in files."""
+"""The local backend: writes orders for the supervisors of jobs and reads their reports. It keeps its state in files."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ KEPT_REPORTS = 3  # reports of older attempts that are kept although nothing for
 
 
 class LocalBackend:
-    """Runs gangs as processes of this machine, with their files below `root`.
+    """Runs gangs as processes of this machine. Their files are in the folder `root`.
 
-    `environments` maps each environment's name to the PATH of its jobs. `examples` is the folder that jobs find in
-    FAIRLOT_EXAMPLES. Several instances may share a root, also in different processes.
+    `environments` maps the name of each environment to the value of PATH for its jobs. `examples` is the folder whose
+    path jobs find in FAIRLOT_EXAMPLES. Several instances may use the same root, also in different processes.
     """
 
     orders_at_once = 1  # each order starts a process, which is slower in parallel
@@ -75,11 +75,11 @@ class LocalBackend:
         self._watchdog = watchdog.Watchdog(self.root)
 
     def preload(self, job_id: int) -> None:
-        """Does nothing: orders need no database."""
+        """Does nothing, because orders to local jobs do not need the database."""
 
     def prepare(self) -> None:
-        """Creates the root folder and probes how this machine can isolate jobs. Raises BackendError if no job can
-        run."""
+        """Creates the root folder, and probes how this machine can isolate jobs. Raises BackendError if no job can run
+        here."""
         try:
             self._make_root()
             found = isolation.probe_again(self.places)
@@ -92,7 +92,7 @@ class LocalBackend:
 
     @property
     def isolation(self) -> Isolation:
-        """Returns the isolation of jobs that this process starts. Raises BackendError if no job can run."""
+        """Returns how jobs that this process starts are isolated. Raises BackendError if no job can run here."""
         try:
             self._make_root()
             return isolation.known(self.places)
@@ -100,7 +100,8 @@ class LocalBackend:
             raise BackendError(f"local jobs cannot run here: {error}") from None
 
     def last_isolation(self) -> Isolation:
-        """Returns the isolation that the process that starts jobs found last. Raises BackendError if no job can run."""
+        """Returns how jobs are isolated, as last stored by the process that starts jobs. Raises BackendError if no job
+        can run here."""
         try:
             return isolation.last(self.places)
         except OSError as error:
@@ -114,20 +115,23 @@ class LocalBackend:
     # --- orders --------------------------------------------------------------------------------
 
     def start(self, gang: Gang) -> None:
-        """Starts the gang. Does nothing if its epoch was already started or stopped, or if a later epoch exists."""
+        """Starts the gang under its epoch (the number of the job's attempt).
+
+        Does nothing if this epoch was already started or stopped, or if the job has a later epoch.
+        """
         self._begin(gang, thaw=False)
 
     def thaw(self, gang: Gang) -> None:
-        """Continues the job's suspended processes under the epoch of `gang`.
+        """Resumes the job's suspended processes under the epoch of `gang`.
 
-        Starts new processes if the old ones are gone or had other GPUs.
+        Starts new processes instead if the old ones have ended or had other GPUs.
         """
         self._begin(gang, thaw=True)
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
-        """Sends SIGTERM to every process of the lease, and SIGKILL after `grace_seconds`. Returns at once.
+        """Sends SIGTERM to every process of the lease, and SIGKILL after `grace_seconds`. Returns without waiting.
 
-        A lease that has not started yet will never start.
+        If the lease has not started yet, it will never start.
         """
         order = {"epoch": epoch, "token": str(token), "verb": "stop", "grace_seconds": grace_seconds}
         try:
@@ -148,7 +152,7 @@ class LocalBackend:
             logger.warning("job %s is stopped by a signal, as %s", job_id, error)
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Suspends the processes of a lease. Has no effect on a lease that is being stopped. Returns at once."""
+        """Suspends the processes of a lease. Does nothing if the lease is being stopped. Returns without waiting."""
         with self._orders(job_id) as files:
             order = read_json(files.desired)
             known = order is not None and order["epoch"] == epoch and order["verb"] != "stop"
@@ -157,7 +161,7 @@ class LocalBackend:
                 files.poke()
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Deletes the report about an ended lease, whose epoch never runs again. Keeps the job's logs and
+        """Deletes the report about an ended lease. The lease's epoch can never run again. Keeps the job's logs and
         checkpoints."""
         with self._orders(job_id) as files:
             status = read_json(files.status(epoch))
@@ -183,7 +187,7 @@ class LocalBackend:
             raise BackendError(f"the folder of job {job_id} cannot be removed: {error}") from error
 
     def announce(self, *, service: int, name: str, job_id: int) -> None:
-        """Does nothing: this machine gives services no DNS names, and replicas are reached by their addresses."""
+        """Does nothing, because local services have no DNS names; clients use the replicas' addresses."""
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
         """Does nothing, because `announce` creates no DNS names."""
@@ -191,8 +195,10 @@ class LocalBackend:
     # --- reports -------------------------------------------------------------------------------
 
     def observe(self) -> Sequence[Observation]:
-        """Returns the state of every lease that has not been forgotten. First ends leases whose supervisor is gone or
-        hangs."""
+        """Returns the state of every lease for which `forget` has not been called.
+
+        First kills the processes of gangs whose supervisor has vanished or hangs, and reports these gangs as ended.
+        """
         observations = []
         said: dict[str, ClusterEvent] = {}
         self._watchdog.begin_check()
@@ -212,7 +218,7 @@ class LocalBackend:
         return observations
 
     def changed(self) -> Sequence[Observation]:
-        """Returns the same as `observe`, because reading all reports costs little."""
+        """Returns the state of every lease, like `observe`, because reading all reports is cheap."""
         return self.observe()
 
     def staleness(self) -> float:
@@ -223,21 +229,21 @@ class LocalBackend:
         """Returns None, because admins declare the nodes of a local cluster."""
 
     def cluster_events(self) -> Sequence[ClusterEvent]:
-        """Returns events about logs that supervisors cannot write, since the last call."""
+        """Returns new events since the last call: one for each log that a supervisor could not write."""
         events, self._new_events = self._new_events, []
         return events
 
     def use(self) -> Sequence[Use]:
-        """Takes a sample of GPU use in this process and returns the resulting measurements."""
+        """Takes a sample of GPU use and returns the resulting measurements. One process must take all samples."""
         return self._use_meter.sample()
 
     def advance(self) -> None:
-        """Does nothing, because supervisors continue without the backend."""
+        """Does nothing, because supervisors carry out all steps of an order by themselves."""
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
-        """Returns up to `limit` bytes of a rank's log, which spans all attempts, from byte `offset`.
+        """Returns up to `limit` bytes of a rank's log from byte `offset`. The log contains the output of all attempts.
 
-        The chunk is marked complete when it reaches the end of the log and no attempt runs.
+        The chunk's `complete` is true if the chunk reaches the end of the log and no attempt of the job is running.
         """
         files = JobFiles(self.root, job_id)
         return self._logs(job_id).read(
@@ -248,7 +254,7 @@ class LocalBackend:
         )
 
     def log_size(self, *, job_id: int, rank: int) -> int:
-        """Returns the present size of a rank's log in bytes; 0 without a log."""
+        """Returns the current size of a rank's log in bytes; 0 if there is no log."""
         return self._logs(job_id).size(rank)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
@@ -256,7 +262,7 @@ class LocalBackend:
         return self._logs(job_id).ranks()
 
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
-        """Yields None once at first, then whenever a supervisor replaces a report, and at least every `timeout`
+        """Yields None immediately, then whenever a supervisor replaces a report, and at least every `timeout`
         seconds."""
         (self.root / ".status").mkdir(mode=0o700, parents=True, exist_ok=True)
         yield from renames_in(self.root / ".status", timeout)
@@ -270,7 +276,7 @@ class LocalBackend:
             return False
 
     def _settled(self, files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
-        """Returns the gang's report. First ends a gang whose supervisor hangs or has vanished."""
+        """Returns the gang's report. If the gang's supervisor hangs or has vanished, first ends the gang."""
         status = reports.settle(files, status)
         if status["phase"] != "ended" and self._watchdog.is_overdue(files, status):
             why = f"its supervisor gave no sign of life for {watchdog.PATIENCE:g} s and was killed"
@@ -283,8 +289,10 @@ class LocalBackend:
 
     @contextmanager
     def _orders(self, job_id: int) -> Iterator[JobFiles]:
-        """Locks the job's orders for the block and yields the job's files. Converts errors in the block to
-        BackendError."""
+        """Holds the lock on the job's orders inside the `with` block, and yields the job's files.
+
+        Converts errors in the block to BackendError.
+        """
         files = JobFiles(self.root, job_id)
         try:
             files.make()
@@ -296,7 +304,8 @@ class LocalBackend:
             raise BackendError(f"the folder of job {job_id} cannot be used: {error}") from error
 
     def _is_newest(self, files: JobFiles, epoch: int, token: UUID) -> bool:
-        """Returns whether this lease may still get orders: no later epoch is known, and this epoch is not forgotten.
+        """Returns whether this lease may still get orders: no later epoch is known, and `forget` was not called for
+        this epoch.
 
         Raises BackendError if the epoch belongs to another lease.
         """
@@ -336,7 +345,7 @@ class LocalBackend:
         files.poke()
 
     def _order_run(self, files: JobFiles, gang: dict[str, Any]) -> None:
-        """Writes the order to run the gang, and starts a supervisor if none holds the run lock."""
+        """Writes the order to run the gang. If no supervisor holds the run lock, also starts a supervisor."""
         run_lock = files.open_run_lock()
         try:
             for older in files.statuses():
@@ -353,7 +362,7 @@ class LocalBackend:
                 os.close(run_lock)
 
     def _clear_older(self, files: JobFiles, older: dict[str, Any], epoch: int, *, supervised: bool) -> None:
-        """Ends an older attempt of a job that is about to start the attempt `epoch`. Deletes old reports.
+        """Ends an older attempt of a job that is about to start attempt `epoch`, and deletes old reports.
 
         Raises BackendError while processes of the older attempt are still ending.
         """
@@ -369,9 +378,9 @@ class LocalBackend:
             raise BackendError("processes of its last run are still ending")
 
     def _gang_as_json(self, gang: Gang, files: JobFiles) -> dict[str, Any]:
-        """Returns everything that a supervisor must know about the gang, for gang.json.
+        """Returns the content of gang.json: everything that the supervisor must know about the gang.
 
-        Raises ValueError with words for users if the gang cannot run here.
+        Raises ValueError, with a message for users, if the gang cannot run on this machine.
         """
         name = gang.environment_name or next(iter(self.environments), "")
         if name not in self.environments:
@@ -424,7 +433,11 @@ class LocalBackend:
         return self.places.confinement(found, files.folder, gang.uid, binds, closed=closed)
 
     def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:
-        """Returns a worker's complete environment variables. A user's variable never replaces one of Fairlot's."""
+        """Returns all environment variables of a worker.
+
+        The user's variables replace the defaults, such as PATH and HOME. They never replace the variables that describe
+        the attempt, such as RANK and those whose names begin with FAIRLOT_.
+        """
         rank, size = str(worker.rank), str(len(gang.workers))
         ours = {
             "CUDA_VISIBLE_DEVICES": ",".join(worker.gpu_uuids or map(str, worker.gpu_indices)),
@@ -463,8 +476,11 @@ class LocalBackend:
 
     @staticmethod
     def _continues(files: JobFiles, gang: dict[str, Any]) -> int | None:
-        """Returns the epoch of suspended processes that `gang` can continue because its GPUs are the same; otherwise
-        None."""
+        """Returns the epoch of the job's suspended processes if `gang` has the same GPUs and can therefore continue
+        them.
+
+        Returns None otherwise.
+        """
         old, order = read_json(files.gang), read_json(files.desired)
         if old is None or order is None or order["verb"] != "freeze" or order["epoch"] != old["epoch"]:
             return None
@@ -474,8 +490,10 @@ class LocalBackend:
 
 
 def _probe_settings(endpoint: Endpoint | None) -> dict[str, Any] | None:
-    """Returns the settings of the readiness probe without the port, which the supervisor chooses. None without an
-    endpoint."""
+    """Returns the settings of the readiness probe, without the port, which the supervisor chooses.
+
+    Returns None if the gang has no endpoint.
+    """
     if endpoint is None:
         return None
     names = ("path", "period_seconds", "timeout_seconds", "failures")
@@ -484,7 +502,10 @@ def _probe_settings(endpoint: Endpoint | None) -> dict[str, Any] | None:
 
 @contextmanager
 def _errors_of_supervisor(folder: int) -> Iterator[int]:
-    """Opens supervisor.log, or /dev/null if that fails, for a supervisor's error output. Yields the file descriptor."""
+    """Opens supervisor.log for the supervisor's error output, and yields its file descriptor.
+
+    If supervisor.log cannot be opened, yields a descriptor of /dev/null.
+    """
     try:
         fd = opening.open_file("supervisor.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, folder=folder)
     except OSError as error:
@@ -495,9 +516,9 @@ def _errors_of_supervisor(folder: int) -> Iterator[int]:
 
 
 def _launch(files: JobFiles, run_lock: int, prefix: Sequence[str]) -> None:
-    """Starts the supervisor, which inherits only the run lock and detaches from this process.
+    """Starts the supervisor as a process that is independent of this one and inherits only the run lock.
 
-    Raises BackendError if it does not start within LAUNCH_SECONDS.
+    Raises BackendError if the supervisor does not start within LAUNCH_SECONDS.
     """
     which = (str(files.root), str(files.job_id), str(run_lock))
     command = [*prefix, sys.executable, "-I", str(SHIM), "start", *which]

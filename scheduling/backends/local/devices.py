@@ -1,4 +1,4 @@
-"""The device files of this machine's GPUs: which of them a job may open, and which of them every job needs."""
+"""The device files of this machine's GPUs: which of them a job must not open, and which every job with GPUs needs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CONTROL = ("nvidiactl", "nvidia-uvm")  # files that every program needs in addit
 
 
 def of_others(held: Collection[str], dev: Path = DEV) -> list[str]:
-    """Returns the device files of all GPUs except the GPUs whose UUIDs are in `held`; empty on machines without GPUs.
+    """Returns the device files of all GPUs except those whose UUIDs are in `held`; empty on machines without GPUs.
 
-    Raises ValueError if a GPU in `held` is missing, and gpus.NvmlError if the driver does not say which files belong
-    to a GPU.
+    Raises ValueError if a GPU in `held` does not exist. Raises gpus.NvmlError if the driver does not say which device
+    files belong to a GPU.
     """
     found = _numbered(dev)
     if not found:

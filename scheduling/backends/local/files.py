@@ -1,4 +1,4 @@
-"""The files through which backend and supervisor communicate, and their locks.
+"""The files through which the local backend and the supervisors communicate, and the locks on them.
 
     <root>/<job>/checkpoint, home, work, tmp    the job's own; checkpoint, home and work survive a stop
     <root>/<job>/logs            what the supervisor read from the workers' pipes
@@ -7,14 +7,14 @@
     <root>/<job>/desired.json    the newest order, with its epoch
     <root>/<job>/poke            a FIFO; a byte in it makes the supervisor read its orders
     <root>/<job>/orders.lock     held for moments while orders are changed
-    <root>/<job>/run.lock        held by the supervisor as long as it lives, so that a gang never runs twice
+    <root>/<job>/run.lock        held by the supervisor while it lives, so that a gang never runs twice
     <root>/.status/<job>-<epoch>.json    reports, replaced only when something changes
     <root>/.beats/<job>.json             the supervisor's heartbeat, written each second
     <root>/.removed/<job>, <job>.<n>     what is being deleted (removal.py)
 
-A job may only write into its own four folders; everything else, including <root>/<job>, belongs to the portal. Where
-jobs run as the portal's user nothing enforces this, so every file is opened through opening.py. Files are replaced
-atomically, so a reader sees either the old or the new file.
+A job may write only into its own four folders. Everything else, including <root>/<job>, belongs to the portal. If jobs
+run as the portal's user, nothing enforces this rule, so every file is opened through opening.py. Files are replaced
+atomically, so that a reader sees either the old or the new file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REPORT = re.compile(r"([1-9]\d{0,18})-(\d{1,18})\.json", re.ASCII)
 
 
 class Busy(Exception):
-    """Another process holds the lock."""
+    """Raised when another process holds a lock that an operation on a job's files needs."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,10 @@ class JobFiles:
         return [path for path in reports_in(self.root) if path.name.startswith(f"{self.job_id}-")]
 
     def last_beat(self, epoch: int) -> dict[str, Any]:
-        """Returns the last heartbeat of this epoch; empty if there is none or it cannot be read."""
+        """Returns the last heartbeat of the supervisor, if it is about this epoch.
+
+        Returns an empty dictionary if there is no such heartbeat or it cannot be read.
+        """
         try:
             beat = read_json(self.beat)
         except (OSError, ValueError):  # damaged by a power cut, or not a plain file
@@ -101,8 +104,8 @@ class JobFiles:
         return beat if beat is not None and beat.get("epoch") == epoch else {}
 
     def make(self) -> None:
-        """Creates the job's folders. Raises OSError if the disk refuses or if something other than a folder has such a
-        name."""
+        """Creates the job's folders. Raises OSError if the disk refuses, or if one of the names belongs to something
+        other than a folder."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in (self.logs, self.beat.parent, self.status(0).parent):
             with self.opened(path, make=True):
@@ -115,16 +118,18 @@ class JobFiles:
 
     @contextmanager
     def opened(self, folder: Path, *, make: bool = False) -> Iterator[int]:
-        """Opens a folder below `root` for the block and yields its file descriptor. No part of its path may be a link.
+        """Opens a folder below `root` for use in a `with` statement, and yields its file descriptor.
 
-        With `make`, creates a missing folder.
+        Raises OSError if a part of the path below `root` is a symbolic link. With `make`, creates a missing folder.
         """
         with opening.folder(self.root, *folder.relative_to(self.root).parts, make=make) as fd:
             yield fd
 
     def open_poke(self, flags: int) -> int:
-        """Opens the FIFO without waiting and returns its file descriptor. Raises OSError if it is no FIFO or has no
-        reader."""
+        """Opens the job's FIFO `poke` without blocking, and returns its file descriptor.
+
+        Raises OSError if `poke` is not a FIFO, or if it is opened for writing and has no reader.
+        """
         with self.opened(self.folder) as folder:
             fifo = os.open("poke", flags | opening.CAREFULLY, dir_fd=folder)
         if not stat.S_ISFIFO(os.fstat(fifo).st_mode):
@@ -133,7 +138,7 @@ class JobFiles:
         return fifo
 
     def poke(self) -> bool:
-        """Makes the supervisor read its orders at once. Returns False if no supervisor reads the FIFO."""
+        """Makes the supervisor read its orders immediately. Returns False if no supervisor reads the FIFO."""
         try:
             fifo = self.open_poke(os.O_WRONLY)
         except OSError:  # no FIFO, or no reader
@@ -150,7 +155,10 @@ class JobFiles:
 
     @contextmanager
     def orders_lock(self, seconds: float = ORDERS_LOCK_SECONDS) -> Iterator[None]:
-        """Holds the lock on the job's orders for the block. Raises Busy if another process holds it for `seconds`."""
+        """Holds the lock on the job's orders inside the `with` block.
+
+        Raises Busy if another process keeps holding the lock for `seconds`.
+        """
         lock = self._open_lock("orders.lock")
         try:
             deadline = time.monotonic() + seconds
@@ -163,7 +171,7 @@ class JobFiles:
             os.close(lock)
 
     def open_run_lock(self) -> int | None:
-        """Takes the run lock and returns its file descriptor; None if a supervisor holds the lock."""
+        """Takes the job's run lock and returns its file descriptor; None if a supervisor holds the lock."""
         lock = self._open_lock("run.lock")
         if try_lock(lock):
             return lock
@@ -184,7 +192,7 @@ def try_lock(fd: int) -> bool:
 
 
 def reports_in(root: Path) -> list[Path]:
-    """Returns the paths of all jobs' reports, ordered by name. Ignores other files in that folder."""
+    """Returns the paths of all jobs' reports below `root`, ordered by name. Ignores other files in their folder."""
     try:
         with opening.folder(root, ".status") as folder:
             names = sorted(filter(REPORT.fullmatch, opening.names_in(folder)))

@@ -1,4 +1,4 @@
-"""Reads this machine's GPUs through NVIDIA's management library (NVML). Without a driver there are no GPUs."""
+"""Reads this machine's GPUs through NVIDIA's management library (NVML). Reports no GPUs if no driver is installed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _NOT_TOLD = pynvml.NVMLError_NotSupported, pynvml.NVMLError_NoPermission, pynvml
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU of this machine. `index` counts in PCI bus order; `uuid` is a valid value for CUDA_VISIBLE_DEVICES."""
+    """A GPU of this machine. `index` is its position in PCI bus order. `uuid` is a valid value for
+    CUDA_VISIBLE_DEVICES."""
 
     index: int
     uuid: str
@@ -36,11 +37,11 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """A GPU's load in percent, and its used memory in bytes, including the driver's own memory.
+    """A GPU's load in percent and its used memory in bytes. The memory includes the driver's own.
 
-    `processes` counts the processes that compute on the GPU, also in other containers; None where the driver does
-    not report them. `sampled_at` is the time of the driver's last measurement on the driver's clock; 0 where it
-    reports none.
+    `processes` is the number of processes that compute on the GPU, including those in other containers; None if the
+    driver does not report it. `sampled_at` is the time of the driver's last measurement, on the driver's clock; 0 if
+    the driver reports none.
     """
 
     uuid: str
@@ -51,7 +52,7 @@ class Utilization:
 
 
 class NvmlError(Exception):
-    """The NVIDIA driver is present but broken. The message repeats the driver's error."""
+    """Raised when the NVIDIA driver is present but does not work. The message contains the driver's error."""
 
 
 _unanswered: list[Future[Any]] = []  # calls that the driver has not answered in time
@@ -72,10 +73,11 @@ def in_background(ask: Callable[[], T]) -> Future[T]:
 
 
 def _in_time(ask: Callable[[], T]) -> T:
-    """Returns the result of the driver call `ask`. Raises NvmlError after PATIENCE, because NVML waits forever for a
-    hanging driver.
+    """Returns the result of the driver call `ask`. Raises NvmlError if the driver does not answer within PATIENCE
+    seconds.
 
-    Until the driver answers the late call, further calls fail at once.
+    NVML itself would wait forever for a hanging driver. Until the driver answers the late call, further calls fail
+    immediately.
     """
     if not all(answer.done() for answer in _unanswered):
         raise NvmlError("the NVIDIA driver does not answer")
@@ -89,7 +91,8 @@ def _in_time(ask: Callable[[], T]) -> T:
 
 
 def discover() -> list[Gpu]:
-    """Returns all GPUs in index order; empty without a driver or GPU. Raises NvmlError if the driver is broken."""
+    """Returns all GPUs in index order; empty if there is no driver or no GPU. Raises NvmlError if the driver does not
+    work."""
     return _in_time(_discover)
 
 
@@ -108,9 +111,9 @@ def _discover() -> list[Gpu]:
 
 
 def devices(dev: Path, pci: Path = PCI) -> dict[str, list[Path]]:
-    """Maps the UUID of each GPU to its device files below `dev`. Leaves out GPUs that do not answer.
+    """Returns, by GPU UUID, the device files of each GPU in the folder `dev`. Leaves out GPUs that do not answer.
 
-    Raises NvmlError if the driver is broken.
+    Raises NvmlError if the driver does not work.
     """
     return _in_time(lambda: _devices(dev, pci))
 
@@ -138,9 +141,9 @@ def _drawing(handle: object, pci: Path) -> list[str]:
 def utilization(since: Mapping[str, int] | None = None) -> list[Utilization]:
     """Returns each GPU's load in index order. Leaves out GPUs that do not report a load (such as MIG parents).
 
-    `since` maps a GPU's UUID to `sampled_at` of the previous call. The percentage then covers the whole time since
-    that call. For other GPUs, and where the driver keeps no samples, it covers the driver's last period of less than
-    a second. Raises NvmlError.
+    `since` maps a GPU's UUID to the `sampled_at` that the previous call returned. The load of such a GPU is the average
+    since the previous call. For other GPUs, or if the driver keeps no samples, the load covers the driver's last
+    measurement period of less than a second. Raises NvmlError.
     """
     return _in_time(lambda: _utilization(since or {}))
 
@@ -160,10 +163,12 @@ def _utilization(since: Mapping[str, int]) -> list[Utilization]:
 
 
 def _busy(handle: object, since: int) -> tuple[float, int]:
-    """Returns a pair: the load in percent since `since`, and the time of the last sample, both on the driver's clock.
+    """Returns a pair: the load in percent since `since`, and the time of the last sample. Both times are on the
+    driver's clock.
 
-    NVML's own rate covers one period of some hundred milliseconds, so a caller that asks every two seconds would
-    miss most of the work. NVML also keeps recent samples (an H100 keeps five a second for 14 seconds).
+    NVML's own rate covers one period of some hundred milliseconds, so that a caller that asks every two seconds would
+    miss most of the work. NVML also keeps recent samples (an H100 keeps five a second for 14 seconds), and this
+    function uses their average. If there are no samples, it returns NVML's own rate and 0.
     """
     rate = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     try:
@@ -177,7 +182,7 @@ def _busy(handle: object, since: int) -> tuple[float, int]:
 
 
 def _processes(handle: object) -> int | None:
-    """Returns the number of processes on the GPU; None where the driver does not report it (older drivers cannot)."""
+    """Returns the number of processes on the GPU; None if the driver does not report it, as older drivers do not."""
     try:
         return len(pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
     except _NOT_TOLD:
@@ -186,7 +191,7 @@ def _processes(handle: object) -> int | None:
 
 @contextmanager
 def _nvml() -> Iterator[bool]:
-    """Initialises NVML for the block. Yields whether NVML is available: False without the driver or its library."""
+    """Initialises NVML for the `with` block. Yields True, or False if the driver or its library is not installed."""
     try:
         pynvml.nvmlInit()
     except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
@@ -207,5 +212,5 @@ def _handles() -> list[object]:
 
 
 def _text(value: str | bytes) -> str:
-    """Converts a text from pynvml to str. Older versions of pynvml return bytes."""
+    """Converts a text from pynvml to str, because older versions of pynvml return bytes."""
     return value.decode() if isinstance(value, bytes) else value

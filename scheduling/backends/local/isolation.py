@@ -1,8 +1,8 @@
-"""How local jobs are isolated from each other and from the portal. A probe finds out which isolation a machine allows.
+"""The isolation of local jobs from each other and from the portal. A probe determines which isolation a machine allows.
 
 When Fairlot runs as root, each team's jobs run as a separate user. Where the machine allows it, jobs also get
-namespaces: mounts that hide other data, and their own process table (PID namespace). Machines that let ordinary
-users create namespaces offer them without root too; jobs then run as the portal's user.
+namespaces: mounts that hide other data, and their own process table (PID namespace). If Fairlot does not run as root,
+jobs run as the portal's user. They then get namespaces if the machine lets ordinary users create them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FOR_JOBS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """The isolation of jobs on this machine, and why some of it is missing."""
+    """The isolation that jobs have on this machine, and the reasons why some of it is missing."""
 
     users: bool  # each team's jobs run as a separate user
     namespaces: bool  # jobs have their own mounts and process table (PID namespace)
@@ -54,12 +54,13 @@ class Isolation:
 
     @property
     def keeps_apart(self) -> bool:
-        """Returns whether jobs cannot reach other data. If so, users need not trust each other."""
+        """Returns whether jobs are isolated from the portal's data and from each other, so that users need not trust
+        each other."""
         return (self.users or self.namespaces) and not self.exposed
 
     @property
     def short(self) -> str:
-        """Describes the isolation in one or two sentences for everyone who may submit to this machine."""
+        """Describes the isolation in one or two sentences, for all users who may submit jobs to this machine."""
         if not self.keeps_apart:
             return "Jobs here run with the portal's rights and can read and change everything that the portal can."
         if not self.users:
@@ -127,7 +128,7 @@ class Isolation:
 
     @property
     def refusal(self) -> str:
-        """Explains why only admins may submit to a machine without isolation, and how to change that."""
+        """Explains why only admins may submit jobs to a machine without isolation, and how an admin can change that."""
         return (
             "Jobs here run with the portal's own rights, so only admins may submit them. An admin can start "
             "Fairlot as root, which runs each team's jobs as a separate user, or set FAIRLOT_LOCAL_TRUSTS_ALL=true "
@@ -137,7 +138,7 @@ class Isolation:
 
 @dataclass(frozen=True)
 class HostPaths:
-    """Folders and files of this machine that matter for the isolation of jobs. No path contains a symbolic link."""
+    """The folders and files of this machine that matter for the isolation of jobs. No path contains a symbolic link."""
 
     jobs: Path  # the folder that contains the folders of all jobs
     hidden: Sequence[Path] = ()  # the portal's paths, which jobs must not see
@@ -157,10 +158,10 @@ class HostPaths:
         *,
         closed: Sequence[str] = (),
     ) -> Confinement:
-        """Returns the confinement of the job in `folder`. `binds` are paths that the job may see besides its own
-        folders.
+        """Returns the confinement of the job whose folder is `folder`.
 
-        `closed` are device files that the job may not open, which only namespaces can enforce.
+        `binds` are paths that the job may see in addition to its own folders. `closed` are device files that the job
+        must not open; they take effect only if the isolation includes namespaces.
         """
         uid = uid if isolation.users else None
         view = self._view(folder, binds, uid) if isolation.namespaces else None
@@ -169,7 +170,7 @@ class HostPaths:
         return Confinement(uid=uid, view=view)
 
     def why_no_volume(self, folder: Path) -> str:
-        """Returns why jobs may not mount `folder`, in words for users; empty if they may. Follows symbolic links."""
+        """Explains to users why jobs may not mount `folder`. Returns "" if they may. Follows symbolic links."""
         folder = folder.resolve()
         private = {
             "The portal's own folders, its keys or the folders of jobs": [self.jobs, *self.hidden],
@@ -213,9 +214,10 @@ class HostPaths:
 
 
 def _own_home() -> list[Path]:
-    """Returns the home folder of the portal's user, as a list of one path without links.
+    """Returns a list with the home folder of the portal's user, as a path without symbolic links.
 
-    Returns an empty list for a system user whose home (such as /bin) everyone needs.
+    Returns an empty list if that folder must stay visible to jobs, for example because it is /bin, or if it does not
+    exist.
     """
     try:
         home = Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve()
@@ -225,7 +227,10 @@ def _own_home() -> list[Path]:
 
 
 def closed_ancestor(path: Path) -> Path | None:
-    """Returns the outermost folder above `path` that only its owner and group may enter; None if everyone may pass."""
+    """Returns the outermost folder above `path` that other users may not enter; None if all folders are open to them.
+
+    "Other users" are those who are neither the folder's owner nor in its group.
+    """
     for folder in reversed(path.parents):
         if not folder.stat().st_mode & stat.S_IXOTH:
             return folder
@@ -233,7 +238,8 @@ def closed_ancestor(path: Path) -> Path | None:
 
 
 def _outermost(places: Iterable[Path]) -> list[Path]:
-    """Returns the existing places that lie neither in another place nor in a folder for temporary files."""
+    """Returns the given paths that exist, without those that lie inside another given path or in a folder for temporary
+    files."""
     found: list[Path] = []
     for place in sorted(places):
         around = (*found, *map(Path, TEMPORARY))
@@ -248,10 +254,10 @@ _known: dict[Path, Isolation] = {}  # results of this process, by the folder of 
 
 
 def probe_again(places: HostPaths) -> Isolation:
-    """Probes how this machine can isolate jobs, and stores the result for other processes.
+    """Probes how this machine can isolate jobs, stores the result for other processes, and returns it.
 
-    Raises OSError if no job could run, or if a probe gave no answer. Without an answer no weaker isolation is used,
-    and the next call probes again.
+    Raises OSError if no job could run, or if a probe gave no answer. If a probe gave no answer, no weaker isolation is
+    used instead; the next call probes again.
     """
     places.jobs.mkdir(mode=0o711, parents=True, exist_ok=True)
     if os.geteuid() == 0:
@@ -262,18 +268,25 @@ def probe_again(places: HostPaths) -> Isolation:
 
 
 def force(places: HostPaths, isolation: Isolation) -> None:
-    """Sets the isolation of this process without a probe. Tests use it on machines that allow a stronger isolation."""
+    """Sets the isolation that this process uses, without a probe. Tests use it on machines that allow a stronger
+    isolation."""
     _known[places.jobs] = isolation
 
 
 def known(places: HostPaths) -> Isolation:
-    """Returns the isolation of jobs that this process starts; probes on the first call. Raises OSError if no job could
-    run."""
+    """Returns how jobs that this process starts are isolated. Probes the machine on the first call.
+
+    Raises OSError if no job could run.
+    """
     return _known.get(places.jobs) or probe_again(places)
 
 
 def last(places: HostPaths) -> Isolation:
-    """Returns the isolation that the process that starts jobs stored last. Raises OSError if no job could run."""
+    """Returns how jobs are isolated, as last stored by the process that starts jobs. Probes the machine if nothing
+    usable is stored.
+
+    Raises OSError if no job could run.
+    """
     try:
         written = read_json(places.jobs / WRITTEN)
     except ValueError:  # the file was damaged by a power cut
@@ -282,7 +295,7 @@ def last(places: HostPaths) -> Isolation:
 
 
 def _read(written: dict[str, Any]) -> Isolation | None:
-    """Parses the stored isolation. Returns None if another version of Fairlot stored it in another form."""
+    """Parses the stored isolation. Returns None if another version of Fairlot stored it in a different format."""
     try:
         lists = {name: tuple(written[name]) for name in FOUND}
         return Isolation(**{**written, **lists})
@@ -291,8 +304,10 @@ def _read(written: dict[str, Any]) -> Isolation | None:
 
 
 def _find(places: HostPaths) -> Isolation:
-    """Tries the possible kinds of isolation, the best first. Returns the first that works; raises OSError if none
-    does."""
+    """Probes the possible kinds of isolation, the strongest first, and returns the first that works.
+
+    Raises OSError if none works.
+    """
     if os.geteuid() != 0:
         why_no_users = "Fairlot runs as an ordinary user, which cannot start programs as another one"
         found, why = _try(places, Isolation(users=False, namespaces=True, why_no_users=why_no_users))
@@ -317,7 +332,7 @@ def _find(places: HostPaths) -> Isolation:
 
 
 def _is_mapped(uid: int) -> bool:
-    """Returns whether this process's user namespace maps the UID."""
+    """Returns whether the UID is mapped in this process's user namespace, so that processes can run under it."""
     lines = (line.split() for line in Path("/proc/self/uid_map").read_text().splitlines())
     return any(int(first) <= uid < int(first) + int(count) for first, _, count in lines)
 
@@ -331,10 +346,10 @@ def _shared(places: HostPaths, why_no_users: str, why_no_namespaces: str) -> Iso
 
 
 def _try(places: HostPaths, isolation: Isolation) -> tuple[Isolation | None, str]:
-    """Probes one kind of isolation. Returns (isolation with the probe's findings, ""), or (None, why the machine
-    refuses it).
+    """Probes one kind of isolation. Returns a pair: the isolation with the probe's findings, and "".
 
-    Raises OSError if the probe gives no answer, for example because it was killed or took too long.
+    If the machine refuses this kind, returns None and the reason instead. Raises OSError if the probe gives no answer,
+    for example because it was killed or took too long.
     """
     try:
         prefix = launcher(isolation)
@@ -380,17 +395,20 @@ def _try(places: HostPaths, isolation: Isolation) -> tuple[Isolation | None, str
 
 
 def _is_refused_by(why: str) -> bool:
-    """Returns whether the launcher failed because the machine forbids user namespaces, not because a resource was
-    short."""
+    """Returns whether `why`, the launcher's error, means that the machine forbids user namespaces.
+
+    Returns False for errors that may pass, such as a shortage of memory.
+    """
     # ENOSPC means that a limit of user namespaces is reached.
     short_of = map(os.strerror, PASSING - {errno.ENOSPC})
     return why.startswith("unshare: ") and not why.endswith(tuple(short_of))
 
 
 def launcher(isolation: Isolation) -> list[str]:
-    """Returns the command prefix that starts a supervisor: empty, or `unshare` with a new user namespace.
+    """Returns the prefix for the command that starts a supervisor: empty, or `unshare` with a new user namespace.
 
-    An ordinary user needs a user namespace to create other namespaces. Raises FileNotFoundError without `unshare`.
+    The prefix is needed if jobs get namespaces but Fairlot is not root, because an ordinary user can create other
+    namespaces only inside a user namespace. Raises FileNotFoundError if the program `unshare` is missing.
     """
     if isolation.users or not isolation.namespaces:
         return []

@@ -1,4 +1,7 @@
-"""Finds out which file systems a folder shows. Comparing paths is not enough, because a bind mount is no link."""
+"""Determines which file systems are visible in a folder.
+
+Comparing paths is not enough, because a bind mount can show a folder at a second path without being a link.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ OF_THE_KERNEL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a file system and the folder where this part is visible."""
+    """A folder of a file system, and the path at which this process sees it."""
 
     kind: str
     device: str
@@ -26,16 +29,17 @@ class Part:
     point: Path  # path where this process sees it
 
     def overlaps(self, other: Part) -> bool:
-        """Returns whether the two parts are the same, or one lies in the other."""
+        """Returns whether the two parts are the same folder of a file system, or one lies inside the other."""
         return self.device == other.device and (
             self.root.is_relative_to(other.root) or other.root.is_relative_to(self.root)
         )
 
 
 def parts(places: Iterable[Path]) -> list[Part]:
-    """Returns the parts of file systems that are visible in `places`, including file systems mounted below them.
+    """Returns the parts of file systems that are visible in `places`, including file systems that are mounted below
+    them.
 
-    `places` must not contain links. Raises OSError.
+    The paths in `places` must not be symbolic links. Raises OSError.
     """
     with ExitStack() as stack:
         fds = []

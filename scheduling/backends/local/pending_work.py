@@ -1,7 +1,7 @@
-"""Waits for work that a GPU still has from processes that were stopped.
+"""Waits until GPUs have finished the work that stopped processes gave them.
 
-SIGSTOP does not reach a GPU, which first finishes the work that it was given. Training queues about a second of work
-ahead. Until that work is done, the next job on the GPU computes only in the gaps.
+SIGSTOP stops a process but not its GPU, which first finishes the work in its queue. Training programs queue about a
+second of work ahead. Until that work is done, the next job on the GPU runs only in the gaps.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ EVERY = 0.1  # seconds; a call to the driver takes some hundredths of a second
 
 
 def held_gpus(gang: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the UUIDs of the GPUs of a gang in gang.json; empty for declared GPUs."""
+    """Returns the UUIDs of the GPUs of a gang, given as the content of gang.json. Empty if the GPUs were declared
+    without UUIDs."""
     # The first entry is the node's name.
     named = [name for worker in gang["workers"] for name in worker["gpus"][1:]]
     return tuple(name for name in named if isinstance(name, str))
 
 
 class PendingWork:
-    """The work that a gang's GPUs still have after the gang's processes were stopped."""
+    """The work that a gang's GPUs still have to finish after the gang's processes were stopped."""
 
     def __init__(self, gang: Mapping[str, Any]) -> None:
         self._uuids = held_gpus(gang)
@@ -39,10 +40,10 @@ class PendingWork:
         self._answer: Future[list[Utilization]] | None = None
 
     def is_over(self) -> bool:
-        """Returns whether the GPUs are idle, report no load, or have been busy for LONGEST seconds.
+        """Returns whether the GPUs have finished: they are idle, report no load, or have had LONGEST seconds.
 
-        Called repeatedly once all processes are stopped. Never waits for the driver: a later call reads the driver's
-        answer.
+        The caller repeats this call after all processes have been stopped. It never waits for the driver; a later call
+        reads the driver's answer.
         """
         now = _clock()
         if not self._uuids or now >= self._latest:

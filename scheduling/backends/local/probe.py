@@ -1,4 +1,4 @@
-"""Probes repeatedly, in a separate thread, whether a program on this machine is ready."""
+"""Readiness probes: a separate thread checks repeatedly whether a program on this machine is ready."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ LONGEST_LINE = 4096  # bytes of a response's first line, which is usually much s
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of all probes so far."""
+    """The result of all probes so far: when the program became ready, or why it is not ready."""
 
     ready_at: processes.Stamp | None  # when the program became ready; None while it is not ready
     trouble: str  # why the program is not ready, in words for users
 
 
 class Probe:
-    """A thread that probes a program repeatedly and calls `changed` whenever `answer` changes.
+    """A thread that checks repeatedly whether a program is ready, and calls `changed` whenever `answer` changes.
 
-    The program becomes ready with its first successful probe and stays ready until `failures` probes in a row have
+    The program becomes ready with its first successful probe. It stays ready until `failures` probes in a row have
     failed.
     """
 
@@ -44,7 +44,7 @@ class Probe:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the probing. The result of a probe that is under way is dropped."""
+        """Ends the probing. If a probe is running, its result is dropped."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -66,7 +66,7 @@ class Probe:
             self._changed()
 
     def _ask(self) -> str:
-        """Probes once. Returns why the program is not ready, in words for users; empty if it is ready."""
+        """Probes the program once. Returns "" if it is ready, otherwise the reason in words for users."""
         deadline = time.monotonic() + self._timeout
         try:
             with socket.create_connection(("127.0.0.1", self._port), self._timeout) as connection:

@@ -1,4 +1,4 @@
-"""Processes and clocks, read from Linux' /proc.
+"""Functions that read processes and clocks from Linux' /proc.
 
 A process is identified by its pid and its start time. This pair is unique within one boot, so a process is never
 mistaken for an earlier process with the same pid.
@@ -21,7 +21,7 @@ Stamp = tuple[str, float, float]  # boot id, CLOCK_BOOTTIME, wall clock; both in
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process with its parent, as one line of Linux' process table shows it."""
+    """A process and its parent, as one entry of Linux' process table shows them."""
 
     pid: int
     start: int  # clock ticks since boot
@@ -40,12 +40,12 @@ def boot_id() -> str:
 
 
 def stamp() -> Stamp:
-    """Returns the present time in a form from which `age` can count seconds even after a reboot."""
+    """Returns the current time in a form from which `age` can compute seconds even after a reboot."""
     return (boot_id(), time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
 
 
 def age(then: Stamp) -> float:
-    """Returns the seconds since `then`: by the boot clock, or by the wall clock if the machine has rebooted since."""
+    """Returns the seconds since `then`. Uses the boot clock or, if the machine has rebooted since, the wall clock."""
     boot, at, wall = then
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
     if boot == boot_id():
@@ -66,7 +66,7 @@ def look(pid: int) -> Process | None:
 
 
 def cpu_seconds(counted: Iterable[Process]) -> float:
-    """Returns the total CPU time of these processes and of their reaped children, in seconds."""
+    """Returns the total CPU time, in seconds, of these processes and of their children that have been reaped."""
     ticks = 0
     for process in counted:
         try:
@@ -81,8 +81,8 @@ def cpu_seconds(counted: Iterable[Process]) -> float:
 def is_namespace_init(pid: int) -> bool:
     """Returns whether the process is the first process of its own PID namespace.
 
-    When such a process is killed, it ends only after all other processes of its namespace, and parents outside the
-    namespace must reap these first.
+    Such a process, when killed, ends only after all other processes of its namespace have ended. Those with a parent
+    outside the namespace must also be reaped by that parent first.
     """
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -93,13 +93,14 @@ def is_namespace_init(pid: int) -> bool:
 
 
 def is_alive(pid: int, start: int) -> bool:
-    """Returns whether the process with this pid and start time exists and is no zombie."""
+    """Returns whether the process with this pid and start time exists and is not a zombie."""
     process = look(pid)
     return process is not None and process.start == start and process.state not in "ZX"
 
 
 def descendants(root: int) -> list[Process]:
-    """Returns all descendants of the process `root`, parents first. May miss a process that is forked meanwhile."""
+    """Returns all descendants of the process with pid `root`, parents first. May miss a process that is forked during
+    the call."""
     children: Callable[[int], list[int]] = _children
     # The file needs a kernel option that most kernels have.
     if not os.path.exists(f"/proc/{root}/task/{root}/children"):
@@ -142,8 +143,11 @@ def _all() -> list[Process]:
 
 
 def marked(marker: str, known: Iterable[tuple[int, int]] = ()) -> list[Process]:
-    """Returns living processes that have the marker in their environment or are in `known`, and all their
-    descendants."""
+    """Returns the living processes of a gang: those with `marker` in their environment, those in `known`, and their
+    descendants.
+
+    `known` contains pairs of pid and start time.
+    """
     wanted = f"{MARKER}={marker}".encode()
     known = {(int(pid), int(start)) for pid, start in known}
     found: dict[int, Process] = {}
@@ -155,7 +159,8 @@ def marked(marker: str, known: Iterable[tuple[int, int]] = ()) -> list[Process]:
 
 
 def with_arguments(program: str, modes: Iterable[str], *arguments: str) -> list[Process]:
-    """Returns this user's living processes whose command line is `program`, one of `modes`, and then `arguments`."""
+    """Returns this user's living processes whose command line contains `program`, then one of `modes`, then
+    `arguments`."""
     wanted = {(mode, *arguments) for mode in modes}
     found = []
     for process in _all():
@@ -180,8 +185,10 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def send(process: Process, number: signal.Signals) -> None:
-    """Sends a signal to the process with this pid and start time. Does nothing if it is gone or belongs to another
-    user."""
+    """Sends a signal to the process with this pid and start time.
+
+    Does nothing if the process has ended or belongs to another user.
+    """
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -197,7 +204,7 @@ def send(process: Process, number: signal.Signals) -> None:
 
 
 def kill(processes: Iterable[Process]) -> None:
-    """Sends SIGKILL to each process and its whole process group, so that none escapes by forking."""
+    """Sends SIGKILL to each process and to its whole process group, so that no process escapes by forking."""
     processes = list(processes)
     for group in {process.group for process in processes} - {os.getpgrp(), 0, 1}:
         try:
@@ -209,7 +216,7 @@ def kill(processes: Iterable[Process]) -> None:
 
 
 def wait_for_end(waited: Iterable[Process], seconds: float) -> None:
-    """Waits at most `seconds` until all these processes have ended. They need not be children of this process."""
+    """Waits until all these processes have ended, but at most `seconds`. They need not be children of this process."""
     deadline = time.monotonic() + seconds
     for process in waited:
         try:
@@ -225,8 +232,8 @@ def wait_for_end(waited: Iterable[Process], seconds: float) -> None:
 
 
 def oom_kills() -> int:
-    """Returns how many processes the kernel's out-of-memory killer has killed since boot; 0 where the kernel does not
-    say."""
+    """Returns how many processes the kernel's out-of-memory killer has killed since boot; 0 if the kernel does not
+    report it."""
     for line in Path("/proc/vmstat").read_text().splitlines():
         if line.startswith("oom_kill "):
             return int(line.split()[1])
@@ -234,8 +241,10 @@ def oom_kills() -> int:
 
 
 def parent_of_this_process() -> int:
-    """Returns the parent's pid as this /proc shows it. os.getppid() returns 0 if the parent is in another PID
-    namespace."""
+    """Returns the pid of this process's parent, as /proc shows it.
+
+    os.getppid() is not used, because it returns 0 if the parent is in another PID namespace.
+    """
     fields = Path("/proc/self/stat").read_bytes().rpartition(b") ")[2].split()
     return int(fields[1])
 

@@ -1,7 +1,7 @@
 """Deletes the files of an ended job.
 
-Jobs may leave anything behind: links to other places, folders that they closed, trees of any depth. Every entry is
-therefore reached name by name from the open root folder. A link is deleted and never followed.
+A job may leave anything in its folder: links to other places, folders without permissions, trees of any depth. Every
+entry is therefore opened name by name, starting from the open root folder. A link is deleted and never followed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ REMOVE_SECONDS = 300.0  # to delete all files of a job
 
 
 def remove(files: JobFiles) -> None:
-    """Deletes the job's folder and its reports. Raises Busy while the job runs and OSError if the disk refuses.
+    """Deletes the job's folder and its reports. Raises Busy while the job runs, and OSError if the disk refuses.
 
-    The folder is first moved aside, so the job has either all of its files or none. If a call is interrupted, for
+    The folder is first renamed, so that the job has either all of its files or none. If a call is interrupted, for
     example by TimeoutError after REMOVE_SECONDS, the next call deletes the remaining files.
     """
     if not files.root.is_dir():
@@ -55,7 +55,10 @@ def _remove_reports(files: JobFiles, aside: int) -> None:
 
 @contextmanager
 def _aside(root: int) -> Iterator[int]:
-    """Opens the folder of files that are being deleted, for the block. Raises Busy if another process uses it."""
+    """Opens and locks, for the `with` block, the folder to which files are moved for deletion.
+
+    Raises Busy if another process holds its lock.
+    """
     with suppress(FileExistsError):
         os.mkdir(REMOVED, 0o700, dir_fd=root)
     with opened(os.open(REMOVED, FOLDER, dir_fd=root)) as aside:
@@ -66,9 +69,9 @@ def _aside(root: int) -> Iterator[int]:
 
 @contextmanager
 def _not_running(files: JobFiles, root: int) -> Iterator[None]:
-    """Holds the job's run lock, if it exists, for the block, and makes the job's folder writable.
+    """Ensures, inside the `with` block, that the job does not run: holds its run lock, if the lock file exists.
 
-    Raises Busy if a supervisor holds the lock.
+    Also makes the job's folder writable. Raises Busy if a supervisor holds the lock.
     """
     name = str(files.job_id)
     try:
@@ -87,7 +90,10 @@ def _not_running(files: JobFiles, root: int) -> Iterator[None]:
 
 @contextmanager
 def _run_lock(folder: int) -> Iterator[int | None]:
-    """Opens the file of the run lock for the block. Yields None if the job never started or has replaced the file."""
+    """Opens the file run.lock in `folder` for the `with` block and yields its file descriptor.
+
+    Yields None if the job never started, or if the job has replaced the file by something else.
+    """
     try:
         run_lock = opening.open_file("run.lock", os.O_RDWR, folder=folder)
     except (FileNotFoundError, IsADirectoryError, opening.NotPlain):
@@ -103,8 +109,8 @@ def _run_lock(folder: int) -> Iterator[int | None]:
 
 
 def _open(name: str, parent: int) -> int:
-    """Opens the folder `name`. Changes its mode only if it cannot be opened otherwise, because its job may still
-    run."""
+    """Opens the folder `name`. Changes its mode only if it cannot be opened otherwise, because the job may still be
+    running."""
     try:
         return os.open(name, FOLDER, dir_fd=parent)
     except PermissionError:
@@ -112,7 +118,8 @@ def _open(name: str, parent: int) -> int:
 
 
 def _open_up(name: str, parent: int) -> int:
-    """Sets the mode of the folder `name` to 0700 and opens it. Its job may have closed it even to the owner."""
+    """Sets the mode of the folder `name` to 0700 and opens it, because the job may have removed even the owner's
+    permissions."""
     path_only = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     with opened(os.open(name, path_only, dir_fd=parent)) as place:
         os.chmod(f"/proc/self/fd/{place}", 0o700)
@@ -120,10 +127,10 @@ def _open_up(name: str, parent: int) -> int:
 
 
 def clear(name: str, aside: int, *, seconds: float = CLEAR_SECONDS) -> None:
-    """Deletes `name` from the folder `aside`, including the parts `name.N` that an earlier call moved there.
+    """Deletes `name` from the folder `aside`. Also deletes its parts `name.N`, which an earlier call moved there.
 
-    Subfolders are moved to `aside` and emptied one by one, so few folders are open whatever the depth. Raises
-    TimeoutError after `seconds`; the next call deletes the remaining parts.
+    Moves each subfolder to `aside` and empties it there, so that few folders are open at the same time, however deep
+    the tree is. Raises TimeoutError after `seconds`; the next call deletes the remaining parts.
     """
     until = time.monotonic() + seconds
     todo = deque(found for found in os.listdir(aside) if found == name or found.startswith(f"{name}."))
@@ -154,7 +161,7 @@ def _check(until: float) -> None:
 
 
 def _unlinked(name: str, folder: int) -> bool:
-    """Deletes the entry `name` unless it is a folder. Returns whether the entry was deleted."""
+    """Deletes the entry `name` if it is not a folder. Returns whether it was deleted."""
     try:
         os.unlink(name, dir_fd=folder)
     except IsADirectoryError:

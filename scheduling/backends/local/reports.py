@@ -1,4 +1,4 @@
-"""Reports on leases: reads supervisors' reports, and writes the last report where no supervisor can."""
+"""Reports on leases: reads the reports of supervisors, and writes the last report when no supervisor can."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ KILL_SECONDS = 1.0  # until processes have ended after SIGKILL; only a blocked s
 
 
 def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
-    """Converts a report to an Observation. Adds the last heartbeat unless the gang has ended."""
+    """Converts a report to an Observation. If the gang has not ended, adds the data of the supervisor's last
+    heartbeat."""
     beat = files.last_beat(status["epoch"]) if status["phase"] != "ended" else {}
 
     def age_of(key: str) -> float | None:
@@ -50,7 +51,7 @@ def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
 
 
 def cluster_events(status: dict[str, Any]) -> list[ClusterEvent]:
-    """Returns an event, with the reason, for each log that the supervisor could not write."""
+    """Returns one event for each log that the supervisor could not write. The event contains the reason."""
     return [
         ClusterEvent(
             source=f"log {status['job_id']}-{status['epoch']}-{rank}",
@@ -64,7 +65,7 @@ def cluster_events(status: dict[str, Any]) -> list[ClusterEvent]:
 
 
 def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
-    """Returns the gang's report. First ends a gang whose supervisor is gone without having reported the end."""
+    """Returns the gang's report. If the supervisor vanished without reporting the gang's end, first ends the gang."""
     if status["phase"] == "ended":
         return status
     if status["supervisor"]:
@@ -90,9 +91,9 @@ def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
 
 
 def kill_hung(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
-    """Kills a hanging supervisor and all its descendants, and reports the end with the reason `why`.
+    """Kills a hanging supervisor and all its descendants, and reports the gang's end with the reason `why`.
 
-    Processes that survive SIGKILL for KILL_SECONDS are left to the next call.
+    Returns after KILL_SECONDS even if some processes have survived SIGKILL. The next call then tries again.
     """
     logger.error("job %s, epoch %s: %s", files.job_id, status["epoch"], why)
     supervisors = [processes.look(status["supervisor"][0])] if status["supervisor"] else launched(files)
@@ -122,15 +123,15 @@ def kill_hung(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
 
 
 def launched(files: JobFiles) -> list[processes.Process]:
-    """Returns a job's supervisors, found by their command line. This includes a supervisor that has not reported its
-    pid yet."""
+    """Returns the supervisors of a job, including one that has not reported its pid yet. Finds them by their command
+    line."""
     return processes.with_arguments("shim.py", ("start", "go-on"), str(files.root), str(files.job_id))
 
 
 def terminate(files: JobFiles, epoch: int, token: str) -> bool:
-    """Sends SIGTERM to the supervisor, which then ends its gang with the grace period.
+    """Sends SIGTERM to the lease's supervisor, which then ends its gang with the gang's grace period.
 
-    Returns False if the lease has no supervisor.
+    Returns False if the lease has no running supervisor, otherwise True.
     """
     status = read_json(files.status(epoch))
     if status is None or status["token"] != token or status["phase"] == "ended" or not status["supervisor"]:
@@ -143,10 +144,11 @@ def terminate(files: JobFiles, epoch: int, token: str) -> bool:
 
 
 def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
-    """Kills the processes that a vanished supervisor left and reports the end. Returns False while processes are left.
+    """Kills the processes that a vanished supervisor left, and reports the gang's end.
 
-    The caller holds both locks, or has killed the supervisor. The kernel may keep one of a killed supervisor's locks
-    for a while.
+    Returns False, without a report, if some of the processes still exist. The caller must hold the orders lock. It must
+    also hold the run lock or have killed the supervisor, because the kernel may release a killed supervisor's run lock
+    late.
     """
     epoch, token = status["epoch"], status["token"]
     if not status["supervisor"]:
@@ -168,8 +170,8 @@ def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> 
 
 
 def finish(files: JobFiles, epoch: int, token: str, end: End, message: str, **more: Any) -> None:
-    """Writes the last report of an epoch that has no supervisor, and deletes the secrets of its job up to that
-    epoch."""
+    """Writes the last report of an epoch that has no supervisor. Also deletes the job's secrets of this and earlier
+    epochs."""
     secret_files.delete(files, epoch)
     now = processes.stamp()
     status = read_json(files.status(epoch)) or {"ordered_at": now}

@@ -1,10 +1,10 @@
 """Confines a gang's processes: a separate user, no privileges, and their own mounts, PID and IPC namespaces.
 
-Only supervisors and the probe of `isolation.py` use this module. Both are fresh processes with one thread. They may
-therefore run Python between fork and exec, and may create PID namespaces, which the kernel refuses to processes with
-several threads.
+Only supervisors and the probe of `isolation.py` use this module. Both are new processes with a single thread. They may
+therefore run Python between fork and exec. They may also create PID namespaces, which the kernel refuses to processes
+with several threads.
 
-The mounts hide folders instead of listing what is visible. A job finds the machine's programs and libraries in their
+The mounts hide some folders; everything else stays visible. A job finds the machine's programs and libraries in their
 usual places, but not the portal's folders, home folders or other jobs' files in /tmp.
 """
 
@@ -48,14 +48,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Bind(TypedDict):
-    """A folder or file that stays visible although it lies in a hidden folder."""
+    """A folder or file that jobs can see although it lies inside a hidden folder."""
 
     path: str
     writable: bool
 
 
 class View(TypedDict):
-    """Which parts of the machine's file system a gang sees."""
+    """The parts of the machine's file system that a gang's processes can see."""
 
     hidden: list[str]  # folders and files, none of them inside another
     temporary: list[str]  # folders in whose place the gang sees its own temporary folder
@@ -68,8 +68,10 @@ class View(TypedDict):
 
 
 class Confinement(TypedDict):
-    """The user and the mounts of a gang's processes. `uid` None keeps the supervisor's user; `view` None keeps its
-    mounts."""
+    """The user and the mounts of a gang's processes.
+
+    If `uid` is None, the processes run as the supervisor's user. If `view` is None, they have the supervisor's mounts.
+    """
 
     uid: int | None
     view: View | None
@@ -89,10 +91,11 @@ def prctl(option: int, value: int = 0) -> None:
 
 
 def drop_privileges(uid: int | None) -> None:
-    """Becomes the user `uid` irrevocably, without groups and capabilities. No executed program can regain them.
+    """Changes this process to the user `uid`, without groups and capabilities. Programs that it executes cannot regain
+    them.
 
-    With `uid` None the user stays, and only the privileges are dropped. Until this process executes another program,
-    no process of the same user may read its memory or its open files. Raises OSError.
+    If `uid` is None, keeps the user and drops only the privileges. Until this process executes another program, other
+    processes of the same user cannot read its memory or its open files. Raises OSError.
     """
     for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
         # Refused without CAP_SETPCAP. Then no_new_privs still keeps exec from granting capabilities.
@@ -112,9 +115,9 @@ def drop_privileges(uid: int | None) -> None:
 
 
 def be_first_to_go() -> None:
-    """Makes the kernel kill this process and its children before the portal when memory runs out.
+    """Raises the OOM score of this process and its children, so that the kernel kills them before the portal.
 
-    A process of an ordinary user can set its OOM score only while it is dumpable.
+    Must be called while the process is dumpable, because an ordinary user's process cannot set its OOM score otherwise.
     """
     score = Path("/proc/self/oom_score_adj")
     if int(score.read_text()) < 500:  # lowering the score would need a capability that few processes have
@@ -132,10 +135,10 @@ def _leave_keyring() -> None:
 
 
 def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = lambda: None) -> None:
-    """Creates the folders that a job may write and gives them to the job's user, if `uid` is not None. Raises OSError.
+    """Creates the folders that a job may write. If `uid` is not None, makes that user their owner. Raises OSError.
 
-    `folder` belongs to the portal, so the job cannot replace any of these folders. No process of the job may run
-    meanwhile. Calls `go_on` repeatedly, because changing the owner of a large tree takes long.
+    `folder` must belong to the portal, so that the job cannot replace any of these folders. No process of the job may
+    run during the call. `go_on` is called repeatedly, because changing the owner of a large tree takes long.
     """
     for name in OWN:
         path = folder / name
@@ -152,8 +155,10 @@ def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = l
 
 
 def grant_read(folder: Path, *, below: Path, gid: int) -> None:
-    """Lets the group `gid` read the tree `folder`, which the portal has just made below `below`. Does nothing without a
-    tree."""
+    """Lets the group `gid` read the folder tree `folder`, and enter the folders between `below` and it.
+
+    The portal must have just created the tree. Does nothing if `folder` does not exist.
+    """
     if not folder.exists():
         return
     for above in folder.parents:
@@ -172,8 +177,10 @@ def grant_read(folder: Path, *, below: Path, gid: int) -> None:
 
 
 def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
-    """Changes the owner of a tree from `owner` to `uid`. Leaves out files with several hard links, which may also lie
-    elsewhere."""
+    """Changes the owner of a folder tree from `owner` to `uid`. Calls `go_on` for each entry.
+
+    Leaves out files with several hard links, because another link may lie outside the tree.
+    """
     try:
         for _, folders, files, fd in os.fwalk(path):
             for name in (*folders, *files):
@@ -190,11 +197,12 @@ def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
 
 
 class Namespaces:
-    """The PID namespace, mounts and IPC namespace of one gang. They exist as long as `init`, their first process.
+    """The PID namespace, mount namespace and IPC namespace of one gang. They exist while `init`, their first process,
+    lives.
 
-    A process cannot change its own PID namespace, only that of its future children. Short-lived helpers therefore
-    fork `init` and later processes, and the supervisor stays in its own namespace. As a subreaper it becomes the
-    parent of these processes when the helper ends.
+    A process cannot change its own PID namespace, only that of its future children. Short-lived helper processes
+    therefore fork `init` and all later processes, and the supervisor stays in its own namespace. The supervisor is a
+    subreaper, so it becomes the parent of a forked process when the helper ends.
     """
 
     def __init__(self, view: View) -> None:
@@ -223,22 +231,24 @@ class Namespaces:
         }
 
     def fork(self) -> int:
-        """Forks a child into the gang's PID namespace and returns its pid, or 0 in the child. Raises OSError.
+        """Forks a child into the gang's PID namespace. Returns the child's pid, or 0 in the child. Raises OSError.
 
-        The child must call `enter` to get the mounts and the IPC namespace too.
+        The child must call `enter` to join the gang's mount and IPC namespaces too.
         """
         return _born(self._join)
 
     def _join(self) -> None:
-        """Makes the helper's next child a member of the gang's PID namespace. The job's processes can see that child
-        from its birth."""
+        """Prepares a helper process so that its next child is born in the gang's PID namespace.
+
+        Also makes the helper non-dumpable, because the job's processes can see the child from the beginning.
+        """
         be_first_to_go()
         # otherwise processes of the same user could reach hidden files through /proc/<pid> of the child
         prctl(PR_SET_DUMPABLE, 0)
         self._enter(CLONE_NEWPID)
 
     def enter(self) -> None:
-        """Moves this process, which `fork` created, into the gang's mounts and IPC namespace."""
+        """Moves this process, a child that `fork` created, into the gang's mount and IPC namespaces."""
         self._enter(CLONE_NEWIPC)
         self._enter(CLONE_NEWNS)
 
@@ -246,13 +256,15 @@ class Namespaces:
         _call("setns", _libc.setns(self._spaces[kind], kind))
 
     def end(self) -> None:
-        """Kills every process in the namespaces by killing their first process."""
+        """Kills all processes in the gang's namespaces, by killing the first process of the PID namespace."""
         os.kill(self.init, signal.SIGKILL)
 
 
 def _born(choose: Callable[[], None]) -> int:
-    """Forks a child into the PID namespace that `choose` selects in a helper process. Returns the child's pid, or 0 in
-    the child. Raises OSError."""
+    """Forks a helper process that calls `choose` to select a PID namespace and then forks a child into it.
+
+    Returns the child's pid, or 0 in the child. Raises OSError.
+    """
     reader, writer = os.pipe()
     helper = os.fork()
     if helper == 0:
@@ -287,7 +299,7 @@ def _read_line(fd: int) -> bytes:
 def _run_init(view: View, writer: int, waiting: int, supervisor: int) -> NoReturn:
     """Runs as the first process of new namespaces: makes the mounts, then reaps orphans until it is killed.
 
-    When this process ends, whatever the reason, the kernel kills all other processes in the namespaces.
+    When this process ends, for any reason, the kernel kills all other processes in its PID namespace.
     """
     try:
         # waits until the helper has ended, because the kernel would take the helper's end for the parent's
@@ -326,7 +338,7 @@ def _unshare(what: str, kinds: int) -> None:
 
 
 def _encoded(error: BaseException) -> bytes:
-    """Encodes an error for another process, which restores it with `_decoded`."""
+    """Encodes an error as bytes, to send it to another process. `_decoded` restores the error there."""
     number = error.errno if isinstance(error, OSError) and error.errno else 0
     return f"{number} {in_words(error)}".encode()
 
@@ -337,7 +349,7 @@ def _decoded(content: bytes) -> OSError:
 
 
 def in_words(error: BaseException) -> str:
-    """Describes an error in words for users, with the file name if the error has one."""
+    """Describes an error in words for users. Includes the file name if the error has one."""
     if not isinstance(error, OSError) or not error.strerror:
         return repr(error)
     return f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror
@@ -360,7 +372,7 @@ def _set_flags(path: str, *, add: int = 0, remove: int = 0, recursive: bool = Fa
 
 
 def _arrange(view: View) -> None:
-    """Makes the mounts of a view in the mount namespace of this process. Raises OSError."""
+    """Makes the mounts that `view` describes, in the mount namespace of this process. Raises OSError."""
     _mount("none", "/", "", MS_REC | MS_PRIVATE)
     with _opened([view["tmp"], *(bind["path"] for bind in view["binds"])]) as (tmp, *sources):
         if view["read_only"]:
@@ -392,8 +404,8 @@ def _arrange(view: View) -> None:
 
 @contextmanager
 def _opened(paths: Sequence[str]) -> Iterator[list[int]]:
-    """Opens paths before they are hidden, and yields their file descriptors. Raises OSError for a path that contains a
-    link."""
+    """Opens paths before mounts hide them, and yields their file descriptors. Raises OSError if a path contains a
+    symbolic link."""
     opened: list[int] = []
     try:
         for path in paths:
@@ -408,7 +420,7 @@ def _opened(paths: Sequence[str]) -> Iterator[list[int]]:
 
 
 def _make_place(path: str, *, is_folder: bool) -> None:
-    """Creates the mount point `path` in a hidden folder, if it is missing."""
+    """Creates the mount point `path` (a folder or an empty file) inside a hidden folder, if it does not exist."""
     if os.path.exists(path):
         return
     os.makedirs(path if is_folder else os.path.dirname(path), exist_ok=True)
@@ -428,7 +440,7 @@ def _bind(source: int, path: str, *, writable: bool) -> None:
 
 
 class Findings(TypedDict):
-    """The findings of a probe: what a confined process could and could not do."""
+    """The result of a probe: what a confined process could do and could not do."""
 
     exposed: list[str]  # paths that the process must not read or write, but could
     unreachable: list[str]  # paths that jobs need, but the process could not read
@@ -436,7 +448,7 @@ class Findings(TypedDict):
 
 
 class Question(TypedDict):
-    """The input of a probe: a confinement, and the paths that the probe tries to use."""
+    """The input of a probe: a confinement, and the paths that the probe tries to read, write or open."""
 
     confinement: Confinement
     folder: str  # an empty folder in the role of a job's folder
@@ -447,9 +459,9 @@ class Question(TypedDict):
 
 
 def probe(asked: Question) -> Findings:
-    """Confines a child process like a supervisor would, and returns what the child could do.
+    """Confines a child process in the way a supervisor does, and returns what the child could do.
 
-    Raises OSError with the step that failed.
+    Raises OSError, with the step that failed, if the child cannot be confined.
     """
     confinement, folder = asked["confinement"], Path(asked["folder"])
     prepare_folders(folder, confinement["uid"])
@@ -494,7 +506,7 @@ def _is_writable(path: str) -> bool:
 
 
 def _is_readable(path: str) -> bool:
-    """Returns whether the path shows any content. A hidden folder is empty."""
+    """Returns whether this process can read any content at `path`. A hidden folder is empty, so it is not readable."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

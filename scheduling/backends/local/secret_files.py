@@ -1,4 +1,4 @@
-"""A gang's secrets on this machine: files that the user of its team can read as long as the gang exists.
+"""A gang's secrets as files on this machine, which the team's user can read while the gang exists.
 
 <root>/<job>/secrets/<epoch>/environment.json    variables; deleted once the workers have them
 <root>/<job>/secrets/<epoch>/files/<path>/<key>  files; FAIRLOT_SECRETS_DIR of that attempt leads here
@@ -27,8 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 def write(files: JobFiles, epoch: int, secrets: Secrets) -> None:
-    """Writes the secrets for the attempt `epoch`, and deletes older files of that attempt. Raises OSError if the disk
-    refuses."""
+    """Writes the secret files for the attempt `epoch`. First deletes files that an earlier call wrote for that attempt.
+
+    Raises OSError if the disk refuses.
+    """
     if not secrets:
         return
     with _secrets_of(files) as folder:
@@ -45,7 +47,7 @@ def write(files: JobFiles, epoch: int, secrets: Secrets) -> None:
 
 
 def check(secrets: Secrets) -> None:
-    """Raises ValueError with words for users if a secret folder's path is impossible on this machine."""
+    """Raises ValueError, with a message for users, if the path of a secret folder is not possible on this machine."""
     for one in secrets.folders:
         if not is_in(one.path, SECRETS) or one.path == SECRETS:
             raise ValueError(
@@ -60,10 +62,9 @@ def files_of(files: JobFiles, epoch: int) -> Path:
 
 
 def take_variables(files: JobFiles, epoch: int) -> dict[str, str]:
-    """Returns the secret variables of an attempt, and deletes their file, so that only the attempt's processes have
-    them.
+    """Returns an attempt's secret variables; an empty dictionary if it has none.
 
-    Returns an empty dict without variables.
+    Deletes their file, so that from then on only the attempt's processes have the values.
     """
     try:
         with files.opened(_folder(files, epoch)) as folder:
@@ -76,8 +77,10 @@ def take_variables(files: JobFiles, epoch: int) -> dict[str, str]:
 
 
 def delete(files: JobFiles, epoch: int) -> None:
-    """Deletes the secrets of this and earlier attempts. Files that cannot be deleted now stay until the job's folder
-    goes."""
+    """Deletes the job's secrets of this and earlier attempts.
+
+    Files that cannot be deleted now remain until the job's folder is deleted.
+    """
     try:
         with files.opened(files.folder / "secrets") as folder:
             for attempt in opening.names_in(folder):
@@ -96,7 +99,10 @@ def _folder(files: JobFiles, epoch: int) -> Path:
 
 @contextmanager
 def _secrets_of(files: JobFiles) -> Iterator[int]:
-    """Opens the job's `secrets` folder for the block. First removes anything else that the job has put in its place."""
+    """Opens the job's `secrets` folder for the `with` block.
+
+    If the job has put something else in place of the folder, removes that first.
+    """
     with files.opened(files.folder) as folder:
         try:
             is_folder = stat.S_ISDIR(os.stat("secrets", dir_fd=folder, follow_symlinks=False).st_mode)

@@ -1,13 +1,12 @@
-"""The supervisor's program: a small process per gang, which outlives the process that started it.
+"""The program of the supervisor, a small process per gang that outlives the process that started it.
 
     python -I shim.py check                    probes whether a gang could run here: a Question (sandbox.py) on
-    standard
-    input, the Findings on standard output
+                                               standard input, the Findings on standard output
     python -I shim.py start ROOT JOB LOCK      detaches and runs the job's newest gang
     python -I shim.py go-on ROOT JOB LOCK      runs a newer gang without detaching; a supervisor executes it
 
-LOCK is the file descriptor of the run lock. The starter takes the lock, and the supervisor holds it until nothing is
-left to run. Two supervisors of one job can therefore never run at the same time.
+LOCK is the file descriptor of the run lock. The process that starts the supervisor takes the lock. The supervisor holds
+it until no gang is left to run. Two supervisors of one job can therefore never run at the same time.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ from scheduling.backends.local.supervisor import Supervisor
 
 
 def detach() -> None:
-    """Detaches from the starter: the process that the starter waits for ends, and its child continues here."""
+    """Forks to detach from the starter: the parent process, for which the starter waits, exits, and the child
+    continues."""
     if os.fork() > 0:
         os._exit(0)
     os.chdir("/")
@@ -38,11 +38,11 @@ def detach() -> None:
 
 
 def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
-    """Claims the newest gang for this process and returns it. If no gang has to run, releases the run lock and returns
-    None.
+    """Records this process as the supervisor of the newest gang and returns that gang.
 
-    Claiming and releasing happen under the orders lock. A starter therefore either finds the run lock free, or finds
-    it held by a supervisor that has yet to call `claim` or `is_over`.
+    If no gang has to run, releases the run lock and returns None. Both the claim and the release happen under the
+    orders lock. A starter that holds the orders lock therefore finds one of two states. Either the run lock is free, or
+    a supervisor holds it that will notice the starter's gang in its next call of `claim` or `is_over`.
     """
     with files.orders_lock(inf):
         if (found := _ordered(files)) is None:
@@ -55,7 +55,7 @@ def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
 
 
 def is_over(files: JobFiles, run_lock: int) -> bool:
-    """Returns whether the supervisor may end because no newer gang has to run. If so, also releases the run lock."""
+    """Returns whether the supervisor may end because no newer gang has to run. If so, releases the run lock."""
     try:
         with files.orders_lock(inf):
             if _ordered(files) is not None:
@@ -67,8 +67,8 @@ def is_over(files: JobFiles, run_lock: int) -> bool:
 
 
 def _ordered(files: JobFiles) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Returns the newest gang and its status; None if a supervisor has already claimed the gang or no gang has to
-    run."""
+    """Returns the newest gang and its status, as a pair. Returns None if a supervisor has already claimed the gang or
+    no gang has to run."""
     gang = read_json(files.gang)
     status = read_json(files.status(gang["epoch"])) if gang else None
     if gang is None or status is None or status["phase"] != "starting" or status["supervisor"]:
@@ -94,8 +94,11 @@ def main(mode: str, root: str, job_id: str, lock: str) -> None:
 
 
 def check() -> None:
-    """Prints the findings of the probe as JSON. If the probe fails, prints the reason to standard error and exits with
-    1 or sandbox.REFUSED."""
+    """Runs the probe and prints its findings as JSON.
+
+    If the probe fails, prints the reason to standard error. The exit code is then sandbox.REFUSED if the machine
+    refuses, or 1 if the probe gave no answer.
+    """
     try:
         json.dump(sandbox.probe(json.load(sys.stdin)), sys.stdout)
     except OSError as error:

@@ -1,11 +1,13 @@
 """Runs one gang from its start until none of its processes is left.
 
-One supervisor serves all workers of a gang, so starting, failing and ending are decided in one place without
-messages between processes. It is the subreaper of its descendants: however a process of the job forks or detaches,
-the process stays a descendant. The end is reported only when the kernel says that no child is left. Where the gang
-has namespaces (sandbox.py), detached processes become children of the first process of those namespaces, which runs
-Fairlot's code. Orders are files (files.py) that are read every second, and at once when a byte arrives in the FIFO.
-They are idempotent and carry the epoch.
+One supervisor serves all workers of a gang, so that starting, failing and ending are decided in one place, without
+messages between processes. The supervisor is a subreaper: every process of the job stays its descendant, even if the
+process forks or detaches. If the gang has namespaces (sandbox.py), detached processes become children of the
+namespaces' first process, which runs Fairlot's code. The supervisor reports the gang's end only when no process of the
+job is left.
+
+Orders are files (files.py). The supervisor reads them every second, and immediately when a byte arrives in the FIFO.
+Orders are idempotent and carry the epoch.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ MASTER_PORTS = range(20_000, 30_000)  # below the ports that the kernel gives to
 
 
 class Supervisor:
-    """The supervisor of one gang: the state of its run, and the event loop that advances the run."""
+    """The supervisor of one gang: the state of the gang's run, and the event loop that drives it."""
 
     def __init__(self, files: JobFiles, gang: dict[str, Any]) -> None:
         self.files = files
@@ -89,13 +91,13 @@ class Supervisor:
         self._clear_temporary()
 
     def _move_old_temporary(self) -> None:
-        """Renames the temporary folder of an attempt whose supervisor was killed."""
+        """Renames the temporary folder that an earlier attempt left because its supervisor was killed."""
         with self.files.opened(self.files.folder) as folder, suppress(FileNotFoundError):
             opening.put_aside("tmp", folder=folder)
 
     def _clear_temporary(self) -> None:
-        """Deletes the workers' temporary folder. If this takes too long, the next attempt deletes the remaining files
-        at its end."""
+        """Deletes the workers' temporary folder. If this takes too long, the next attempt deletes the rest when it
+        ends."""
         try:
             with self.files.opened(self.files.folder) as folder:
                 removal.clear("tmp", folder)
@@ -105,8 +107,10 @@ class Supervisor:
     # --- reports -------------------------------------------------------------------------------
 
     def _report(self, **changes: Any) -> None:
-        """Writes the report with these changes. If that fails, a later heartbeat tries again, as a full disk must not
-        end a job."""
+        """Applies `changes` to the report and writes it. If writing fails, a later heartbeat tries again.
+
+        A failure does not end the gang, because a full disk must not end a job.
+        """
         self.status |= changes | self._steps()
         if troubles := self._log_troubles():
             self.status["log_troubles"] = troubles
@@ -150,8 +154,8 @@ class Supervisor:
             self._beat()
 
     def _log_troubles(self) -> dict[str, tuple[str, processes.Stamp]]:
-        """Maps the rank of each log that could not be written to the reason and the time. Resolved troubles stay
-        listed."""
+        """Returns, by rank, the reason and the time for each log that could not be written. Keeps entries whose cause
+        has passed."""
         known: dict[str, tuple[str, processes.Stamp]] = self.status.get("log_troubles", {})
         found = {str(worker.rank): worker.log.trouble for worker in self.workers if worker.log is not None}
         return known | {
@@ -215,7 +219,7 @@ class Supervisor:
             self._start_probe()
 
     def _confine(self) -> None:
-        """Creates the folders and namespaces of the gang's confinement. Raises OSError with words for users."""
+        """Creates the folders and namespaces of the gang's confinement. Raises OSError with a message for users."""
         confinement: sandbox.Confinement = self.gang.get("confinement", UNCONFINED)
         try:
             sandbox.prepare_folders(self.files.folder, confinement["uid"], go_on=self._beat_if_due)
@@ -230,7 +234,7 @@ class Supervisor:
             self.selector.register(self.namespaces.emptied, selectors.EVENT_READ)
 
     def _has_started(self, worker: Worker, shared: dict[str, str]) -> bool:
-        """Starts the worker. If that fails, ends the gang and returns False."""
+        """Starts the worker and returns True. If the start fails, ends the gang and returns False."""
         self._beat_if_due()
         try:
             worker.start(shared, self.namespaces)
@@ -248,10 +252,10 @@ class Supervisor:
         return port
 
     def _endpoint(self) -> dict[str, str]:
-        """Reserves a port for a gang with an endpoint and returns the variables that name the port; empty without an
-        endpoint.
+        """Reserves a port if the gang has an endpoint, and returns the environment variables that contain the port.
 
-        The supervisor chooses the port, because several gangs may have asked for the same one.
+        Returns an empty dictionary if the gang has no endpoint. The supervisor chooses the port, because several gangs
+        may have asked for the same one.
         """
         if not self.gang.get("endpoint"):
             return {}
@@ -290,7 +294,7 @@ class Supervisor:
         self._beat_if_due()
 
     def _reap(self) -> bool:
-        """Reaps ended processes and handles the end of workers among them. Returns False if no process of the job is
+        """Reaps ended processes. If a worker is among them, handles its end. Returns False if no process of the job is
         left."""
         ended: list[Worker] = []
         left = True
@@ -310,7 +314,10 @@ class Supervisor:
         return left
 
     def _has_ended(self) -> bool:
-        """Returns whether all workers have ended and no other process of the gang is left in its namespaces."""
+        """Returns whether all workers have ended and no other process of the gang is left.
+
+        The first process of the gang's namespaces, which runs Fairlot's code, does not count.
+        """
         if any(worker.pid is not None and worker.exit is None for worker in self.workers):
             return False
         return not self._processes()
@@ -322,12 +329,13 @@ class Supervisor:
 
     @property
     def _init(self) -> int:
-        """Returns the pid of the first process of the gang's namespaces, which runs Fairlot's code; 0 without
-        namespaces."""
+        """Returns the pid of the first process of the gang's namespaces, which runs Fairlot's code; 0 if the gang has
+        no namespaces."""
         return self.namespaces.init if self.namespaces is not None else 0
 
     def _judge(self, worker: Worker) -> None:
-        """Ends the gang if the end of this worker's main process is a failure or the last success."""
+        """Handles the end of a worker's main process. Ends the gang if the worker failed, or if all workers have
+        succeeded."""
         if self.verdict is not None or worker.exit is None:
             return
         waiting = [other for other in self.workers if other.exit is None]
@@ -342,7 +350,7 @@ class Supervisor:
         return f"worker {worker.rank} " if len(self.workers) > 1 else ""
 
     def _advance(self) -> None:
-        """Takes the next step of a suspension or of an end, and reports changes of readiness."""
+        """Continues a suspension or an end that is under way, and reports changes of the gang's readiness."""
         if self.probe is not None and (answer := self.probe.answer) != self.reported_answer:
             self.reported_answer = answer
             self._report(ready_at=self.reported_answer.ready_at, why_not_ready=self.reported_answer.trouble)
@@ -383,14 +391,17 @@ class Supervisor:
             self._warn_once(f"orders cannot be read: {error!r}")
 
     def _warn_once(self, text: str) -> None:
-        """Writes a warning to supervisor.log unless it equals the last warning."""
+        """Writes a warning to supervisor.log, unless it is the same as the last warning."""
         if text != self.last_warning:
             self.last_warning = text
             logger.warning("%s", text)
 
     def _follow_newer_lease(self) -> None:
-        """Handles an order for a newer lease: continues under that lease if it was ordered to and can, otherwise ends
-        the gang."""
+        """Handles the order to run a newer lease of the job.
+
+        If the order is to resume this gang's suspended processes and they still exist, continues under the newer lease.
+        Otherwise ends the gang.
+        """
         try:
             with self.files.orders_lock(0):
                 gang, order = read_json(self.files.gang), read_json(self.files.desired)
@@ -409,8 +420,10 @@ class Supervisor:
         return self.verdict is None and all(worker.exit is None for worker in self.workers)
 
     def _continue_as(self, gang: dict[str, Any]) -> None:
-        """Continues the suspended gang under the new epoch of `gang`. The report of the old epoch ends at the
-        suspension."""
+        """Resumes the suspended gang under the new epoch of `gang`.
+
+        The report of the old epoch is closed with the time of the suspension as its end.
+        """
         now = processes.stamp()
         self._report(
             phase="ended",
@@ -441,8 +454,11 @@ class Supervisor:
             self.freezing = self.freezing or PendingWork(self.gang)
 
     def _end(self, verdict: tuple[str, int | None, str], grace: float) -> None:
-        """Ends the gang: sends SIGTERM on the first call, and SIGKILL after the shortest `grace` of all calls, in
-        seconds."""
+        """Begins to end the gang: sends SIGTERM at the first call, and SIGKILL after the grace period.
+
+        `grace` is the grace period in seconds; 0 skips SIGTERM. A later call can shorten the grace period but cannot
+        change the verdict.
+        """
         self.kill_at = min(self.kill_at, time.monotonic() + grace)
         if self.verdict is not None:
             return
@@ -461,9 +477,9 @@ class Supervisor:
 
 
 def reserve_port(files: JobFiles) -> tuple[int, int]:
-    """Returns a locked file descriptor and a free loopback port. While the lock is held, no other gang gets the port.
+    """Returns a pair: the file descriptor of a lock, and a free port on the loopback interface.
 
-    Raises OSError if no port is free.
+    While the lock is held, no other gang gets this port. Raises OSError if no port is free.
     """
     first = os.getpid() % len(MASTER_PORTS)
     with files.opened(files.root / ".ports", make=True) as folder:

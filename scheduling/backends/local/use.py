@@ -1,7 +1,8 @@
-"""Measures how much gangs on this machine use their GPUs: by NVML, or by processor time where NVML has no measurement.
+"""Measures how much gangs on this machine use their GPUs: by NVML or, if NVML cannot measure the GPUs, by processor
+time.
 
-NVML does not measure declared GPUs and parts of GPUs. A gang on such GPUs counts as using them while it reports
-progress or takes more than one percent of a processor. A gang without processes does neither.
+NVML cannot measure declared (virtual) GPUs or parts of GPUs. A gang on such GPUs counts as using them if it reports
+progress or takes more than one percent of a processor. A gang without processes therefore counts as idle.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WAITING = 0.01  # share of a processor that programs take while they only wait
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The work of a gang according to its supervisor's last heartbeat."""
+    """A gang's processor time and progress so far, according to its supervisor's last heartbeat."""
 
     at: float  # seconds on the boot clock
     cpu: float  # processor seconds so far
@@ -42,8 +43,8 @@ class _Known:
 
 
 class UseMeter:
-    """Measures the use of GPUs by repeated samples in one process. Times before and between samples count as not
-    measured."""
+    """Measures the use of GPUs by repeated samples in one process. Time before the first sample or in a gap counts as
+    not measured."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -59,7 +60,7 @@ class UseMeter:
     def sample(self) -> list[Use]:
         """Takes a sample of all running gangs and returns the resulting measurements.
 
-        Returns an empty list if the last sample was taken less than EVERY seconds ago.
+        Returns an empty list if the last sample is less than EVERY seconds old.
         """
         now = _clock()
         if now - self._sampled_at < EVERY:
@@ -94,7 +95,7 @@ class UseMeter:
         self._by_processors.keep(set(running))
 
     def _used(self) -> dict[str, gpus.Utilization] | None:
-        """Maps the UUIDs of the GPUs that report a load to their load; None while the driver does not answer."""
+        """Returns, by UUID, the load of each GPU that reports one; None while the driver does not answer."""
         try:
             found = gpus.utilization(self._sampled)
         except gpus.NvmlError as error:
@@ -123,7 +124,10 @@ class UseMeter:
         return self._sample_processors(token, status)
 
     def _empty_for(self, token: str, now: float) -> float:
-        """Records a sample without a process. Returns for how many seconds consecutive samples have seen no process."""
+        """Records that a sample found no process of the gang on its GPUs.
+
+        Returns for how many seconds consecutive samples have found none.
+        """
         since, last = self._empty.get(token, (now, now))
         if now - last > LONGEST_GAP:
             since = now
@@ -151,8 +155,10 @@ def _use(token: str, unused: float | None, percent: float, *, by_gpus: bool, age
 
 
 def _uuids(files: JobFiles, token: str) -> tuple[str, ...]:
-    """Returns the UUIDs of the GPUs of the gang with this token; empty for declared GPUs or if a newer gang has
-    replaced it."""
+    """Returns the UUIDs of the GPUs of the gang with this token.
+
+    Empty if its GPUs were declared without UUIDs, or if a newer gang has replaced it.
+    """
     gang = read_json(files.gang)
     if gang is None or gang["token"] != token:
         return ()

@@ -1,4 +1,4 @@
-"""Volumes of local jobs: symbolic links in the job's folder that lead to folders of this machine."""
+"""Volumes of local jobs: symbolic links in the job's folder that point to folders of this machine."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scheduling.spec.paths import VOLUMES, is_in
 
 
 def check(mounts: Sequence[Mount], places: HostPaths, *, read_only: bool) -> None:
-    """Raises ValueError with words for users if a mount is impossible on this machine.
+    """Raises ValueError, with a message for users, if one of the mounts is not possible on this machine.
 
-    `read_only` is whether this machine can keep jobs from writing to a volume.
+    `read_only` says whether this machine can keep jobs from writing to a read-only volume.
     """
     for one in mounts:
         if not is_in(one.path, VOLUMES) or one.path == VOLUMES:
@@ -34,12 +34,12 @@ def check(mounts: Sequence[Mount], places: HostPaths, *, read_only: bool) -> Non
 
 
 def place(files: JobFiles) -> Path:
-    """Returns the folder with the links to a job's volumes."""
+    """Returns the folder that contains the symbolic links to a job's volumes."""
     return files.folder / "volumes"
 
 
 def link(files: JobFiles, mounts: Sequence[Mount]) -> None:
-    """Replaces the links to the job's volumes. Raises OSError if the disk refuses."""
+    """Replaces the symbolic links to the job's volumes. Raises OSError if the disk refuses."""
     with files.opened(files.folder) as folder:
         removal.clear("volumes", folder)  # deletes the links themselves and follows none
     for one in mounts:

@@ -16,7 +16,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def renames_in(folder: Path, timeout: float) -> Iterator[None]:
-    """Yields None once at first, then whenever a file is renamed into `folder`, and at least every `timeout` seconds.
+    """Yields None immediately, then whenever a file is renamed into `folder`, and at least every `timeout` seconds.
 
     Several changes in quick succession are reported together.
     """

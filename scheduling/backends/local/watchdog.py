@@ -1,8 +1,9 @@
 """Finds supervisors that hang: stopped by a signal, blocked on a file, or in an endless loop.
 
-A supervisor writes a heartbeat each second. The observing process counts silence on its own monotonic clock, and
-only while it checks often. A machine that slept, was paused or swapped, or whose clock jumped, therefore loses no
-job. Silence does not count either while the disk refuses writes, because no heartbeat can be written then.
+A supervisor writes a heartbeat each second. The observing process measures, on its own monotonic clock, how long a
+supervisor has been silent. Each of its checks adds at most LONGEST_GAP seconds. A machine that slept, was paused or
+swapped, or whose clock jumped, therefore loses no job. The silence does not count while the disk refuses writes,
+because no supervisor can write a heartbeat then.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ USUAL_GAP = 5.0  # seconds of silence that are normal on a busy machine
 
 @dataclass(slots=True)
 class _Silence:
-    """A supervisor's last sign of life, and the seconds of silence since then."""
+    """A supervisor's last sign of life, and how many seconds it has been silent since then."""
 
     sign: object
     seconds: float = 0.0
 
 
 class Watchdog:
-    """Counts in one process how long each supervisor below `root` has been silent."""
+    """Measures how long each supervisor below `root` has been silent. One process must make all checks."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -47,13 +48,13 @@ class Watchdog:
         self._disk_takes: bool | None = None  # tried at most once per check; None: not tried yet
 
     def begin_check(self) -> None:
-        """Begins a check of all supervisors."""
+        """Begins a check of all supervisors. The caller must call `end_check` after the last supervisor."""
         now = _now()
         self._passed, self._checked_at = min(now - self._checked_at, LONGEST_GAP), now
         self._disk_takes = None
 
     def is_overdue(self, files: JobFiles, status: dict[str, Any]) -> bool:
-        """Returns whether the supervisor of a gang that has not ended has been silent for PATIENCE seconds."""
+        """Returns whether the supervisor has been silent for PATIENCE seconds. Its gang must not have ended."""
         token, sign = status["token"], _sign(files, status)
         known = self._silences.get(token)
         if known is None or (sign is not None and sign != known.sign):
@@ -65,7 +66,7 @@ class Watchdog:
         return known.seconds >= PATIENCE
 
     def end_check(self, tokens: Iterable[str]) -> None:
-        """Ends a check: forgets the silence of all supervisors whose gangs are not among these tokens."""
+        """Ends a check. Drops the data of all supervisors whose gangs are not in `tokens`."""
         self._silences = {token: self._silences[token] for token in tokens if token in self._silences}
 
     def _does_disk_take(self) -> bool:
@@ -75,7 +76,10 @@ class Watchdog:
 
 
 def _sign(files: JobFiles, status: dict[str, Any]) -> object:
-    """Returns a value that changes with each sign of life of the supervisor; None while it gives none."""
+    """Returns a value that changes whenever the supervisor gives a sign of life.
+
+    Returns None if it gives none, for example because a signal has stopped it.
+    """
     if not status["supervisor"]:
         # The gang waits for its previous attempt, whose supervisor has its own heartbeat, or no supervisor claimed the
         # gang.
@@ -100,7 +104,8 @@ def _now() -> float:
 
 
 def _takes_writes(root: Path) -> bool:
-    """Returns whether the disk takes a heartbeat, by writing a file durably. Waits for as long as the disk needs."""
+    """Returns whether the disk accepts a heartbeat. Writes a file durably to find out, which takes as long as the disk
+    needs."""
     name = f".probe-{os.getpid()}-{threading.get_ident()}"
     try:
         with opening.folder(root, ".beats") as folder:

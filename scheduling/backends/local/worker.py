@@ -1,4 +1,4 @@
-"""One worker of a gang: starts its main process, and stores its output and its progress."""
+"""One worker of a gang: starts the worker's main process, and stores its output and its progress."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ UNCONFINED: sandbox.Confinement = {"uid": None, "view": None}
 
 
 class CannotStart(Exception):
-    """The worker could not be started. The message gives users the reason."""
+    """Raised when a worker could not be started. The message gives users the reason."""
 
 
 class Worker:
-    """The main process of a rank, with its pipe and its log. `exit` is its wait status once it has ended, else None."""
+    """The main process of one rank, with its output pipe and its log. `exit` is its wait status; None until it has
+    ended."""
 
     def __init__(self, files: JobFiles, gang: dict[str, Any], rank: int) -> None:
         self._spec: dict[str, Any] = gang["workers"][rank]
@@ -44,8 +45,8 @@ class Worker:
         self._log_limit: int = gang["log_limit_bytes"]
 
     def start(self, shared: dict[str, str], namespaces: sandbox.Namespaces | None) -> None:
-        """Runs the command with the worker's environment and the variables `shared`. Raises CannotStart if that is
-        impossible."""
+        """Runs the command with the worker's own environment variables and those in `shared`. Raises CannotStart if
+        this fails."""
         environment = self._spec["environment"] | shared
         self.log = self._open_log()
         self.pipe, output = os.pipe()
@@ -65,7 +66,8 @@ class Worker:
             raise CannotStart(problem.decode(errors="replace"))
 
     def _open_log(self) -> Log:
-        """Opens the worker's log. If that fails, returns a Log without a file: the job runs, and its output is lost."""
+        """Opens the worker's log. If that fails, returns a Log without a file: the job still runs, but its output is
+        lost."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
             with self._files.opened(self._files.logs, make=True) as logs:
@@ -82,7 +84,7 @@ class Worker:
         supervisor: int,
         namespaces: sandbox.Namespaces | None,
     ) -> None:
-        """Turns the forked child into the user's program by exec. Never returns."""
+        """Runs in the forked child: replaces the child by the user's program with exec. Never returns."""
         try:
             os.setsid()
             for number in IGNORED_BY_US:
@@ -115,10 +117,9 @@ class Worker:
             os._exit(127)
 
     def _enter_folders(self, environment: dict[str, str]) -> None:
-        """Creates the worker's folders and changes to its work folder. Runs as the job's user, who alone may write
-        there.
+        """Creates the worker's folders and changes to its work folder. Raises CannotStart.
 
-        Raises CannotStart.
+        Runs as the job's user, because only this user may write there.
         """
         try:
             for folder in (self._spec["folder"], *(environment[name] for name in FOLDERS)):
@@ -128,7 +129,7 @@ class Worker:
             raise CannotStart(_unusable(error)) from None
 
     def pump(self) -> bool:
-        """Moves one piece of output from the pipe to the log. Returns whether the pipe may have more at once."""
+        """Copies one piece of output from the pipe to the log. Returns whether the pipe may contain more now."""
         if self.pipe is None or self.log is None:
             return False
         try:
@@ -149,7 +150,7 @@ class Worker:
             self.progressed_at = processes.stamp()
 
     def close(self) -> None:
-        """Stores the output that is still in the pipe, and closes pipe and log."""
+        """Stores the output that is still in the pipe, and closes the pipe and the log."""
         while self.pump():
             continue
         if self.pipe is not None:  # a process outside the job still holds the writing end
@@ -163,8 +164,10 @@ class Worker:
             self.log = None
 
     def how_it_ended(self, oom_kills: int) -> str:
-        """Describes for users how the worker's process ended. `oom_kills` is the number of out-of-memory kills during
-        its run."""
+        """Describes for users how the worker's process ended.
+
+        `oom_kills` is the number of processes that the kernel killed for lack of memory during the worker's run.
+        """
         if self.exit is None:
             return "did not end"
         code = os.waitstatus_to_exitcode(self.exit)
@@ -184,7 +187,7 @@ def _unusable(error: OSError) -> str:
 
 
 def exit_code(status: int) -> int:
-    """Converts a wait status to an exit code as shells report it: the code, or 128 plus the signal's number."""
+    """Converts a wait status to an exit code as shells report it: the exit code, or 128 plus the signal's number."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 

@@ -1,8 +1,9 @@
-"""`make bench`: measures the time of one round at several cluster sizes, split into reading, deciding and committing.
+"""`make bench`: measures how long one round takes at several cluster sizes, split into reading, deciding and
+committing.
 
 Uses a temporary database. The *first* round fills an empty cluster and gives every other job a reason to wait.
-*Busy* rounds are the steady state: the cluster is full, and in the quantum before the round some gangs ended and as
-many jobs were submitted. A *fill* round follows the submit of one job.
+*Busy* rounds are the steady state: the cluster is full, and during the quantum before the round some gangs ended and
+as many jobs were submitted. A *fill* round runs after one job was submitted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WRITES = ("INSERT", "UPDATE", "DELETE")
 
 @dataclass
 class Lap:
-    """The figures of one round: times in milliseconds, and numbers of SQL statements, rows and gangs."""
+    """The measurements of one round: times in milliseconds, and numbers of SQL statements, rows and gangs."""
 
     read: float = 0.0
     decide: float = 0.0
@@ -49,14 +50,16 @@ class Lap:
 
     @property
     def computing(self) -> float:
-        """Returns the CPU time of both processes in milliseconds: what a round would take on an idle core without disk
-        accesses."""
+        """Returns the CPU milliseconds of this process and of its database process together.
+
+        The round would take this long on an idle core without disk accesses.
+        """
         return self.cpu + self.database_cpu
 
 
 @dataclass
 class Statements:
-    """Counts the SQL statements of a connection, and the rows that they read or write."""
+    """Counts the SQL statements of a connection, and the rows that these statements read or write."""
 
     count: int = 0
     # True: rows written; False: rows read.
@@ -115,7 +118,7 @@ class Command(BaseCommand):
         return found
 
     def _growth(self, gpus: Sequence[int], kinds: Sequence[dict[str, Lap]]) -> None:
-        """Prints how times grow from the first cluster size to the last: the exponent k if a time grows as size **
+        """Prints how times grow from the smallest cluster size to the largest, as the exponent k in time = c × size **
         k."""
         if len(gpus) < 2:
             return
@@ -133,13 +136,15 @@ class Command(BaseCommand):
 
 
 def middle(laps: Sequence[Lap]) -> Lap:
-    """Returns a lap with the median of each figure."""
+    """Returns a Lap in which each figure is the median of that figure over `laps`."""
     return Lap(*(median(figures) for figures in zip(*map(astuple, laps), strict=True)))
 
 
 def timed_round(bench: BenchCluster, kind: Round.Kind = Round.Kind.QUANTUM) -> Lap:
-    """Runs and commits one round; returns its figures. Raises RuntimeError if another process runs rounds of the
-    cluster."""
+    """Runs and commits one round, and returns its measurements.
+
+    Raises RuntimeError if another process is running a round of the cluster.
+    """
     seen = Statements()
     begun, cpu, database_cpu = time.perf_counter(), time.process_time(), _database_cpu()
     with connection.execute_wrapper(seen):
@@ -163,7 +168,8 @@ def timed_round(bench: BenchCluster, kind: Round.Kind = Round.Kind.QUANTUM) -> L
 
 
 def _database_cpu() -> float:
-    """Returns the CPU seconds used so far by this connection's database process; 0 if that runs on another machine."""
+    """Returns the CPU seconds that this connection's database process has used; 0 if this process runs on another
+    machine."""
     try:
         fields = (
             Path(f"/proc/{connection.connection.info.backend_pid}/stat")

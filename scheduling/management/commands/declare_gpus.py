@@ -1,4 +1,4 @@
-"""`manage.py declare_gpus`: declares nodes for the GPUs that this machine's driver reports."""
+"""`manage.py declare_gpus`: declares a node for the GPUs that this machine's driver reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py export_jobs FORM`: writes jobs to standard output, for other tools."""
+"""`manage.py export_jobs FORM`: writes jobs to standard output in a format for other tools."""
 
 from __future__ import annotations
 

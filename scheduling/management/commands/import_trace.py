@@ -84,8 +84,11 @@ class Command(BaseCommand):
         self._close(cluster)
 
     def _close(self, cluster: Cluster) -> None:
-        """Closes the cluster's hours. If the command is killed meanwhile, a second run or the Celery task that closes
-        hours completes this."""
+        """Closes all hours of the cluster.
+
+        If the command is killed meanwhile, running it again completes this, and so does the Celery task that closes
+        hours.
+        """
         closed, to_close = 0, hours_to_close(cluster)
         while some := close_hours(cluster_id=cluster.pk, at_most=min(24, to_close - closed)):
             closed += some

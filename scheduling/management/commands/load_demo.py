@@ -1,6 +1,6 @@
-"""`manage.py load_demo`: creates people, teams, prices, virtual GPUs of two generations, and a few jobs.
+"""`manage.py load_demo`: creates users, teams, prices, virtual GPUs of two generations, and a few jobs.
 
-Every step first checks what exists already, so that a second run completes an interrupted one.
+Each step first checks what exists already, so that a second run completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def _tenant(name: str, parent: Tenant | None, tickets: int) -> Tenant:
 
 
 def _person(name: str, portal_role: str, team: Tenant | None, role: str | None) -> str:
-    """Creates the user, or gives an existing one a new password, and adds the role; returns the password."""
+    """Creates the user, or sets a new password if the user exists, and adds the role in the team. Returns the
+    password."""
     user = User.objects.filter(username=name).first()
     if user is None:
         made = create_user(actor=None, username=name, portal_role=portal_role, first_name=name.capitalize())

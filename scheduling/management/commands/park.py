@@ -1,4 +1,4 @@
-"""`manage.py park`: prepares a shutdown: stops the gangs of local backends with their grace period, and bills them."""
+"""`manage.py park`: prepares a shutdown. Stops the gangs of local clusters with their grace period, and bills them."""
 
 from __future__ import annotations
 
@@ -62,8 +62,10 @@ def _order_stop(cluster: Cluster) -> None:
 
 
 def _wait_until_gone(cluster: Cluster, patience: float) -> int:
-    """Carries out the stop orders and observes the gangs until all have ended; returns the number of gangs that were
-    killed after `patience` seconds."""
+    """Executes the stop orders and observes the gangs until all have ended.
+
+    Kills gangs that still run after `patience` seconds. Returns the number of killed gangs.
+    """
     backend = backend_for(cluster)
     deadline = time.monotonic() + patience
     killed: set[int] = set()

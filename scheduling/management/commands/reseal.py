@@ -1,4 +1,4 @@
-"""`manage.py reseal`: encrypts every secret in the database with the newest of FAIRLOT_SEALING_KEYS."""
+"""`manage.py reseal`: encrypts every secret in the database again with the newest key in FAIRLOT_SEALING_KEYS."""
 
 from __future__ import annotations
 

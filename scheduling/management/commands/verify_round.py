@@ -1,7 +1,7 @@
-"""`manage.py verify_round N`: repeats a round with the policy version that decided it, and compares the results.
+"""`manage.py verify_round N`: repeats a round with the policy version that decided it, and compares the decisions.
 
-Exits with 1 if the results differ and the policy's version is released or its build is the same. Exits with 3 if
-they differ but another build of an unreleased version decided the round, which proves nothing.
+Exits with 1 if the decisions differ although the policy's version is released or its build is the same. Exits with 3 if
+they differ but another build of an unreleased version decided the round; this proves nothing.
 """
 
 from __future__ import annotations

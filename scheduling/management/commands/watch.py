@@ -62,7 +62,8 @@ class Command(BaseCommand):
             thread.join(timeout=5)
 
     def _say_what_keeps_jobs_apart(self) -> None:
-        """Prints how each local cluster isolates jobs, which `make up` shows, and then that the watcher is ready."""
+        """Prints how each local cluster isolates jobs, and then that the watcher is ready. `make up` shows this
+        output."""
         try:
             for cluster in Cluster.objects.attached().filter(backend=Cluster.Backend.LOCAL):
                 isolation = find_isolation(cluster)
@@ -86,10 +87,10 @@ class Command(BaseCommand):
 
 
 def _watch(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> None:
-    """Watches one cluster. Returns when `stop` is set, or when the cluster's backend has changed; the caller then
-    starts a new watcher.
+    """Watches one cluster until `stop` is set, or until the cluster is detached or its backend changes.
 
-    After a failure starts again, with a delay that grows with consecutive failures.
+    After a failure, starts again, with a delay that grows with the number of consecutive failures. Stores in `passes`
+    when it last worked through its steps or failed.
     """
     failures = 0
 
@@ -135,7 +136,7 @@ def _follow(cluster_id: int, stop: threading.Event, gets_on: Callable[[], None])
 
 
 class _Step:
-    """One step of watching a cluster. After a failure the other steps go on, and this step is repeated later."""
+    """One step of watching a cluster. If it fails, the other steps continue, and this step is retried later."""
 
     def __init__(self, do: Callable[[Cluster, Backend], None], *, every: float = 0.0) -> None:
         self._do, self._every = do, every
@@ -146,8 +147,10 @@ class _Step:
         return time.monotonic() >= self._due
 
     def take(self, cluster: Cluster, backend: Backend) -> None:
-        """Runs the step if its time has come. Raises only when the database is out of reach; any other error is logged,
-        and the step is repeated later."""
+        """Runs the step if it is due. Logs an error and retries the step later.
+
+        Raises only errors that mean that the database cannot be reached.
+        """
         if not self.is_due():
             return
         try:
@@ -163,12 +166,12 @@ class _Step:
 
 
 def _rest(failures: int) -> float:
-    """Returns the seconds to wait after `failures` consecutive failures; 0 without failures."""
+    """Returns the number of seconds to wait after `failures` consecutive failures; 0 if there are none."""
     return min(STAND_BY_SECONDS * 2 ** min(failures - 1, 10), LONGEST_REST) if failures else 0.0
 
 
 def _tell(cluster_id: int, what: str, error: Exception) -> None:
-    """Writes the error to the log and, if the database answers, to the cluster's page."""
+    """Logs the error. Also shows it on the cluster's page, if the database answers."""
     expected = isinstance(error, DatabaseError | BackendError | OSError)
     logger.log(
         logging.WARNING if expected else logging.ERROR,

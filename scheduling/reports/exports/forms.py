@@ -1,4 +1,4 @@
-"""The export formats. Each is a generator of text."""
+"""The export formats. Each is a generator that yields the export as pieces of text."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ BREAKS = {
 
 
 def sacct(selection: Selection) -> Iterator[str]:
-    """Yields pipe-separated lines with a header: for each attempt a job line and a step line, and one more job line for
-    a job that waits or ended while it waited."""
+    """Yields pipe-separated lines in the format of sacct, with a header.
+
+    Each attempt gives a job line and a step line. A job that waits, or that ended while it waited, gives one more job
+    line.
+    """
     now, generations = now_from_database(), generations_of()
     yield sacct_head()
     for some in read_jobs(selection, now):
@@ -36,7 +39,8 @@ def sacct(selection: Selection) -> Iterator[str]:
 
 
 def shredder(selection: Selection) -> Iterator[str]:
-    """Yields lines for `xdmod-shredder -f slurm`, without a header: one for each attempt that ended in the period."""
+    """Yields a line for each attempt that ended in the period, without a header, in the format of `xdmod-shredder -f
+    slurm`."""
     now, generations = now_from_database(), generations_of()
     for some in read_attempts(selection, now):
         yield "".join(shredder_line(exported, now, generations) for exported in some)
@@ -52,10 +56,11 @@ NEW_NAMES = {"only_idle": "preemptible", "turns": "attempts"}
 
 
 def row_of(exported: ExportedJob, now: datetime) -> dict[str, Any]:
-    """Returns the row of a job, by column name: the facts that XDMoD knows of jobs, limited to the exported period.
+    """Returns the facts about a job that XDMoD uses, by column name. Times are cut to the exported period.
 
-    *Elapsed* is the time from start to end, *wall* the part of it in which the job held GPUs, and *wait* all other
-    time from submit to end.
+    *Elapsed* is the time from start to end, and *wall* is the part of it in which the job held GPUs. *Wait* is all
+    other
+    time from submission to end.
     """
     job, there = exported.job, exported.there
     held = [
@@ -122,7 +127,8 @@ def jobs_json(selection: Selection) -> Iterator[str]:
 
 
 def _json(row: dict[str, Any]) -> str:
-    """Returns the row as JSON on one line. Escapes Unicode line breaks, at which some programs would split the line."""
+    """Returns the row as JSON on one line. Escapes Unicode line breaks, because some programs would split the line
+    there."""
     return json.dumps(row, ensure_ascii=False).translate(BREAKS)
 
 
@@ -136,6 +142,8 @@ FORMS: dict[str, tuple[Callable[[Selection], Iterator[str]], str]] = {
 
 
 def export_lines(form: str, selection: Selection) -> Iterator[str]:
-    """Yields the text of the export `form`, a key of FORMS, in pieces. Runs the queries of a piece when it is
-    needed."""
+    """Yields the text of an export in pieces, in the format `form`, which is a key of FORMS.
+
+    Each piece is read from the database only when it is requested.
+    """
     return FORMS[form][0](selection)

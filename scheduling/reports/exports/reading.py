@@ -1,4 +1,4 @@
-"""Reads jobs and attempts for exports in batches, so that exporting a million of them needs little memory."""
+"""Reads jobs and attempts for exports in batches, so that an export of a million jobs needs little memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ STEP = 2000
 
 @dataclass(frozen=True)
 class Selection:
-    """The jobs to export: those of the teams with the ids `tenants` (None: all teams) in [begins, ends)."""
+    """The jobs to export: those in [begins, ends) of the teams whose ids are in `tenants`. `tenants` None means all
+    teams."""
 
     begins: datetime
     ends: datetime
@@ -42,8 +43,11 @@ class Selection:
         anonymous: bool,
         whole: bool,
     ) -> Selection:
-        """Returns the selection of all that `user` may export: for operators every team, for managers their teams and
-        the teams below. `user` None stands for the shell and may export everything."""
+        """Returns the selection of everything that `user` may export, within the subtree of `tenant` if it is given.
+
+        Operators may export all teams, and managers their own teams with the teams below. `user` None means a command
+        in the shell, which may export all teams.
+        """
         if tenant is None and (user is None or user.is_operator):
             return cls(begins, ends, None, anonymous, whole=whole)
         found = exportable_tenants(user)
@@ -59,16 +63,15 @@ class Selection:
         )
 
     def jobs(self) -> QuerySet[Job]:
-        """Returns the selected teams' jobs that existed at any moment of the period."""
+        """Returns the jobs of the selected teams that existed at any moment of the period."""
         there = Q(ended_at__gt=self.begins) | Q(ended_at=None)
         found = Job.objects.filter(there, created_at__lt=self.ends)
         return found if self.tenants is None else found.filter(tenant__in=self.tenants)
 
     def cut(self, begins: datetime, ends: datetime | None, now: datetime) -> Stretch | None:
-        """Returns the part of [begins, ends) that lies in the period, or None if no part does. `ends` None: not over at
-        `now`.
+        """Returns the part of [begins, ends) that is in the selection's period; None if there is no such part.
 
-        If `whole` is set, returns [begins, ends) uncut.
+        `ends` None means that the interval is not over at `now`. If `whole` is set, returns the interval unchanged.
         """
         if self.whole:
             return Stretch(begins, ends, ends is None)
@@ -80,7 +83,7 @@ class Selection:
         return Stretch(max(begins, self.begins).astimezone(UTC), ends, goes_on)
 
     def attempts(self) -> QuerySet[Lease]:
-        """Returns the attempts that ended in the period, so that adjoining periods contain each attempt exactly
+        """Returns the attempts that ended in the period. So exports of successive periods contain each attempt exactly
         once."""
         ended = Lease.objects.filter(
             held_until__gte=self.begins, held_until__lt=self.ends, held_from__isnull=False
@@ -89,7 +92,7 @@ class Selection:
 
 
 def exportable_tenants(user: User | None) -> Any:
-    """Returns the tenants whose jobs `user` may export; all tenants for None."""
+    """Returns the tenants whose jobs `user` may export; all tenants if `user` is None."""
     return Tenant.objects.all() if user is None else tenants_where(user, "report.export")
 
 
@@ -99,8 +102,10 @@ def may_export(user: User) -> bool:
 
 @dataclass(frozen=True)
 class Stretch:
-    """An interval from `begins` to `ends` (None: not over). `goes_on` is set if the interval is not over or was cut at
-    the period's end."""
+    """An interval. `ends` is None if the interval is not over.
+
+    `goes_on` is True if it is not over, or if it was cut at the end of the exported period.
+    """
 
     begins: datetime
     ends: datetime | None
@@ -121,9 +126,9 @@ class Attempt:
 
 @dataclass(frozen=True)
 class ExportedJob:
-    """A job with its attempts in order, all cut to the exported period.
+    """A job and its attempts in order, with times cut to the exported period.
 
-    Names and ids of users and teams are replaced by pseudonyms if the export is anonymous.
+    In anonymous exports, names and ids of users and teams are pseudonyms.
     """
 
     job: Job
@@ -142,7 +147,7 @@ class ExportedJob:
 
 
 def read_jobs(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]]:
-    """Yields batches of the selected jobs in order of their ids, each job with its attempts in the period."""
+    """Yields the selected jobs in batches, in order of their ids. Each job has its attempts in the period."""
     exporter = _JobExporter(selection, now)
     for jobs in _in_steps(selection.jobs()):
         some = list(_with_names(jobs))
@@ -151,8 +156,10 @@ def read_jobs(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]
 
 
 def read_attempts(selection: Selection, now: datetime) -> Iterator[list[ExportedJob]]:
-    """Yields the attempts that ended in the period, in batches in order of their ids. Each comes as its job with only
-    this attempt; neither is cut."""
+    """Yields the attempts that ended in the period, in batches, in order of their ids.
+
+    Each attempt is yielded as an ExportedJob that has only this attempt. Its times are not cut to the period.
+    """
     exporter = _JobExporter(replace(selection, whole=True), now)
     for leases in _in_steps(selection.attempts()):
         some = list(leases.values_list("job_id", "pk"))
@@ -162,13 +169,13 @@ def read_attempts(selection: Selection, now: datetime) -> Iterator[list[Exported
 
 
 def _with_names(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Joins the owner, team and cluster, and annotates the CPUs of each worker, so that the specs need not be read."""
+    """Adds the owner, team, cluster and the CPUs of each worker to the query, so that no job spec has to be read."""
     jobs = jobs.select_related("owner", "tenant", "cluster").defer("spec")
     return jobs.annotate(cpu=KeyTransform("cpu", "spec"))
 
 
 def _in_steps(found: Any) -> Iterator[Any]:
-    """Yields the query set in parts, one for each range of STEP primary keys, in order."""
+    """Yields the query set in parts, each for a range of STEP primary keys, in order of the keys."""
     bounds = found.aggregate(first=Min("pk"), last=Max("pk"))
     if bounds["first"] is None:
         return
@@ -206,8 +213,10 @@ def _attempts(jobs: Sequence[int]) -> dict[int, list[Attempt]]:
 
 
 class _JobExporter:
-    """Makes exported jobs, with names or with pseudonyms. A pseudonym is always the same for the same name, and only
-    somebody with SECRET_KEY can resolve it."""
+    """Creates ExportedJob objects, with real names or with pseudonyms.
+
+    The same name always gets the same pseudonym. Without SECRET_KEY, nobody can find the name for a pseudonym.
+    """
 
     def __init__(self, selection: Selection, now: datetime) -> None:
         self._selection, self._now = selection, now
@@ -256,8 +265,11 @@ class _JobExporter:
 
 
 def _state(job: Job, there: Stretch, held: Sequence[Stretch], *, started: bool) -> str:
-    """Returns the job's state at the end of the period: its present state if it ended by then or the period is not
-    over, else the state that follows from its attempts."""
+    """Returns the job's state at the end of the exported period.
+
+    This is the job's present state if it ended by then or the period is not over. Otherwise it follows from the
+    attempts: running, suspended or queued.
+    """
     if there.ends is None or not there.goes_on:
         return job.state
     if held and held[-1].goes_on:
@@ -266,14 +278,15 @@ def _state(job: Job, there: Stretch, held: Sequence[Stretch], *, started: bool) 
 
 
 def pseudonym(kind: str, key: object) -> str:
-    """Returns a pseudonym such as user-5c1d9be0a4f2: the kind, and 48 bits of an HMAC-SHA-256 of the kind and the
-    key."""
+    """Returns a pseudonym such as user-5c1d9be0a4f2: `kind`, and 48 bits of an HMAC-SHA-256 of `kind` and `key`."""
     return f"{kind}-{_digest(kind, key)[:12]}"
 
 
 def pseudonymous_number(kind: str, key: int) -> int:
-    """Returns a pseudonymous UID or GID: 31 bits of the HMAC of `pseudonym`, other than those that `pseudonym`
-    shows."""
+    """Returns a number of 31 bits that replaces a UID or GID, from the same HMAC as in `pseudonym`.
+
+    Uses other bits of the HMAC than the text pseudonym.
+    """
     return int(_digest(kind, key)[-8:], 16) & 0x7FFFFFFF
 
 

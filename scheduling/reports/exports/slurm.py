@@ -1,4 +1,4 @@
-"""Jobs in the format of `TZ=UTC sacct --parsable2`."""
+"""Writes exported jobs in the format of `TZ=UTC sacct --parsable2`."""
 
 from __future__ import annotations
 
@@ -52,8 +52,11 @@ def sacct_head() -> str:
 
 
 def sacct_lines(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> list[str]:
-    """Returns the lines of a job: for each attempt a line as `sacct --duplicates` shows for a requeued job, and a step
-    line JOB.EPOCH. A job that waits, or that ended while it waited, gets one more line."""
+    """Returns the lines of a job: a job line and a step line JOB.EPOCH for each attempt.
+
+    Job lines are like those that `sacct --duplicates` prints for a requeued job. A job that waits, or that ended while
+    it waited, has one more line.
+    """
     lines = []
     for attempt in exported.attempts:
         line = _of_attempt(exported, attempt, now, generations) | {"Restarts": str(attempt.number - 1)}
@@ -65,8 +68,10 @@ def sacct_lines(exported: ExportedJob, now: datetime, generations: Mapping[int, 
 
 
 def shredder_line(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> str:
-    """Returns the line of the job's only exported attempt, as sacct shows for a requeued job: the submit time is the
-    end of the previous attempt."""
+    """Returns the line of the job's only exported attempt.
+
+    As in sacct's line for a requeued job, the submit time is the end of the previous attempt.
+    """
     (attempt,) = exported.attempts
     return _line(SHREDDER, _of_attempt(exported, attempt, now, generations))
 
@@ -78,8 +83,10 @@ def job_state(exported: ExportedJob) -> str:
 
 
 def attempt_state(exported: ExportedJob, attempt: Attempt) -> str:
-    """Returns the Slurm state of an attempt: RUNNING, or the state for the reason of its end. The last attempt of a
-    cancelled job is CANCELLED."""
+    """Returns the Slurm state of an attempt: RUNNING, or a state that corresponds to the reason of its end.
+
+    An attempt that was stopped is PREEMPTED, or CANCELLED if it was the last one of a cancelled job.
+    """
     if attempt.held.goes_on:
         return "RUNNING"
     stopped = "CANCELLED" if exported.state == J.CANCELLED and attempt.is_last else "PREEMPTED"
@@ -87,8 +94,10 @@ def attempt_state(exported: ExportedJob, attempt: Attempt) -> str:
 
 
 def _waits_after(exported: ExportedJob, last: Attempt) -> bool:
-    """Returns whether the job waits after its last attempt, or was cancelled while it waited, which no attempt
-    shows."""
+    """Returns whether the job needs one more line, because it waited after its last attempt.
+
+    This is the case if it still waits, or if it was cancelled while it waited.
+    """
     if exported.there.goes_on:
         return not last.held.goes_on
     return exported.state == J.CANCELLED and attempt_state(exported, last) != "CANCELLED"
@@ -102,7 +111,7 @@ def _of_attempt(
 
 
 def _without_gpus(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:
-    """Returns the columns of a job while it waits, or of one that ended while it waited."""
+    """Returns the columns of the line for the time in which a job waits, or waited until it ended."""
     ended = None if exported.there.goes_on else exported.there.ends
     times = _times(exported.waits_since, None, ended, now)
     return (
@@ -145,8 +154,11 @@ def _common(
 
 
 def _times(submit: datetime, start: datetime | None, end: datetime | None, now: datetime) -> dict[str, str]:
-    """Returns the time columns. Elapsed is the difference of the two whole seconds that are shown, so that the parts of
-    an attempt that is cut add up to the attempt."""
+    """Returns the time columns. Elapsed is the difference between the start and the end, both rounded down to whole
+    seconds.
+
+    So if an attempt is cut into parts, the elapsed times of the parts add up to that of the attempt.
+    """
     seconds = 0 if start is None else max(_second(end or now) - _second(start), 0)
     return {
         "Submit": _moment(submit),
@@ -159,7 +171,7 @@ def _times(submit: datetime, start: datetime | None, end: datetime | None, now: 
 
 
 def _second(at: datetime) -> int:
-    """Returns the Unix time in whole seconds, rounded down as in `_moment`."""
+    """Returns the time as a Unix time in whole seconds, rounded down as in `_moment`."""
     return int(at.replace(microsecond=0).timestamp())
 
 
@@ -171,12 +183,12 @@ def elapsed(seconds: int) -> str:
 
 
 def _moment(at: datetime | None) -> str:
-    """Returns the time in UTC to the second, as sacct writes it with TZ=UTC; "Unknown" for None."""
+    """Returns the time in UTC to the second, in sacct's format; "Unknown" for None."""
     return UNKNOWN if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def _wanted(job: Job, generations: Mapping[int, str]) -> str:
-    """Returns the name of the generation that the job accepts; empty if it accepts several."""
+    """Returns the name of the generation that the job accepts; an empty text if the job accepts several."""
     return generations.get(job.generation_ids[0], "") if len(job.generation_ids) == 1 else ""
 
 
@@ -188,13 +200,16 @@ def _tres(job: Job, generation: str, nodes: int) -> str:
 
 
 def _token(name: str) -> str:
-    """Returns the name of a GPU type as Slurm writes it: in lower case, without separators of lists."""
+    """Returns the name of a GPU type in Slurm's form: in lower case, without characters that separate items of
+    lists."""
     return re.sub(r"[^a-z0-9_.-]+", "_", name.lower())
 
 
 def _exit_code(job: Job) -> str:
-    """Returns the exit code as CODE:SIGNAL. A code 128 + N, as shells report it, means that signal N ended the
-    program."""
+    """Returns the exit code in Slurm's form CODE:SIGNAL.
+
+    Shells report an exit code of 128 + N if signal N ended the program; it becomes 0:N.
+    """
     code = job.exit_code or 0
     return f"0:{code - 128}" if 128 < code < 128 + 65 else f"{code}:0"
 
@@ -204,5 +219,5 @@ def _line(names: Sequence[str], values: Mapping[str, str]) -> str:
 
 
 def _harmless(value: str) -> str:
-    """Returns the value on one line and without |, so that it is one column."""
+    """Returns the value without line breaks and without "|", so that it stays one column on one line."""
     return one_line(value).replace("|", " ")
