@@ -1,4 +1,5 @@
-"""Who may open a page: pages that a user may not open answer 404, as if they did not exist."""
+"""Decorators and queries that decide who may open a page. A page that a user may not open answers 404, as if it did not
+exist."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ View = Callable[..., HttpResponseBase]
 
 
 def permitted(verb: str) -> Callable[[View], View]:
-    """Returns a decorator that answers 404 to users whose portal role (admin or operator) does not permit `verb`.
+    """Returns a decorator that answers 404 unless the user's portal role (admin or operator) permits the action `verb`.
 
-    accounting/access/permissions.py lists the roles that may do each verb.
+    accounting/access/permissions.py lists the roles that permit each verb.
     """
 
     def decorate(view: View) -> View:
@@ -40,10 +41,12 @@ def permitted(verb: str) -> Callable[[View], View]:
 
 
 def posted_from(page: str, *keys: str) -> Callable[[View], View]:
-    """Returns a decorator for a view that only receives the POST of a form: GET redirects to the form's page, `page`.
+    """Returns a decorator for a view that handles only the POST of a form. A GET redirects to `page`, the URL name of
+    the form's page.
 
-    The browser stays at the form's URL when the answer to POST is a page, and a reload sends GET. `keys` names the
-    arguments that both URLs have. The view shows values that the database cannot store as problems of their fields.
+    The redirect is needed for reloads: if the POST is answered with a page, the browser stays at the view's URL, and a
+    reload may send a GET to this URL. `keys` are the names of the URL arguments that the view and the form's page
+    share. A posted value that the database cannot store is shown as a problem of its field.
     """
 
     def decorate(view: View) -> View:
@@ -62,7 +65,7 @@ def posted_from(page: str, *keys: str) -> Callable[[View], View]:
 
 
 def managed(request: UserRequest) -> TenantQuerySet:
-    """Returns the teams that the user may manage because of the role of manager."""
+    """Returns the active teams that the user may manage as a team manager, sorted by name."""
     return (
         Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
         .active()

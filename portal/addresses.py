@@ -25,7 +25,11 @@ OF_PROXIES = {
 
 
 def with_client_address(app: App) -> App:
-    """Wraps an ASGI app: `scope["client"]` becomes the address from which the outermost trusted proxy was called."""
+    """Wraps an ASGI app, and sets `scope["client"]` to the address of the client that called the outermost trusted
+    proxy.
+
+    Without trusted proxies, `scope["client"]` stays unchanged.
+    """
 
     async def addressed(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in {"http", "websocket"} and settings.FAIRLOT_TRUSTED_PROXIES:
@@ -42,7 +46,8 @@ def with_client_address(app: App) -> App:
 
 @cache
 def _warn() -> None:
-    """Logs a warning, once per process: without client addresses, all clients share the limits on wrong passwords."""
+    """Logs a warning, once per process, that client addresses are unknown, so that all clients share the limits on
+    wrong passwords."""
     logger.warning(
         "X-Forwarded-For lacks the client's address: FAIRLOT_TRUSTED_PROXIES is %s, and each must append to it",
         settings.FAIRLOT_TRUSTED_PROXIES,
@@ -50,16 +55,16 @@ def _warn() -> None:
 
 
 def forwarded_for(values: Sequence[bytes], proxies: int) -> str:
-    """Returns the address at position `proxies` from the right in X-Forwarded-For; empty if there are fewer addresses.
+    """Returns the address at position `proxies` from the right in X-Forwarded-For; "" if there are fewer addresses.
 
-    Addresses further left come from the client, which can send any.
+    `proxies` is the number of trusted proxies. Addresses further left are not trusted, because a client can send any.
     """
     items = b",".join(values).decode("latin-1").split(",")
     return parsed(items[-proxies]) if len(items) >= proxies else ""
 
 
 def parsed(text: str) -> str:
-    """Returns an IP address in canonical form, without port, brackets and IPv6 zone; empty if the text is no
+    """Returns an IP address in canonical form, without port, brackets and IPv6 zone; "" if `text` is not an IP
     address."""
     text = text.strip().strip('"')
     if text.startswith("["):
@@ -77,9 +82,10 @@ def parsed(text: str) -> str:
 
 @lru_cache(1024)
 def network_of(address: str) -> str:
-    """Returns the network for which an address is counted: the /64 of an IPv6 address, an IPv4 address itself.
+    """Returns the network under which an address is counted: the /64 network of an IPv6 address, or an IPv4 address
+    itself.
 
-    For an invalid address returns "unknown".
+    Returns "unknown" for an invalid address.
     """
     try:
         found = ip_address(address)
@@ -93,8 +99,10 @@ def network_of(address: str) -> str:
 
 
 def is_this_machine(address: str, header_names: Iterable[str]) -> bool:
-    """Returns whether a client on this machine sent the request: a loopback address, and no header that a proxy
-    adds."""
+    """Returns whether a client on this machine sent the request directly.
+
+    Returns True if the address is a loopback address and the request has no header that a proxy adds.
+    """
     if settings.BEHIND_PROXY or any(_is_of_proxy(name.lower()) for name in header_names):
         return False
     found = parsed(address)

@@ -1,4 +1,4 @@
-"""The value axis of a chart: tick marks in even, round steps from the lowest to the highest value, with labels."""
+"""The value axis of a chart, with tick marks at round numbers in equal steps, and their labels."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ TOP, BOTTOM = 5.0, 86.0
 
 @dataclass(frozen=True)
 class Mark:
-    """A tick mark with its label. `part` is its position from the lower edge of the plot (0) to the upper edge (1)."""
+    """A tick mark with its label. `part` is the mark's height in the plot, from 0 (lower edge) to 1 (upper edge)."""
 
     label: str
     part: float
 
     @property
     def percent(self) -> float:
-        """Returns the distance from the upper edge of the picture, in per cent of the picture's height."""
+        """Returns the mark's distance from the upper edge of the picture, in per cent of the picture's height."""
         return round(TOP + (1 - self.part) * (BOTTOM - TOP), 2)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A value axis. Its step is a Decimal, so that labels are exact: 0.1 × 3 is 0.3."""
+    """The value axis of a chart. The step between tick marks is a Decimal, so that labels are exact: 3 × 0.1 gives
+    0.3."""
 
     step: Decimal
     below: int  # number of steps below zero
@@ -41,9 +42,9 @@ class Axis:
         return float(self.above * self.step)
 
     def part(self, value: float) -> float:
-        """Returns the position of `value`, from 0 to 1.
+        """Returns the position of `value` on the axis, from 0 (lower end) to 1 (upper end).
 
-        A value outside the axis gets the position of the nearer edge.
+        A value outside the axis gets the position of the nearer end.
         """
         steps = value / float(self.step)
         return min(max((steps + self.below) / (self.below + self.above), 0.0), 1.0)
@@ -56,7 +57,10 @@ class Axis:
 
 
 def axis(lowest: float, highest: float) -> Axis:
-    """Returns an axis that contains `lowest`, zero and `highest`; from 0 to 1 if both values are zero or not finite."""
+    """Returns an axis that contains `lowest`, zero and `highest`.
+
+    A value that is not finite counts as zero. If both values are zero, the axis goes from 0 to 1.
+    """
     below, above = _size(-lowest), _size(highest)
     if not (below or above):
         above = Decimal(1)
@@ -65,13 +69,16 @@ def axis(lowest: float, highest: float) -> Axis:
 
 
 def _size(value: float) -> Decimal:
-    """Returns the value as a Decimal; 0 if it is negative, not finite, or so small that no float can represent a
-    step."""
+    """Converts the value to a Decimal, as the size of one side of the axis.
+
+    Returns 0 if the value is negative, not finite, or so small that a float cannot represent a step.
+    """
     return Decimal(value) if isfinite(value) and value > LEAST else Decimal(0)
 
 
 def nice_step(most: Decimal) -> Decimal:
-    """Returns the smallest step of 1, 2 or 5 times a power of ten with which `MOST_STEPS` steps reach `most`."""
+    """Returns the smallest step, of 1, 2 or 5 times a power of ten, for an axis up to `most` with at most MOST_STEPS
+    steps."""
     power = Decimal(1).scaleb((most / MOST_STEPS).adjusted())
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor * MOST_STEPS >= most)
 

@@ -1,6 +1,6 @@
 """A Celery beat scheduler that keeps its schedule in memory.
 
-Celery's default scheduler keeps it in a pickle file, and loading a pickle file executes code in it.
+Celery's default scheduler stores the schedule in a pickle file, and loading a manipulated pickle file can execute code.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from scheduling.core import heartbeat
 
 
 class Scheduler(beat.Scheduler):
-    """Sends, when it starts, each task whose last due time is so recent that its message would not have expired yet.
+    """A Celery beat scheduler that, when it starts, sends the tasks that it may have missed while it was not running.
 
-    This applies to each task with an interval, and to a nightly task whose night was missed. A task can be sent
-    twice.
+    A task is sent if a message from its last due time would not have expired yet. So a nightly task whose time was
+    missed is also sent. A task may be sent twice.
     """
 
     def setup_schedule(self) -> None:

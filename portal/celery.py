@@ -1,4 +1,4 @@
-"""The Celery app."""
+"""The Celery app of the portal."""
 
 import os
 from typing import Any
@@ -20,7 +20,8 @@ app.autodiscover_tasks()
 @task_prerun.connect
 @task_postrun.connect
 def keep_only_good_connections(**kwargs: Any) -> None:
-    """Closes a database connection that is broken or too old, before and after each task. The next query reconnects."""
+    """Closes a database connection that is broken or too old; the next query reconnects. Called before and after each
+    task."""
     from django.db import close_old_connections  # noqa: PLC0415 - needs the settings
 
     close_old_connections()

@@ -1,4 +1,4 @@
-"""Template variables about the reader, for every page."""
+"""Template variables about the signed-in user, which are available on every page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from accounting.access.permissions import may_somewhere
 
 
 def reader(request: HttpRequest) -> dict[str, Any]:
-    """Returns the variable `may_submit`: whether the user may submit jobs for any team. The query runs on first use."""
+    """Returns the template variable `may_submit`: whether the user may submit jobs for any team.
+
+    The database query runs only when a template uses the variable.
+    """
     return {"may_submit": SimpleLazyObject(lambda: may_submit(getattr(request, "user", None)))}
 
 

@@ -1,4 +1,4 @@
-"""The error pages. They say what to do next and show no internals."""
+"""The error pages. They tell the user what to do next, and show no internal details."""
 
 from __future__ import annotations
 

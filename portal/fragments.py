@@ -1,4 +1,4 @@
-"""Renders a page as a whole, or only the part of the page that htmx refreshes."""
+"""Renders either a whole page or only the part of it that htmx refreshes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ INCLUDED = {"job-head": "jobs/head.html"}
 def render_page(
     request: HttpRequest, template: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
-    """Renders `template`. For an htmx request, renders only the part whose name is the id of the target element.
+    """Renders the whole page, or for an htmx request only one part of it.
 
-    Answers 204 if the page has no such part, because htmx would insert a whole page into the element.
+    It is the part of `template` whose name is the id of the target element. If the page has no such part, answers 204,
+    because htmx would insert the whole page into the element.
     """
     part = wanted_part(request)
     response = HttpResponse(status=204)
@@ -35,5 +36,5 @@ def render_page(
 
 
 def wanted_part(request: HttpRequest) -> str:
-    """Returns the id of the element that htmx wants to refresh; empty for a whole page."""
+    """Returns the id of the element that an htmx request refreshes, or "" if the request is for a whole page."""
     return request.headers.get("HX-Target", "").partition("#")[2]

@@ -1,6 +1,6 @@
-"""Password hashing with Argon2, limited to a few passwords at once.
+"""Password hashing with Argon2. Only a few passwords are hashed at the same time.
 
-A hash takes 100 MB of memory, and anybody can make the portal compute a hash by sending the login form.
+A hash takes 100 MB of memory, and anybody can make the portal compute one by sending the login form.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ WAIT_SECONDS = 5.0
 
 
 class TooManyPasswords(Exception):
-    """Other passwords are being hashed, and none of them finished within WAIT_SECONDS."""
+    """Raised if other passwords are being hashed and this one cannot begin within WAIT_SECONDS."""
 
 
 class BoundedArgon2(Argon2PasswordHasher):
-    """Django's Argon2 hasher, limited to FAIRLOT_PASSWORDS_AT_ONCE passwords at once in each process."""
+    """Django's Argon2 hasher with a limit: each process hashes at most FAIRLOT_PASSWORDS_AT_ONCE passwords at the same
+    time."""
 
     def encode(self, password: str, salt: str) -> str:
         with _turn():

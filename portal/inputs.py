@@ -1,7 +1,7 @@
 """Refuses values that no database column can store, in URLs, headers, cookies, forms and JSON.
 
-Pages answer 400 with a sentence, the API answers 422 with a problem document; both name the parameter. Views and
-actions check the meaning of a value; they need not handle zero bytes, lone surrogates, or numbers beyond 64 bits.
+Pages answer 400 with a sentence, and the API answers 422 with a problem document. Either response names the parameter.
+Views and actions check what a value means, but need not handle zero bytes, lone surrogates, or numbers beyond 64 bits.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ TOO_LARGE = "A text or a number of this request is larger than can be stored; sh
 
 
 class InputsMiddleware:
-    """Checks the texts and numbers of a request before the view runs.
+    """Middleware that refuses a request with a text or number that the database cannot store, before the view runs.
 
-    Runs before the session middleware, which reads a cookie's session from the database. `portal.api.parsing` checks
-    the bodies of API requests, because the API authenticates callers before it reads bodies.
+    It runs before the session middleware, which looks up the session cookie in the database. For API requests,
+    `portal.api.parsing` checks the bodies, because the API authenticates callers before it reads bodies.
     """
 
     sync_capable = True
@@ -76,9 +76,9 @@ class InputsMiddleware:
         return None
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Answers 422 (API) or 400 (pages) when PostgreSQL refuses a value. Returns None for any other error.
+        """Answers 422 (API) or 400 (pages) if PostgreSQL refused a value. Returns None for any other error.
 
-        Logs the request, because a check of the value is missing.
+        Logs the request, because the middleware should have refused the value before.
         """
         if not (isinstance(error, DatabaseError) and isinstance(error.__cause__, NOT_HELD)):
             return None
@@ -89,13 +89,13 @@ class InputsMiddleware:
 
 
 def _problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
-    """Yields the name of each query parameter and header that cannot be stored, with the reason."""
+    """Yields a pair (name, reason) for each query parameter and header whose value the database cannot store."""
     yield from _of(request.GET.lists())
     yield from _of((name, [value]) for name, value in request.headers.items())
 
 
 def _form_problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
-    """Yields the name of each field and file of a posted page form that cannot be stored, with the reason."""
+    """Yields a pair (name, reason) for each field or file of a posted page form that the database cannot store."""
     if request.method == "POST" and not _is_api(request):
         yield from _of(request.POST.lists())
         yield from _of((name, [str(one.name) for one in files]) for name, files in request.FILES.lists())
@@ -112,7 +112,10 @@ def _of(parameters: Iterable[tuple[str, list[str]]]) -> Iterable[tuple[str, str]
 
 
 def _shown(name: str) -> str:
-    """Returns a parameter's name for the answer: escaped if it cannot be sent, otherwise its first 100 characters."""
+    """Returns a parameter's name as the response shows it.
+
+    A name that the database cannot store is escaped as ASCII; any other name is cut to 100 characters.
+    """
     return ascii(name)[1:-1] if why_not_storable(name) else name[:100]
 
 

@@ -1,4 +1,4 @@
-"""Interruptions of services and sessions, and notices before an interruption, for pages and the API."""
+"""Prepares interruptions of services and sessions, and the notices that precede them, for pages and the API."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LABELS: Mapping[Cause, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An interruption with its label and duration, for pages."""
+    """An interruption of a service or session with the label and duration that pages show."""
 
     it: Interruption
     label: str
@@ -42,7 +42,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Interruptions:
-    """The latest interruptions, and a sentence that sums up the interruptions of the last 7 days."""
+    """The latest interruptions, with a sentence that summarises those of the last 7 days."""
 
     latest: Sequence[Shown]
     sentence: str
@@ -54,7 +54,8 @@ class Interruptions:
 
 
 def shown(found: Sequence[Interruption]) -> Interruptions:
-    """Prepares interruptions for pages. `found` is in the order of scheduling.leases.interruptions: latest first."""
+    """Converts interruptions for pages. `found` must be sorted latest first, as scheduling.leases.interruptions returns
+    it."""
     now = now_from_database()
     latest = [
         Shown(one, LABELS[one.cause], ((one.ended or now) - one.began).total_seconds()) for one in found
@@ -82,9 +83,9 @@ def as_json(found: Interruptions) -> list[dict[str, Any]]:
 
 
 def claimable_from(lease: Lease | None) -> datetime | None:
-    """Returns the time from which others may preempt the lease; None if the lease is within the guarantee or stopping.
+    """Returns the time from which the lease may be preempted for other jobs. Reads `lease.cluster`.
 
-    Reads `lease.cluster`.
+    Returns None if there is no lease, if it is within the team's guaranteed share, or if it is already stopping.
     """
     if lease is None or lease.notice_since is None or lease.state == Lease.State.STOPPING:
         return None

@@ -1,4 +1,4 @@
-"""Serves only the hosts that ALLOWED_HOSTS names."""
+"""Refuses requests for hosts that are not in ALLOWED_HOSTS."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ logger = logging.getLogger(__name__)
 
 
 class KnownHostMiddleware:
-    """Answers 400, before any view runs, to a request whose Host header does not match ALLOWED_HOSTS.
+    """Middleware that answers 400 if a request's Host header does not match ALLOWED_HOSTS, before any view runs.
 
-    This stops DNS rebinding: a foreign page whose DNS name resolves to this server sends the foreign name as Host.
+    This stops DNS rebinding: an attacker's page, whose DNS name resolves to this server, sends the attacker's name as
+    Host.
     """
 
     sync_capable = True

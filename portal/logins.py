@@ -1,6 +1,6 @@
-"""Login sessions in the database, read with one short statement.
+"""Stores login sessions in the database, and reads a session with one short statement.
 
-Each page reads the session, so that a login that ends in one place has ended everywhere at once.
+Each page reads the session, so that a login that is ended in one place ends everywhere immediately.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _session = Statement(
 
 
 class SessionStore(db.SessionStore):
-    """Django's session store with a prepared statement: Django would build a query for each page."""
+    """Django's session store, but with a prepared statement. Django would build the query again for each page."""
 
     @classmethod
     def get_model_class(cls) -> type[Session]:

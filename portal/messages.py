@@ -1,4 +1,4 @@
-"""Messages that name the form to which they respond, so that the page shows a message beside its form."""
+"""Stores for each message which form caused it, so that the page shows the message beside this form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.contrib.messages.storage.fallback import FallbackStorage
 
 
 class Storage(FallbackStorage):
-    """Message storage that adds to each message the URL of the request, to which the form was sent.
+    """Message storage that adds to each message the URL of the request, which is the URL to which the form was posted.
 
     static/js/app.js finds the form by this URL.
     """

@@ -1,4 +1,5 @@
-"""Middleware for login, time zone, live updates, and access from other machines."""
+"""Middleware for login, the user's time zone, live updates, and refusing clients on other machines while a local
+cluster exists."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ ONLY_READS = {"GET", "HEAD"}
 
 
 class SignedInMiddleware(LoginRequiredMiddleware):
-    """Requires a login except for views marked `login_not_required`, and activates the user's time zone.
+    """Requires a login, except for views marked `login_not_required`, and activates the user's time zone.
 
-    API requests pass, because the API checks their tokens.
+    API requests pass without a login here, because the API authenticates them itself.
     """
 
     def process_view(
@@ -50,7 +51,7 @@ class SignedInMiddleware(LoginRequiredMiddleware):
     def handle_no_permission(  # type: ignore[override]  # Django's is always a redirect
         self, request: HttpRequest, view_func: View
     ) -> HttpResponse:
-        """Answers 401 to the htmx refresh of a part, because htmx would insert a login page into the part.
+        """Answers 401 if htmx refreshes a part of a page, because htmx would insert a login page into this part.
 
         Redirects any other request to the login page.
         """
@@ -60,7 +61,10 @@ class SignedInMiddleware(LoginRequiredMiddleware):
 
 
 class LivePositionMiddleware:
-    """Records the live stream's position before the view reads the database; the page's stream continues from there."""
+    """Records the live stream's current position before the view reads the database.
+
+    The page's stream starts at this position, so that it misses no change made while the page was rendered.
+    """
 
     sync_capable = True
     async_capable = False
@@ -81,10 +85,12 @@ class LivePositionMiddleware:
 
 
 class LoopbackOnlyMiddleware:
-    """Answers 403 to clients on other machines while a local cluster exists: its jobs are programs on this machine.
+    """Answers 403 to clients on other machines while a local cluster exists, because its jobs run programs on this
+    machine.
 
-    FAIRLOT_LOCAL_BEYOND_LOOPBACK admits all clients. A request through a proxy counts as one from another machine,
-    even if the proxy runs on this machine. Health checks pass, because they reveal nothing and run nothing.
+    FAIRLOT_LOCAL_BEYOND_LOOPBACK admits all clients. A request through a proxy counts as a request from another
+    machine, even if the proxy runs on this machine. Health checks are always answered, because they reveal nothing and
+    run nothing.
     """
 
     sync_capable = True
@@ -116,9 +122,10 @@ _local_cluster = _UNKNOWN
 
 
 def _has_local_cluster(*, as_last_known: bool) -> bool:
-    """Returns whether a local cluster exists, from a cache of LOCAL_CLUSTER_KNOWN_FOR seconds.
+    """Returns whether a local cluster exists. The value is cached for LOCAL_CLUSTER_KNOWN_FOR seconds.
 
-    `as_last_known` returns the cached value whatever its age: requests for static files must not query the database.
+    With `as_last_known`, returns the cached value even if it is older. Requests for static files use this, because they
+    must not query the database.
     """
     at, found = _local_cluster
     if as_last_known or time.monotonic() - at <= LOCAL_CLUSTER_KNOWN_FOR:
@@ -127,7 +134,7 @@ def _has_local_cluster(*, as_last_known: bool) -> bool:
 
 
 def learn_of_local_cluster() -> bool:
-    """Queries the database for a local cluster, caches the result and returns it."""
+    """Queries the database whether a local cluster exists, caches the result and returns it."""
     global _local_cluster  # noqa: PLW0603 - one answer for the process
     found = Cluster.objects.filter(backend=Cluster.Backend.LOCAL).exists()
     _local_cluster = (time.monotonic(), found)
@@ -135,11 +142,14 @@ def learn_of_local_cluster() -> bool:
 
 
 def knows_of_local_cluster() -> bool:
-    """Returns whether the database has been queried. Before that, only this machine gets static files."""
+    """Returns whether this process has already queried the database for a local cluster.
+
+    Until it has, only clients on this machine get static files.
+    """
     return _local_cluster != _UNKNOWN
 
 
 def forget_local_cluster() -> None:
-    """Clears the cache, so that the next request queries the database."""
+    """Clears the cached value, so that the next request queries the database for a local cluster."""
     global _local_cluster  # noqa: PLW0603 - as above
     _local_cluster = _UNKNOWN

@@ -16,7 +16,7 @@ LAST_USED_STEP = timedelta(minutes=5)
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
     def of(self, user: User) -> Self:
-        """Returns the tokens that `user` may list and revoke: the user's own."""
+        """Returns the tokens that `user` created. Only these may be listed and revoked by `user`."""
         return self.filter(user=user)
 
     def standing(self) -> Self:
@@ -28,15 +28,18 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         return self.standing().filter(user__is_active=True)
 
     def last_used_long_ago(self) -> Self:
-        """Returns the tokens whose `last_used_at` is empty or older than LAST_USED_STEP, so that their use is recorded
-        again."""
+        """Returns the tokens whose `last_used_at` is null or older than LAST_USED_STEP.
+
+        Only for these is a new use recorded, so that most calls write nothing.
+        """
         return self.filter(models.Q(last_used_at=None) | models.Q(last_used_at__lt=Now() - LAST_USED_STEP))
 
 
 class ApiToken(models.Model):
     """A token for the REST API.
 
-    The database stores only a keyed digest of its secret; the user sees the secret once.
+    The database stores only a keyed digest of the token's secret. The user sees the secret once, when the token is
+    created.
     """
 
     user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="api_tokens")
@@ -59,9 +62,10 @@ class ApiToken(models.Model):
 
 
 class Visit(models.Model):
-    """A user's access to the host of a session or service: first a ticket in a URL, then the cookie that replaces it.
+    """The access of one user to the host of a session or service.
 
-    Only a keyed digest of the ticket or cookie is stored. The access ends with the login session from which it came.
+    It begins with a ticket in a URL, and a cookie then replaces the ticket. Only a keyed digest of the ticket or cookie
+    is stored. The access ends when the user's login session in the portal ends.
     """
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, null=True, related_name="visits")
@@ -83,10 +87,10 @@ class Visit(models.Model):
 
 
 class PasswordTries(models.Model):
-    """A counter of wrong passwords since the beginning of its window.
+    """A counter of wrong passwords since the beginning of its time window.
 
-    The columns that are not empty say what it counts: a user from a network, a user from all networks, a network
-    with all names, or a user in a known browser.
+    The columns that are not empty say what is counted: one user from one network, one user from all networks, one
+    network with all user names, or one user in a known browser.
     """
 
     username = models.CharField(max_length=150)

@@ -1,4 +1,4 @@
-"""The Celery queues. Each has one purpose, so that tasks that wait in one queue do not delay the tasks of another."""
+"""The Celery queues. Each queue has one purpose, so that its waiting tasks do not delay the tasks of other queues."""
 
 ROUNDS, OPERATIONS, BOOKS, MAIL, ANALYSIS = QUEUES = ("rounds", "operations", "books", "mail", "analysis")
 

@@ -1,6 +1,6 @@
-"""Security headers of every response of the portal: pages, errors, static files, the API and streams.
+"""Security headers for every response of the portal: pages, errors, static files, the API and streams.
 
-Responses of programs in sessions do not get these headers, because they come from hosts other than the portal's.
+Responses of the programs in sessions and services do not get these headers here, because they come from other hosts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SECURITY: dict[bytes, bytes] = {
 
 
 def with_security_headers(app: App) -> App:
-    """Wraps an ASGI app: adds to each response those headers of SECURITY that the response lacks."""
+    """Wraps an ASGI app, and adds to each response the headers in SECURITY that the response does not have yet."""
 
     async def hardened(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_hardened(message: MutableMapping[str, Any]) -> None:
@@ -55,7 +55,8 @@ def with_security_headers(app: App) -> App:
 
 
 def with_page_policy(get_response: View) -> View:
-    """Middleware that adds the Content-Security-Policy of pages to each response without such a header."""
+    """Creates middleware that adds the Content-Security-Policy for pages to each response that has no such header
+    yet."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)

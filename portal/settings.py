@@ -1,4 +1,4 @@
-"""All settings. They are read from environment variables only; docs/settings.md lists them."""
+"""All settings of the portal. They are read only from environment variables; docs/settings.md lists them."""
 
 import re
 from pathlib import Path
@@ -19,14 +19,15 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 
 class Environment(FileAwareMapping):  # type: ignore[misc] # it has no types
-    """The environment variables. If NAME_FILE is set, NAME is the content of that file without the line end."""
+    """The environment variables, as a mapping. If NAME_FILE is set, NAME has the content of this file, without the line
+    end."""
 
     def __getitem__(self, key: str) -> str:
         return str(super().__getitem__(key)).rstrip("\n")
 
 
 class Env(environ.FileAwareEnv):  # type: ignore[misc] # the same
-    """Reads settings strictly: raises ImproperlyConfigured for an invalid number or switch.
+    """Reads settings from environment variables. Raises ImproperlyConfigured for an invalid number or boolean.
 
     An empty value counts as unset.
     """

@@ -1,4 +1,4 @@
-"""Sorts a list by a column that the URL's query names: `?sort=name` ascending, `?sort=-name` descending."""
+"""Sorts a list by the column in the URL query: `?sort=name` ascending, `?sort=-name` descending."""
 
 from __future__ import annotations
 
@@ -16,21 +16,28 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True)
 class Names:
-    """A column of names, sorted without regard to case."""
+    """A sortable column of names. Upper and lower case are treated as equal."""
 
     field: str
 
 
 @dataclass(frozen=True)
 class Since:
-    """A column of times in which null means "not yet", such as `paused_at`. Null counts as later than every time."""
+    """A sortable column of times in which null means "not yet", such as `paused_at`.
+
+    Null counts as later than every time.
+    """
 
     field: str
 
 
 @dataclass(frozen=True)
 class Sorting:
-    """The columns by which a list can be sorted, the default column, and a last column that orders equal rows."""
+    """The orders in which a list can be sorted.
+
+    `columns` are the sortable columns, `usual` is the default column, and `last` is a column that orders rows that are
+    otherwise equal.
+    """
 
     columns: Mapping[str, Sequence[str | Names | Since | Expression]]
     usual: str
@@ -48,7 +55,8 @@ class Sorting:
         return rows.order_by(*self.by(self.chosen(asked)))
 
     def by(self, sort: str) -> list[OrderBy]:
-        """Returns the arguments of `order_by`. Null comes last in both directions, except in a `Since` column."""
+        """Returns the arguments of `order_by` for a column. Null comes last in both directions, except in a `Since`
+        column."""
         back = sort.startswith("-")
         found: list[Expression | F] = []
         for what in self.columns[sort.removeprefix("-")]:

@@ -1,4 +1,4 @@
-"""Answers requests for static files that do not exist."""
+"""Middleware that answers 404 for static files that do not exist."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from django.http.response import HttpResponseBase
 
 
 class NoSuchFileMiddleware:
-    """Answers 404 for a static file that WhiteNoise, the previous middleware, did not find.
+    """Middleware that answers 404 for a static file that WhiteNoise, the previous middleware, did not find.
 
-    The portal's page for status 404 would query the database for the user, and threads that serve static files have
-    no database connection.
+    The portal's own 404 page is not used, because it would query the database for the user. Threads that serve static
+    files have no database connection.
     """
 
     sync_capable = True

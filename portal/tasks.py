@@ -1,4 +1,4 @@
-"""Celery tasks of the portal. A message may arrive twice, late, or not at all."""
+"""Celery tasks of the portal. Each task tolerates that its message arrives twice, late, or not at all."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LASTS = 20.0  # seconds after which the task begins no further report
 
 @shared_task
 def send_reports() -> None:
-    """Sends the reports that are due.
+    """Sends all reports by mail that are due.
 
-    Only one worker does so at a time; a report that fails does not delay the others.
+    Only one worker does this at a time. A report that fails does not delay the others.
     """
     with only_one(Lock.REPORTS) as is_mine:
         if is_mine:

@@ -1,4 +1,4 @@
-"""Lets a view show, beside the fields of its form, which posted texts the database cannot store."""
+"""Lets a view show, beside each field of its form, why the database cannot store the posted text."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 def keeps_form(view: View) -> View:
     """Marks a view whose form shows, beside its fields, why the database cannot store a posted text.
 
-    `InputsMiddleware` lets requests with such texts through to a marked view.
+    `InputsMiddleware` passes a request with such a text to a marked view, and refuses it for any other view.
     """
     view.keeps_form = True  # type: ignore[attr-defined]
     return view
 
 
 def unstorable_of(request: HttpRequest) -> dict[str, str]:
-    """Returns, by name of the field, why the database cannot store the posted text; empty if it can store all texts.
+    """Returns why the database cannot store a posted text, by name of the field.
 
-    Only views with `keeps_form` get such requests.
+    The mapping is empty if the database can store all texts. Only a view marked with `keeps_form` gets a request for
+    which it is not empty.
     """
     return getattr(request, "unstorable", {})

@@ -1,4 +1,5 @@
-"""All URLs. Each package of the portal has its own list, with whole paths and with names without a namespace."""
+"""All URLs of the portal. Each package has its own list, with complete paths, and with URL names that have no
+namespace."""
 
 from django.urls import include, path
 

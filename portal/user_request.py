@@ -1,4 +1,4 @@
-"""Types of requests with a known user."""
+"""Types of requests whose user is known."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from accounting.models import User
 
 
 class UserRequest(HttpRequest):
-    """A request of a signed-in user. `SignedInMiddleware` lets no other request reach a view that requires a login."""
+    """A request by a signed-in user.
+
+    `SignedInMiddleware` ensures that a view that requires a login receives only such requests.
+    """
 
     user: User
     auser: Callable[[], Awaitable[User]]
 
 
 class ApiRequest(HttpRequest):
-    """A request to the API whose caller has been authenticated."""
+    """A request to the API from an authenticated caller."""
 
     auth: User

@@ -1,4 +1,4 @@
-"""The work that a server does once, before its first request."""
+"""The work that a server process does once, before its first request."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ AGAIN_SECONDS = 2.0
 
 
 def load_pages() -> None:
-    """Imports all views, and exempts all present objects from garbage collection.
+    """Imports all views, and exempts all objects that exist at this point from garbage collection.
 
-    Otherwise each full collection would scan these objects and delay requests by a sixth of a second.
+    Otherwise each full collection would scan these objects, and delay requests by a sixth of a second.
     """
     _ = get_resolver().url_patterns
     gc.collect()
@@ -30,10 +30,11 @@ def load_pages() -> None:
 
 
 def look_around() -> threading.Thread:
-    """Starts a thread that asks the database whether a local cluster exists. Waits up to LOOK_SECONDS for the answer.
+    """Starts a thread that asks the database whether a local cluster exists. Waits at most LOOK_SECONDS for the answer.
 
-    Until the answer is known, only this machine gets static files. If the database is not reachable, the thread
-    keeps trying while the server starts. It is a thread because a server may import the portal in its event loop.
+    Until the answer is known, only clients on this machine get static files. If the database cannot be reached, the
+    thread keeps trying while the server starts. The query needs a thread because a server may import the portal in its
+    event loop.
     """
     thread = threading.Thread(target=_learn, name="warm-up", daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""The words, icons and tones in which the portal shows states, reasons, times and amounts."""
+"""The words, icons and colours with which the portal shows states, reasons, times and amounts."""
 
 from __future__ import annotations
 
@@ -53,12 +53,15 @@ STATES: dict[str, tuple[str, str]] = {
 
 
 def section_of(url_name: str | None) -> str:
-    """Returns the navigation entry to which the page with this URL name belongs; empty if it belongs to none."""
+    """Returns the navigation entry of the page with this URL name, or "" if the page belongs to no entry."""
     return next((name for start, name in SECTIONS.items() if (url_name or "").startswith(start)), "")
 
 
 def may_open(user: Any, role: str, *, may_submit: bool) -> bool:
-    """Returns whether the side bar shows `user` an entry for `role`. Each page checks permissions itself."""
+    """Returns whether the side bar shows `user` an entry that requires `role`.
+
+    This only hides entries; each page checks the user's permission itself.
+    """
     if role == "submitter":
         return may_submit
     if role == "manager":
@@ -71,9 +74,10 @@ STEPS = ((60, 1, "s"), (3600, 60, "min"), (DAY, 3600, "h"), (365 * DAY, DAY, "d"
 
 
 def relative(moment: datetime, now: datetime) -> str:
-    """Returns the distance of a time from `now`: "5 min ago", "in 2 h", or "now" below 10 seconds.
+    """Returns a time relative to `now`, such as "5 min ago" or "in 2 h", or "now" if it differs by less than 10
+    seconds.
 
-    static/js/app.js updates it with the same words.
+    static/js/app.js later updates this text with the same words.
     """
     seconds = (now - moment).total_seconds()
     ahead, seconds = seconds < 0, abs(seconds)
@@ -86,7 +90,10 @@ def relative(moment: datetime, now: datetime) -> str:
 
 
 def lasting(since: datetime, now: datetime) -> str:
-    """Returns the time since `since`: "5 min", or "a moment" below 10 seconds. static/js/app.js updates it."""
+    """Returns the time that has passed since `since`, such as "5 min", or "a moment" below 10 seconds.
+
+    static/js/app.js later updates this text.
+    """
     text = relative(since, now)
     return "a moment" if text == "now" else text.removesuffix(" ago")
 
@@ -115,8 +122,8 @@ LEASE_STOPS: Mapping[str, str] = {Cause.DRAINED: "node drained", Cause.PORTAL_ST
 
 
 def money_digits(amounts: Iterable[Decimal]) -> int:
-    """Returns the number of decimals for the amounts of a column: 2, or up to 6 if the least amount would be shown as
-    0."""
+    """Returns how many decimals a column of amounts needs: 2, or up to 6 if the smallest amount would otherwise look
+    like 0."""
     least = min((abs(amount) for amount in amounts if amount), default=Decimal(1))
     return next((digits for digits in (2, 4) if least >= Decimal(1).scaleb(-digits)), 6)
 

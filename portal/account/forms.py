@@ -1,4 +1,5 @@
-"""Forms that ask for a password. Each attempt counts against the limits of portal.account.lockout."""
+"""Forms that ask for a password. Each attempt counts against the limits on wrong passwords in
+portal.account.lockout."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 class LoginForm(AuthenticationForm):
     """Django's login form with a limit on wrong passwords.
 
-    When the limit is reached, `minutes` is the time until the next password is accepted; otherwise it is None.
+    `minutes` is None until the limit is reached. Then it is the number of minutes until a password is accepted again.
     """
 
     request: HttpRequest
@@ -39,9 +40,9 @@ class LoginForm(AuthenticationForm):
 
 
 class OwnPasswordForm(PasswordChangeForm):
-    """Django's form for changing one's password, with a limit on wrong old passwords.
+    """Django's form for changing one's own password, with a limit on wrong old passwords.
 
-    The limit keeps somebody who took over a session from guessing the password.
+    The limit stops an attacker who has taken over a login session from guessing the user's password.
     """
 
     def __init__(self, *args: Any, request: HttpRequest, **named: Any) -> None:
@@ -54,7 +55,8 @@ class OwnPasswordForm(PasswordChangeForm):
 
 
 class TooManyTries(ValidationError):
-    """The limit on wrong passwords is reached: until the window ends, even the right password is refused."""
+    """Raised when the limit on wrong passwords is reached. Until the time window ends, even the right password is
+    refused."""
 
     def __init__(self, until: datetime) -> None:
         self.minutes = max(math.ceil((until - now_from_database()).total_seconds() / 60), 1)
@@ -63,10 +65,11 @@ class TooManyTries(ValidationError):
 
 
 def counted(request: HttpRequest, username: str, check: Callable[[], T]) -> T:
-    """Counts an attempt and returns the result of `check`, which raises ValidationError for a wrong password.
+    """Counts one attempt to enter a password, calls `check`, and returns its result.
 
-    Raises TooManyTries without calling `check` if the limit is reached, and instead of the ValidationError if this
-    wrong password reaches the limit.
+    `check` raises ValidationError for a wrong password. Raises TooManyTries in two cases: if the limit was already
+    reached, in which case `check` is not called, and if this wrong password reaches the limit. Any other wrong password
+    raises the ValidationError of `check`.
     """
     tried = lockout.begin(request, username)
     if tried.is_refused:

@@ -1,17 +1,16 @@
-"""Limits on wrong passwords: nobody can guess a password, and nobody can lock out another user.
+"""Limits on wrong passwords. They stop attackers from guessing a password, and from locking out another user.
 
 An attempt is counted before the password is checked, so that simultaneous attempts cannot exceed a limit. Each limit
-holds within a window of 15 minutes, which begins with the first wrong password and is never extended:
+applies within a window of 15 minutes, which begins with the first wrong password and is never extended:
 
-- 5 wrong passwords for one user from one network (an IPv4 address or an IPv6 /64),
-- 50 wrong passwords from one network, for all names together,
-- 5 wrong passwords for one user in a browser in which this user has signed in before. No other limit applies to such
-  a
-  browser, so a stranger cannot lock it, even from the same address,
-- after more than 100 wrong passwords for one user from all networks together, 1 instead of 5 from each network. This
-  slows down many machines that guess one user's password, and still lets the user in.
+- 5 wrong passwords for one user from one network (an IPv4 address or an IPv6 /64);
+- 50 wrong passwords from one network, for all user names together;
+- 5 wrong passwords for one user in a browser in which this user has signed in before. No other limit applies to this
+  browser, so a stranger cannot lock the user out of it, even from the same address;
+- 1 wrong password instead of 5 from each network, after more than 100 wrong passwords for one user from all networks
+  together. This slows down attackers with many machines, and still lets the user sign in.
 
-A name counts in the same way whether or not such a user exists.
+A user name counts in the same way whether or not a user with this name exists.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ STRANGE = "(no such user)"
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """An attempt to give a password, with the user, network and browser for which it counts."""
+    """One attempt to enter a password, with the user, network and browser for which the attempt is counted."""
 
     username: str
     network: str
@@ -68,9 +67,10 @@ class Try:
 
     @classmethod
     def judged(cls, where: tuple[str, str, str], most: int, counter: tuple[int, datetime]) -> Self:
-        """Returns the attempt from `where` (user, network, browser), whose limit is `most` wrong passwords.
+        """Returns an attempt, with the decision whether it is refused.
 
-        `counter` is the number of attempts, including this one, and the start of the window.
+        `where` is the user, network and browser. `most` is the number of wrong passwords that the limit allows.
+        `counter` is the number of attempts including this one, and the start of the window.
         """
         failures, since = counter
         if failures == most + 1:
@@ -80,7 +80,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A limit on wrong passwords that a user or a network has reached, for the admins' list of locks."""
+    """A limit on wrong passwords that a user or a network has reached, as the admins' list of locks shows it."""
 
     pk: int
     username: str  # empty if the lock is for a whole network
@@ -92,7 +92,10 @@ class Lock:
 
 
 def begin(request: HttpRequest, username: str) -> Try:
-    """Counts an attempt to give this user's password. Returns the attempt, with `is_refused` if a limit is reached."""
+    """Counts an attempt to enter this user's password, and returns the attempt.
+
+    The attempt's `is_refused` is True if a limit was already reached.
+    """
     username = username[:MOST_CHARACTERS]  # no user has a longer name, but strangers may send one
     network, browser = network_of(request.META.get("REMOTE_ADDR", "")), known_browser(request, username)
     tried = partial(Try.judged, (username, network, browser))
@@ -116,17 +119,18 @@ def begin(request: HttpRequest, username: str) -> Try:
 
 
 def forget(tried: Try) -> None:
-    """Removes the user's attempts in this network or browser from all counters, because the password was right."""
+    """Removes the user's attempts in this network or browser from all counters. Called when the password was right."""
     _take_back(tried, None)
 
 
 def take_back(tried: Try) -> None:
-    """Removes the attempt from all counters in which it was counted, because no password was checked."""
+    """Removes this one attempt from all counters that counted it. Called if no password was checked after all."""
     _take_back(tried, 1)
 
 
 def known_browser(request: HttpRequest, username: str) -> str:
-    """Returns the id in the browser's cookie if the cookie proves that this user has signed in there; otherwise ""."""
+    """Returns the browser's id from its cookie, if the cookie proves that this user has signed in with this browser;
+    otherwise ""."""
     try:
         return _signer(username).unsign(request.COOKIES.get(COOKIE, ""), max_age=COOKIE_LASTS)
     except signing.BadSignature:
@@ -134,7 +138,7 @@ def known_browser(request: HttpRequest, username: str) -> str:
 
 
 def remember_browser(request: HttpRequest, response: HttpResponse, username: str) -> None:
-    """Sets the cookie that proves that this user has signed in with this browser."""
+    """Sets a cookie which proves that this user has signed in with this browser."""
     browser = known_browser(request, username) or secrets.token_hex(8)
     response.set_cookie(
         COOKIE,
@@ -148,7 +152,7 @@ def remember_browser(request: HttpRequest, response: HttpResponse, username: str
 
 
 def locks() -> list[Lock]:
-    """Returns the limits that are reached at present, newest first; at most MOST_LISTED."""
+    """Returns the limits that are reached now, newest first, at most MOST_LISTED of them."""
     rows = list(_locked().order_by("-since")[:MOST_LISTED])
     users = User.objects.in_bulk({row.username for row in rows if row.username}, field_name="username")
     return [
@@ -167,9 +171,10 @@ def locks() -> list[Lock]:
 
 @transaction.atomic(durable=True)
 def lift(*, actor: User, pk: int) -> None:
-    """Lifts a lock. For a lock of a user, lifts all locks of that user; for a lock of a network, only that lock.
+    """Lifts a lock. If it is a lock of a user, lifts all locks of that user. If it is a lock of a network, lifts only
+    this lock.
 
-    Raises Refused if the lock has ended.
+    Raises Refused if the lock has already ended.
     """
     require(actor, "user.change")
     row = _locked().filter(pk=pk).first()
@@ -189,7 +194,7 @@ def lift(*, actor: User, pk: int) -> None:
 
 
 def lift_of_user(username: str) -> int:
-    """Deletes all counters of this user's wrong passwords. Returns the number of locks that this lifts.
+    """Deletes all counters of this user's wrong passwords, and returns the number of locks that this lifts.
 
     Runs in the caller's transaction.
     """
@@ -203,16 +208,19 @@ def lift_of_user(username: str) -> int:
 
 
 def forget_ended() -> None:
-    """Deletes counters whose window has ended, except rows that another transaction has locked."""
+    """Deletes the counters of wrong passwords whose window has ended. Skips rows that another transaction has
+    locked."""
     with transaction.atomic():
         ended = PasswordTries.objects.filter(since__lte=Now() - WINDOW).select_for_update(skip_locked=True)
         PasswordTries.objects.filter(pk__in=ended.values("pk")).delete()
 
 
 def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple[int, datetime]:
-    """Adds 1 to a counter, or restarts it at 1 if its window has ended.
+    """Adds 1 to the counter for this combination of user, network and browser. Returns its new value and the start of
+    its window.
 
-    Returns the counter and the start of its window.
+    An empty argument means that the counter covers all users, networks or browsers. A counter whose window has ended
+    restarts at 1.
     """
     values: dict[str, Any] = {"username": username, "network": network, "browser": browser, "window": WINDOW}
     with connection.cursor() as cursor:
@@ -234,8 +242,10 @@ def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple
 
 
 def _take_back(tried: Try, most: int | None) -> None:
-    """Subtracts the user's attempts in this network or browser (at most `most`; None: all) from every counter with
-    them."""
+    """Subtracts a user's attempts in one network or browser from every counter that includes them.
+
+    `most` is the largest number of attempts to subtract; None subtracts all of the user's attempts.
+    """
     if tried.browser:
         own, others = _row(username=tried.username, browser=tried.browser), []
     else:
@@ -265,9 +275,9 @@ def _locked() -> QuerySet[PasswordTries]:
 
 
 def _signer(username: str) -> signing.TimestampSigner:
-    """Returns the signer of a user's cookie.
+    """Returns the signer for the cookie that marks a browser in which this user has signed in.
 
-    The key contains the name, so a cookie hides it and is valid for no other user.
+    The user name is part of the signing key. So the cookie does not reveal the name, and is valid for no other user.
     """
     return signing.TimestampSigner(salt=f"fairlot.browser:{username}")
 

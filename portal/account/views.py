@@ -1,4 +1,4 @@
-"""Login, changing the password, and the preferences page."""
+"""Login, changing one's own password, and the preferences page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from scheduling.shares.situations import some_cluster_lets_jobs_take_turns
 
 
 class Login(LoginView):
-    """Signs a user in. After too many wrong passwords answers 429 with registration/locked.html."""
+    """The login page. After too many wrong passwords it answers 429 with the template registration/locked.html."""
 
     redirect_authenticated_user = True
     authentication_form = LoginForm
@@ -46,7 +46,8 @@ class Login(LoginView):
 
 
 class PasswordChange(PasswordChangeView):
-    """Changes the user's password. Wrong old passwords count against the same limits as wrong passwords at login."""
+    """The page on which users change their own password. Wrong old passwords count against the same limits as at
+    login."""
 
     form_class = OwnPasswordForm
 
@@ -61,7 +62,7 @@ def password_changed(request: UserRequest) -> HttpResponse:
 
 
 class PreferencesForm(Form):
-    """The settings that users choose for themselves."""
+    """The form for the preferences that users set for themselves."""
 
     theme = Choice("Look", User.Theme.choices, widget=RadioSelect({"data-theme-choice": ""}))
     time_zone = Text(
@@ -87,7 +88,7 @@ class PreferencesForm(Form):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def preferences(request: UserRequest) -> HttpResponse:
-    """Shows and saves the user's theme, time zone, and how the user's jobs share the user's GPU time."""
+    """Shows and saves the user's preferences: theme, time zone, and how the user's jobs divide the user's GPU time."""
     form = PreferencesForm(request.user, request if request.method == "POST" else None)
 
     def act(values: Values) -> None:

@@ -1,4 +1,4 @@
-"""Budget forms on the pages of admins and of managers."""
+"""Budget forms, shared by the pages of admins and the pages of team managers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from scheduling.limits.budget_status import outlooks
 
 
 def budgets_of(tenant: Tenant, reader: User, posted: Form | None) -> dict[str, Any]:
-    """Returns the context of administration/budgets.html: each budget with its use, and a form for each period."""
+    """Returns the context of administration/budgets.html: a team's budgets with the amounts spent, and a form for each
+    period."""
     rows = [(stands, signing_key_for(reader, stands.budget)) for stands in outlooks(tenant=tenant)]
     known = {stands.budget.period: stands.budget for stands, _ in rows}
     forms = [BudgetForm(one, budget=known.get(one)).or_posted(posted) for one in Budget.Period.values]
@@ -31,9 +32,9 @@ def budgets_of(tenant: Tenant, reader: User, posted: Form | None) -> dict[str, A
 def set_budget_of(
     request: UserRequest, tenant: Tenant, *, to: str, page: Callable[..., HttpResponse]
 ) -> HttpResponse:
-    """Sets the posted budget and redirects to the page with the URL name `to`.
+    """Sets the posted budget, and redirects to the page with the URL name `to`.
 
-    If the budget is refused, shows `page` with the problems.
+    If the budget is refused, answers with the form's page, which `page` renders with the problems.
     """
     # If the period's field is invalid, the query of the form's URL still names the period.
     asked = (request.POST.get("budget_period"), request.GET.get("period"), Budget.Period.MONTH)
@@ -52,9 +53,9 @@ def set_budget_of(
 def remove_budget_of(
     request: UserRequest, tenant: Tenant, pk: int, *, to: str, page: Callable[..., HttpResponse]
 ) -> HttpResponse:
-    """Removes a budget of the tenant and redirects to the page with the URL name `to`.
+    """Removes a budget of the tenant, and redirects to the page with the URL name `to`.
 
-    Raises Http404 for a budget of another tenant.
+    Raises Http404 if the budget belongs to another tenant.
     """
     budget = get_object_or_404(Budget.objects.in_force().select_related("tenant"), tenant=tenant, pk=pk)
     return perform(

@@ -1,4 +1,4 @@
-"""Budgets of tenants on the admins' pages."""
+"""Views that set and remove the budgets of tenants on the admins' pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of clusters: attaching, settings of Kubernetes clusters, and volumes."""
+"""Forms for attaching clusters, for the settings of Kubernetes clusters, and for volumes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from scheduling.models import Cluster
 
 
 class KubeconfigForm(Form):
-    """A kubeconfig, pasted or as a file. A page never shows a posted kubeconfig again, even if the form is refused."""
+    """A form for a kubeconfig, pasted as text or uploaded as a file.
+
+    A page never shows a posted kubeconfig again, even if the form is refused, because a kubeconfig contains
+    credentials.
+    """
 
     kubeconfig = Text(
         "Kubeconfig",
@@ -33,7 +37,7 @@ class KubeconfigForm(Form):
     file = forms.FileField(label="or its file", required=False, allow_empty_file=True, widget=forms.FileInput)
 
     def clean(self) -> None:
-        """Takes the kubeconfig from the uploaded file, if a file was sent."""
+        """Uses the uploaded file as the kubeconfig, if a file was sent."""
         file = self.cleaned_data.pop("file", None)
         if file is None:
             return
@@ -73,7 +77,7 @@ class AttachForm(KubeconfigForm):
 
 
 class ReachableForm(Form):
-    """The addresses outside their team's namespace that jobs may connect to."""
+    """The form for the network addresses outside their team's namespace to which jobs may connect."""
 
     ranges = Text(
         "Ranges of addresses",
@@ -87,13 +91,13 @@ class ReachableForm(Form):
 
 
 class BarePodsForm(Form):
-    """Whether a new job with one worker runs as a bare pod, without a Kubernetes Job."""
+    """The form for the setting that runs each new job with one worker as a bare pod, without a Kubernetes Job."""
 
     bare_pods = Switch("Run new jobs of one worker as bare pods")
 
 
 class MetricsForm(Form):
-    """The Prometheus server that collects the use of a cluster's GPUs."""
+    """The form for the Prometheus server that collects the GPU utilisation of a cluster."""
 
     url = Text(
         "Address",
@@ -119,7 +123,7 @@ class MetricsForm(Form):
 
 
 class VolumeForm(Form):
-    """The form that grants a volume."""
+    """The form that grants a volume: it allows jobs of one team, or of all teams, to mount the volume."""
 
     name = Text("Name", maxlength=63, placeholder="imagenet", is_code=True)
     source = Text("PersistentVolumeClaim", maxlength=400, is_code=True)

@@ -1,4 +1,4 @@
-"""Attaches, checks and detaches Kubernetes clusters. Kubeconfigs are stored and never shown."""
+"""Pages that attach, check and detach Kubernetes clusters. A stored kubeconfig is never shown."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ from scheduling.models import Cluster, ClusterAccess, MetricsSource
 
 @dataclass(frozen=True)
 class NeededRights:
-    """The Kubernetes rights that Fairlot needs for one purpose.
+    """The Kubernetes permissions that Fairlot needs for one purpose.
 
-    `verbs` contains each verb, and whether the cluster grants the right; None before the first check.
+    `verbs` has a pair for each verb: its name, and whether the cluster grants the permission (None before the first
+    check).
     """
 
     need: Need
@@ -144,7 +145,7 @@ def cluster_page(request: UserRequest, pk: int, *, posted: Form | None = None) -
 
 
 def rights_of(access: ClusterAccess) -> list[NeededRights]:
-    """Returns all needed rights, grouped by purpose, with the result of the last check."""
+    """Returns all Kubernetes permissions that Fairlot needs, grouped by purpose, with the results of the last check."""
     return [
         NeededRights(need, [(right.verb, access.rights.get(right.key)) for right in need.rights()])
         for need in (*EVERYWHERE, *IN_TEAMS)

@@ -1,4 +1,4 @@
-"""Removes members from teams and deactivates users, after a choice of what happens to their unfinished work."""
+"""Removes members from teams and deactivates users, after asking what should happen to their unfinished work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ FATES = [
 
 
 class WorkForm(Form):
-    """The choice of what happens to the unfinished work of a user who leaves. Users without such work get no form."""
+    """The form that asks what should happen to the unfinished work of a user who leaves.
+
+    If the user has no unfinished work, no form is shown.
+    """
 
     fate = Choice("What to do with it", FATES, widget=RadioSelect)
 
@@ -43,7 +46,11 @@ class WorkForm(Form):
         *,
         has_left: bool = False,
     ) -> None:
-        """`among` are the users who can become the new owner. `has_left` removes the choice to let the work wait."""
+        """Creates the form for the unfinished work of `user`.
+
+        `among`: the users who can become the new owner of the work. `has_left`: the user is already deactivated, so the
+        choice to let the work wait is not offered.
+        """
         super().__init__(key, request, initial={} if has_left else {"fate": Fate.WAITS})
         if has_left:
             self.offer("fate", FATES[1:])
@@ -56,7 +63,7 @@ class WorkForm(Form):
 
 
 def tell(request: UserRequest, done: object) -> None:
-    """Shows a warning that lists the work that was not handed over because it names secrets."""
+    """Shows a warning that lists the work that was not handed over to the new owner because it uses secrets."""
     if isinstance(done, HandedOver) and done.kept:
         text = f"Not handed over, as it names secrets: {', '.join(done.kept[:10])}"
         messages.warning(request, f"{text}{' and more' if len(done.kept) > 10 else ''}.")
@@ -94,26 +101,27 @@ def _remove(request: UserRequest, *, slug: str, pk: int, is_admin: bool) -> Http
 @permitted("member.change")
 @require_safe
 def leaving(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Shows an admin the form that decides what happens to a member's work before the member is removed."""
+    """Shows an admin the form that asks what should happen to a member's work when the member is removed."""
     return _leaving(request, slug=slug, pk=pk, is_admin=True)
 
 
 @permitted("member.change")
 @posted_from("admin_member_leaving", "slug", "pk")
 def remove(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Removes a member with the form that an admin posted."""
+    """Removes a member from a team as an admin, with the posted choice of what happens to the member's work."""
     return _remove(request, slug=slug, pk=pk, is_admin=True)
 
 
 @require_safe
 def leaving_team(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Shows a manager the form that decides what happens to a member's work before the member is removed."""
+    """Shows a team manager the form that asks what should happen to a member's work when the member is removed."""
     return _leaving(request, slug=slug, pk=pk, is_admin=False)
 
 
 @posted_from("team_member_leaving", "slug", "pk")
 def remove_from_team(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Removes a member with the form that a manager posted."""
+    """Removes a member from a team as the team's manager, with the posted choice of what happens to the member's
+    work."""
     return _remove(request, slug=slug, pk=pk, is_admin=False)
 
 

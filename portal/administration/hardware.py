@@ -1,4 +1,4 @@
-"""GPU types and their prices per hour, with the time from which each price applies."""
+"""Pages for GPU types and their hourly prices. Each price has a time from which it applies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GenerationForm(Form):
 
 
 class PriceForm(Form):
-    """The form that sets the price of a GPU type from a given time on."""
+    """The form that sets the price of a GPU type, and the time from which the price applies."""
 
     per_gpu_hour = Exact("New price")
     idle = Exact("Idle (empty: the same)", required=False)

@@ -1,4 +1,4 @@
-"""Rules for idle GPUs, and the source of each cluster's GPU metrics."""
+"""Pages for the rules about idle GPUs, and for the source of each cluster's GPU metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A team's limits with their current use, for pages."""
+"""Reads a team's limits and their current usage, for pages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from scheduling.limits.usage import used_by_account
 
 @dataclass(frozen=True)
 class ShownLimit:
-    """A limit with its current use. `used` is None if the use was not read.
+    """A limit with its current usage. `used` is None if the usage was not read.
 
-    For a limit that applies to each user separately, `used` is the greatest use of a single user.
+    For a limit that applies to each user separately, `used` is the usage of the user who uses most.
     """
 
     quota: Quota
@@ -27,7 +27,7 @@ class ShownLimit:
 
 
 def limits_of(tenant: Tenant) -> list[ShownLimit]:
-    """Returns the tenant's own limits, without the limits of its ancestors."""
+    """Returns the limits that are set on this tenant itself, without the limits of the tenants above it."""
     quotas = list(tenant.quotas.select_related("tenant", "generation", "user"))
     return [
         ShownLimit(quota, max(used.values(), default=Decimal(0)))

@@ -1,4 +1,4 @@
-"""Limits of tenants, and previews of how a change of tickets or limits changes shares."""
+"""Pages for the limits of tenants, and previews of how a change of tickets or limits would change the shares."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def remove_quota(request: UserRequest, slug: str, pk: int) -> HttpResponse:
 @permitted("quota.set")
 @posted_from("admin_tenant", "slug")
 def preview_quota(request: UserRequest, slug: str) -> HttpResponse:
-    """Shows how shares would change if the limit in the form were set."""
+    """Shows how shares would change if the limit in the form was set."""
     tenant = get_object_or_404(Tenant, slug=slug)
     form = LimitForm(tenant, request)
 
@@ -74,7 +74,7 @@ def preview_quota(request: UserRequest, slug: str) -> HttpResponse:
 @permitted("quota.set")
 @posted_from("admin_tenant", "slug")
 def preview_removal(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Shows how shares would change if a limit were removed."""
+    """Shows how shares would change if this limit was removed."""
     quota = get_object_or_404(
         Quota.objects.select_related("tenant", "user", "generation"), tenant__slug=slug, pk=pk
     )
@@ -86,7 +86,7 @@ def preview_removal(request: UserRequest, slug: str, pk: int) -> HttpResponse:
 @permitted("quota.set")
 @posted_from("admin_tenants")
 def preview_tickets(request: UserRequest, slug: str) -> HttpResponse:
-    """Shows how shares would change with the tickets in the form."""
+    """Shows how shares would change if the tenant had the tickets in the form."""
     tenant = get_object_or_404(Tenant, slug=slug)
 
     def read(values: Values) -> Change:
@@ -105,9 +105,10 @@ def _preview(
     save: str,
     page: Callable[..., HttpResponse],
 ) -> HttpResponse:
-    """Shows the shares before and after a change, with a form that saves the change at the URL `save`.
+    """Shows the shares before and after a change, with a button that saves the change at the URL `save`.
 
-    `read` makes the change from the form's values. If `read` or the form refuses, shows `page` with the problems.
+    `read` converts the form's values to the change. If the form is invalid or `read` refuses the values, answers with
+    the form's page, which `page` renders with the problems.
     """
     changes: list[Change] = []
     if not act_on(form, lambda values: changes.append(read(values))):

@@ -1,4 +1,4 @@
-"""Previews of how other tickets of a member change the shares in a team."""
+"""Previews of how a change of a member's tickets would change the shares within a team."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scheduling.shares.snapshot import Change
 
 @posted_from("team", "slug")
 def of_team(request: UserRequest, slug: str, pk: int) -> HttpResponse:
-    """Shows the preview on the managers' pages."""
+    """Shows a manager of the team how a change of a member's tickets would change the shares."""
     tenant = get_object_or_404(managed(request), slug=slug)
     save, back = reverse("team_member_change", args=[slug, pk]), reverse("team", args=[slug])
     return _preview(request, tenant, pk, page=team_page, save=save, back=back)

@@ -1,4 +1,4 @@
-"""Forms of nodes and of a cluster's scheduling settings."""
+"""Forms for nodes, and for the scheduling settings of a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_WORKERS = ("cpu_per_gpu", "memory_per_gpu", "cpu_limit_per_gpu", "memory_limi
 
 
 class Reason(Text):
-    """A required text of 1 to 200 characters that says why an operator acts."""
+    """A form field for a required text of 1 to 200 characters that gives the reason for an operator's action."""
 
     def __init__(self, help_text: str) -> None:
         super().__init__("Why?", maxlength=200, help_text=help_text)
@@ -32,7 +32,7 @@ class Reason(Text):
 
 
 class PauseForm(Form):
-    """The form that pauses a cluster, with the reason."""
+    """The form that pauses a cluster. It asks for the reason."""
 
     reason = Reason("Shown to the owners of waiting jobs.")
 
@@ -67,7 +67,7 @@ class DeclareForm(Form):
 
 
 class SchedulingForm(Form):
-    """The scheduling settings of a cluster. A field that the request leaves out keeps its value."""
+    """The form for the scheduling settings of a cluster. A setting that is missing in the request keeps its value."""
 
     ordering = Choice(
         "Ordering",

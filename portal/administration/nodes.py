@@ -1,4 +1,4 @@
-"""Nodes and the scheduling settings of clusters."""
+"""Pages for the nodes of clusters and the scheduling settings of clusters."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _drain_page(request: UserRequest, *, node: Node, posted: Form | None = None)
 @keeps_form
 @require_http_methods(["GET", "HEAD", "POST"])
 def drain(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows which jobs a drain would affect; a POST drains the node."""
+    """Shows the form that drains a node, and the jobs that this would affect. A POST drains the node."""
     node = get_object_or_404(Node.objects.present().select_related("cluster", "generation"), pk=pk)
     if request.method != "POST":
         return _drain_page(request, node=node)
@@ -156,7 +156,7 @@ def remove(request: UserRequest, pk: int) -> HttpResponse:
 @permitted("cluster.pause")
 @posted_from("admin_nodes")
 def pause(request: UserRequest, pk: int, verb: str) -> HttpResponse:
-    """Pauses or resumes a cluster."""
+    """Pauses or resumes a cluster, as `verb` says ("pause" or "resume")."""
     cluster = get_object_or_404(Cluster, pk=pk)
     acts: dict[str, tuple[type[Form], Callable[..., object], str]] = {
         "pause": (PauseForm, clusters.pause_cluster, f"{cluster.name} is paused; what runs goes on."),

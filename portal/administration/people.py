@@ -1,4 +1,4 @@
-"""Users: creating, roles, deactivating, new passwords, and locked logins.
+"""Pages for users: create users, set roles, deactivate users, reset passwords, and lift locks of logins.
 
 A new password is shown once, to the admin who created it.
 """
@@ -41,7 +41,7 @@ SORTING = Sorting(
 
 
 class RoleForm(Form):
-    """The role of a user in the portal."""
+    """The form for a user's role in the portal."""
 
     portal_role = Choice(
         "Role in the portal",
@@ -94,7 +94,7 @@ def users(request: UserRequest) -> HttpResponse:
 @never_cache
 @posted_from("admin_users")
 def create(request: UserRequest) -> HttpResponse:
-    """Creates a user with a random password and shows the password once."""
+    """Creates a user with a random password, and shows the password once to the admin."""
     form, made = NewUser("create", request), []
     if not act_on(form, lambda values: made.append(actions.create_user(actor=request.user, **values))):
         return _users(request, posted=form)
@@ -134,8 +134,8 @@ def user(request: UserRequest, pk: int) -> HttpResponse:
 @permitted("user.change")
 @posted_from("admin_user", "pk")
 def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
-    """Changes a user: sets the portal role, deactivates, reactivates, or settles a deactivated user's unfinished
-    work."""
+    """Changes a user. `verb` says how: set the portal role, deactivate, reactivate, or decide on a deactivated user's
+    unfinished work."""
     person = get_object_or_404(User, pk=pk)
     name = person.get_username()
     acts: dict[str, tuple[Form, Callable[..., object], str]] = {
@@ -159,7 +159,7 @@ def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
 @never_cache
 @posted_from("admin_user", "pk")
 def reset_password(request: UserRequest, pk: int) -> HttpResponse:
-    """Sets a random password and shows it once. Revokes the user's API tokens."""
+    """Sets a random password for a user, and shows it once to the admin. Revokes the user's API tokens."""
     person = get_object_or_404(User, pk=pk)
     return _user(request, pk=pk, made=tokens.reset_password(actor=request.user, user=person))
 
@@ -173,14 +173,14 @@ def _locks(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
 @never_cache
 @require_safe
 def locks(request: UserRequest) -> HttpResponse:
-    """Lists the locks of logins after too many wrong passwords."""
+    """Lists the logins that are locked because of too many wrong passwords."""
     return _locks(request)
 
 
 @permitted("user.change")
 @posted_from("admin_locks")
 def lift(request: UserRequest, pk: int) -> HttpResponse:
-    """Lifts a lock of a login."""
+    """Lifts a lock that too many wrong passwords have put on logins."""
     return perform(
         request,
         Form(f"lift-{pk}", request),

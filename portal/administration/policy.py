@@ -1,4 +1,4 @@
-"""The policy of a cluster: its options, a preview of another policy, and the shadow policy."""
+"""Pages for the scheduling policy of a cluster: its options, a preview of another policy, and the shadow policy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from scheduling.shares.situations import OWN_SETTINGS, policy_of_cluster
 
 
 def in_words(name: str) -> str:
-    """Returns the label of an option with the name `name`: "Least gain" for "least_gain"."""
+    """Returns the label of a policy option, derived from its name: "Least gain" for "least_gain"."""
     return name.replace("_", " ").capitalize()
 
 
@@ -42,7 +42,10 @@ def _field_of(option: Option) -> Field:
 
 
 class PolicyForm(Form):
-    """The options of a policy. If it is the cluster's current policy, the fields start with the current values."""
+    """The form for the options of a scheduling policy.
+
+    If the policy is the cluster's current policy, the fields start with the current values.
+    """
 
     policy = Text("Policy", widget=HiddenInput)
 
@@ -65,7 +68,7 @@ class PolicyForm(Form):
         return name
 
     def given(self) -> dict[str, Any]:
-        """Returns, by name, the options whose values differ from the defaults."""
+        """Returns the options whose values differ from the defaults, by name."""
         values = self.cleaned_data
         return {
             one.name: values[one.name]
@@ -75,7 +78,8 @@ class PolicyForm(Form):
 
 
 class ShadowForm(Form):
-    """The choice of the shadow policy, which decides beside the cluster's own policy without having an effect."""
+    """The form that chooses the shadow policy: a second policy whose decisions are recorded for comparison but not
+    carried out."""
 
     shadow = Choice("Policy")
 
@@ -140,7 +144,7 @@ def change(request: UserRequest, pk: int) -> HttpResponse:
 @permitted("cluster.update")
 @posted_from("admin_cluster_policy", "pk")
 def preview(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows how shares would change with the policy and options in the form."""
+    """Shows how shares would change if the cluster used the policy and options in the form."""
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
     form = PolicyForm(cluster, request.POST.get("policy", ""), request)
     if not act_on(form, lambda _: clusters.check_options(form.name, form.given())):
@@ -160,7 +164,7 @@ def preview(request: UserRequest, pk: int) -> HttpResponse:
 @permitted("cluster.update")
 @posted_from("admin_cluster_policy", "pk")
 def shadow(request: UserRequest, pk: int) -> HttpResponse:
-    """Sets the shadow policy."""
+    """Sets or removes the cluster's shadow policy, whose decisions are recorded for comparison but not carried out."""
     cluster = get_object_or_404(Cluster.objects.attached(), pk=pk)
     return perform(
         request,

@@ -1,4 +1,4 @@
-"""The managers' pages of their teams: roles and tickets of members, budgets, and the audit trail."""
+"""The pages on which managers manage their teams: roles and tickets of members, budgets, and the audit trail."""
 
 from __future__ import annotations
 
@@ -102,6 +102,8 @@ def remove_budget(request: UserRequest, slug: str, pk: int) -> HttpResponse:
 
 
 def team_or_home(request: UserRequest, slug: str) -> tuple[str, ...]:
-    """Returns the arguments of `redirect` after a change: the team's page, or home if the user no longer manages the
-    team."""
+    """Returns the arguments for `redirect` after a change to a team.
+
+    They lead to the team's page, or to the home page if the user no longer manages the team.
+    """
     return ("team", slug) if managed(request).filter(slug=slug).exists() else ("home",)

@@ -1,4 +1,4 @@
-"""Forms of teams: creating, tickets, name, parent, and new members."""
+"""Forms for teams: create a team, change its tickets, name or parent, and add members."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ TOP = "top"
 
 
 class Parent(Row):
-    """The field for a team's parent: a team, or None for the top level. Nothing is selected by default."""
+    """A form field for a team's parent. Its value is a team, or None for the top level. No choice is selected at
+    first."""
 
     def __init__(self, help_text: str, *others: tuple[str, str]) -> None:
         errors = {"required": "Choose the team that it belongs to, or the top level."}
@@ -45,7 +46,8 @@ class NewTeam(Form):
 
 
 class TicketsForm(Form):
-    """A team's tickets, as a field in the team's row. The page previews the effect while the user types."""
+    """The form for a team's tickets, shown in the team's table row. The page previews the effect while the user
+    types."""
 
     tickets = Whole("Tickets")
 
@@ -82,7 +84,7 @@ class MoveForm(Form):
 
 
 class Candidate(Row):
-    """The field that selects a user. The list shows username, full name and email address."""
+    """A form field that selects a user. Its choices show username, full name and email address."""
 
     def label_from_instance(self, obj: User) -> str:
         full = obj.get_full_name()
@@ -90,7 +92,7 @@ class Candidate(Row):
 
 
 class NewMemberFromList(NewMember):
-    """The form that adds a member, chosen from all users."""
+    """The form, for admins, that adds a member chosen from a list of all users."""
 
     user = Candidate("User", User.objects.all(), others={"": "Choose…"})
 

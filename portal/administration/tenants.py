@@ -1,4 +1,4 @@
-"""The tree of tenants with their tickets, and each tenant's members and limits."""
+"""Pages for the tree of tenants with their tickets, and for the members and limits of each tenant."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def tickets(request: UserRequest, slug: str) -> HttpResponse:
 @permitted("tenant.change")
 @posted_from("admin_tenants")
 def effect_of_making(request: UserRequest) -> HttpResponse:
-    """Shows, while the user types, how the new team in the form would change the shares of its siblings."""
+    """Shows, while the user types, how the new team in the form would change the shares of the teams beside it."""
     return _effect(request, "create-effect", NewTeam(request), lambda values: effect_of_new(**values))
 
 
 @permitted("tenant.change")
 @posted_from("admin_tenant", "slug")
 def effect_of_changing(request: UserRequest, slug: str, verb: str) -> HttpResponse:
-    """Shows how other tickets or another parent would change shares."""
+    """Shows, before anything is saved, how other tickets or another parent of a team would change shares."""
     found = get_object_or_404(Tenant, slug=slug)
     forms: dict[str, tuple[Form, Callable[[Values], list[Effect]]]] = {
         "tickets": (TicketsForm(found, request), lambda values: effect_of_tickets(found, **values)),
@@ -133,7 +133,7 @@ def tenant(request: UserRequest, slug: str) -> HttpResponse:
 @permitted("tenant.change")
 @posted_from("admin_tenant", "slug")
 def change(request: UserRequest, slug: str, verb: str) -> HttpResponse:
-    """Renames, moves, archives, restores or deletes a tenant."""
+    """Changes a tenant as `verb` says: renames, moves, archives, restores or deletes it."""
     found = get_object_or_404(Tenant, slug=slug)
     acts: dict[str, tuple[Form, Callable[..., object], str | Callable[[Values], str]]] = {
         "rename": (RenameForm("rename", request), actions.rename_tenant,

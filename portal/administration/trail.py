@@ -40,7 +40,7 @@ DECIMAL = re.compile(r"-?\d+\.\d+", re.ASCII)
 
 @dataclass(frozen=True)
 class Change:
-    """The value of one field before and after an event."""
+    """The value of one field before and after the change that an audit event records."""
 
     name: str
     before: str  # empty if the event does not record the value
@@ -56,7 +56,10 @@ class Entry:
 
 
 def entries(events: QuerySet[AuditEvent] | list[AuditEvent], reader: User) -> list[Entry]:
-    """Returns an entry for each event, with a link to the changed object where `reader` may open its page."""
+    """Returns an entry of the audit trail for each audit event.
+
+    An entry has a link to the changed object if `reader` may open the object's page.
+    """
     found = list(events)
     teams = [int(event.target_id) for event in found if event.target_type == "tenant"]
     slugs = dict(Tenant.objects.filter(pk__in=teams).values_list("pk", "slug"))
@@ -102,7 +105,7 @@ def _href(event: AuditEvent, reader: User, slugs: dict[int, str]) -> str:
 
 
 def _told(values: dict[str, Any], name: str) -> str:
-    """Returns the value `name` of an event as text for people; empty if the event does not record the value."""
+    """Formats the event's value named `name` as text for people. Returns "" if the event does not record this value."""
     if name not in values:
         return ""
     value = values[name]
@@ -123,14 +126,17 @@ def _told(values: dict[str, Any], name: str) -> str:
 
 
 def _price(amount: Decimal, currency: str) -> str:
-    """Returns the amount with all its decimals, at least two, and the currency."""
+    """Formats a price as text with its currency, with all its decimals but at least two decimals."""
     plain = amount.normalize()
     places = max(2, -int(plain.as_tuple().exponent))
     return f"{plain:.{places}f} {currency}"
 
 
 def filtered(events: QuerySet[AuditEvent], query: QueryDict) -> QuerySet[AuditEvent]:
-    """Filters events by the query's actor, verb and target; a part of the target's name is enough."""
+    """Returns the events that match the URL query's actor, verb and target.
+
+    For actor and target, a part of the name is enough.
+    """
     wanted = {
         "actor_name__icontains": query.get("actor", "").strip(),
         "verb": query.get("verb", ""),

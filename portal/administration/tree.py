@@ -1,4 +1,4 @@
-"""The tree of tenants with their shares, and the effect of a change on shares."""
+"""Reads the tree of tenants with their shares, and computes how a change would change the shares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ NEW = 0
 
 @dataclass(frozen=True)
 class Branch:
-    """A tenant in the tree. `share` is its part of the whole cluster (0 to 1) while all tenants are active."""
+    """One tenant of the tree. `share` is the fraction of the whole cluster (0 to 1) that it has if all tenants are
+    active."""
 
     tenant: Tenant
     depth: int
@@ -31,9 +32,9 @@ class Branch:
 
 @dataclass(frozen=True)
 class Effect:
-    """The part of the whole cluster that a team, or its own members, would have before and after a change.
+    """The effect of a change on one team, or on the direct members of one team.
 
-    Both parts assume that all tenants are active.
+    `before` and `after` are the fractions of the whole cluster before and after the change, if all tenants are active.
     """
 
     name: str
@@ -53,7 +54,7 @@ SORTING = Sorting(
 
 
 def read_tree(sort: str = SORTING.usual) -> list[Branch]:
-    """Returns all tenants, parents before their children and siblings in the order of `sort`.
+    """Returns all tenants. Each parent comes before its children, and siblings are sorted by `sort`.
 
     Archived tenants have no share.
     """
@@ -65,16 +66,18 @@ def share_of(tenant: Tenant) -> Branch | None:
 
 
 def tickets_within(tenant: Tenant) -> int:
-    """Returns the sum of the tickets of the tenant's members and active child teams, which divide the tenant's
-    share."""
+    """Returns the sum of the tickets of the tenant's direct members and of its active child teams.
+
+    The members and child teams divide the tenant's share in proportion to these tickets.
+    """
     members = tenant.memberships.aggregate(sum=Sum("tickets"))["sum"] or 0
     return members + (tenant.children.active().aggregate(sum=Sum("tickets"))["sum"] or 0)
 
 
 def effect_of_new(*, name: str, parent: Tenant | None, tickets: int) -> list[Effect]:
-    """Returns how a new team would change the shares at its level.
+    """Returns how a new team would change the shares of the teams at its level.
 
-    Raises Refused if the team cannot be created there.
+    Raises Refused if the team cannot be created under this parent.
     """
     check_parent(parent)
     check_tickets(tickets)
@@ -85,9 +88,9 @@ def effect_of_new(*, name: str, parent: Tenant | None, tickets: int) -> list[Eff
 
 
 def effect_of_tickets(tenant: Tenant, tickets: int) -> list[Effect]:
-    """Returns how `tickets` would change the shares of the team and its siblings.
+    """Returns how the given number of tickets would change the shares of the team and its siblings.
 
-    Raises Refused for invalid tickets.
+    Raises Refused if the number is invalid.
     """
     check_tickets(tickets)
     return _effect_on(tenant, tickets=tickets)
@@ -127,7 +130,11 @@ def _with(tenant: Tenant, changes: dict[str, object]) -> Tenant:
 
 
 def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Effect]:
-    """Returns the effect on the team with the key `changed`, and on teams and members at its level before or after."""
+    """Returns the effect of a change on each team and group of members at the changed team's level.
+
+    `before` and `after` are all tenants before and after the change. `changed` is the primary key of the changed team.
+    If the team moves, its old and its new level are both included.
+    """
     levels = {one.parent_id for one in [*before, *after] if one.pk == changed}
     names, was = _shares(_tree_of(before), levels)
     names_after, becomes = _shares(_tree_of(after), levels)
@@ -140,9 +147,10 @@ def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Eff
 def _shares(
     branches: Iterable[Branch], levels: set[int | None]
 ) -> tuple[dict[tuple[int, bool], str], dict[tuple[int, bool], float]]:
-    """Returns the names and the shares, as two mappings with the same keys, of all teams and members at these `levels`.
+    """Returns the names and the shares of all teams and groups of direct members at the given `levels`.
 
-    A level is the key of a parent. The key of a team is (team, False), that of a team's own members (team, True).
+    Both mappings have the same keys: (id, False) for the team with this id, and (id, True) for the direct members of
+    this team. A level is the id of a parent team, or None for the top level.
     """
     names, shares = {}, {}
     for one in branches:

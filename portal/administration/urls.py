@@ -24,7 +24,7 @@ from portal.user_request import UserRequest
 
 @permitted("cluster.read")
 def administration(request: UserRequest) -> HttpResponse:
-    """Redirects to the first administration page that the user may open."""
+    """Redirects to the first page of the administration that the user may open."""
     return redirect("admin_tenants" if request.user.is_admin else "admin_nodes")
 
 

@@ -1,4 +1,4 @@
-"""Volumes of a cluster: granting them to teams, and withdrawing them."""
+"""Pages that grant a cluster's volumes to teams, and withdraw granted volumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The REST API, version 1."""
+"""The REST API of the portal, version 1."""
 
 from __future__ import annotations
 

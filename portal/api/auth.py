@@ -1,4 +1,4 @@
-"""How callers sign in: with a bearer token, or with a browser session and its CSRF token."""
+"""Authenticates callers of the API: by a bearer token, or by a browser session with its CSRF token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ READING_POSTS = {"preflight"}
 
 
 class Bearer(HttpBearer):
-    """A token in `Authorization: Bearer fairlot_…`. Calls that change something need a token that may write."""
+    """Authenticates a call by the token in `Authorization: Bearer fairlot_…`. Calls that change data need a token with
+    write access."""
 
     def authenticate(self, request: HttpRequest, token: str) -> User:
         found = find_token(token)
@@ -39,7 +40,8 @@ class Bearer(HttpBearer):
 
 
 class Session(SessionAuth):
-    """The session cookie of a signed-in browser. Calls that change something also need the CSRF token."""
+    """Authenticates a call by the session cookie of a signed-in browser. Calls that change data also need the CSRF
+    token."""
 
     def __call__(self, request: HttpRequest) -> Any | None:
         if not request.user.is_authenticated or (user := super().__call__(request)) is None:
@@ -54,7 +56,9 @@ def _caller(request: HttpRequest, user: User) -> User:
 
 
 def require_permission(request: HttpRequest, verb: str) -> None:
-    """Raises Http404 unless the caller's portal role (operator or admin) permits `verb`, by the table of
-    accounting/access/permissions.py."""
+    """Raises Http404 unless the caller's portal role (operator or admin) permits the action `verb`.
+
+    accounting/access/permissions.py lists the roles that permit each verb.
+    """
     if not may(request.auth, verb):  # type: ignore[attr-defined]  # set by the ways to sign in above
         raise Http404

@@ -1,7 +1,7 @@
-"""The OpenAPI document, as ninja derives it from the operations, completed with error answers and file formats.
+"""The OpenAPI document: ninja derives it from the operations, and this module adds error answers and file formats.
 
-`portal.api.problems` and the middleware before it produce all errors, so this module declares them by HTTP method,
-and the operations do not.
+The errors are added by HTTP method and not declared at each operation, because `portal.api.problems` and the middleware
+before it produce all of them.
 """
 
 from __future__ import annotations
@@ -62,23 +62,24 @@ TEXT = {"schema": {"type": "string"}}
 
 
 class DocumentedAPI(NinjaAPI):
-    """An API whose OpenAPI document declares errors and files. Settings decide who may read the document."""
+    """A NinjaAPI whose OpenAPI document also declares errors and files. A setting decides who may read the document."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(docs_decorator=for_readers, **options)
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
-        """Returns the operation id, from which client generators derive a function name, without the module
+        """Returns the id of an operation, derived from its module and function, but without the module name
         `endpoints`.
 
-        So the id stays the same when an operation moves to or from a module of that name.
+        Client generators derive a function name from the id. Without `endpoints`, the id stays the same when a function
+        moves to or from a module of that name.
         """
         return super().get_openapi_operation_id(operation).replace("_endpoints_", "_")
 
     def validation_error_from_error_contexts(
         self, contexts: list[ValidationErrorContext[Any]]
     ) -> ValidationError:
-        """Returns ninja's validation error with the offending value added to each item, because ninja leaves the values
+        """Returns ninja's validation error, with the offending value added to each item. Ninja itself leaves the values
         out."""
         error = super().validation_error_from_error_contexts(contexts)
         found = [item for one in contexts for item in one.pydantic_validation_error.errors(include_url=False)]
@@ -91,7 +92,7 @@ class DocumentedAPI(NinjaAPI):
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
-    """Completes the OpenAPI document: adds the error answers, file formats and summaries of all operations. Returns the
+    """Adds the error answers, file formats and summaries of all operations to the OpenAPI document, and returns the
     document."""
     components = document["components"]
     components["schemas"]["Problem"] = PROBLEM_SCHEMA
@@ -107,11 +108,10 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def for_readers(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorates a view of the API's documentation, so that only signed-in users and callers with a valid token may read
-    it.
+    """Decorates a view of the API's documentation, so that it requires a signed-in user or a valid token.
 
-    Other callers get 401 for the JSON document, and a redirect to the login for the page. With
-    FAIRLOT_PUBLIC_API_DOCS everybody may read the documentation.
+    Other callers get 401 for the JSON document, and a redirect to the login for the page. If FAIRLOT_PUBLIC_API_DOCS is
+    set, everybody may read the documentation.
     """
 
     @wraps(view)
@@ -153,9 +153,9 @@ def _error(status: int, why: str) -> dict[str, Any]:
 
 
 def _summarise(operation: dict[str, Any]) -> None:
-    """Makes the first sentence of the docstring the operation's summary, and the remaining text its description.
+    """Splits an operation's docstring: the first sentence becomes the summary, and the rest becomes the description.
 
-    Without this, ninja would use the function's name as the summary.
+    Without this split, ninja would use the function's name as the summary.
     """
     if operation.get("deprecated"):
         return
@@ -166,8 +166,10 @@ def _summarise(operation: dict[str, Any]) -> None:
 
 
 def _declare_files(operation: dict[str, Any]) -> None:
-    """Declares the media types of the files that an operation can answer, by the values of its parameter `format` or
-    `form`."""
+    """Adds the media types of the files that an operation can return to its OpenAPI entry.
+
+    The types follow from the values that the operation's parameter `format` or `form` accepts.
+    """
     named = {parameter["name"]: parameter["schema"] for parameter in operation["parameters"]}
     content = operation["responses"].get(200, {}).setdefault("content", {})
     for form in named.get("format", {}).get("enum", ()):

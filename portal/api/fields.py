@@ -1,4 +1,4 @@
-"""Types of fields that several schema modules share."""
+"""Types of request fields that several schema modules share."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from accounting.core.wording import in_millionths
 
 
 def _in_digits(value: object) -> object:
-    """Returns `value`. Raises ValueError for a text that is not a whole number in the digits 0 to 9."""
+    """Returns `value` unchanged. Raises ValueError for a text that is not a whole number written in the digits 0 to
+    9."""
     if isinstance(value, str) and not WHOLE.fullmatch(value):
         raise ValueError(why_not_whole(value))
     return value
 
 
 def _true_or_false(value: object) -> object:
-    """Returns `value`. Raises ValueError for a text that is neither `true` nor `false`."""
+    """Returns `value` unchanged. Raises ValueError for a text that is neither "true" nor "false"."""
     if isinstance(value, str) and value not in {"true", "false"}:
         raise ValueError(f'must be true or false, not "{value[:40]}"')
     return value
 
 
 def _amount(value: object) -> object:
-    """Returns `value`. Raises ValueError for true, false, and texts that are not numbers."""
+    """Returns `value` unchanged. Raises ValueError for a boolean, and for a text that is not a number."""
     if isinstance(value, bool):
         raise ValueError(f"must be {DECIMAL_IN_WORDS}")
     if isinstance(value, str) and not DECIMAL.fullmatch(value):

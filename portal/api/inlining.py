@@ -1,4 +1,4 @@
-"""JSON schemas without references, so that they can be part of another schema."""
+"""Replaces the references in a JSON schema by their targets, so that the schema can be embedded in another schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Returns `schema` with each `$ref` to its `$defs` replaced by its target. The references must have no cycle."""
+    """Returns the schema with each `$ref` replaced by the schema in `$defs` to which it refers. The references must
+    have no cycle."""
     parts = schema.get("$defs", {})
 
     def resolved(value: Any) -> Any:

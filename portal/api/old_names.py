@@ -1,8 +1,8 @@
-"""Names that version 1 of the API has renamed. Old names still work for one more version, and are marked deprecated.
+"""Names that version 1 of the API has renamed. Old names still work for one more version, and are marked as deprecated.
 
-Each old name is declared once: a field beside the new field (`read_as`, `answered_too`), a value in the field's type
-(`OldValues`), or a path in OLD_PATHS. In the OpenAPI document each old name has `deprecated` and, under
-`x-renamed-to`, its new name.
+Each old name is declared once. An old field is declared beside the new field (`read_as`, `answered_too`), an old value
+in the type of its field (`OldValues`), and an old path in OLD_PATHS. In the OpenAPI document each old name has
+`deprecated`, and its new name under `x-renamed-to`.
 """
 
 from __future__ import annotations
@@ -30,18 +30,22 @@ OLD_PATHS = {
 
 
 def deprecated_for(new: str) -> dict[str, Any]:
-    """Returns the OpenAPI properties of an old name: `deprecated`, `x-renamed-to` and a description with the new
-    name."""
+    """Returns the OpenAPI properties for an old name whose new name is `new`.
+
+    They are `deprecated`, `x-renamed-to`, and a description that states the new name.
+    """
     return {"deprecated": True, RENAMED_TO: new, "description": f"Deprecated: use `{new}`."}
 
 
 def read_as(new: str) -> Any:
-    """Declares a request field under its old name. Its value is read as the value of the field `new`."""
+    """Declares a request field under its old name. A value sent under the old name counts as the value of the field
+    `new`."""
     return Field(None, exclude=True, json_schema_extra=deprecated_for(new))
 
 
 def answered_too(new: str) -> Any:
-    """Declares an answer field under its old name. It has the same value as the field `new`."""
+    """Declares a response field under its old name. The response has the same value under the old name and the name
+    `new`."""
     return Field(json_schema_extra=deprecated_for(new))
 
 
@@ -53,7 +57,10 @@ def with_old_properties(schema: dict[str, Any], new_names: Mapping[str, str]) ->
 
 
 class WithOldNames(BaseModel):
-    """A schema in which some fields also exist under an old name. Contradicting values of both names are refused."""
+    """A schema in which some fields also exist under an old name.
+
+    A request that gives the old name and the new name different values is refused.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -86,8 +93,8 @@ def _at(field: str, why: str) -> InitErrorDetails:
 
 @dataclass(frozen=True)
 class OldValues:
-    """Renamed values of an enumerated field, as pairs of an old and a new value. Requests with an old value get the new
-    one."""
+    """Old values that a field still accepts, as pairs (old value, new value). A request with the old value gets the new
+    value."""
 
     new_values: tuple[tuple[str, str], ...]
 
@@ -107,7 +114,7 @@ class OldValues:
 
 
 def answer_at_old_paths(router: Router) -> None:
-    """Makes the operations of a router also answer at their old paths."""
+    """Makes the renamed operations of a router also available at their old paths."""
     for new, view in list(router.path_operations.items()):
         if (old := OLD_PATHS.get(new)) is None:
             continue

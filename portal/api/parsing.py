@@ -14,7 +14,8 @@ LONGEST = 200  # characters of a field's path that an error shows
 
 
 class NotStorable(Exception):
-    """Raised for data that no database column can hold. `problems` maps each parameter to its problem."""
+    """Raised for request data that no database column can hold. `problems` maps the name of each wrong field to its
+    problem."""
 
     def __init__(self, problems: dict[str, str]) -> None:
         super().__init__("; ".join(f"{name}: {why}" for name, why in problems.items()))
@@ -22,7 +23,8 @@ class NotStorable(Exception):
 
 
 class CheckedParser(Parser):
-    """A parser of JSON bodies that raises NotStorable, with the field, for values that no database column can hold."""
+    """Parses JSON bodies. Raises NotStorable, with the name of the field, for a value that no database column can
+    hold."""
 
     def parse_body(self, request: HttpRequest) -> Any:
         data = json.loads(request.body, parse_constant=_no_number)
@@ -33,7 +35,7 @@ class CheckedParser(Parser):
 
 
 def why_no_json(error: BaseException) -> str:
-    """Returns the sentence that explains why a body could not be parsed as JSON."""
+    """Returns a sentence that explains why a request body could not be parsed as JSON."""
     if isinstance(error, json.JSONDecodeError):
         return f"The body is not JSON: {error.msg} in line {error.lineno}, column {error.colno}."
     if isinstance(error, UnicodeDecodeError):

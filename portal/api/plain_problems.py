@@ -1,4 +1,5 @@
-"""Turns pydantic's errors into sentences with the problem, the accepted values and the offending value."""
+"""Converts pydantic's errors to sentences that say what is wrong, which values are accepted, and which value was
+given."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ NAMES_OF_TYPES = {
 
 
 def plain_problem(items: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the problem of one field as text. A field with several types has one pydantic error for each type."""
+    """Returns one field's problem as a sentence. `items` are the pydantic errors of the field, one for each type that
+    it accepts."""
     if any(item["type"] not in ACCEPTED for item in items):
         return "; ".join(dict.fromkeys(_sentence(item) for item in items))
     accepted = dict.fromkeys(ACCEPTED[item["type"]].format_map(item.get("ctx", {})) for item in items)
@@ -67,9 +69,9 @@ def _sentence(item: Mapping[str, Any]) -> str:
 
 
 def _shown(item: Mapping[str, Any]) -> str:
-    """Returns the offending value, cut to 40 characters.
+    """Returns the offending value as text, cut to 40 characters.
 
-    If the field expects a text, returns only the type of the value, because the value may be a secret.
+    If the field expects a text, returns only the type of the value, because the text may be a secret.
     """
     value = item.get("input")
     if item["type"] == "string_type":

@@ -1,4 +1,4 @@
-"""Errors as application/problem+json (RFC 9457), with a mapping from fields to problems."""
+"""Error answers as application/problem+json (RFC 9457), with a mapping from each field to its problem."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WORDS = {
 
 
 def problem(status: int, detail: str, problems: Mapping[str, str] | None = None) -> HttpResponse:
-    """Returns an answer with a problem document (RFC 9457). `problems` maps each field to its problem."""
+    """Returns an error answer as a problem document (RFC 9457). `problems` maps each field to its problem."""
     body: dict[str, object] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -48,7 +48,7 @@ def problem(status: int, detail: str, problems: Mapping[str, str] | None = None)
 
 
 def unauthorized() -> HttpResponse:
-    """Returns the 401 answer to a call with neither a token nor a session."""
+    """Returns the 401 response to a call that has neither a valid token nor a session."""
     answer = problem(
         401, "The call has neither a token nor a session. Send Authorization: Bearer TOKEN, or sign in."
     )
@@ -58,7 +58,7 @@ def unauthorized() -> HttpResponse:
 
 @csrf_exempt  # changes nothing, and Django would answer a failed CSRF check with an HTML page
 def not_found(request: HttpRequest, rest: str = "") -> HttpResponse:
-    """Answers 404. If the address without its trailing slash exists, redirects there (308)."""
+    """Answers 404 for an unknown URL. If the URL without its trailing slash exists, redirects there instead (308)."""
     shorter = request.path_info.rstrip("/")
     if shorter != request.path_info and _is_there(shorter):
         query = request.META.get("QUERY_STRING", "")
@@ -76,7 +76,7 @@ def _is_there(path: str) -> bool:
 
 
 class ApiProblemsMiddleware:
-    """Middleware that turns errors of Django and of other middleware under /api/ into problem documents."""
+    """Middleware that converts errors under /api/ to problem documents if Django or other middleware produced them."""
 
     sync_capable = True
     async_capable = False
@@ -97,14 +97,15 @@ class ApiProblemsMiddleware:
 
 
 def _words(response: HttpResponseBase) -> str:
-    """Returns the text of a plain-text error; for an error that is an HTML page, a fixed text by HTTP status."""
+    """Returns the text that describes an error response: its own text if it is plain text, or a fixed text for its HTTP
+    status."""
     if isinstance(response, HttpResponse) and response.headers.get("Content-Type") == "text/plain":
         return response.content.decode().strip()
     return _WORDS.get(response.status_code, "The call was refused.")
 
 
 def answer_with_problems(api: NinjaAPI) -> None:
-    """Registers handlers that answer each expected exception of `api` with a problem document."""
+    """Registers exception handlers with `api` that answer each expected exception with a problem document."""
 
     @api.exception_handler(Http404)
     def _not_found(request: HttpRequest, error: Http404) -> HttpResponse:
@@ -161,12 +162,15 @@ def answer_with_problems(api: NinjaAPI) -> None:
 
 
 def problems_of(refusal: SpecError | Refused) -> dict[str, str]:
-    """Returns the problems of a refused job specification by field; the field is empty if the refusal names none."""
+    """Returns the problems of a refusal by field. The field is "" if the refusal names no field."""
     return refusal.problems if isinstance(refusal, SpecError) else {refusal.field or "": refusal.message}
 
 
 def _field(place: Sequence[str | int]) -> str:
-    """Returns a pydantic error location as the sender's field of the body, such as `specs.3.workers`, or parameter."""
+    """Converts a pydantic error location to the name that the sender used.
+
+    The name is that of a query parameter, or the path to a field of the body, such as `specs.3.workers`.
+    """
     where, *steps = [str(step) for step in place if not BRANCH.fullmatch(str(step))]
     if where == "body":  # the first step is the name of the view's parameter
         return ".".join(steps[1:]) or "body"

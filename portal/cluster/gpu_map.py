@@ -1,4 +1,4 @@
-"""The GPU map: which job holds which GPU now. Names of jobs that the user may not see stay hidden."""
+"""The GPU map: which job holds which GPU now. The names of jobs that the user may not see are hidden."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ COLOURS = 6  # CSS variables --series-1 to --series-6
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the map: neighbouring GPUs of one node that the same job holds. Any other GPU has a separate cell."""
+    """A cell of the GPU map: the adjacent GPUs of one node that one job holds, or a single GPU that no visible job
+    holds."""
 
     kind: str
     first: int
@@ -34,13 +35,14 @@ class Cell:
 
     @property
     def series(self) -> int:
-        """Returns the number of the team's colour, from 1 to COLOURS; 0 without a team."""
+        """Returns the number of the team's colour, from 1 to COLOURS, or 0 for a cell without a team."""
         return (self.team - 1) % COLOURS + 1 if self.team else 0
 
 
 @dataclass(frozen=True)
 class Legend:
-    """The legend of the map: each team's name with one of its cells, and the kinds of all cells on the map."""
+    """The legend of the GPU map. `teams` has each team's name with one of the team's cells; `kinds` has the kinds of
+    cells on the map."""
 
     teams: list[tuple[str, Cell]]
     kinds: set[str]
@@ -53,13 +55,13 @@ class NodeRow:
 
     @property
     def held(self) -> int:
-        """Returns how many GPUs of the node are held by jobs."""
+        """Returns how many GPUs of the node jobs hold now."""
         return sum(cell.span for cell in self.cells if cell.kind in {OWN, OTHER})
 
 
 @dataclass
 class GenerationRow:
-    """The nodes of one generation, and the numbers of their GPUs by kind of cell."""
+    """The nodes of one generation. Also counts their GPUs by kind of cell."""
 
     generation: Generation
     nodes: list[NodeRow] = field(default_factory=list)
@@ -100,7 +102,7 @@ def legend_of(gpu_maps: Iterable[list[GenerationRow]]) -> Legend:
 
 
 def _teams(user: User) -> dict[int, int]:
-    """Returns a mapping from the id of each tenant that `user` may see to a number, which selects the colour.
+    """Returns a number for each tenant that `user` may see, by tenant id. The number selects the tenant's colour.
 
     The numbers do not change when jobs start or end.
     """

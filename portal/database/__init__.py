@@ -1,1 +1,1 @@
-"""Django's PostgreSQL backend, with a check of the connection that sends no query."""
+"""Django's PostgreSQL backend, changed so that the check of a connection sends no query."""

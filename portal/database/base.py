@@ -1,5 +1,7 @@
-"""Checks whether a database connection still works without a query, because each request would wait for the query's
-answer."""
+"""A PostgreSQL backend that checks without a query whether a connection still works.
+
+A query would delay every request until its answer arrives.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ SERVING = {TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INTRANS}
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """A connection whose check only looks at its socket: if the server stops, restarts or ends the connection, the
-    socket has unread data or is closed.
+    """A database connection that `is_usable` checks by looking only at the socket.
 
-    A server that vanishes without closing the socket is not noticed. Then the request's first statement fails, and
-    the connection is replaced before the next request.
+    If the server has stopped, restarted or ended the connection, the socket has unread data or is closed. The check
+    does not notice a server that vanished without closing the socket. In that case the request's first statement fails,
+    and the connection is replaced before the next request.
     """
 
     def is_usable(self) -> bool:

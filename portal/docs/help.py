@@ -1,4 +1,4 @@
-"""The sections of the documentation to which the `?` of each page links."""
+"""Maps each page of the portal to the section of the documentation to which the page's `?` links."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ HELP = {
 
 
 def entry_for(url_name: str | None) -> str:
-    """Returns "page#anchor" or "page" for the page with this URL name; "" if no entry fits."""
+    """Returns the documentation section for the page with this URL name, as "page#anchor" or "page"; "" if there is
+    none."""
     name = url_name or ""
     while name and name not in HELP:
         name = name.rpartition("_")[0]
@@ -84,7 +85,7 @@ def entry_for(url_name: str | None) -> str:
 
 
 def help_address(url_name: str | None) -> str:
-    """Returns the address of the section that explains the page; the address of the index for a page without an
-    entry."""
+    """Returns the URL of the documentation section for the page with this URL name, or the URL of the index if there is
+    none."""
     page, hash_sign, anchor = (entry_for(url_name) or library.INDEX).partition("#")
     return f"{library.address_of_page(page)}{hash_sign}{anchor}"

@@ -1,6 +1,7 @@
-"""The documentation: the pages of docs/, their sections, and the search.
+"""The documentation in the portal: the pages of docs/, their sections, and the search.
 
-Serves only the files that are in docs/ at the first read. A request's path is never used as a path on the disk.
+The portal reads the list of files in docs/ once, and serves no other file. The path in a request is never used as a
+file path.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Hit:
-    """A section that matches a search, with the first match and the text around it."""
+    """A search result: a section that matches the query, with the first match and the text around it."""
 
     section: Section
     before: str
@@ -64,8 +65,8 @@ def address_of_page(name: str) -> str:
 
 
 def pages() -> dict[str, Page]:
-    """Returns all pages by name: first the index, then pages in the order of its links, then the remaining pages by
-    name."""
+    """Returns all pages by name. The index comes first, then pages in the order of the index's links, then all others
+    by name."""
     return {name: page(name) for name in _files()}
 
 
@@ -91,8 +92,10 @@ def pictures() -> dict[str, Path]:
 
 
 def search(query: str, limit: int = 30) -> list[Hit]:
-    """Returns the sections that contain every word of the query, at most `limit`. Sections with the words in their
-    title come first."""
+    """Returns at most `limit` sections that contain every word of the query.
+
+    Sections with the words in their title come first.
+    """
     words = query.casefold().split()
     if not words:
         return []
@@ -107,8 +110,8 @@ def search(query: str, limit: int = 30) -> list[Hit]:
 
 
 def _hit(section: Section, words: list[str], around: int = 110) -> Hit:
-    """Returns a hit with the first match of any of the words in the section, and about `around` characters before and
-    after."""
+    """Returns a search result for a section: the first match of any word, with about `around` characters before and
+    after it."""
     text = section.text
     places = [(at, len(word)) for word in words if (at := text.lower().find(word)) >= 0]
     at, length = min(places, default=(0, 0))
@@ -128,15 +131,17 @@ def _hit(section: Section, words: list[str], around: int = 110) -> Hit:
 
 @cache
 def _page(path: Path, _prefix: str) -> Page:
-    """Reads and renders a page. Cached for each URL prefix of the portal, because the page's links contain the
-    prefix."""
+    """Reads and renders a page of the documentation.
+
+    The page's links contain the portal's URL prefix, so the cache keeps one copy for each `_prefix`.
+    """
     tokens = markdown.parse(path.read_text(), _address)
     sections = tuple(_sections(path.stem, tokens))
     return Page(path.stem, sections[0].title, SafeString(markdown.render(tokens)), sections)
 
 
 def _address(target: str) -> str | None:
-    """Returns the address in the portal for the target of a link in docs/; None for files outside docs/."""
+    """Converts the target of a link in docs/ to a URL in the portal. Returns None for a file outside docs/."""
     if "://" in target or target.startswith(("#", "mailto:")):
         return target
     name, _, anchor = target.partition("#")

@@ -1,4 +1,4 @@
-"""Renders Markdown as HTML that satisfies the portal's content security policy and styles."""
+"""Renders Markdown as HTML that complies with the portal's content security policy and uses its styles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tokens = Sequence[Token]
 
 
 class Renderer(RendererHTML):
-    """Renders code samples with a button to copy them, and tables in a box that scrolls."""
+    """Renders each code sample with a button that copies it, and each table in a box that can scroll."""
 
     def fence(self, tokens: Tokens, idx: int, options: Any, env: Any) -> str:
         return _sample(tokens[idx], idx)
@@ -48,9 +48,10 @@ _parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=Renderer).enabl
 
 
 def parse(text: str, address_of: Callable[[str], str | None]) -> list[Token]:
-    """Returns the tokens of a page. Each heading gets an id, and `address_of` maps the target of each link or picture.
+    """Returns the Markdown tokens of a page. Each heading gets an id, and each link and picture the URL from
+    `address_of`.
 
-    If `address_of` returns None, a link becomes plain text, and a picture is removed.
+    `address_of` converts a target to a URL. If it returns None, a link becomes plain text, and a picture is removed.
     """
     tokens = _parser.parse(text)
     used: dict[str, int] = {}
@@ -63,7 +64,7 @@ def parse(text: str, address_of: Callable[[str], str | None]) -> list[Token]:
 
 
 def render(tokens: Tokens) -> str:
-    """Returns the tokens of `parse` as HTML."""
+    """Renders the tokens from `parse` as HTML."""
     return str(_parser.renderer.render(tokens, _parser.options, {}))
 
 
@@ -77,12 +78,12 @@ def plain_text(token: Token) -> str:
 
 
 def anchor_of(title: str) -> str:
-    """Returns the anchor of a heading by the same rule as GitHub, so that links work here and there."""
+    """Returns the anchor of a heading by GitHub's rule, so that links work both in the portal and on GitHub."""
     return re.sub(r"[^\w\- ]", "", title.strip().lower(), flags=re.ASCII).replace(" ", "-")
 
 
 def _unused(anchor: str, used: dict[str, int]) -> str:
-    """Returns the anchor, with a number at its end if an earlier heading of the page has the same anchor."""
+    """Returns the anchor, with a number appended if an earlier heading of the page already uses it."""
     count = used[anchor] = used.get(anchor, -1) + 1
     return f"{anchor}-{count}" if count else anchor
 

@@ -11,7 +11,10 @@ from portal.docs import library
 
 @require_safe
 def page(request: HttpRequest, name: str = library.INDEX) -> HttpResponse:
-    """Shows a page of the documentation; with `?q=`, the sections that match. Raises Http404 for an unknown page."""
+    """Shows a page of the documentation. With `?q=`, shows the sections that match this search instead.
+
+    Raises Http404 for an unknown page.
+    """
     shown = library.pages().get(name)
     if shown is None:
         raise Http404

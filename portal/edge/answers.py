@@ -1,4 +1,4 @@
-"""Answers that do not need Django: HTML for browsers, a problem document for the API, plain text otherwise."""
+"""Error responses that need no Django: HTML for browsers, a problem document for the API, plain text otherwise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer that explains why a request is not passed on to Django."""
+    """An error response that explains why a request was not passed on to Django."""
 
     status: int
     detail: str
@@ -63,10 +63,10 @@ class Answer:
 
 
 class Refused(Exception):
-    """Raised if a request is not passed on to Django; has the answer.
+    """Raised if a request is not passed on to Django. Contains the error response.
 
-    Create a new instance for each raise: a shared instance would keep references to stack frames, and so keep the
-    connection open.
+    Create a new instance for each raise. A shared instance would keep references to stack frames, and these would keep
+    the client's connection open.
     """
 
     def __init__(self, answer: Answer) -> None:

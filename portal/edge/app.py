@@ -1,4 +1,4 @@
-"""The ASGI application around Django: limits bodies, threads and waiting times of each request."""
+"""The ASGI application around Django, which limits the body, the thread use and the waiting time of each request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ HASHING_BUSY = Answer(503, "Too many people are signing in at once. Try again in
 
 
 class Edge:
-    """The state of one event loop that all its requests share. A web process has one event loop."""
+    """The ASGI layer in front of Django, with the state that all requests of one event loop share.
+
+    A web process has one event loop, and so one `Edge`.
+    """
 
     def __init__(self, portal: App) -> None:
         self.portal = portal
@@ -80,9 +83,9 @@ class Edge:
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, client: Client, arrived: float
     ) -> None:
-        """Lends the request a thread, and waits until Django has answered the request.
+        """Lends the request a thread, runs Django, and waits until Django has answered the request.
 
-        Raises Refused if no thread becomes free or the database does not answer.
+        Raises Refused if no thread becomes free in time, or if the database does not answer.
         """
         threads = self._threads_for(scope["path"])
         if self.probe.is_silent and threads is not self.static and not await self.probe.responds(within=1.0):
@@ -103,11 +106,11 @@ class Edge:
         return self.streams if STREAMS.fullmatch(path) else self.pages
 
     async def _lease(self, threads: Threads, scope: Scope, client: Client) -> Lease:
-        """Waits for a thread and returns it as a lease. A login first waits for its turn, so that only a few logins
-        have threads.
+        """Waits for a free thread, and returns a `Lease` of it.
 
-        A login's turn ends when its thread is given back, because the password is hashed to the end even if the
-        client leaves. Raises Refused if there is no turn or thread in time.
+        A request that hashes a password, such as a login, first waits for a turn, so that only a few such requests hold
+        threads. The turn ends when the thread is given back. It does not end earlier if the client disconnects, because
+        the hashing continues. Raises Refused if no turn or no thread becomes free in time.
         """
         if scope["method"] != "POST" or _name_of(scope["path"]) not in HASHING:
             return Lease(threads, await self._take(threads, client), client)
@@ -123,8 +126,10 @@ class Edge:
         return Lease(threads, thread, client, also=lambda: self.hashing.end(client))
 
     async def _take(self, threads: Threads, client: Client) -> ThreadPoolExecutor:
-        """Waits for a free thread and returns it. Raises Refused if no thread becomes free in time, or if the database
-        does not answer meanwhile."""
+        """Waits for a free thread and returns it.
+
+        Raises Refused if no thread becomes free in time, or if the database stops answering during the wait.
+        """
         within = STREAM_WAIT_SECONDS if threads is self.streams else WAIT_SECONDS
         if threads.has_one_for(client):
             return await threads.take(client, within)
@@ -148,10 +153,11 @@ class Edge:
             await self.portal(scope, receive, exchange.send)
 
     async def _until_answered(self, task: asyncio.Task[None], exchange: _Exchange, arrived: float) -> None:
-        """Waits until Django has answered. Raises Refused if there is no answer yet and the database does not answer a
-        probe.
+        """Waits until Django has answered. Raises Refused if the response has not begun and the database does not
+        answer a probe.
 
-        In that case the thread continues. It can be lent again when the database answers and its work ends.
+        After Refused, the thread still runs. The thread can be lent again when the database answers and the thread's
+        work ends.
         """
         patience = max(1.0, arrived + LOOK_AFTER_SECONDS - time.monotonic())
         while not (await asyncio.wait([task], timeout=patience))[0] and not exchange.begun:
@@ -170,7 +176,8 @@ class Edge:
 
 
 class _Exchange:
-    """The answer to one request. Gives the request's thread back when the answer begins."""
+    """The response to one request. It sends the response to the client, and gives the request's thread back when the
+    response begins."""
 
     def __init__(self, send: Send, lease: Lease) -> None:
         self._send, self._lease = send, lease
@@ -188,7 +195,8 @@ class _Exchange:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Returns an ASGI `receive` that first yields the body, which was already read, and then calls `receive`."""
+    """Returns an ASGI `receive` for a body that was already read. Its first call returns the body; later calls go to
+    `receive`."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:
@@ -205,15 +213,16 @@ def _name_of(path: str) -> str:
 
 
 def pages_at_once() -> int:
-    """Returns how many requests of one process may use the database at once.
+    """Returns how many requests for pages and for the API may use the database at the same time in one process.
 
-    The remaining connections are for streams, session checks and the probe.
+    The other database connections of the process are for streams, session checks and the probe.
     """
     return int(settings.FAIRLOT_WEB_DATABASE_CONNECTIONS) - streams_at_once() - visits_at_once() - 1
 
 
 def streams_at_once() -> int:
-    """Returns how many streams of one process may start, or check their readers' rights, at once."""
+    """Returns how many streams of one process may use the database at the same time, to start or to check their
+    readers' rights."""
     return max(1, int(settings.FAIRLOT_WEB_DATABASE_CONNECTIONS) // 6)
 
 
@@ -222,7 +231,7 @@ def visits_at_once() -> int:
 
 
 def with_edge(portal: App) -> App:
-    """Returns an ASGI app that applies this layer to HTTP requests of `portal`. Other protocols pass through
+    """Wraps the ASGI app `portal` in this layer, which applies to HTTP requests. Other protocols pass through
     unchanged."""
     edges: WeakKeyDictionary[asyncio.AbstractEventLoop, Edge] = WeakKeyDictionary()
 

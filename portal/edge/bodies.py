@@ -1,5 +1,7 @@
-"""Reads whole request bodies before Django sees the request, with limits on size and time, and on the sum of all
-bodies."""
+"""Reads the whole body of a request before Django gets the request.
+
+It limits the size and time of each body, and the total size of all bodies in memory.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,11 @@ TOO_MANY = Answer(
 
 
 class Gone(Exception):
-    """Raised if the client disconnects before its request is complete."""
+    """Raised if the client disconnects before the whole request has arrived."""
 
 
 class Bodies:
-    """Reads bodies, and counts the bytes of all bodies in use."""
+    """Reads request bodies, and counts the bytes of all bodies that are in use."""
 
     def __init__(self) -> None:
         self._bytes = Shares(MOST_BYTES, MOST_BYTES // PART)
@@ -50,10 +52,10 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, scope: Scope, receive: Receive, client: Client) -> AsyncIterator[bytes | None]:
-        """A context manager that reads the body and yields it; None for a request without a body.
+        """Provides a context manager that reads the request's body and yields it, or None for a request without a body.
 
         The bytes count against the limit until the context ends. Raises Refused for a body that is too large or too
-        slow, and Gone if the client leaves.
+        slow, and Gone if the client disconnects.
         """
         declared = _declared_length(scope)
         if declared == 0:
@@ -80,7 +82,11 @@ class Bodies:
             self._bytes.give_back(client.address, len(body))
 
     def _make_room(self, client: Client, count: int, *, is_small: bool) -> None:
-        """Counts the next `count` bytes of a body against the limits. Raises Refused if they exceed a limit."""
+        """Counts the next `count` bytes of a body against the client's limit and the total limit.
+
+        A part of the total limit is kept free for small bodies (`is_small`). Raises Refused if the bytes exceed a
+        limit.
+        """
         if not self._bytes.has(client.address, count, leaving=0 if is_small else MOST_BYTES // PART):
             raise Refused(TOO_MANY)
         self._bytes.take(client.address, count)
@@ -102,7 +108,7 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 def limit_of(scope: Scope, client: Client) -> int:
-    """Returns the most bytes that the body of this request may have."""
+    """Returns the largest number of bytes that the body of this request may have."""
     if scope["method"] in {"GET", "HEAD", "OPTIONS", "TRACE"} or not client.login:
         return SMALL
     try:
@@ -113,7 +119,7 @@ def limit_of(scope: Scope, client: Client) -> int:
 
 
 def _declared_length(scope: Scope) -> int | None:
-    """Returns the length of the body by the headers; 0 without a body, None for a chunked body."""
+    """Returns the length of the body that the request's headers declare: 0 without a body, None for a chunked body."""
     length: int | None = 0
     for name, value in scope["headers"]:
         if name == b"transfer-encoding":

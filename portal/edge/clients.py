@@ -1,6 +1,6 @@
-"""Identifies the client of a request by the request's address and credentials, which are not verified.
+"""Identifies the client of a request by its address and by its credentials, which are not verified here.
 
-That is enough to share resources between clients, but not to trust a client.
+This is enough to divide resources among clients, but not to grant access.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOTHING = ("", 0)
 
 
 class Client(NamedTuple):
-    """The client of a request: the address that sent it, and the login that it claims."""
+    """The client of a request: the address that sent the request, and the login that the request claims, unverified."""
 
     address: str  # an IPv4 address, or the /64 of an IPv6 address
     login: str  # the session cookie or the API token; empty without either
@@ -26,7 +26,8 @@ class Client(NamedTuple):
 def client_of(scope: MutableMapping[str, Any]) -> Client:
     """Returns the client of a request.
 
-    Reads the same cookie as the pages and the same token as the API. Otherwise one login could pass for many logins.
+    Reads the same cookie as the pages and the same token as the API. If it read others, one login could pose as many
+    clients.
     """
     cookies, token = [], b""
     for name, value in scope["headers"]:

@@ -1,4 +1,4 @@
-"""Recognises write errors that are due to a full disk."""
+"""Recognises write errors that are caused by a full disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _database_full_at = float("-inf")
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Returns whether `error` or one of its causes means a full disk, of this machine or of the database."""
+    """Returns whether `error`, or an error that caused it, reports a full disk: of this machine or of the database
+    server."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             return True
@@ -25,7 +26,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def note_database_full() -> None:
-    """Records that the database's disk is full, for /healthz. Only a failed write shows this."""
+    """Records for /healthz that the database's disk is full, which only a failed write reveals."""
     global _database_full_at  # noqa: PLW0603 - one moment for the process
     _database_full_at = time.monotonic()
 

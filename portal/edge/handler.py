@@ -1,5 +1,4 @@
-"""Runs Django behind the edge: the whole request runs in one thread without leaving it for each middleware and
-signal."""
+"""Runs Django in a single thread for the whole request, instead of changing threads for each middleware and signal."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class Handler(ASGIHandler):
-    """An ASGI handler like Django's, but with all middleware synchronous.
+    """An ASGI handler like Django's, in which all middleware is synchronous.
 
-    Django's handler passes a request between event loop and thread about ten times, which takes longer than many
-    pages. Here one thread does everything: signals, middleware, view, and closing the answer. Only asynchronous
-    views and streams return to the event loop.
+    Django's handler passes a request between event loop and thread about ten times, which takes longer than many pages.
+    Here one thread runs the signals, the middleware and the view, and closes the response. Only asynchronous views and
+    streams return to the event loop.
     """
 
     def __init__(self) -> None:
@@ -54,7 +53,7 @@ class Handler(ASGIHandler):
         await self.send_response(answer, send)
 
     def _answer(self, visit: _Visit, scope: Scope, body: IO[bytes]) -> HttpResponseBase:
-        """Returns Django's answer to the request. Any answer except a stream is complete and closed."""
+        """Returns Django's response to the request. A response that is not a stream is already complete and closed."""
         signals.request_started.send(sender=self.__class__, scope=scope)
         try:
             request, refusal = self.create_request(scope, body)
@@ -74,7 +73,8 @@ class Handler(ASGIHandler):
 
 
 class _Visit:
-    """The answer of one request, which must be closed exactly once, by the thread or by the event loop."""
+    """The response to one request. Ensures that either the thread or the event loop closes the response, exactly
+    once."""
 
     def __init__(self) -> None:
         self.answer: HttpResponseBase | None = None
@@ -82,7 +82,7 @@ class _Visit:
         self._lock = Lock()
 
     def end(self) -> bool:
-        """Records that the event loop has stopped waiting for the answer. Returns whether there is an answer to
+        """Records that the event loop has stopped waiting for the response. Returns whether there is a response to
         close."""
         self.is_over = True
         return self.answer is not None

@@ -1,4 +1,5 @@
-"""The health of the portal: database, Redis, the disks that the web writes to, and the sealing of the ledger."""
+"""Checks the health of the portal: the database, Redis, the disks to which web processes write, and the ledger's hash
+chain."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ LEAST_FREE = 1024 * 1024  # bytes
 
 
 class Health:
-    """Answers health checks of any number of callers. Belongs to one event loop."""
+    """Runs health checks and answers any number of callers. One instance belongs to one event loop."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
@@ -43,12 +44,12 @@ class Health:
         self._ledger = Question(ledger, fresh=60.0)
 
     def close(self) -> None:
-        """Ends the threads that run the checks."""
+        """Shuts down the threads that run the checks."""
         for question in (self.probe.question, self._redis, self._disks, self._ledger):
             question.close()
 
     async def answer(self, scope: MutableMapping[str, Any], send: Send) -> None:
-        """Answers a request to /healthz, without a thread for pages."""
+        """Answers a request to /healthz, without using one of the threads for pages."""
         if scope["method"] in {"GET", "HEAD"}:
             status, report = await self.examine()
             body = json.dumps(report).encode()
@@ -65,9 +66,10 @@ class Health:
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def examine(self) -> tuple[int, dict[str, Any]]:
-        """Returns the HTTP status and the report: 200, or 503 if the database or Redis does not answer.
+        """Returns the HTTP status and the report. The status is 503 if the database or Redis does not work, otherwise
+        200.
 
-        A full disk or an unsealed ledger still gives 200, because everything that only reads works.
+        A full disk or an unsealed ledger still gives 200, because requests that only read still work.
         """
         database, redis, found, ledger = await asyncio.gather(
             self.probe.works(WITHIN_SECONDS),
@@ -88,7 +90,7 @@ class Health:
 
 
 class Redis(Enum):
-    """The state of Redis."""
+    """The result of the health check of Redis."""
 
     OK = "ok"
     DISK_FULL = "disk full"  # Redis answers, but accepts no messages
@@ -113,7 +115,10 @@ def ask_redis() -> Redis:
 
 
 def ledger() -> str:
-    """Returns "ok" if all books of the ledger are sealed, else "not sealed". Admin → Scheduling shows the reason."""
+    """Returns "ok" if the hash chains of all books are up to date, otherwise "not sealed".
+
+    The page Admin → Scheduling shows the reason.
+    """
     try:
         return "not sealed" if why_stopped(now_from_database()) else "ok"
     except Error:  # the report has the state of the database separately
@@ -123,16 +128,18 @@ def ledger() -> str:
 
 
 def disks() -> dict[str, str]:
-    """Returns the state of each folder to which the web writes, by name: "ok", "full", "not writable" or "not
-    readable"."""
+    """Returns the state of each folder to which web processes write, by name.
+
+    A state is "ok", "full", "not writable" or "not readable".
+    """
     folders = {"jobs": settings.FAIRLOT_JOBS_DIR, "temporary": Path(tempfile.gettempdir())}
     return {name: state_of(folder) for name, folder in folders.items()}
 
 
 def database_disk(probe: Probe) -> str:
-    """Returns "full" if a recent write failed because the database's disk was full.
+    """Returns the state of the database's disk: "full" if a recent write failed because the disk was full.
 
-    Otherwise returns the state of the disk's free space if the disk is on this machine, else "ok".
+    Otherwise returns the state of its free space if the disk is on this machine, and "ok" if it is elsewhere.
     """
     if full_disks.database_was_full():
         return "full"
@@ -141,7 +148,8 @@ def database_disk(probe: Probe) -> str:
 
 
 def state_of(folder: Path) -> str:
-    """Returns the state of a folder, which it tests by writing a small file; "ok" for a missing folder."""
+    """Tests a folder by writing a small file. Returns "ok", "full", "not writable" or "not readable"; "ok" for a
+    missing folder."""
     if not folder.exists():
         return "ok"
     try:
@@ -154,10 +162,10 @@ def state_of(folder: Path) -> str:
 
 
 def free_space_of(folder: Path) -> str:
-    """Returns "full" if the folder's disk has less than LEAST_FREE bytes left, else "ok"; "not readable" if the disk
-    fails.
+    """Returns "full" if the folder's disk has less than LEAST_FREE free bytes, "not readable" if the disk fails,
+    otherwise "ok".
 
-    A folder that is missing or inaccessible is "ok".
+    A folder that is missing or inaccessible gives "ok".
     """
     try:
         space = os.statvfs(folder)

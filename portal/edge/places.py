@@ -1,7 +1,7 @@
-"""Slots for database connections, which all web processes of a Fairlot installation share.
+"""Limits the database connections of all web processes of a Fairlot installation together, by slots.
 
-Each connection of a web process holds a slot, a PostgreSQL advisory lock, as long as it is open. There are as many
-slots as the server accepts connections, minus the connections reserved for workers, the watcher and commands.
+Each open connection of a web process holds one slot, which is a PostgreSQL advisory lock. The number of slots is the
+number of connections that the server accepts, minus those reserved for workers, the watcher and commands.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ SELECT place
 
 
 def share_places() -> None:
-    """Makes each new database connection of this process take a slot."""
+    """Makes every new database connection of this process take a slot of the shared limit."""
     connection_created.connect(take_place, dispatch_uid="web places")
 
 
 def take_place(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """Takes a slot for a new connection. Closes the connection and raises OperationalError if no slot is free."""
+    """Takes one of the shared slots for a new database connection.
+
+    If no slot is free, closes the connection and raises OperationalError.
+    """
     with connection.cursor() as cursor:
         cursor.execute(TAKE, [settings.FAIRLOT_RESERVED_DATABASE_CONNECTIONS, LOCK])
         found = cursor.fetchone()

@@ -1,4 +1,4 @@
-"""Checks that may take long: a single thread runs the check, and all callers share the answer."""
+"""Runs checks that may take long. A single thread runs each check, and all callers share its result."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ CONNECT_SECONDS = 3
 
 
 class Question(Generic[T]):
-    """A check that calls `work` in a separate thread. Its answer is valid for `fresh` seconds. Belongs to one event
-    loop."""
+    """A check that calls `work` in a separate thread. Its result is reused for `fresh` seconds.
+
+    One instance belongs to one event loop.
+    """
 
     def __init__(self, work: Callable[[], T], *, fresh: float) -> None:
         self._work, self._fresh = work, fresh
@@ -28,7 +30,8 @@ class Question(Generic[T]):
         self.last: T | None = None  # the latest answer; None if `work` raised an error
 
     async def ask(self, within: float) -> T | None:
-        """Returns the answer of `work`; None if the answer takes longer than `within` seconds."""
+        """Returns the result of `work`; None if it is not available within `within` seconds or `work` raised an
+        error."""
         if self._asking is None and time.monotonic() - self._answered_at > self._fresh:
             self._asked_at = time.monotonic()
             self._asking = asyncio.get_running_loop().run_in_executor(self._thread, self._work)
@@ -38,11 +41,11 @@ class Question(Generic[T]):
         return self.last if self._asking is None else None
 
     def close(self) -> None:
-        """Ends the thread after the running call. `ask` must not be called afterwards."""
+        """Shuts down the thread after the running call of `work`. `ask` must not be called afterwards."""
         self._thread.shutdown(wait=False)
 
     def open_for(self) -> float:
-        """Returns for how many seconds the running call of `work` has taken; 0 if there is none."""
+        """Returns for how many seconds `work` has been running; 0 if it is not running."""
         return time.monotonic() - self._asked_at if self._asking is not None else 0.0
 
     def _note(self, asking: asyncio.Future[T]) -> None:
@@ -53,7 +56,7 @@ class Question(Generic[T]):
 
 @dataclass(frozen=True)
 class Database:
-    """The state of the database, tested with a new connection."""
+    """The result of a database check with a new connection."""
 
     responds: bool  # the database answers, even if it refuses the connection
     works: bool
@@ -61,30 +64,32 @@ class Database:
 
 
 class Probe:
-    """Checks whether the database answers, with a connection and a thread that requests do not use."""
+    """Checks whether the database answers, with a separate connection and thread that no request uses."""
 
     def __init__(self) -> None:
         self.question = Question(ask_database, fresh=1.0)
 
     async def responds(self, within: float) -> bool:
-        """Returns whether the database answers within `within` seconds, even if only with a refusal."""
+        """Returns whether the database answers within `within` seconds. A refused connection also counts as an
+        answer."""
         found = await self.question.ask(within)
         return found is not None and found.responds
 
     async def works(self, within: float) -> bool:
-        """Returns whether a new connection to the database succeeds and runs a query, within `within` seconds."""
+        """Returns whether a new database connection can be opened and can run a query within `within` seconds."""
         found = await self.question.ask(within)
         return found is not None and found.works
 
     @property
     def is_silent(self) -> bool:
-        """Returns whether the database did not answer the latest check, or the running check takes too long."""
+        """Returns whether the database did not answer the latest check, or has not answered the running check for too
+        long."""
         last = self.question.last
         return self.question.open_for() > CONNECT_SECONDS + 1 or (last is not None and not last.responds)
 
 
 def ask_database() -> Database:
-    """Connects to the database, with a time limit, runs a query, and returns the result as a `Database`."""
+    """Opens a new database connection, with a time limit, and runs a query. Returns what succeeded as a `Database`."""
     try:
         link = psycopg2.connect(**connection.get_connection_params() | {"connect_timeout": CONNECT_SECONDS})
     except psycopg2.Error as error:

@@ -1,4 +1,4 @@
-"""Runs several awaitables until one of them ends."""
+"""Waits for the first of several awaitables to end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 
 async def first_of(*works: Awaitable[object]) -> None:
-    """Waits until one of the awaitables ends, and cancels the others. Raises the first error of any of them."""
+    """Waits until one of the awaitables ends, and cancels the others. Raises the first error if any of them failed."""
     tasks = [asyncio.create_task(_whole(work)) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -25,5 +25,6 @@ async def first_of(*works: Awaitable[object]) -> None:
 
 
 async def _whole(work: Awaitable[object]) -> None:
-    """Wraps an awaitable of the server as a coroutine, because a task needs a coroutine."""
+    """Wraps an awaitable in a coroutine. The web server may pass other awaitables, but an asyncio task needs a
+    coroutine."""
     await work

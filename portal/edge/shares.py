@@ -1,4 +1,4 @@
-"""Limits how many units of a resource each key may hold."""
+"""Counts the units of a resource that each key holds, and limits their number."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Hashable
 
 
 class Shares:
-    """Counts the held units of a resource by key. All keys together may hold `most` units, each key `of_one` of
-    them."""
+    """Counts the units of a resource that each key holds.
+
+    All keys together may hold `most` units. One key may hold `of_one` units.
+    """
 
     def __init__(self, most: int, of_one: int) -> None:
         self.most, self.of_one = most, of_one
@@ -19,7 +21,7 @@ class Shares:
         return self.taken < self.most
 
     def has(self, key: Hashable, count: int = 1, *, leaving: int = 0) -> bool:
-        """Returns whether `key` may take `count` more units, so that at least `leaving` units stay free for others."""
+        """Returns whether `key` may take `count` more units while at least `leaving` units remain free."""
         return self.taken + count <= self.most - leaving and self._held.get(key, 0) + count <= self.of_one
 
     def take(self, key: Hashable, count: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Threads for database work. Each thread has one database connection, which it keeps between requests."""
+"""Threads that handle requests which use the database. Each thread keeps its database connection between requests."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ BORROW_SECONDS = 30.0
 
 
 class Threads:
-    """A fixed number of threads, each lent to one request at a time. The thread that was used last is lent first.
+    """A fixed number of threads, each lent to one request at a time. The most recently used thread is lent first.
 
-    One login gets at most half of the threads at once. If requests `may_be_slow`, one address never gets all
-    threads, so that other clients find some. Belongs to one event loop, which makes all calls; only the work itself
-    runs in the threads.
+    One login gets at most half of the threads. `may_be_slow` says that requests may take long; then one address never
+    gets all threads, so that other clients also get some. One instance belongs to one event loop, and only this loop
+    calls it. The threads run only the requests' work.
     """
 
     def __init__(self, count: int, name: str, *, may_be_slow: bool = False) -> None:
@@ -49,7 +49,8 @@ class Threads:
         return self._turns.may_begin(client)
 
     async def take(self, client: Client, within: float) -> ThreadPoolExecutor:
-        """Waits for the client's turn, and returns a thread. Raises Full after `within` seconds."""
+        """Waits for the client's turn, and returns a thread. Raises Full if the turn does not come within `within`
+        seconds."""
         await self._turns.begin(client, within)
         if self._idle:
             return self._idle.pop()[1]
@@ -65,9 +66,10 @@ class Threads:
         *,
         last: Future[Any] | None = None,
     ) -> None:
-        """Takes a lent thread back as soon as it has finished its work, however long that takes; then calls `also`.
+        """Takes a lent thread back when its work has ended, however long that takes, and then calls `also`.
 
-        `last` is the last work of the thread. If `last` has ended, the thread is taken back immediately.
+        `last` is the last work that the thread was given. If it has already ended, the thread is taken back
+        immediately.
         """
         if last is not None and last.done() and not last.cancelled():
             self._take_back(thread, client, also)
@@ -83,8 +85,10 @@ class Threads:
     async def run(
         self, client: Client, work: Callable[..., Any], *args: Any, within: float = BORROW_SECONDS
     ) -> Any:
-        """Calls `work` in a free thread and returns its result. Raises Full if no thread is free within `within`
-        seconds, and any error that `work` raises."""
+        """Calls `work` in a free thread and returns its result. Any error of `work` is raised here.
+
+        Raises Full if no thread becomes free within `within` seconds.
+        """
         thread = await self.take(client, within)
         last = thread.submit(_tidily, work, *args)
         try:
@@ -96,9 +100,9 @@ class Threads:
             )  # otherwise an error of `work` would refer to itself, and keep the objects of its frames alive
 
     def close(self) -> None:
-        """Ends all threads and closes their connections. Called after the event loop has ended.
+        """Shuts down all threads and closes their connections. Called after the event loop has ended.
 
-        A thread that was lent when the event loop ended is never given back, and is ended here, too.
+        This includes threads that were lent when the event loop ended, because nobody gives those back.
         """
         self._idle.clear()
         for thread in list(self._made):
@@ -118,7 +122,7 @@ class Threads:
             also()
 
     def _close_idle(self) -> None:
-        """Ends threads that were idle for IDLE_SECONDS, with their connections."""
+        """Shuts down threads that have been idle for IDLE_SECONDS, and closes their connections."""
         self._sweep = None
         now = time.monotonic()
         while self._idle and now - self._idle[0][0] >= IDLE_SECONDS:
@@ -128,11 +132,12 @@ class Threads:
 
 
 class Lease(Executor):
-    """The thread of one request, as an executor for asgiref's ThreadSensitiveContext.
+    """The loan of one thread to one request, as an executor for asgiref's ThreadSensitiveContext. It is not a lease of
+    GPUs.
 
-    Until `release`, all synchronous work of the request runs in its thread. After `release`, each call runs in any
-    free thread. After `finish`, when only files remain to be closed, calls run in a thread without a connection.
-    `also` is called when the thread has been given back.
+    Until `release`, all synchronous work of the request runs in this thread. After `release`, each call runs in any
+    free thread. After `finish`, calls run in a thread without a database connection, because only files remain to be
+    closed. `also` is called when the thread has been given back.
     """
 
     def __init__(
@@ -181,13 +186,13 @@ class Lease(Executor):
             )  # otherwise an error of `work` would refer to itself, and keep the objects of its frames alive
 
     def release(self) -> None:
-        """Gives the thread back. Has no effect when called again."""
+        """Gives the thread back. Further calls have no effect."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._threads.give_back(thread, self._client, self._also, last=self._last)
 
     def finish(self) -> None:
-        """Gives the thread back like `release`, when no further call of the request needs the database."""
+        """Gives the thread back, and records that no further call of the request needs the database."""
         self._finished = True
         self.release()
 
@@ -197,13 +202,14 @@ _closing = ThreadPoolExecutor(1, "closing")
 
 
 def close_all() -> None:
-    """Ends all threads of event loops that have ended, and closes their connections."""
+    """Shuts down all threads of this module and closes their connections. Called after their event loops have ended."""
     for threads in list(_all):
         threads.close()
 
 
 def _tidily(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Runs `work` and returns its result. Closes the thread's connection if it has become unusable."""
+    """Runs `work` and returns its result. Afterwards closes the thread's database connection if it has become
+    unusable."""
     try:
         return work(*args, **kwargs)
     finally:

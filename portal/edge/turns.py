@@ -1,4 +1,4 @@
-"""A fair queue in which clients take turns, and no client has more than its share of the turns at once."""
+"""A fair queue: clients take turns, and one client can have only a limited part of the turns at the same time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ class Full(Exception):
 
 
 class Turns:
-    """Admits `count` requests at once. Other requests wait in the queue of their client.
+    """Admits `count` requests at the same time. Other requests wait, each in the queue of its client.
 
-    A free turn goes to addresses in rotation, and within an address to its logins in rotation. One login gets at
-    most half of the turns, because its requests may be slow. One address leaves a quarter of the turns to others:
-    many people may share an address, and one person may have many logins at it. If there are fewer than four turns,
-    one address may have all of them unless requests `may_be_slow`: short requests delay nobody, and the remaining
-    turns would be too few for many people. Belongs to one event loop.
+    A free turn goes to the addresses in rotation, and within an address to its logins in rotation. One login gets at
+    most half of the turns, because its requests may be slow. One address gets at most three quarters, because many
+    people may share an address, and one person may have many logins at it.
+
+    If there are fewer than four turns and the requests are short (not `may_be_slow`), one address may have all turns.
+    Short requests delay nobody, and a limit would leave too few turns for the people at one address. One instance
+    belongs to one event loop.
     """
 
     def __init__(self, count: int, *, may_be_slow: bool = False) -> None:
@@ -31,11 +33,14 @@ class Turns:
         self._waiting: dict[str, dict[Client, Places]] = {}
 
     def may_begin(self, client: Client) -> bool:
-        """Returns whether `begin` would begin a turn without waiting."""
+        """Returns whether the client would get a turn without waiting."""
         return self._of_addresses.has(client.address) and self._of_logins.has(client)
 
     async def begin(self, client: Client, within: float) -> None:
-        """Waits until the client's turn begins; the caller must call `end`. Raises Full after `within` seconds."""
+        """Waits for the client's turn. The caller must call `end` when the turn is over.
+
+        Raises Full if the turn does not come within `within` seconds.
+        """
         if self.may_begin(client):
             self._take(client)
             return
@@ -54,13 +59,14 @@ class Turns:
             raise
 
     def end(self, client: Client) -> None:
-        """Ends a turn of the client, and begins the turns of waiting clients."""
+        """Ends a turn of the client, and lets waiting clients begin theirs."""
         self._give_back(client)
         while self._of_logins.has_free and self._begin_next():
             continue
 
     def _begin_next(self) -> bool:
-        """Begins the turn of the first waiting client that may have a turn. Returns False if no client may."""
+        """Begins the turn of the first waiting client that is below its limits. Returns False if there is no such
+        client."""
         for address, clients in self._waiting.items():
             if not self._of_addresses.has(address):
                 continue
@@ -85,7 +91,8 @@ class Turns:
             self._waiting.pop(client.address, None)
 
     def _go_behind(self, client: Client) -> None:
-        """Moves a client behind the other clients of its address, and the address behind the other addresses."""
+        """Moves a client to the end of its address's rotation, and the address to the end of the rotation of
+        addresses."""
         if clients := self._waiting.pop(client.address, None):
             if places := clients.pop(client, None):
                 clients[client] = places

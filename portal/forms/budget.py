@@ -1,4 +1,4 @@
-"""The budget form on the pages of admins and of managers."""
+"""The budget form, which the pages of admins and of team managers share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = re.compile(r"\s*\d{1,3}\s*(,\s*\d{1,3}\s*)*", re.ASCII)
 
 
 class Percentages(Text):
-    """A field of whole numbers separated by commas; its value is a list."""
+    """A field for whole numbers separated by commas. Its value is a list of ints."""
 
     def to_python(self, value: Any) -> Any:
         if not NUMBERS.fullmatch(value or ""):
@@ -28,7 +28,7 @@ class Percentages(Text):
 
 
 class BudgetForm(Form):
-    """The budget of a team for one period, a month or a quarter."""
+    """The form for a team's budget for one kind of period, month or quarter."""
 
     budget_period = Text("Period", widget=HiddenInput)
     amount = Exact("Amount")

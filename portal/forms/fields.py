@@ -1,4 +1,5 @@
-"""Form fields. A field converts the typed text to a value of one type; the action checks the value."""
+"""Form fields. A field only converts the typed text to a value of its type. The action checks whether the value is
+valid."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ CODE: dict[str, Any] = {"autocomplete": "off", "autocapitalize": "off", "spellch
 
 
 class Text(forms.CharField):
-    """A text field. Only the browser enforces `required` and `maxlength`."""
+    """A text field. `required` and `maxlength` are checked by the browser and not by this field."""
 
     def __init__(
         self,
@@ -41,10 +42,10 @@ class Text(forms.CharField):
         css: str = "",
         **named: Any,
     ) -> None:
-        """Takes the arguments of Django's fields; all other named arguments become attributes of the input.
+        """Accepts the arguments of a Django field. All other named arguments become attributes of the HTML input.
 
-        `rows` makes the field a `<textarea>`. `is_code` turns the browser's autocorrection off, for example for a
-        name.
+        With `rows`, the field is a `<textarea>`. `is_code` turns the browser's autocorrection off, for example for
+        names.
         """
         own = {name: named.pop(name) for name in ("initial", "help_text", "strip", "widget") if name in named}
         kind = own.pop("widget", forms.Textarea if rows else forms.TextInput)
@@ -53,10 +54,10 @@ class Text(forms.CharField):
         super().__init__(label=label, required=required, widget=widget, **own)
 
     def validate(self, value: Any) -> None:
-        """Accepts every text."""
+        """Accepts every text; the action checks it."""
 
     def run_validators(self, value: Any) -> None:
-        """Runs no validators. `InputsMiddleware` refuses texts that the database cannot store."""
+        """Runs no validators, because `InputsMiddleware` already refuses texts that the database cannot store."""
 
 
 class SecretInput(forms.Textarea):
@@ -67,7 +68,7 @@ class SecretInput(forms.Textarea):
 
 
 class Number(forms.Field):
-    """A number in the digits 0 to 9. If the field is not required, an empty text gives None."""
+    """A field for a number written in the digits 0 to 9. If the field is not required, an empty text gives None."""
 
     inputmode = "decimal"
 
@@ -88,7 +89,7 @@ class Number(forms.Field):
 
 
 class Whole(Number):
-    """A whole number below 2**31 in absolute value, as an int."""
+    """A field for an int whose absolute value is below 2**31."""
 
     inputmode = "numeric"
 
@@ -102,7 +103,7 @@ class Whole(Number):
 
 
 class Exact(Number):
-    """An exact number, such as of money or GPU-hours, as a Decimal."""
+    """A field for an exact number, such as an amount of money or GPU-hours. Its value is a Decimal."""
 
     def read(self, text: str) -> Decimal:
         number = read_decimal(text)
@@ -114,7 +115,7 @@ class Exact(Number):
 
 
 class Measure(Exact):
-    """A measured number, such as of seconds, as a float."""
+    """A field for a measured number, such as seconds. Its value is a float."""
 
     def clean(self, value: Any) -> float | None:
         number = super().clean(value)
@@ -122,9 +123,9 @@ class Measure(Exact):
 
 
 class Percentage(Exact):
-    """A fraction from 0 to 1 as a Decimal, typed and shown in per cent.
+    """A field for a fraction from 0 to 1 that is typed and shown in per cent. Its value is a Decimal.
 
-    0 is accepted only if the field is not required.
+    The value 0 is accepted only if the field is not required.
     """
 
     def read(self, text: str) -> Decimal:
@@ -145,9 +146,10 @@ class MomentInput(forms.TextInput):
 
 
 class Moment(forms.Field):
-    """A date and time, typed in the user's time zone, as an aware datetime; None if empty.
+    """A field for a date and time in the user's time zone. Its value is an aware datetime, or None if the field is
+    empty.
 
-    Refuses a local time that does not exist or exists twice because the clocks change.
+    Refuses a local time that does not exist, or that exists twice, because of a clock change.
     """
 
     def __init__(self, label: str, *, step: int | None = None, **named: Any) -> None:
@@ -173,27 +175,27 @@ class Moment(forms.Field):
         return shown[0]
 
     def validate(self, value: Any) -> None:
-        """Accepts every value, including an empty one."""
+        """Accepts every value, even an empty one; the action checks it."""
 
     def prepare_value(self, value: Any) -> Any:
         return f"{timezone.localtime(value):%Y-%m-%dT%H:%M}" if isinstance(value, datetime) else value
 
 
 class Choice(forms.ChoiceField):
-    """A choice among a few values.
+    """A field for a choice among a few values.
 
-    The action refuses any other value, with a message that lists the accepted values.
+    The field accepts any value. The action refuses an invalid one, with a message that lists the accepted values.
     """
 
     def __init__(self, label: str, choices: Iterable[tuple[Any, str]] = (), **named: Any) -> None:
         super().__init__(label=label, choices=list(choices), **{"required": False} | named)
 
     def validate(self, value: Any) -> None:
-        """Accepts every value."""
+        """Accepts every value; the action checks it."""
 
 
 class RowIterator(RowsOfField):
-    """The choices of a `Row`: first those in `others`, then the listed rows."""
+    """Iterates over the choices of a `Row` field: first its choices in `others`, then the listed database rows."""
 
     field: Row
 
@@ -203,11 +205,13 @@ class RowIterator(RowsOfField):
 
 
 class Row(FieldOfRows):
-    """A choice among the rows of a QuerySet; the browser sends the row's primary key.
+    """A field that chooses one row of a QuerySet. The browser sends the row's primary key.
 
-    `others` are further choices with their labels, by value. Such a choice gives its value, or None for "". `listed`
-    is set if the page offers fewer rows than `queryset`; the action then refuses the other rows with its own
-    message.
+    `others` maps the values of additional choices to their labels. The field's value for such a choice is the key in
+    `others`, or None for "".
+
+    `listed` is set if the page offers fewer rows than `queryset`. The field then still accepts every row of `queryset`,
+    and the action refuses a row that was not offered, with its own message.
     """
 
     listed: Iterable[Any] | None = None
@@ -232,14 +236,17 @@ class Row(FieldOfRows):
 
 
 class Switch(forms.BooleanField):
-    """A checkbox; its value is a bool."""
+    """A checkbox field. Its value is a bool."""
 
     def __init__(self, label: str, **named: Any) -> None:
         super().__init__(label=label, required=False, **named)
 
 
 def read_date_and_time(text: str) -> datetime:
-    """Returns a typed date and time, aware only if the text has an offset. Raises ValueError with a sentence."""
+    """Parses a typed date and time. The result is aware only if the text contains a UTC offset.
+
+    Raises ValueError with a sentence that explains the problem.
+    """
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

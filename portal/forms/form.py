@@ -1,4 +1,4 @@
-"""The base class of all forms of pages."""
+"""The base class of all forms on the portal's pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Values = dict[str, Any]
 
 
 class Field(forms.BoundField):
-    """A field of a form. For a group of radio buttons, `aria-describedby` of each button names the field's problems."""
+    """A field as it is shown in a form. In a group of radio buttons, each button's `aria-describedby` refers to the
+    field's problems."""
 
     def build_widget_attrs(self, attrs: dict[str, Any], widget: Any = None) -> dict[str, Any]:
         built = super().build_widget_attrs(attrs, widget)
@@ -35,22 +36,22 @@ class Renderer(TemplatesSetting):
 
 
 class Problems(ErrorList):
-    """The problems of a field or of a whole form."""
+    """The problems of one form field, or of a whole form."""
 
     template_name = "forms/problems.html"
 
 
 class Form(forms.Form):
-    """A form of a page.
+    """The base class of the portal's forms.
 
-    `key` identifies the form on the page, and the ids of its elements begin with it. A posted form shows the typed
-    text again. `refuse` shows a problem that an action found beside the field.
+    `key` identifies the form on its page, and begins the ids of its HTML elements. A posted form shows the typed texts
+    again. `refuse` adds a problem that an action found, and the page shows it beside the field.
     """
 
     def __init__(
         self, key: str, request: HttpRequest | None = None, *, initial: Values | None = None
     ) -> None:
-        """`request` is the POST request with the form's data; None for a form that was not posted."""
+        """Creates the form from `request`, the POST request with the form's data, or unposted if `request` is None."""
         self.key = key
         self.unstorable = unstorable_of(request) if request else {}
         super().__init__(
@@ -68,11 +69,13 @@ class Form(forms.Form):
             self.refuse(f"This {why}.", name)
 
     def refuse(self, message: str, field: str | None = None) -> None:
-        """Adds a problem to the field with this name, or to the whole form if there is no such field."""
+        """Adds the problem `message` to a field, or to the whole form if `field` is None or the form has no such
+        field."""
         self.add_error(field if field in self.fields else None, message)
 
     def offer(self, field: str, offered: Iterable[Any]) -> None:
-        """Sets the choices of a field: the rows of a `Row`, or the pairs of value and label of a `Choice`."""
+        """Sets the choices of a field. `offered` contains rows for a `Row` field, or (value, label) pairs for a
+        `Choice` field."""
         match self.fields[field]:
             case Row() as row:
                 row.listed = offered
@@ -80,5 +83,6 @@ class Form(forms.Form):
                 choice.choices = list(offered)
 
     def or_posted(self, posted: Form | None) -> Self:
-        """Returns `posted` if it is this form (same class and key), otherwise this form."""
+        """Returns `posted` if it is the posted version of this form (same class and key); otherwise returns this
+        form."""
         return posted if isinstance(posted, type(self)) and posted.key == self.key else self

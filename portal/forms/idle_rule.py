@@ -1,4 +1,4 @@
-"""The form of a rule for idle GPUs: for the whole portal, for a cluster, or for a team."""
+"""The form for a rule about idle GPUs. A rule is set for the whole portal, for a cluster, or for a team."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ USUAL = IdleRule(action="warn", after_minutes=60, grace_minutes=30, snooze_hours
 
 
 class IdleRuleForm(Form):
-    """A rule for idle GPUs. The fields start with the rule that is set here, or else with the inherited rule."""
+    """The form for one rule about idle GPUs, at one level: the whole portal, a cluster, or a team.
+
+    Its fields start with the values of the rule that is set at this level, or else of the inherited rule.
+    """
 
     action = Choice("When GPUs are idle")
     after_minutes = Whole("After, minutes")
@@ -35,9 +38,10 @@ class IdleRuleForm(Form):
         holds: IdleRule | None,
         above: str,
     ) -> None:
-        """Takes the `rule` that is set here, and the rule `holds` that applies without it.
+        """Creates the form for one level: the whole portal, a cluster, or a team.
 
-        `above` is the label of the choice to inherit that rule.
+        `rule` is the rule that is set at this level, if any. `holds` is the inherited rule, which applies without
+        `rule`. `above` is the label of the choice to inherit the rule.
         """
         shown = rule or holds or USUAL
         initial = {name: getattr(shown, name) for name in (*NUMBERS, "services")}
@@ -61,7 +65,8 @@ class IdleRuleForm(Form):
         return cls("idle", request, rule=rules.of_tenants.get(tenant.pk), holds=holds, above=above)
 
     def clean(self) -> None:
-        """Ignores problems of the numbers if no rule is to be set here."""
+        """Ignores problems of the number fields if the user chose to inherit the rule, because the numbers are not used
+        then."""
         if self.cleaned_data.get("action") == AS_ABOVE:
             for name in NUMBERS:
                 self.errors.pop(name, None)

@@ -1,4 +1,4 @@
-"""The form of a limit: admins set limits with it, and managers request limits with it."""
+"""The form for a limit. Admins use it to set limits, and managers use it to request limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERIODS = [("month", "month"), ("quarter", "quarter"), ("rolling", "last days")]
 
 
 class LimitForm(Form):
-    """A limit of a team: its kind, scope and amount."""
+    """The form for a team's limit: its kind, scope and amount."""
 
     kind = Choice("Limit of", Quota.Kind.choices)
     user = Row("Whose", User.objects.all(), required=False, others={"": "the team's", EACH: "each user's"})
@@ -33,12 +33,13 @@ class LimitForm(Form):
         self.offer("user", within.order_by(*by_name("username")).distinct())
 
     def clean_limit(self) -> Decimal:
-        """Returns the amount. Raises ValidationError if a limit of GPUs or jobs is not a whole number."""
+        """Returns the amount of the limit. Raises ValidationError if the limit counts GPUs or jobs and is not a whole
+        number."""
         kind = Whole if self.cleaned_data.get("kind") in Quota.COUNTED else Exact
         return Decimal(kind("Limit").clean(self.cleaned_data["limit"]))
 
     def which(self) -> Which:
-        """Returns which limit the form is about: its kind and scope, without the amount."""
+        """Returns which limit the form describes: its kind and scope, without the amount."""
         values = self.cleaned_data
         return Which(
             kind=values["kind"],

@@ -1,4 +1,4 @@
-"""Forms of a team's members."""
+"""Forms for a team's members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from portal.forms.form import Form
 
 
 class MemberForm(Form):
-    """The role and the tickets of a member, as fields in the member's row."""
+    """The form for a member's role and tickets, shown in the member's table row."""
 
     role = Choice("Role", Membership.Role.choices)
     tickets = Whole("Tickets")
@@ -23,7 +23,7 @@ class MemberForm(Form):
 
 
 class NewMember(Form):
-    """The form that adds a member."""
+    """The form that adds a member to a team."""
 
     field_order = ("user",)
 
@@ -32,6 +32,6 @@ class NewMember(Form):
 
 
 class NewMemberByName(NewMember):
-    """The form that adds a member, for managers, who type the username."""
+    """The form with which a manager adds a member to a team. The manager types the username."""
 
     user = Text("User name or e-mail", maxlength=254, is_code=True)

@@ -16,9 +16,9 @@ from scheduling.shares.preview import ShareChange
 
 
 def act_on(form: Form, act: Callable[[Values], object]) -> bool:
-    """Calls `act` with the form's values. Returns whether the form is valid and `act` accepted the values.
+    """Calls `act` with the form's values. Returns True if the form is valid and `act` accepted the values.
 
-    If not, the form contains the problems.
+    Otherwise returns False, and the form contains the problems.
     """
     if not form.is_valid():
         return False
@@ -40,10 +40,11 @@ def perform(
     to: tuple[Any, ...] | Callable[[], tuple[Any, ...]],
     page: Callable[..., HttpResponse],
 ) -> HttpResponse:
-    """Calls `act` with the form's values and redirects to `to` with the message `done`.
+    """Calls `act` with the form's values, shows the message `done`, and redirects to `to`.
 
-    If the form is invalid or `act` refuses, shows `page` with the problems instead. A callable `to` is evaluated
-    after `act`, for a URL that depends on the change.
+    If the form is invalid or `act` refuses the values, answers with the form's page instead, which `page` renders with
+    the problems. `to` is a tuple of arguments for `redirect`, or a function that returns this tuple. The function is
+    called after `act`, because the URL may depend on the change.
     """
     if not act_on(form, act):
         return page(request, posted=form)
@@ -54,14 +55,16 @@ def perform(
 def show(
     request: HttpRequest, template: str, context: dict[str, Any], *, posted: Form | None
 ) -> HttpResponse:
-    """Shows a page with forms. The status is 422 if `posted` has problems, otherwise 200."""
+    """Renders a page with forms. The status is 422 if the form `posted` has problems, otherwise 200."""
     status = 422 if posted is not None and posted.errors else 200
     return render_page(request, template, context | {"posted": posted}, status=status)
 
 
 def previewed(form: Form, rows: Sequence[ShareChange]) -> dict[str, Any]:
-    """Returns the context of forms/preview_answer.html: the shares before and after, and the posted fields to send
-    again."""
+    """Returns the context of forms/preview_answer.html: the shares before and after a change, and the posted fields.
+
+    The page sends the posted fields again when the user saves the change.
+    """
     return {
         "rows": rows,
         "changes": any(row.changes for row in rows),

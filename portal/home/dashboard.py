@@ -1,4 +1,5 @@
-"""The figures of the home page: the user's jobs, and the present use of the teams' share and of the machines."""
+"""The figures of the home page: the user's jobs, the current use of the teams' shares, and the current use of the
+GPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Counts:
 
 @dataclass(frozen=True)
 class ShareNow:
-    """The GPUs of one generation: how many exist, how many the teams are entitled to, and how many the teams hold."""
+    """The GPUs of one generation: how many exist, how many the user's teams are entitled to, and how many those teams
+    hold."""
 
     generation: str
     size: int
@@ -51,7 +53,10 @@ class Machines:
 
 @dataclass(frozen=True)
 class GpuTotals:
-    """The GPUs that each tenant and owner holds now, and the GPUs of all nodes, by generation. Read once for a page."""
+    """The GPUs that jobs hold now, by generation, tenant and owner, and the GPUs of all nodes, by generation.
+
+    It is read once for each page.
+    """
 
     held: list[tuple[int, int, int, int]]  # generation, tenant, owner, GPUs
     # Key and name of the generation, GPUs, and GPUs that no job holds on drained nodes and on nodes that are away.
@@ -63,9 +68,9 @@ class GpuTotals:
         return cls(held=_held(), nodes=_nodes())
 
     def held_by(self, owner: int | None, tenants: Container[int] | None = None) -> dict[int, int]:
-        """Returns, by generation, the number of GPUs that jobs of `owner` in `tenants` hold.
+        """Returns the number of GPUs that jobs of `owner` in `tenants` hold, by generation id.
 
-        None stands for every owner, or for every tenant.
+        `owner` None means all owners, and `tenants` None means all tenants.
         """
         found: dict[int, int] = defaultdict(int)
         for generation, tenant, holder, gpus in self.held:
@@ -109,9 +114,10 @@ _nodes = Prepared(
 
 
 def counts(states: Iterable[tuple[str, int]], held: Mapping[int, int]) -> Counts:
-    """Returns how many jobs are in each group of states; ended jobs count for all time.
+    """Returns the number of GPUs that the jobs hold, and the number of jobs by group of states.
 
-    `held` is the GPUs by generation.
+    `states` are pairs (state, number of jobs), in which ended jobs are counted for all time. `held` is the number of
+    GPUs by generation.
     """
     found: Mapping[str, int] = defaultdict(int, states)
     return Counts(
@@ -131,9 +137,9 @@ _shares = Prepared(lambda cluster: Round.objects.filter(cluster=cluster).values_
 
 
 def share_now(teams: Container[int], gpu_totals: GpuTotals, clusters: Iterable[Cluster]) -> list[ShareNow]:
-    """Returns, by generation, the share of all `teams` together.
+    """Returns the share of all `teams` together, for each generation.
 
-    The entitlement is that of the last round of each cluster.
+    The entitlement is the one computed in the last round of each cluster.
     """
     entitled: dict[int, float] = defaultdict(float)
     for cluster in clusters:
@@ -145,6 +151,6 @@ def share_now(teams: Container[int], gpu_totals: GpuTotals, clusters: Iterable[C
 
 
 def machines_now(gpu_totals: GpuTotals) -> list[Machines]:
-    """Returns the GPUs of each generation in all attached clusters, by their use."""
+    """Returns how the GPUs of each generation are used now, in all attached clusters together."""
     busy = gpu_totals.held_by(None)
     return [Machines(name, total, busy.get(pk, 0), *away) for pk, name, total, *away in gpu_totals.nodes]

@@ -1,4 +1,4 @@
-"""/.well-known/security.txt (RFC 9116): the contacts to whom vulnerabilities are reported."""
+"""Serves /.well-known/security.txt (RFC 9116), which lists the contacts for reports of vulnerabilities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IS_VALID_FOR = timedelta(days=90)
 @login_not_required
 @require_safe
 def security_txt(request: HttpRequest) -> HttpResponse:
-    """Returns the file with the contacts in FAIRLOT_SECURITY_CONTACT. Raises Http404 if the setting is empty."""
+    """Returns security.txt with the contacts in FAIRLOT_SECURITY_CONTACT. Raises Http404 if the setting is empty."""
     if not settings.FAIRLOT_SECURITY_CONTACT:
         raise Http404
     expires = (timezone.now() + IS_VALID_FOR).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,4 +1,4 @@
-"""The home page."""
+"""The view of the home page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN_JOBS = 6
 
 @require_safe
 def home(request: UserRequest) -> HttpResponse:
-    """Shows the user's jobs, the share of the user's teams, and the GPUs of the machines, as of now."""
+    """Shows the user's jobs, the shares of the user's teams, and the use of the GPUs, all at the current time."""
     user = request.user
     everybodys = (
         user.is_operator and not Job.objects.filter(owner=user).exists()
@@ -73,7 +73,7 @@ def _ended(jobs: QuerySet[Job]) -> QuerySet[Job]:
 
 
 def _prepared(of: Callable[[QuerySet[Job]], QuerySet[Job, Any]]) -> Prepared[Job]:
-    """Returns a prepared query on the jobs of one user in some teams. `of` selects the columns and the order."""
+    """Returns a prepared query for the jobs of one owner in given teams. `of` adds the columns and the order."""
     return Prepared(lambda owner, teams: of(Job.objects.filter(owner=owner, tenant__in=teams)))
 
 

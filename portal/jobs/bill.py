@@ -1,4 +1,4 @@
-"""A job's bill, line by line to the second. Admins correct the bill here."""
+"""The page with a job's bill, which lists each charge to the second. Admins correct the bill here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LINES_PER_PAGE = 100
 
 
 class CorrectionForm(Form):
-    """The form that corrects a bill: which lines to reverse, and which team to bill instead, if any."""
+    """The form that corrects a bill: which lines to reverse, and optionally which team to bill instead."""
 
     to = Moment("and before", step=1, help_text="Empty: the last.")
     team = Row(
@@ -78,7 +78,7 @@ def lines_of(request: UserRequest, shown: Job) -> Any:
 
 
 def archived_of(shown: Job) -> datetime | None:
-    """Returns the time before which lines of the job's bill are archived; None if no line is archived."""
+    """Returns the time before which the lines of the job's bill are archived, or None if no line is archived."""
     until = archived_until()
     before = until and JobDay.objects.filter(job_id=shown.pk, hour__lt=until).exists()
     return until if before else None
@@ -98,10 +98,10 @@ def _page(request: UserRequest, *, shown: Job, posted: Form | None = None) -> Ht
 
 
 def _take_back(request: UserRequest, shown: Job, values: Values) -> Sequence[LedgerTransaction]:
-    """Reverses the lines that begin between the form's two times (empty: all).
+    """Reverses the lines of the bill that begin between the form's two times. An empty time sets no bound.
 
-    If the form names a team, bills that team. Raises Refused for archived lines, and if all lines are already billed
-    to that team.
+    If the form names a team, bills the lines to that team instead. Raises Refused if a line is archived, or if all
+    lines are already billed to that team.
     """
     begins, ends, team = values["from"], values["to"], values["team"]
     archived = archived_of(shown)

@@ -1,4 +1,4 @@
-"""Data for a job's page: its leases, speed, cost and forecast."""
+"""Data for a job's page: the job's leases, speed, cost and forecast."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ WATCHED_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Speed:
-    """A job's measured progress on one generation. `ratio` compares it with the slowest measured generation."""
+    """A job's measured speed on one generation. `ratio` is the speed relative to the job's slowest measured
+    generation."""
 
     generation: str
     rate: float | None  # steps per second
@@ -38,7 +39,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Stripe:
-    """A lease as a rectangle in the chart of a job's life; `x` and `width` are in per cent of the chart's width."""
+    """A lease as a rectangle in the timeline of a job. `x` and `width` are in per cent of the timeline's width."""
 
     x: str
     width: str
@@ -56,7 +57,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a job until now: usage that the ledger has booked, and usage that it has not booked yet."""
+    """The cost of a job until now: booked usage and usage that the ledger has not booked yet."""
 
     gpu_seconds: Decimal
     unbooked: Decimal  # GPU-seconds, included in `gpu_seconds`; their cost is included in `amounts`
@@ -81,14 +82,14 @@ def present_lease(job: Job) -> Lease | None:
 
 
 def leases_of(job: Job) -> QuerySet[Lease]:
-    """Returns all leases of a job, newest first, with the attributes that `places` and `why_ended` read."""
+    """Returns all leases of a job, newest first, with the related data that `places` and `why_ended` need."""
     return _with_gpus(_moved_leases(job.pk))
 
 
 def _moved_leases(job: int) -> QuerySet[Lease]:
-    """Returns the leases of a job, newest first, each annotated with `moved_to`.
+    """Returns the leases of a job, newest first, each with the annotation `moved_to`.
 
-    `moved_to` is the GPU type to which the job moved when the lease ended, or None if the job did not move.
+    `moved_to` is the GPU type to which the job moved when the lease ended; None if the job did not move.
     """
     goes_on = Lease.objects.filter(job=job, decided_at=OuterRef("stop_asked_at"), epoch__gt=OuterRef("epoch"))
     goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # the move was withdrawn
@@ -109,12 +110,13 @@ _forecast = Prepared(lambda job: JobForecast.objects.filter(job=job))
 
 
 def forecast_of(job: Job) -> JobForecast | None:
-    """Returns the forecast of a waiting job's start; None if the job does not wait or has no forecast."""
+    """Returns the forecast of when a waiting job starts; None if the job is not waiting or has no forecast."""
     return _forecast.first(job.pk) if job.state in Job.WAITING else None
 
 
 def few_leases(job: Job) -> list[Lease] | None:
-    """Returns all leases of a job with two prepared queries, like `leases_of`; None for more than FEW_LEASES leases."""
+    """Returns the same leases as `leases_of`, faster, with two prepared queries; None if there are more than
+    FEW_LEASES."""
     found: list[Lease] = _leases(job.pk)
     if len(found) > FEW_LEASES:
         return None
@@ -127,7 +129,10 @@ def few_leases(job: Job) -> list[Lease] | None:
 
 
 def why_ended(lease: Lease) -> str:
-    """Returns in a few words why a lease from `leases_of` or `few_leases` ended; empty while the lease is open."""
+    """Returns a short text that says why a lease ended; "" while the lease is open.
+
+    `lease` must come from `leases_of` or `few_leases`.
+    """
     if lease.end_reason != Lease.End.STOPPED:
         return LEASE_ENDS[lease.end_reason]
     moved_to: str | None = lease.moved_to  # type: ignore[attr-defined]  # annotated
@@ -144,13 +149,19 @@ def _with_gpus(leases: QuerySet[Lease]) -> QuerySet[Lease]:
 
 
 def places(lease: Lease) -> list[tuple[str, str]]:
-    """Returns, for each node of a lease from `leases_of` or `few_leases`, its name and GPU indexes: ("k1", "0, 1")."""
+    """Returns a pair (node name, GPU indexes) for each node of a lease, such as ("k1", "0, 1").
+
+    `lease` must come from `leases_of` or `few_leases`.
+    """
     grouped = groupby(lease.gpu_list, key=lambda gpu: gpu.node.name)  # type: ignore[attr-defined]  # annotated
     return [(node, ", ".join(str(gpu.gpu_index) for gpu in gpus)) for node, gpus in grouped]
 
 
 def speeds_of(job: Job) -> list[Speed]:
-    """Returns the job's speeds, fastest first, without those measured for less than WATCHED_SECONDS."""
+    """Returns the job's measured speed on each generation, fastest first.
+
+    Leaves out generations on which the job was measured for less than WATCHED_SECONDS.
+    """
     rows = [(row, row.rate) for row in _watched(job.pk)]
     slowest = min((rate for _, rate in rows if rate), default=None)
     speeds = [
@@ -172,9 +183,9 @@ _watched = Prepared(
 
 
 def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost:
-    """Returns the cost that the ledger has booked for the job, plus the cost that is not booked yet.
+    """Returns the job's cost: the cost that the ledger has booked, plus the cost that is not booked yet.
 
-    `leases` are all leases of the job, if the caller has read them already.
+    `leases` is all leases of the job if the caller has already read them, otherwise None.
     """
     found: dict[tuple[str, str], GenerationCost] = {}
 
@@ -198,10 +209,9 @@ def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost
 
 
 def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
-    """Returns the job's booked usage as rows of generation, currency, GPU-seconds and cost.
+    """Returns the job's booked usage as rows (generation, currency, GPU-seconds, cost), which the caller must add up.
 
-    The caller adds the rows up. Includes what the job cost any team that `user` sees, because a correction may have
-    billed another team.
+    Includes what any team that `user` sees was billed for the job, because a correction may have billed another team.
     """
     plan = UsagePlan(Scope(user, None, None), by_job=True)
     seen = plan.scope.tenants
@@ -223,9 +233,10 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
 
 
 def strip_of(job: Job, leases: Sequence[Lease] | None = None) -> Strip | None:
-    """Returns the chart of a job's life: which GPU types the job held when, from its submission until its end or now.
+    """Returns the timeline of a job: which GPU types it held when, from its submission until its end or now.
 
-    Returns None if the job never held GPUs. `leases` are all leases of the job, newest first, if already read.
+    Returns None if the job never held GPUs. `leases` is all leases of the job, newest first, if the caller has already
+    read them.
     """
     held = _held_leases(job.pk) if leases is None else [one for one in leases if one.held_from is not None]
     if not held:
@@ -268,9 +279,9 @@ _generation_keys = Prepared(lambda: Generation.objects.order_by("pk").values_lis
 
 
 def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
-    """Returns, by name, the colour number (1 to 6) of each generation.
+    """Returns the colour number (1 to 6) of each generation, by name.
 
-    The number follows from the order of creation, so it is the same on every page.
+    The number depends only on the order in which generations were created, so it is the same on every page.
     """
     ids = {generation.pk: generation.name for generation in generations}
     every = enumerate(_generation_keys())
@@ -279,12 +290,13 @@ def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
 
 
 def yaml_of(job: Job | Schedule | ServiceRevision) -> str:
-    """Returns the stored job specification as YAML, without fields that have their default."""
+    """Returns the stored job specification as YAML. Fields that have their default value are left out."""
     return dump_stored(job.spec)
 
 
 def generation_names(job: Job) -> list[str]:
-    """Returns the names of the generations that the job accepts; empty if it accepts all."""
+    """Returns the names of the generations that the job accepts. The list is empty if the job accepts every
+    generation."""
     return [name for (name,) in _generation_names(job.generation_ids)]
 
 

@@ -1,4 +1,4 @@
-"""The summary of a failed job: the last lines of its log, and the meaning of its exit code."""
+"""Summarises why a job failed: the last lines of its log, and the meaning of its exit code."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Failure:
 
 
 def failure_of(job: Job) -> Failure | None:
-    """Returns the summary of a failed job; None for any other job.
+    """Returns the summary of why a job failed; None if the job did not fail.
 
-    A replica that exits with code 0 has also failed, because a replica should never end.
+    A service replica that exits with code 0 has also failed, because a replica should run without end.
     """
     is_over = job.kind == Job.Kind.REPLICA and job.state == Job.State.SUCCEEDED
     if job.state != Job.State.FAILED and not is_over:
@@ -53,7 +53,7 @@ def failure_of(job: Job) -> Failure | None:
 
 
 def meaning_of(code: int | None) -> str:
-    """Returns the meaning of an exit code by the shell's convention; empty if the convention gives it no meaning."""
+    """Returns the meaning of an exit code by the shell's convention; "" if the convention does not define the code."""
     if code is None or code in MEANINGS:
         return MEANINGS.get(code or 0, "")
     try:
@@ -65,7 +65,7 @@ def meaning_of(code: int | None) -> str:
 def readable(data: bytes) -> list[str]:
     """Returns the last lines of a program's output as plain text.
 
-    Of an overwritten line, only the last state remains.
+    A line that the program overwrote, for example a progress bar, appears only in its last state.
     """
     text = COMMANDS.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
     lines = [CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in text.split("\n")]
@@ -75,7 +75,10 @@ def readable(data: bytes) -> list[str]:
 
 
 def _last_lines(job: Job) -> tuple[int, list[str]]:
-    """Returns a worker's rank and the last lines of its log: (0, []) if no log has lines or can be read."""
+    """Returns the rank of the first worker whose log has lines, and the last lines of this log.
+
+    Returns (0, []) if no log has lines, or if a log cannot be read.
+    """
     if job.first_started_at is None or job.files_removed_at is not None:
         return 0, []
     try:

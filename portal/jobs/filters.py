@@ -40,7 +40,8 @@ ALL = "all"
 class ListedJob(NamedTuple):
     """A row of the job list.
 
-    A tuple, because fifty model instances with teams and owners take longer to create than to read.
+    It is a tuple and not a model instance, because creating fifty instances with team and owner takes longer than
+    reading the rows.
     """
 
     pk: int
@@ -66,7 +67,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class JobFilter:
-    """The filter and order of the job list. `ignored` lists invalid values, which have no effect."""
+    """The filter and order of the job list. `ignored` lists the invalid values in the URL, which have no effect."""
 
     q: str = ""
     state: str = ""
@@ -107,7 +108,7 @@ class JobFilter:
 
     @property
     def is_narrow(self) -> bool:
-        """Returns whether the filter leaves out any jobs."""
+        """Returns whether the filter excludes any jobs."""
         chosen = (
             self.q,
             self.state,
@@ -122,9 +123,10 @@ class JobFilter:
         return any(chosen)
 
     def apply(self, jobs: QuerySet[Job], user: User | None = None) -> QuerySet[Job, tuple[Any, ...]]:
-        """Returns the rows of the jobs in `jobs` that match the filter, sorted, as tuples of the fields of ListedJob.
+        """Returns the jobs in `jobs` that match the filter, sorted, as tuples of the fields of ListedJob.
 
-        `user` is the reader: the owner "me" stands for this user, and only teams that this user sees are found.
+        `user` is the reader. The owner "me" in the filter means this user, and a filter by team finds only teams that
+        this user may see.
         """
         if self.q:
             text = Q(name__icontains=self.q) | Q(owner__username__icontains=self.q)
@@ -158,19 +160,21 @@ class JobFilter:
 
 
 def labelled(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
-    """Returns the jobs with a label. `text` is "key=value", or "key" for any value."""
+    """Returns the jobs that have a label. `text` is "key=value", or "key" for a label with any value."""
     return jobs.filter(Exists(JobLabel.objects.saying(text).filter(job=OuterRef("pk"))))
 
 
 def with_generation(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Returns `annotated` jobs with only the columns of job, team and owner that lists show."""
+    """Returns the jobs with the annotations of `annotated`, and with only those columns of job, team and owner that
+    lists show."""
     return annotated(jobs.select_related("tenant", "owner").only(*LISTED))
 
 
 def annotated(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Adds `now_on` and `wanted` to each job.
+    """Annotates each job with `now_on` and `wanted`.
 
-    `now_on` is the name of the generation whose GPUs the job holds, or None; `wanted` is the GPUs of the whole gang.
+    `now_on` is the name of the generation whose GPUs the job holds, or None. `wanted` is the number of GPUs that the
+    whole gang needs.
     """
     held = Lease.objects.filter(job=OuterRef("pk"), state__in=Lease.HOLDING).values("generation__name")[:1]
     return jobs.annotate(now_on=Subquery(held), wanted=F("workers") * F("gpus_per_worker"))

@@ -1,4 +1,4 @@
-"""The measured GPU use of jobs and the effect of the idle rules, for pages and the API."""
+"""The measured GPU use of jobs, and what the idle rules do because of it, for pages and the API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from scheduling.models import GpuUse, Job
 
 @dataclass(frozen=True)
 class IdleUse:
-    """The measured GPU use of an unfinished job, with the idle rule that applies (`terms`; None if no rule applies)."""
+    """The measured GPU use of an unfinished job, and the idle rule that applies to it.
+
+    The rule is in `terms`, which is None if no rule applies.
+    """
 
     use: GpuUse
     terms: Terms | None
@@ -33,14 +36,15 @@ class IdleUse:
 
     @property
     def yields(self) -> bool:
-        """Returns whether the rule makes the job preemptible after the grace period instead of stopping it."""
+        """Returns whether the idle rule makes the job preemptible after the grace period; another rule would stop the
+        job."""
         return self.terms is not None and self.terms.then is Step.PREEMPTIBLE
 
 
 def idle_uses(uses: Iterable[GpuUse]) -> list[IdleUse]:
-    """Returns the measured use of each job, in the order of `uses`, with at most three queries.
+    """Returns an IdleUse for each of the measurements `uses`, in the same order, with at most three queries.
 
-    `uses` must have been read with the jobs' tenants and leases.
+    `uses` must have been read together with the jobs' tenants and leases.
     """
     found = list(uses)
     if not found:
@@ -73,7 +77,10 @@ def _idle_use(use: GpuUse, rules: IdleRules | None, now: datetime) -> IdleUse:
 
 
 def use_of(job: Job) -> IdleUse | None:
-    """Returns the measured use of a job; None if the job has ended, is being cancelled, or was never measured."""
+    """Returns the measured GPU use of a job.
+
+    Returns None if the job has ended, is being cancelled, or was never measured.
+    """
     if job.has_ended or job.state == Job.State.CANCELLING:
         return None
     use = GpuUse.objects.filter(job=job).select_related("snoozed_by", "lease").first()

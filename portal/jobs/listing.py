@@ -1,4 +1,5 @@
-"""A page of the job list. The first page without a filter takes one query, whose SQL is built once per process."""
+"""Reads one page of the job list. The first page without a filter needs one query, whose SQL is built once per
+process."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ JOBS_PER_PAGE = 50
 
 
 def page_of(user: User, chosen: JobFilter, number: str | None) -> Page[ListedJob]:
-    """Returns page `number` of the jobs that match `chosen` and that `user` sees.
+    """Returns page `number` of the jobs that match the filter `chosen` and that `user` may see.
 
-    An invalid number gives the first page, a number beyond the end the last page.
+    An invalid number gives the first page; a number beyond the end gives the last page.
     """
     if number is None and chosen == JobFilter() and not sees_every_tenant(user):
         rows = _first_rows(ids_with_role(user))
@@ -34,7 +35,8 @@ def page_of(user: User, chosen: JobFilter, number: str | None) -> Page[ListedJob
 
 @Prepared
 def _first_rows(teams: list[int]) -> QuerySet[Job, tuple[Any, ...]]:
-    """Returns the rows of the first page for these teams, each with the total number of jobs as its last column."""
+    """Returns the rows of the first page of the jobs of these teams. The last column of each row is the total number of
+    jobs."""
     found = JobFilter().apply(Job.objects.filter(tenant__in=teams))
     count = Func(Value(1), function="COUNT", output_field=IntegerField())
     return found.values_list(*COLUMNS, Subquery(found.order_by().values_list(count)))[:JOBS_PER_PAGE]

@@ -1,4 +1,4 @@
-"""A job's log: the page, the stream of new lines, earlier pieces, search, and the raw file."""
+"""The views of a job's log: the page, the stream of new lines, pieces further up, the search, and the raw file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MOST_FOUND = 1000
 
 @require_safe
 def log(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows the log page, or only the head above the log when htmx refreshes it."""
+    """Shows the log page. When htmx refreshes the page, returns only the head above the log."""
     job = visible_job(request, pk)
     try:
         ranks = [rank for rank in backend_for(job.cluster).log_ranks(job_id=pk) if rank < job.workers]
@@ -66,13 +66,16 @@ def log(request: UserRequest, pk: int) -> HttpResponse:
 async def log_stream(request: UserRequest, pk: int) -> StreamingHttpResponse:
     """Streams the log as server-sent events while it grows.
 
-    The id of an event is the byte offset after its text. A browser that reconnects sends the id as Last-Event-ID,
-    and the stream continues there without loss or repetition. Without Last-Event-ID the stream begins at the offset
-    `?offset=`, or near the end of a long log.
+    The id of an event is the byte offset after the event's text. A browser that reconnects sends this id as
+    Last-Event-ID, and the stream continues there without loss or repetition. Without Last-Event-ID, the stream begins
+    at the offset `?offset=`. Without `?offset=`, it begins at the start of a short log, or near the end of a long one.
 
-    The data of a message is {"pieces": [[offset, text], …]}. The other events are "start" with the first offset,
-    "end" when the log is complete, "bye" when the browser should reconnect (the user's rights may have changed), and
-    "problem" with the reason why the log cannot be read.
+    A message without an event name has the data {"pieces": [[offset, text], …]}. The named events are:
+
+    - "start", with the first offset;
+    - "end", when the log is complete;
+    - "bye", when the browser should reconnect, because the user's rights may have changed;
+    - "problem", with the reason why the log cannot be read.
     """
     user = request.user
     log_file, offset = await sync_to_async(_prepare_stream)(request, user, pk)
@@ -101,7 +104,8 @@ async def _follow_or_say_why_not(log_file: LogFile, asked: int | None, rights: R
 
 
 def _tail(log_file: LogFile) -> int:
-    """Returns the offset at which the stream begins by default: 0, or a line start near the end of a long log."""
+    """Returns the offset at which the stream begins by default: 0 for a short log, or the start of a line near the end
+    of a long log."""
     size = log_file.size()
     return log_file.line_start(size - TAIL) if size > TAIL else 0
 
@@ -158,9 +162,9 @@ async def _follow(log_file: LogFile, offset: int, rights: Rights) -> AsyncGenera
 @never_cache
 @require_safe
 def log_piece(request: UserRequest, pk: int) -> HttpResponse:
-    """Returns a piece of the log as JSON: the lines that begin at `?begin=`, end at `?end=`, or surround `?around=`.
+    """Returns a piece of the log as JSON. Without a valid byte offset answers 400.
 
-    Without a valid offset answers 400.
+    The piece consists of the lines that begin at the byte offset `?begin=`, end at `?end=`, or surround `?around=`.
     """
     log_file = _log_file(request, visible_job(request, pk))
     asked = {name: _offset(request.GET.get(name, "")) for name in ("begin", "end", "around")}
@@ -185,10 +189,11 @@ def log_piece(request: UserRequest, pk: int) -> HttpResponse:
 @never_cache
 @require_safe
 async def log_search(request: UserRequest, pk: int) -> HttpResponse:
-    """Returns, as JSON, the byte offsets of lines that contain the text `?q=` or, with `regex=1`, match the expression.
+    """Searches the log and returns the byte offsets of matching lines as JSON.
 
-    The search begins at the byte `?from=` and has limits on bytes, time and matches. `next` is the offset at which
-    another search continues; null at the end of the log. The search stops when the client disconnects.
+    A line matches if it contains the text `?q=` or, with `regex=1`, matches `?q=` as a regular expression. The search
+    begins at the byte offset `?from=`, and has limits on bytes, time and matches. `next` in the response is the offset
+    at which another search can continue, or null at the end of the log. The search stops if the client disconnects.
     """
     log_file = await sync_to_async(_prepare_search)(request.user, request, pk)
     text, begin = request.GET.get("q", ""), _offset(request.GET.get("from", "0"))
@@ -213,7 +218,7 @@ def _prepare_search(user: User, request: UserRequest, pk: int) -> LogFile:
 
 
 async def log_raw(request: UserRequest, pk: int) -> HttpResponseBase:
-    """Returns the whole log as a download, byte by byte as the program wrote it."""
+    """Returns the whole log as a download, with exactly the bytes that the program wrote."""
     user = request.user
     try:
         log_file, name, size = await sync_to_async(_prepare_raw)(request, user, pk)

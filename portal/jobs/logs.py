@@ -1,6 +1,6 @@
-"""Reads, cuts and searches logs for pages.
+"""Reads, splits and searches logs for pages.
 
-A log is cut into pieces, each with its byte offset. A piece is a line with its line end, or a part of a long line.
+A log is split into pieces, each with its byte offset. A piece is a line with its line end, or a part of a long line.
 The pieces in the order of their offsets make up the log, without gaps or repetition. Invalid UTF-8 is shown as �.
 """
 
@@ -33,10 +33,11 @@ Piece = tuple[int, str]
 
 @dataclass(frozen=True)
 class LogEnd:
-    """The attempt that completes the logs of an ended job: `last_attempt`, the last attempt that ran; 0 if none ran.
+    """Describes how the logs of an ended job end. `last_attempt` is the number of the last attempt that ran; 0 if none
+    ran.
 
-    If a node was lost or nobody followed the log, the log stays incomplete. With `is_overdue` no more lines are
-    expected.
+    `is_overdue` means that no more lines are expected although the log is not complete. A log stays incomplete if a
+    node was lost, or if no process collected the log.
     """
 
     last_attempt: int
@@ -44,7 +45,7 @@ class LogEnd:
 
 
 def log_end(job_id: int) -> LogEnd | None:
-    """Returns the end of an ended job's logs; None for any other job, because another attempt may follow."""
+    """Returns how the logs of an ended job end; None if the job has not ended, because another attempt may follow."""
     job = Job.objects.filter(pk=job_id, state__in=Job.ENDED).only("ended_at").first()
     if job is None:
         return None
@@ -69,9 +70,9 @@ class LogFile:
         return self.backend.read_log(job_id=self.job_id, rank=self.rank, offset=offset, limit=limit).data
 
     def last(self, offset: int, end: LogEnd) -> tuple[bytes, bool]:
-        """Reads an ended job's log from `offset` on, at most READ bytes.
+        """Reads at most READ bytes of an ended job's log, beginning at `offset`.
 
-        Returns the bytes and whether the log is complete.
+        Returns the bytes, and True if the log is complete and has no further bytes.
         """
         chunk = self.backend.read_log(
             job_id=self.job_id, rank=self.rank, offset=offset, limit=READ, last_attempt=end.last_attempt
@@ -79,29 +80,31 @@ class LogFile:
         return chunk.data, chunk.complete or (end.is_overdue and not chunk.data)
 
     def chunks(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yields the bytes from `begin` to `end`, or to the end of the log."""
+        """Yields the bytes from offset `begin` to offset `end`, in chunks. Stops earlier if the log ends before
+        `end`."""
         while begin < end and (data := self.read(begin, min(READ, end - begin))):
             yield data
             begin += len(data)
 
     def line_start(self, offset: int) -> int:
-        """Returns the start of the line that contains `offset`; looks back at most LONGEST_PIECE bytes."""
+        """Returns the offset at which the line that contains `offset` begins. Looks back at most LONGEST_PIECE
+        bytes."""
         begin = max(0, offset - LONGEST_PIECE)
         before = b"".join(self.chunks(begin, offset))
         newline = before.rfind(b"\n")
         return begin + newline + 1 if newline >= 0 else begin + _partial_head(before)
 
     def between(self, begin: int, end: int) -> list[Piece]:
-        """Returns the pieces from offset `begin` to offset `end`. Both must be starts of lines."""
+        """Returns the pieces from offset `begin` to offset `end`. Both offsets must be starts of lines."""
         pieces, _ = split(b"".join(self.chunks(begin, end)), begin, flush=True)
         return pieces
 
 
 def split(data: bytes, offset: int, *, flush: bool) -> tuple[list[Piece], int]:
-    """Cuts `data`, which begins at `offset` of the log, into pieces.
+    """Splits `data`, which begins at byte `offset` of the log, into pieces.
 
-    Returns the pieces and the offset after the last piece. Without `flush`, an unfinished last line is left out, so
-    that the next call can include the rest of the line.
+    Returns the pieces, and the offset after the last piece. Without `flush`, leaves out an unfinished last line, so
+    that the next call can return the whole line.
     """
     pieces: list[Piece] = []
     at = 0
@@ -116,15 +119,16 @@ def split(data: bytes, offset: int, *, flush: bool) -> tuple[list[Piece], int]:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Returns the lines, each with its line feed; the last line may lack one. A carriage return does not end a line."""
+    """Returns the lines in `data`, each with its line feed, which only the last line may lack. A carriage return does
+    not end a line."""
     lines = data.split(b"\n")
     return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
 def _parts(line: bytes, *, whole: bool) -> Iterator[bytes]:
-    """Yields the line in pieces of at most LONGEST_PIECE bytes, cut between characters.
+    """Yields the line in parts of at most LONGEST_PIECE bytes, split only between characters.
 
-    Unless the line is `whole`, an incomplete UTF-8 character at the end is left out.
+    `whole` says that the line has its end. If it does not, an incomplete UTF-8 character at the end is left out.
     """
     while len(line) > LONGEST_PIECE:
         cut = LONGEST_PIECE - _partial_tail(line[:LONGEST_PIECE])
@@ -136,8 +140,8 @@ def _parts(line: bytes, *, whole: bool) -> Iterator[bytes]:
 
 
 def _partial_tail(data: bytes) -> int:
-    """Returns the length in bytes of an incomplete UTF-8 character at the end of `data`; 0 if it ends with a whole
-    one."""
+    """Returns the number of bytes of an incomplete UTF-8 character at the end of `data`; 0 if the last character is
+    complete."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:
@@ -148,7 +152,7 @@ def _partial_tail(data: bytes) -> int:
 
 
 def _partial_head(data: bytes) -> int:
-    """Returns the number of bytes at the start of `data` that belong to an earlier UTF-8 character."""
+    """Returns how many bytes at the start of `data` belong to a UTF-8 character that began before `data`."""
     head = 0
     while head < min(3, len(data)) and data[head] & 0xC0 == 0x80:
         head += 1
@@ -157,9 +161,9 @@ def _partial_head(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class Found:
-    """The offsets of matching lines.
+    """The result of a log search: the offsets of the matching lines.
 
-    `next` is the offset at which another search continues; None at the end of the log.
+    `next` is the offset at which another search can continue; None if the search reached the end of the log.
     """
 
     offsets: list[int]
@@ -171,17 +175,18 @@ class Found:
 
 
 class BadPattern(Exception):
-    """The pattern is not a valid RE2 regular expression."""
+    """Raised if the search pattern is not a valid RE2 regular expression."""
 
 
 class Search:
-    """A search for the lines of a log that contain or match `text`, ignoring case, from byte `begin` on.
+    """A search for the lines of a log that contain or match `text`. It ignores case, and begins at the byte offset
+    `begin`.
 
-    The search ends after `most` lines, SEARCH_BYTES or SEARCH_SECONDS, whichever comes first.
+    The search ends after `most` lines, after SEARCH_BYTES or after SEARCH_SECONDS, whichever comes first.
     """
 
     def __init__(self, log: LogFile, text: str, *, regex: bool, most: int, begin: int = 0) -> None:
-        """Raises BadPattern if `text` is not a valid regular expression."""
+        """Prepares the search. Raises BadPattern if `regex` is set and `text` is not a valid regular expression."""
         options = re2.Options()
         options.case_sensitive = False
         options.literal = not regex
@@ -201,7 +206,10 @@ class Search:
         self._next: int | None = None
 
     def look(self) -> bool:
-        """Reads and searches up to SEARCH_PIECE bytes. Returns whether the search goes on. Raises LogUnreadable."""
+        """Reads and searches up to SEARCH_PIECE further bytes. Returns True if the search must continue.
+
+        Raises LogUnreadable if the log cannot be read.
+        """
         if self._end is None:
             self._end = self._log.size()
         read = self._at + len(self._rest)
@@ -231,7 +239,10 @@ class Search:
 
 
 def search(log: LogFile, text: str, *, regex: bool, most: int, begin: int = 0) -> Found:
-    """Runs a whole search and returns its result. Raises BadPattern and LogUnreadable."""
+    """Runs a whole search and returns its result.
+
+    Raises BadPattern for an invalid regular expression, and LogUnreadable if the log cannot be read.
+    """
     one = Search(log, text, regex=regex, most=most, begin=begin)
     while one.look():
         continue

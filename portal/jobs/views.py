@@ -47,7 +47,7 @@ LEASES_PER_PAGE = 25
 
 @require_safe
 def jobs(request: UserRequest) -> HttpResponse:
-    """Lists the jobs of the user's teams. The URL's query contains filter, order and page."""
+    """Lists the jobs of the user's teams. The URL's query sets the filter, the order and the page."""
     chosen = JobFilter.read(request.GET)
     every = sees_every_tenant(request.user)
     ids = [] if every else ids_with_role(request.user)
@@ -140,7 +140,7 @@ def cancel(request: UserRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def sharing(request: UserRequest, pk: int) -> HttpResponse:
-    """Makes a job preemptible, or makes a preemptible job normal again."""
+    """Makes a job preemptible, or makes a preemptible job not preemptible again."""
     shown, preemptible = visible_job(request, pk), request.POST.get("preemptible") == "true"
     try:
         set_preemptible(actor=request.user, job=shown, preemptible=preemptible)
@@ -153,7 +153,7 @@ def sharing(request: UserRequest, pk: int) -> HttpResponse:
 
 
 class SnoozeForm(Form):
-    """The time until which a job's GPUs may stay idle, and the reason."""
+    """The form that snoozes the idle rule for a job: the time until which its GPUs may stay idle, and the reason."""
 
     until = Moment("Until")
     reason = Text("Why", maxlength=300)
@@ -167,7 +167,7 @@ class SnoozeForm(Form):
 
 @posted_from("job", "pk")
 def snooze(request: UserRequest, pk: int) -> HttpResponse:
-    """Postpones the idle rule's next step for a job until the time in the form."""
+    """Snoozes the idle rule for a job: the rule's next step is postponed until the time in the form."""
     shown = visible_job(request, pk)
     return perform(
         request,
@@ -180,7 +180,7 @@ def snooze(request: UserRequest, pk: int) -> HttpResponse:
 
 
 def visible_job(request: UserRequest, pk: int) -> Job:
-    """Returns the job; raises Http404 if the user may not see it."""
+    """Returns the job with this key. Raises Http404 if the user may not see the job."""
     found = job_in_sight(request.user, _job.first(pk)) if pk < 2**63 else None
     if found is None:
         raise Http404
@@ -195,7 +195,7 @@ _job = Prepared(
 
 
 def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = None) -> dict[str, Any]:
-    """Returns the context of the head, which is above every tab of a job's pages."""
+    """Returns the context of the head that is shown above every tab of a job's pages."""
     user = request.user
     may_submit = has_role(user, Membership.Role.MEMBER)
     is_over = shown.has_ended or shown.state == Job.State.CANCELLING

@@ -1,7 +1,7 @@
-"""Passes messages about changes from Redis to the open pages, with one Redis subscription per web process.
+"""Passes messages about changes from Redis to the open pages, with one Redis subscription for each web process.
 
-Each page's subscription keeps a changed topic only once, so that it stays small even if the page reads slowly. While
-Redis is unavailable, the hub informs the pages, which then poll.
+For each open page, a changed topic is stored only once, so that the list stays short even if the page reads slowly.
+While Redis is unavailable, the hub informs the pages, and they poll instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST_PAUSE = 10.0  # seconds between two attempts to reach Redis
 
 
 class Subscription:
-    """The topics of one open page, and those changes that the page has not been sent yet."""
+    """The subscription of one open page: its topics, and the changes that have not been sent to the page yet."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)
@@ -37,16 +37,16 @@ class Subscription:
         self._news = asyncio.Event()
 
     def wants(self, topic: str) -> list[str]:
-        """Returns the subscribed topics that a message about `topic` concerns: `topic` itself, and a wildcard such as
+        """Returns the subscribed topics that match a message about `topic`: this topic itself, and a wildcard such as
         "jobs:*"."""
         kind = f"{topic.partition(':')[0]}:*"
         return [name for name in (topic, kind) if name in self.topics]
 
     def among(self, missed: Iterable[str] | None, changed: Iterable[str]) -> list[str]:
-        """Returns the subscribed topics that changed: topics in `changed`, and topics that `missed` concerns, each
-        once.
+        """Returns the subscribed topics that changed, each once.
 
-        `missed` is None if missed changes are unknown; then all subscribed topics are returned.
+        They are the topics in `changed`, and those that match a topic in `missed`. If it is unknown which changes were
+        missed (`missed` is None), returns all subscribed topics.
         """
         if missed is None:
             return sorted(self.topics)
@@ -62,9 +62,10 @@ class Subscription:
         self._news.set()
 
     async def news(self, within: float) -> tuple[str | None, list[str]]:
-        """Waits for changes and returns a pair (state, topics); (None, []) after `within` seconds without a change.
+        """Waits for changes and returns a pair (state, topics), or (None, []) after `within` seconds without a change.
 
-        `state` is "live" or "away" if the connection to Redis changed, else None.
+        `state` is "live" or "away" if the connection to Redis was established or lost, otherwise None. `topics` are the
+        changed topics.
         """
         try:
             async with asyncio.timeout(within):
@@ -78,7 +79,11 @@ class Subscription:
 
 
 class Hub:
-    """The process's subscription to Redis, which exists while there are subscribers."""
+    """Passes changes from Redis to the open pages of one event loop.
+
+    The hub has one subscription to Redis, and a subscription for each open page. The subscription to Redis exists only
+    while pages are open.
+    """
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
@@ -143,9 +148,10 @@ class Hub:
 
 
 async def missed(since: str) -> tuple[str, list[str] | None]:
-    """Returns the last position in the Redis stream, and the topics of all messages after position `since`.
+    """Returns the latest position in the Redis stream, and the topics of all messages after position `since`.
 
-    The topics are None if `since` is invalid or its message is not kept any more.
+    The topics are None if it is unknown what was missed: if `since` is invalid, if its message is no longer stored, or
+    if Redis is unavailable.
     """
     client = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2)
     try:
@@ -168,7 +174,7 @@ _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
 
 
 def hub() -> Hub:
-    """Returns the hub of the running event loop, of which each web process has one."""
+    """Returns the hub of the running event loop. Each web process has one event loop, and so one hub."""
     loop = asyncio.get_running_loop()
     if loop not in _hubs:
         _hubs[loop] = Hub()

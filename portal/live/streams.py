@@ -1,4 +1,4 @@
-"""Server-sent events, and the checks of a reader's rights during streams and downloads."""
+"""Server-sent events, and repeated checks during a stream or download whether its reader may still read it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ COMMENT = ": still here\n\n"
 
 
 def event(data: Any, *, name: str = "", event_id: object = "") -> str:
-    """Returns the text of one server-sent event.
+    """Returns one server-sent event as text, with `data` encoded as a single line of JSON.
 
-    `data` is encoded as JSON, which has one line. Only a string of a named event is sent unchanged.
+    Exception: if the event has a name and `data` is a string, the string is sent unchanged.
     """
     lines = [f"id: {event_id}"] if event_id != "" else []
     if name:
@@ -53,9 +53,9 @@ def stream(events: AsyncIterator[str]) -> StreamingHttpResponse:
 
 
 class Rights:
-    """Checks during a stream whether its reader is still signed in and still has the right to read the stream.
+    """Checks during a stream whether the reader is still signed in and may still read the stream.
 
-    Checks at most every CHECK_SECONDS, with one short query in any free thread.
+    A check runs at most every CHECK_SECONDS, as one short query in any free thread.
     """
 
     def __init__(self, request: HttpRequest, user: User, may_see: Callable[[User], bool]) -> None:
@@ -71,11 +71,11 @@ class Rights:
         return max(0.0, self._due - time.monotonic())
 
     async def hold(self) -> bool:
-        """Returns whether the reader may continue to read. Runs a check only when CHECK_SECONDS have passed since the
-        last check.
+        """Returns whether the reader may continue to read. Runs a new check only if CHECK_SECONDS have passed since the
+        last one.
 
-        If the database does not answer, the reader may continue, until MOST_UNANSWERED consecutive checks had no
-        answer.
+        If the database does not answer, the reader may continue. After MOST_UNANSWERED consecutive checks without an
+        answer, the reader may not.
         """
         if self.due_in() > 0:
             return True
@@ -111,12 +111,12 @@ _signed_in = Prepared(
 
 
 class CutOff(Exception):
-    """Raised to cut off a download. The server then closes the connection, by which the browser notices."""
+    """Raised to cut off a download. The server then closes the connection, so that the browser notices the incomplete
+    file."""
 
 
 async def while_allowed(pieces: AsyncIterator[T], rights: Rights) -> AsyncIterator[T]:
-    """Yields the pieces of a download as long as the reader may read it. Raises CutOff when the reader loses the
-    right."""
+    """Yields the pieces of a download while the reader may read it. Raises CutOff when the reader loses this right."""
     async for piece in pieces:
         if not await rights.hold():
             raise CutOff("the reader of a download may not read it any more")

@@ -1,4 +1,4 @@
-"""The topics of changes, and which of them a user may subscribe to."""
+"""The topics under which changes are published, and the check of whether a user may subscribe to a topic."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ MOST_TOPICS = 200
 
 
 def may_hear(user: User, topics: Iterable[str]) -> bool:
-    """Returns whether all `topics` are valid and name a job, team or cluster that `user` may see.
+    """Returns whether the user may subscribe to all of these topics.
 
-    Only operators may use a wildcard, such as "jobs:*".
+    Each topic must be valid and must name a job, team or cluster that `user` may see. Only operators may use a
+    wildcard, such as "jobs:*".
     """
     wanted: dict[str, set[int]] = {"job": set(), "jobs": set(), "cluster": set()}
     for topic in topics:
@@ -40,7 +41,8 @@ def may_hear(user: User, topics: Iterable[str]) -> bool:
 
 
 def topics_of_jobs(user: User) -> str:
-    """Returns the topics of all job lists that `user` may see, separated by spaces, for the attribute `data-live`."""
+    """Returns the topics of all job lists that `user` may see, separated by spaces, for the HTML attribute
+    `data-live`."""
     if user.is_operator:
         return "jobs:*"
     return " ".join(f"jobs:{pk}" for pk in ids_with_role(user)[:MOST_TOPICS])

@@ -1,4 +1,4 @@
-"""The stream that informs open pages about changes, and the health check."""
+"""The view that streams changes to open pages, and the health check."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from portal.user_request import UserRequest
 
 
 async def live(request: UserRequest) -> StreamingHttpResponse:
-    """Streams changes of the topics in `?topics=a,b`. Raises Http404 if the user may not subscribe to all of them.
+    """Streams changes of the topics in `?topics=a,b`. Raises Http404 unless the user may subscribe to all of them.
 
-    `?since=` is the position in the stream when the page was rendered, or the id of the last event that the page
-    got. The stream begins with the changes after this position.
+    `?since=` is the stream's position when the page was rendered, or the id of the last event that the page received.
+    The stream begins with the changes after this position.
     """
     topics = {topic for topic in request.GET.get("topics", "").split(",") if topic}
     user = request.user
@@ -58,9 +58,10 @@ async def _relay(topics: set[str], position: str, rights: Rights) -> AsyncIterat
 @never_cache
 @require_safe
 async def healthz(request: UserRequest) -> JsonResponse:
-    """Reports the state of the database, Redis, the disks and the ledger; 503 if the database or Redis does not answer.
+    """Reports the state of the database, Redis, the disks and the ledger. The status is 503 if the database or Redis
+    fails.
 
-    Behind `portal.edge`, the edge answers this path, and this view is not called.
+    If `portal.edge` runs in front of Django, it answers this path itself, and this view is not called.
     """
     with closing(Health(Probe())) as health:
         status, report = await health.examine()

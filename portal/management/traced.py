@@ -1,5 +1,7 @@
-"""Imports a published trace as history, and compares the reports with the trace's file without the code of the
-import."""
+"""Imports a published trace as history, and compares the reports with sums computed from the trace's file.
+
+The sums are computed without the import's code, so that a fault of the import is found.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def bench_trace(path: Path, tell: Callable[[str], None], *, since: datetime) -> 
     """Imports the trace at `path`, compares the reports with the file, and verifies the ledger. Prices apply from
     `since` on.
 
-    Raises CommandError for any difference.
+    Raises CommandError if the reports and the file differ.
     """
     set_price(
         actor=None,
@@ -50,8 +52,10 @@ def bench_trace(path: Path, tell: Callable[[str], None], *, since: datetime) -> 
 
 
 def counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns two mappings by team, read from the file: the number of jobs with GPUs and a duration, and their
-    GPU-seconds."""
+    """Reads the trace's file, and returns two mappings by team: the number of jobs, and their GPU-seconds.
+
+    Counts only jobs that have GPUs and a duration.
+    """
     jobs: dict[str, int] = defaultdict(int)
     seconds: dict[str, int] = defaultdict(int)
     with path.open(newline="") as lines:
@@ -64,8 +68,11 @@ def counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def compare(cluster: Cluster, jobs: dict[str, int], seconds: dict[str, int]) -> None:
-    """Raises CommandError unless the reports of the cluster show the given jobs and GPU-seconds by team, and the books
-    close."""
+    """Checks that the cluster's reports show the given numbers of jobs and GPU-seconds by team, and that the books
+    close.
+
+    Raises CommandError otherwise.
+    """
     book = ClosedBook.objects.get(book=cluster.pk)
     operator = User.objects.filter(portal_role=User.PortalRole.OPERATOR).first()
     if operator is None:

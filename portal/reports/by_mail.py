@@ -1,4 +1,4 @@
-"""The part of a report's page on which users subscribe to the report by mail."""
+"""The part of a report's page in which users subscribe to the report by mail."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from accounting.models import ReportSubscription, Tenant, User
 def by_mail(
     user: User, report: str, tenant: Tenant | None = None, *, by: str = "", label: str = ""
 ) -> dict[str, Any]:
-    """Returns the template variables for subscribing to a report by mail.
+    """Returns the template variables for the part in which users subscribe to a report by mail.
 
-    `tenant` is None for a report on all teams or clusters. `by` and `label` are only for the usage report, which has
-    groups.
+    `tenant` is None for a report on all teams or clusters. `by` and `label` say how the usage report is grouped; other
+    reports have no groups.
     """
     asked = ReportSubscription(report=report, tenant=tenant, by=by, label=label)
     is_of_teams = report in ReportSubscription.OF_TEAMS

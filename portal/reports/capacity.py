@@ -1,5 +1,5 @@
-"""The capacity report, for operators: the time of all GPUs by class, the worth of this time, and which teams bear the
-worth."""
+"""The capacity report, for operators: the time of all GPUs by class, the value of this time, and which teams bear the
+value."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def capacity_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 @consistent_read()
 def capacity_in_format(query: Query, form: str) -> HttpResponseBase:
-    """Returns the capacity report as a file in the format `form`, with exact figures."""
+    """Returns the capacity report as a file with exact figures. `form` is the file format."""
     cluster, period, report = read_capacity(query)
     name = f"fairlot-capacity-{period.in_a_name}"
     return answer(capacity_document(cluster, period, report), form, name)
@@ -78,7 +78,8 @@ def capacity_in_format(query: Query, form: str) -> HttpResponseBase:
 def read_capacity(
     query: Query, *, is_page: bool = False
 ) -> tuple[Cluster | None, ReportPeriod, CapacityReport]:
-    """Returns the cluster that the query names (None: all clusters), the period, and the capacity report for both.
+    """Returns (cluster, period, capacity report) for the URL query. The cluster is None if the report is on all
+    clusters.
 
     Raises Http404 for an unknown cluster.
     """
@@ -139,8 +140,10 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
 def capacity_facts(
     cluster: Cluster | None, period: ReportPeriod, report: CapacityReport
 ) -> list[tuple[str, str]]:
-    """Returns the header lines of the report as pairs (label, text): scope, period, and whether the figures may still
-    change."""
+    """Returns the header lines of the report as pairs (label, text).
+
+    They state the scope, the period, and whether the figures may still change.
+    """
     until = "nothing yet" if report.until is None else to_the_minute(report.until.astimezone(period.zone))
     return [
         ("Period", period.in_words),
@@ -155,15 +158,18 @@ def capacity_facts(
 
 
 def _state(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> list[tuple[str, str]]:
-    """Returns the header lines on figures that may still change; an empty list if all hours are closed and settled."""
+    """Returns the header lines that say which figures may still change. The list is empty if all hours are closed and
+    settled."""
     is_closed = report.until is not None and report.until >= period.ends
     waiting = unsettled_of(None, period.begins, period.ends, book=cluster.pk if cluster else None)
     return state_of(waiting, period.zone, is_over=is_closed)
 
 
 def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal, float, float]]:
-    """Yields the parts of a bar of the chart: class, label, GPU-seconds, start and width in per cent of the widest
-    bar."""
+    """Yields the parts of one bar of the chart, as tuples (class, label, GPU-seconds, start, width).
+
+    Start and width are in per cent of the widest bar, which stands for `most` GPU-seconds.
+    """
     at = 0.0
     for name in CLASSES:
         width = float(row.seconds[name] / most * 100) if most else 0.0
@@ -173,7 +179,10 @@ def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal,
 
 
 def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
-    """Yields pairs of a bearer and an amount, teams first. The amounts sum to the worth of the capacity."""
+    """Yields pairs (who or what bears a part of the capacity's value, amount), teams first.
+
+    The amounts add up to the value of the capacity.
+    """
     for share in identity.tenants:
         yield share.tenant, share.cost
     yield "Taken back by corrections", identity.written_off
@@ -185,10 +194,10 @@ def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
 
 
 def _held_up(cluster: Cluster | None, report: CapacityReport) -> Iterator[Lease]:
-    """Yields at most five leases per cluster that keep the next hour from being closed, because their usage is not
-    reported or the ledger refuses it.
+    """Yields the leases that keep the ledger from closing the next hour, at most five for each cluster.
 
-    Yields nothing before the time at which that hour should be closed.
+    The usage of these leases is not reported yet, or the ledger refuses it. Yields nothing while the hour is not yet
+    due to be closed.
     """
     over = may_be_closed_until(now_from_database())
     if report.until is None or over < report.until + HOUR:

@@ -1,4 +1,4 @@
-"""Exports of jobs as streamed downloads. Operators export all jobs, managers the jobs of their teams."""
+"""Exports of jobs as streamed downloads. Operators export all jobs; managers export the jobs of their teams."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def export(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseBase:
-    """Streams the jobs of the team in `?team=` and its subtree; without `team`, all jobs that `user` may export.
+    """Streams jobs of a period as a file. `form` is the file format.
 
-    Ends the stream when `user` loses the right to export. With `anonymous=1`, names are replaced by pseudonyms. Jobs
-    are cut at the bounds of the period unless `all=whole`. Raises Http404 for an unknown `form`, and if the user may
-    not export.
+    With `?team=`, these are the jobs of this team and the teams below it; otherwise, all jobs that `user` may export. A
+    job that began before the period or ended after it is cut at the bounds, unless `all=whole`. With `anonymous=1`,
+    names are replaced by pseudonyms. The stream ends if `user` loses the right to export. Raises Http404 for an unknown
+    format, and if `user` may not export.
     """
     query = request.GET
     if form not in FORMS or not may_export(user):
@@ -55,6 +56,7 @@ def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseB
 
 
 async def _sent(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Yields the pieces. Reads each piece in a worker thread, after the previous piece is sent."""
+    """Yields the pieces asynchronously. A worker thread computes each piece, and only after the previous piece was
+    sent."""
     while (piece := await sync_to_async(lambda: next(pieces, None))()) is not None:
         yield piece

@@ -1,4 +1,7 @@
-"""The fairness report: the GPU time that teams were entitled to and received, and, for operators, fairness indices."""
+"""The fairness report: the GPU time that teams were entitled to, and the GPU time that they received.
+
+Operators also get fairness indices.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,10 @@ MOST_POINTS = 120
 
 
 def read_fairness(user: User, query: Query, *, is_page: bool = False) -> FairnessReport:
-    """Returns the fairness report for the team, cluster and period of the query. Raises Http404 for a team that the
-    user may not see, and for an unknown cluster."""
+    """Returns the fairness report for the team, cluster and period in the URL query.
+
+    Raises Http404 for a team that the user may not see, and for an unknown cluster.
+    """
     name = query.get("cluster", "")
     return fairness_report(
         user,
@@ -58,8 +63,10 @@ def read_fairness(user: User, query: Query, *, is_page: bool = False) -> Fairnes
 def fairness_report(
     user: User, period: ReportPeriod, *, tenant: Tenant | None = None, cluster: Cluster | None = None
 ) -> FairnessReport:
-    """Returns the fairness report of `tenant`, or of all tenants that `user` may see, on `cluster`, or on all
-    clusters."""
+    """Returns the fairness report that `user` may see for a period.
+
+    It covers `tenant`, or all tenants that `user` may see, and `cluster`, or all clusters.
+    """
     scope = Scope.of(user, period.begins, period.ends, tenant=tenant, cluster=cluster)
     rows = fairness_rows(scope)
     compared = compare(rows) if user.is_operator else []
@@ -79,15 +86,16 @@ def fairness_report(
 
 
 def _only_own(user: User, rows: list[Row]) -> Tenant | None:
-    """Returns the only tenant in `rows`; None if there are several, none, or if `user` is an operator."""
+    """Returns the tenant of `rows` if all rows are of one tenant and `user` is not an operator; otherwise None."""
     seen = {row.tenant.pk: row.tenant for row in rows}
     return next(iter(seen.values())) if len(seen) == 1 and not user.is_operator else None
 
 
 def edges(period: ReportPeriod) -> list[datetime]:
-    """Returns the bounds of the chart's intervals: hours for a period up to four days, else one or more days.
+    """Returns the bounds of the chart's intervals.
 
-    A longer period has as many days per interval as are needed for at most `MOST_POINTS` intervals.
+    In a period of up to four days, an interval is one hour. In a longer period it is as many days as are needed for at
+    most `MOST_POINTS` intervals.
     """
     days = (period.ends - period.begins) / timedelta(days=1)
     step = timedelta(hours=1) if days <= 4 else timedelta(days=max(1, -(-days // MOST_POINTS)))
@@ -98,7 +106,8 @@ def edges(period: ReportPeriod) -> list[datetime]:
 
 
 class WeightForm(Form):
-    """The form that sets the weight of one generation: the factor by which its GPU-hours count."""
+    """The form that sets the weight of a generation: the factor by which its GPU-hours are multiplied to compare
+    teams."""
 
     weight = Exact("Weight")
 
@@ -141,7 +150,7 @@ def _page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
 
 
 def _cells(amounts: Amounts) -> list[tuple[str, float]]:
-    """Returns a pair (heading, GPU-seconds) for each column."""
+    """Returns a pair (heading, GPU-seconds) for each column of the table."""
     return [(heading, getattr(amounts, name)) for name, heading in COLUMNS.items()]
 
 
@@ -165,7 +174,7 @@ def fairness_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def fairness_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns the fairness report as a file in the format `form`, with unrounded figures."""
+    """Returns the fairness report as a file with unrounded figures. `form` is the file format."""
     report = read_fairness(user, query)
     name = f"fairlot-fairness-{report.period.in_a_name}"
     return answer(fairness_document(report), form, name)

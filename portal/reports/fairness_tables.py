@@ -1,4 +1,4 @@
-"""The tables of the fairness report, which all formats show."""
+"""The tables of the fairness report. The page, the files and the API all show them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class FairnessReport:
-    """The fairness report for one reader. Only operators get the comparison of tenants; the statement is of a single
-    tenant."""
+    """The fairness report for one reader.
+
+    Only an operator gets the comparison of tenants. The statement exists only for a single tenant.
+    """
 
     period: ReportPeriod
     cluster: Cluster | None

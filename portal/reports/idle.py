@@ -1,4 +1,4 @@
-"""The report on idle GPUs: the jobs with idle GPUs now, and the idle time of each team in a period."""
+"""The report on idle GPUs: the jobs whose GPUs are idle now, and the idle time of each team in a period."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ BY_TEAM = (
 
 
 def idle_now(viewer: User, tenant: Tenant | None = None) -> QuerySet[GpuUse]:
-    """Returns the measured use of GPUs that are idle now, for jobs that `viewer` may see, longest idle first.
+    """Returns the GPU use of the jobs whose GPUs are idle now and that `viewer` may see, longest idle time first.
 
-    With `tenant`, only jobs of that tenant and its subtree. Measurements that are too old are left out.
+    With `tenant`, returns only jobs of this tenant and the tenants below it. Measurements that are too old are left
+    out.
     """
     recent = now_from_database() - STALE
     found = GpuUse.objects.visible_to(viewer).idle().filter(measured_until__gte=recent)
@@ -48,16 +49,19 @@ def idle_now(viewer: User, tenant: Tenant | None = None) -> QuerySet[GpuUse]:
 
 @dataclass(frozen=True)
 class TeamIdle:
-    """The booked idle time of a team, and the part of that time in GPU-seconds in which no process was observed."""
+    """A team's idle GPU time in a period, as the ledger has booked it.
+
+    `processless` is the part of the idle time, in GPU-seconds, in which no process was observed on the GPUs.
+    """
 
     booked: IdleRow
     processless: Decimal
 
 
 def idle_by_team(viewer: User, period: ReportPeriod, tenant: Tenant | None = None) -> list[TeamIdle]:
-    """Returns the booked idle time of each team that `viewer` may see, most idle time first.
+    """Returns the idle time that the ledger has booked for each team that `viewer` may see, most idle time first.
 
-    The time of a team does not include the teams below it.
+    The idle time of a team does not include that of the teams below it.
     """
     rows = idle_report(viewer, period.begins, period.ends, tenant=tenant)
     empty = ProcesslessStretch.objects.gpu_seconds_by_tenant(

@@ -1,4 +1,4 @@
-"""The tables of the report on idle GPUs, and the report as a file."""
+"""The tables of the report on idle GPUs. Also returns the report as a file."""
 
 from __future__ import annotations
 
@@ -53,21 +53,22 @@ def idle_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def idle_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns the report on idle GPUs as a file in the format `form`, with all rows of the page."""
+    """Returns the report on idle GPUs as a file, with all rows. `form` is the file format."""
     tenant = chosen_tenant(user, query)
     period = asked_period(query)
     return answer(idle_document(user, period, tenant), form, file_name(period))
 
 
 def file_name(period: ReportPeriod) -> str:
-    """Returns the name of the report's file without extension."""
+    """Returns the name of the report's file, without extension."""
     return f"fairlot-idle-{period.in_a_name}"
 
 
 def idle_document(viewer: User, period: ReportPeriod, tenant: Tenant | None = None) -> Document:
-    """Returns a document with the GPUs that are idle now and the idle time in the period, as far as `viewer` may see.
+    """Returns a document with the GPUs that are idle now, and with the idle time in the period, as far as `viewer` may
+    see them.
 
-    With `tenant`, only that tenant and its subtree.
+    With `tenant`, it covers only this tenant and the tenants below it.
     """
     now, zone = now_from_database(), period.zone
     return Document(

@@ -1,4 +1,5 @@
-"""Line charts over time as SVG paths, with gaps where values are unknown. Templates add the HTML and styles."""
+"""Computes line charts over time as SVG paths, with gaps where values are unknown. Templates add the HTML and
+styles."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ HEIGHT = 100
 
 @dataclass(frozen=True)
 class IndexChart:
-    """A line chart: SVG paths in a view box of `width` × `height` units, with one unit of width for each interval."""
+    """A line chart as SVG paths. The view box has `width` × `height` units, and each interval is one unit wide."""
 
     lines: dict[str, str]  # the SVG path of each series by its name
     width: int
@@ -21,14 +22,14 @@ class IndexChart:
 
     @property
     def grid(self) -> list[tuple[Mark, float]]:
-        """Returns each mark of the scale with its y position in the view box."""
+        """Returns each tick mark of the value axis with its y position in the view box."""
         return [(mark, _y(mark.part)) for mark in self.scale.marks]
 
 
 def draw_lines(series: dict[str, Sequence[float | None]], scale: Axis) -> IndexChart:
-    """Returns a chart with one path for each series. All series have the same length.
+    """Returns a chart with one line for each series. All series must have the same length.
 
-    Values outside the scale are drawn at its edge.
+    A value outside `scale` is drawn at the nearer edge.
     """
     width = max((len(values) for values in series.values()), default=0)
     return IndexChart({name: _path(values, scale) for name, values in series.items()}, max(width, 1), scale)
@@ -39,7 +40,7 @@ def draw_indices(series: dict[str, Sequence[float | None]]) -> IndexChart:
 
 
 def _path(values: Sequence[float | None], scale: Axis) -> str:
-    """Returns an SVG path with a horizontal line, one unit wide, for each value, and a gap for each None."""
+    """Returns an SVG path with a horizontal line of one unit for each value. A None becomes a gap."""
     steps, drawing = [], False
     for x, value in enumerate(values):
         if value is None:

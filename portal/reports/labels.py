@@ -1,4 +1,4 @@
-"""Label keys and values for reports."""
+"""The label keys and label values of jobs, for reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduling.models import LabelKey
 
 
 def label_keys(tenants: Sequence[int] | None) -> list[str]:
-    """Returns all label keys that jobs of the tenants with these ids ever had; None means all tenants."""
+    """Returns all label keys that jobs of these tenants have ever had. `tenants` are ids; None means all tenants."""
     return [key for (key,) in (_every_key() if tenants is None else _keys(tenants))]
 
 
@@ -19,6 +19,8 @@ _keys = Prepared(lambda tenants: LabelKey.objects.filter(tenant__in=tenants).val
 
 
 def label_name(value: str | None) -> str:
-    """Returns a label's value as text for reports; for a missing or empty value, a text in brackets, which no real
-    value can be."""
+    """Returns a label's value as text for reports.
+
+    A missing or an empty value becomes a text in brackets, which cannot be confused with a real value.
+    """
     return UNLABELLED if value is None else value or "(no value)"

@@ -1,4 +1,7 @@
-"""The period of a report: days from a URL's query, in the time zone that the query names, else the reader's."""
+"""The period of a report: whole days, read from a URL query.
+
+The days are in the time zone that the query names, or else in the reader's time zone.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ LABELS = {THIS_MONTH: "This month", LAST_MONTH: "Last month", GIVEN: "From – t
 
 
 class WrongQuestion(BadRequest):
-    """Raised for an invalid query of a report. `problems` maps the name of each wrong parameter to its problem."""
+    """Raised if the URL query of a report is invalid. `problems` maps the name of each invalid parameter to its
+    problem."""
 
     def __init__(self, problems: Mapping[str, str]) -> None:
         super().__init__(" ".join(problems.values()))
@@ -57,10 +61,11 @@ class ReportPeriod:
 
 
 def asked_period(query: Query, *, is_page: bool = False) -> ReportPeriod:
-    """Returns the period of a query, in the query's time zone, else the reader's; the reader's is UTC in the API.
+    """Returns the period in a URL query, in the query's time zone or else the reader's. For API calls, the reader's is
+    UTC.
 
-    For an invalid query a page gets the present month, and shows the problems. Files and the API raise
-    `WrongQuestion`, because programs would mistake the figures of the present month for those of the requested days.
+    If the query is invalid, a page (`is_page`) gets the current month and shows the problems. A file or the API raises
+    `WrongQuestion`, because a program would mistake the figures of the current month for those of the requested days.
     """
     zone = timezone.get_current_timezone()
     period = read_report_period(query, now=now_from_database(), zone=zone)
@@ -70,11 +75,11 @@ def asked_period(query: Query, *, is_page: bool = False) -> ReportPeriod:
 
 
 def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> ReportPeriod:
-    """Returns the period of a query. An invalid parameter is replaced by its default, and named in the period's
+    """Returns the period in a URL query. An invalid parameter is replaced by its default, and added to the period's
     `problems`.
 
-    Without `period`, `from` or `to` selects a range of days. With another `period` than `dates`, `from` and `to` are
-    ignored, because forms always send them.
+    Without `period`, a given `from` or `to` selects a range of days. If `period` is given and is not `dates`, `from`
+    and `to` are ignored, because forms always send them.
     """
     problems: dict[str, str] = {}
     zone = read_zone(query.get("zone", ""), zone, problems)
@@ -98,8 +103,10 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
 
 
 def read_zone(text: str, otherwise: ZoneInfo, problems: dict[str, str]) -> ZoneInfo:
-    """Returns the time zone named `text`, or `otherwise` if `text` is empty or unknown; adds an unknown name to
-    `problems`."""
+    """Returns the time zone named `text`, or `otherwise` if the text is empty or unknown.
+
+    Adds a problem to `problems` for an unknown name.
+    """
     if not text:
         return otherwise
     if text not in zone_names():

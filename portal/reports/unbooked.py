@@ -1,4 +1,4 @@
-"""Usage of running and ended leases that no ledger transaction contains yet."""
+"""Finds usage of running and ended leases that the ledger has not booked yet."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Unbooked:
     since: datetime | None = None  # all usage before this time is booked; None if nothing is unbooked
 
     def in_words(self, zone: tzinfo) -> str:
-        """Returns the note on unbooked usage for a report's header; empty if nothing is unbooked."""
+        """Returns a note on the unbooked usage, for the header of a report; "" if all usage is booked."""
         if self.since is None:
             return ""
         hours, jobs = self.gpu_seconds / 3600, f"{self.jobs} job{'s' if self.jobs != 1 else ''}"
@@ -44,7 +44,8 @@ class Unbooked:
 
 
 def unbooked(tenants: Sequence[int] | None, begins: datetime, ends: datetime) -> Unbooked:
-    """Returns the unbooked usage in [`begins`, `ends`) of the tenants with these ids; None means all tenants."""
+    """Returns the unbooked usage of the given tenants from `begins` to `ends` (excluded). `tenants` are ids; None means
+    all."""
     found = _open.first(begins, ends, *([] if tenants is None else [tenants]))
     if found is None:  # there is no row without an open lease of these tenants
         return Unbooked(0.0, 0)
@@ -53,8 +54,10 @@ def unbooked(tenants: Sequence[int] | None, begins: datetime, ends: datetime) ->
 
 
 def _held(begins: datetime, ends: datetime, tenants: Sequence[int] | None = None) -> QuerySet[Lease, Any]:
-    """Returns a query for one row: unbooked GPU-seconds, number of jobs, and the time before which all usage is
-    booked."""
+    """Returns a query that yields one row (GPU-seconds, number of jobs, time) about the usage that is not booked yet.
+
+    All usage before the time in the row is booked.
+    """
     start = Greatest(Coalesce("billed_until", "held_from"), Value(begins))
     end = Least(Coalesce("held_until", Now()), Value(ends))
     seconds = Extract(F("open_end") - F("open_start"), "epoch")

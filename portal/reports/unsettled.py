@@ -1,4 +1,7 @@
-"""Usage whose cost may still change, because the class prices of its time are not settled yet."""
+"""Finds usage whose cost may still change, because the class prices for its time are not settled yet.
+
+A class price is the price of idle, preemptible or borrowed time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ PROVISIONAL = "Provisional: more will be booked in this period."
 
 @dataclass(frozen=True)
 class Unsettled:
-    """The time from which on usage is unsettled, by name of a cluster. Falsy if all usage is settled."""
+    """The clusters that have unsettled usage. `since` maps a cluster's name to the time from which its usage is
+    unsettled.
+
+    An instance is falsy if all usage is settled.
+    """
 
     since: Mapping[str, datetime]
 
@@ -23,7 +30,7 @@ class Unsettled:
         return bool(self.since)
 
     def in_words(self, zone: tzinfo) -> str:
-        """Returns the note on unsettled usage for a report's header; empty if all usage is settled."""
+        """Returns a note on the unsettled usage, for the header of a report; "" if all usage is settled."""
         if not self.since:
             return ""
         told = [f"{name} from {to_the_minute(at.astimezone(zone))} on" for name, at in self.since.items()]
@@ -34,8 +41,10 @@ NOTHING = Unsettled({})
 
 
 def state_of(waiting: Unsettled, zone: tzinfo, *, is_over: bool) -> list[tuple[str, str]]:
-    """Returns the header lines (label, text) on figures that will still change; empty if the period is over and
-    settled."""
+    """Returns the header lines, as pairs (label, text), that say which figures will still change.
+
+    The list is empty if the period is over and all its usage is settled.
+    """
     facts = [] if is_over and not waiting else [("State", PROVISIONAL)]
     return facts + [("Not settled yet", waiting.in_words(zone))] * bool(waiting)
 
@@ -43,9 +52,9 @@ def state_of(waiting: Unsettled, zone: tzinfo, *, is_over: bool) -> list[tuple[s
 def unsettled_of(
     tenants: Sequence[int] | None, begins: datetime, ends: datetime, *, book: int | None = None
 ) -> Unsettled:
-    """Returns the clusters with unsettled usage in [`begins`, `ends`), and since when it is unsettled.
+    """Returns which clusters have unsettled usage from `begins` to `ends` (excluded), and since when.
 
-    `tenants` are ids (None: all tenants), `book` is the id of a cluster (None: all clusters).
+    `tenants` are ids (None: all tenants). `book` is the id of one cluster (None: all clusters).
     """
     found = unsettled(begins, ends, tenants=tenants, book=book)
     names = dict(Cluster.objects.filter(pk__in=found).values_list("pk", "name")) if found else {}

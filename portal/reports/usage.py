@@ -1,4 +1,4 @@
-"""The usage report: used GPU time and its cost, as the page, the files and the API show them."""
+"""The usage report: the GPU time that was used and its cost. The page, the files and the API all show it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class UsageQuestion:
-    """A reader's question for a usage report. All queries for its answer use the same `scope`."""
+    """A reader's request for a usage report: team, grouping, period and label key.
+
+    All queries for the report use the same `scope`.
+    """
 
     user: User
     tenant: Tenant | None
@@ -49,12 +52,12 @@ class UsageQuestion:
 
     @cached_property
     def keys(self) -> list[str]:
-        """Returns the label keys from which the reader can choose."""
+        """Returns the label keys by which the reader can group the report."""
         return label_keys(self.scope.tenants)
 
     @property
     def key(self) -> str:
-        """Returns the chosen label key, else the first label key; empty if there are no label keys."""
+        """Returns the label key that the reader chose, or else the first label key; "" if there are no label keys."""
         return self.label or next(iter(self.keys), "")
 
     def unbooked(self) -> Unbooked:
@@ -63,9 +66,9 @@ class UsageQuestion:
 
 @consistent_read()
 def usage_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns the usage report as a file in the format `form`, with all rows and exact figures.
+    """Returns the usage report as a file with all rows and exact figures. `form` is the file format.
 
-    A CSV file is for programs: it has ids, and no totals.
+    A CSV file is for programs, so it has ids and no totals.
     """
     question = read_question(user, query)
     report, name = largest_first(answer_to(question)), file_name(question.by, question.period)
@@ -75,9 +78,10 @@ def usage_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
 
 
 def largest_first(report: UsageReport) -> UsageReport:
-    """Returns the report with its rows in the order of the page, because a PDF has only the first rows.
+    """Returns the report with its rows sorted as on the page. A PDF needs this order because it has only the first
+    rows.
 
-    The rows of a report by day stay in the order of days.
+    A report by day stays sorted by day.
     """
     if By.DAY in report.by:
         return report
@@ -85,12 +89,12 @@ def largest_first(report: UsageReport) -> UsageReport:
 
 
 def file_name(by: By, period: ReportPeriod) -> str:
-    """Returns the name of the report's file without extension."""
+    """Returns the name of the report's file, without extension."""
     return f"fairlot-usage-{by}-{period.in_a_name}"
 
 
 def usage_document(question: UsageQuestion, report: UsageReport) -> Document:
-    """Returns the report as a document: its rows, and the totals in each currency."""
+    """Returns the report as a document: its rows, and the totals for each currency."""
     by = question.by
     names = NAMES.get(by, [Column(by, question.key if by == By.LABEL else GROUPS[by])])
     return Document(
@@ -110,7 +114,8 @@ def usage_document(question: UsageQuestion, report: UsageReport) -> Document:
 
 
 def usage_facts(question: UsageQuestion, report: UsageReport) -> list[tuple[str, str]]:
-    """Returns the header lines (label, text) of the report: scope, and whether the figures may still change."""
+    """Returns the header lines of the report, as pairs (label, text): its scope, and whether figures may still
+    change."""
     tenant, period = question.tenant, question.period
     facts = [
         ("Period", period.in_words),
@@ -155,16 +160,20 @@ def _amounts(row: UsageRow) -> Sequence[Cell]:
 
 
 def read_question(user: User, query: Query, *, is_page: bool = False) -> UsageQuestion:
-    """Returns the question that the query asks. Raises Http404 for a team that the user may not see."""
+    """Returns the reader's request for a usage report, as read from the URL query.
+
+    Raises Http404 for a team that the user may not see.
+    """
     tenant = chosen_tenant(user, query)
     by = _asked_groups(query, is_page=is_page)
     return UsageQuestion(user, tenant, by, asked_period(query, is_page=is_page), query.get("label", ""))
 
 
 def answer_to(question: UsageQuestion, *, page: int | None = None) -> UsageReport:
-    """Returns the report that answers the question. With `page`, only the rows of that page, largest first.
+    """Returns the usage report for a request. With `page`, it has only the rows of this page, and rows are sorted
+    largest first.
 
-    A report by day always has all days in their order.
+    A report by day always has all days, in order.
     """
     by, largest, names = question.by, None, None
     if page is not None and by != By.DAY:
@@ -186,7 +195,7 @@ def _asked_groups(query: Query, *, is_page: bool) -> By:
 
 
 def name_of(row: UsageRow, by: By) -> str:
-    """Returns the text of the first column: the name of the group that the row stands for."""
+    """Returns the text of a row's first column: the name of the group whose usage the row sums up."""
     if by == By.LABEL:
         return label_name(row.label)
     return f"{row.begins:%a, %-d %b %Y}" if by == By.DAY else str(getattr(row, by))

@@ -1,4 +1,4 @@
-"""The page of the usage report, and the report as a file."""
+"""The page of the usage report. Also returns the report as a file."""
 
 from __future__ import annotations
 
@@ -76,21 +76,22 @@ def usage_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def page_number(text: str) -> int:
-    """Returns `text` as a page number; 1 if `text` is not a valid number."""
+    """Converts the text to a page number; returns 1 if it is not a valid number."""
     return max(1, int(text)) if text.isascii() and text.isdecimal() and len(text) < 8 else 1
 
 
 def _export_team(request: UserRequest, tenant: Tenant | None) -> str | None:
-    """Returns the slug of the chosen team if the reader may export its jobs; None otherwise."""
+    """Returns the slug of the chosen team if the reader may export the team's jobs; otherwise None."""
     if tenant is None or not exportable_tenants(request.user).filter(pk=tenant.pk).exists():
         return None
     return tenant.slug
 
 
 def _visible_jobs(request: UserRequest, rows: Iterable[UsageRow], by: By) -> set[int]:
-    """Returns the ids of those jobs in the rows that the reader may see. Only these jobs become links.
+    """Returns the ids of those jobs in `rows` that the reader may see. Only these jobs become links.
 
-    A reader sees the usage of jobs even after losing the permission to see the jobs.
+    The report may contain other jobs, because a reader still sees their usage after losing the permission to see the
+    jobs.
     """
     if by != By.JOB:
         return set()

@@ -1,4 +1,4 @@
-"""The pages on which managers request tickets, a limit, a new team, or an extension of a grant."""
+"""The pages on which managers request tickets, a limit, a new team, or more time for an earlier grant."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _forms(tenant: Tenant, request: UserRequest | None = None) -> dict[str, Why]
 
 @posted_from("request", "pk")
 def extend(request: UserRequest, pk: int) -> HttpResponse:
-    """Requests a later end for a grant that has an end."""
+    """Requests that a grant with an end date is extended to a later date."""
     one = get_object_or_404(seen_by(request), pk=pk, tenant__in=managed(request))
     return perform(
         request,

@@ -1,4 +1,4 @@
-"""Forms for the requests of managers and for the answers of operators."""
+"""Forms with which managers make requests and operators answer them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ UNTIL = "Until (empty: no end)"
 
 
 class Why(Form):
-    """The end and the reason of a request. As a form without further fields, it requests an extension of a grant."""
+    """The base form of requests, with the end and the reason of the request.
+
+    Without further fields, it requests an extension of a grant.
+    """
 
     field_order = ("name", "tickets", "until", "reason")
 
@@ -25,25 +28,25 @@ class Why(Form):
     reason = Text("Reason", rows=2, maxlength=2000)
 
     def wanted(self) -> dict[str, Any]:
-        """Returns the requested values in the form that `Request.wanted` stores: without end and reason."""
+        """Returns the requested values as `Request.wanted` stores them, without the end and the reason."""
         return {name: value for name, value in self.cleaned_data.items() if name not in Why.base_fields}
 
 
 class TicketsRequest(Why):
-    """The form that requests another number of tickets for a team."""
+    """The form that requests a different number of tickets for a team."""
 
     tickets = Whole("Tickets")
 
 
 class TeamRequest(Why):
-    """The form that requests a new subteam."""
+    """The form that requests a new team below an existing one."""
 
     name = Text("Name", maxlength=80)
     tickets = Whole("Tickets", initial=100)
 
 
 class LimitRequest(LimitForm, Why):
-    """The form that requests a new limit, or another amount for an existing limit."""
+    """The form that requests a new limit, or a different amount for an existing limit."""
 
     @property
     def about_limit(self) -> list[BoundField]:
@@ -51,7 +54,10 @@ class LimitRequest(LimitForm, Why):
 
 
 class AskedUntil(Moment):
-    """The end of a grant. An unchanged text gives the requested end exactly, although the field shows no seconds."""
+    """A field for the end of a grant. If its text is not changed, its value is exactly the requested end.
+
+    Without this rule the seconds would be lost, because the field does not show them.
+    """
 
     asked: datetime | None = None
 
@@ -60,7 +66,7 @@ class AskedUntil(Moment):
 
 
 class ApproveForm(Form):
-    """The form that grants a request, with the requested values or with those that the operator has changed."""
+    """The form with which an operator grants a request, with the requested values or with changed values."""
 
     name = Text("Name", maxlength=80)
     tickets = Whole("Tickets")
@@ -76,7 +82,7 @@ class ApproveForm(Form):
             del self.fields[name]
 
     def granted(self) -> dict[str, Any]:
-        """Returns the granted values in the form that `Request.granted` stores."""
+        """Returns the granted values as `Request.granted` stores them."""
         values = {name: self.cleaned_data[name] for name in CHANGED[self.asked.kind]}
         wanted: dict[str, Any] = self.asked.wanted
         return wanted | values | ({"limit": str(values["limit"])} if "limit" in values else {})

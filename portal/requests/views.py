@@ -1,4 +1,4 @@
-"""The pages of requests. Managers see the requests of their teams; operators see all requests and answer them."""
+"""The pages of requests. Managers see the requests of their teams. Operators see and answer all requests."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def seen_by(request: UserRequest) -> QuerySet[Request]:
 
 @require_safe
 def requests(request: UserRequest) -> HttpResponse:
-    """Lists the requests that the user may see; by default open requests first."""
+    """Lists the requests that the user may see. By default, open requests come first."""
     page = Paginator(SORTING.order(seen_by(request), request.GET), A_PAGE).get_page(request.GET.get("page"))
     words = Words.of(page.object_list)
     rows = [(one, words.say(one, one.granted or one.wanted)) for one in page.object_list]
@@ -70,7 +70,8 @@ def one_page(
 ) -> HttpResponse:
     """Renders the page of a request.
 
-    For an operator, the page previews shares with `changed`, or else the requested values.
+    For an operator, the page also previews how the shares would change: with the values `changed` if given, otherwise
+    with the requested values.
     """
     one = get_object_or_404(seen_by(request), pk=pk)
     words = Words.of([one])
@@ -99,7 +100,8 @@ def one_page(
 
 
 def _change(one: Request, values: Mapping[str, Any]) -> Change:
-    """Returns the change that granting `values` would make. Raises Refused if the values are invalid."""
+    """Returns the change that would be made if the request was granted with `values`. Raises Refused if the values are
+    invalid."""
     if one.kind == Request.Kind.TICKETS:
         check_tickets(values["tickets"])
         return Change(one.tenant, tickets=values["tickets"])
@@ -109,7 +111,7 @@ def _change(one: Request, values: Mapping[str, Any]) -> Change:
 
 @posted_from("request", "pk")
 def preview_answer(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows the request's page with a preview of the values in the operator's form. Saves nothing."""
+    """Shows the request's page with a preview of the values in the operator's form. Nothing is saved."""
     one = get_object_or_404(seen_by(request), pk=pk)
     if not request.user.is_operator:
         raise Http404
@@ -125,7 +127,7 @@ def request_page(request: UserRequest, pk: int) -> HttpResponse:
 
 @posted_from("request", "pk")
 def approve(request: UserRequest, pk: int) -> HttpResponse:
-    """Grants a request with the values in the operator's form."""
+    """Grants a request, with the values that the operator entered in the form."""
     one = get_object_or_404(seen_by(request), pk=pk)
     if not request.user.is_operator:
         raise Http404

@@ -1,4 +1,5 @@
-"""Creating and changing a schedule: the form and YAML of a job specification, and the timing fields."""
+"""The pages that create and change a schedule, with its job specification (as form and as YAML) and its timing
+fields."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ from scheduling.timetable import zone_names
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: UserRequest) -> HttpResponse:
-    """Shows the form of a new schedule, filled from the job `?job=` if given; a POST creates the schedule."""
+    """Shows the form for a new schedule. A POST creates the schedule.
+
+    With `?job=`, the form starts with the specification of this job.
+    """
     if request.method == "POST":
         return _posted(request, None)
     zone = Timing(time_zone=str(timezone.get_current_timezone()))
@@ -70,7 +74,7 @@ def edit(request: UserRequest, pk: int) -> HttpResponse:
 @keeps_form
 @require_POST
 def preview(request: UserRequest) -> HttpResponse:
-    """Returns the preview of the runs, and the problems, for the timing fields while the user edits them."""
+    """Returns a preview of the next runs, or the problems of the timing fields, while the user edits these fields."""
     timing = Timing.from_post(request.POST).checked()
     context = _timing_context(timing) | {"swap": True, "fields": FIELDS}
     return render(request, "schedules/previewed.html", context)

@@ -1,4 +1,4 @@
-"""The timing fields of the schedule form: their text, their problems, and the runs that follow from them."""
+"""The timing fields of the schedule form: their texts, their problems, and a preview of the runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOUR = 3600
 
 @dataclass(frozen=True)
 class Timing:
-    """The text of each timing field. `begins` and `ends` are local times in the schedule's time zone."""
+    """The text of each timing field, as typed. `begins` and `ends` are local times in the schedule's time zone."""
 
     expression: str = "0 2 * * *"
     time_zone: str = "UTC"
@@ -56,7 +56,7 @@ class Timing:
         )
 
     def read(self) -> Terms:
-        """Converts the texts to Terms. Raises Refused, with the name of the field, for the first invalid text."""
+        """Converts the texts to Terms. Raises Refused, with the field's name, for the first invalid text."""
         begins, ends = self._bounds()
         hours = read_decimal(self.catch_up_hours)
         if hours is None:
@@ -79,7 +79,7 @@ class Timing:
         return terms
 
     def checked(self) -> Self:
-        """Returns a copy whose `problems` says what is wrong with the fields."""
+        """Returns a copy whose `problems` is set to the problems of the fields."""
         try:
             self.read()
         except Refused as error:
@@ -90,9 +90,9 @@ class Timing:
         return replace(self, problems={error.field or "": error.message})
 
     def preview(self, now: datetime, reader: Any) -> dict[str, Any] | None:
-        """Returns the next runs, in the time zones of the schedule and of `reader`, and the timetable in words.
+        """Returns the next runs, in the time zones of the schedule and of `reader`, and the timetable as a sentence.
 
-        Returns None if the timing fields are invalid.
+        Returns None if a timing field is invalid.
         """
         try:
             begins, ends = self._bounds()
@@ -102,9 +102,9 @@ class Timing:
         return preview_of(table, now, reader)
 
     def _bounds(self) -> tuple[datetime | None, datetime | None]:
-        """Returns begin and end as datetimes. Raises Refused for an invalid text.
+        """Returns the start and the end of the schedule as datetimes. Raises Refused for an invalid text.
 
-        If the texts are unchanged, returns the stored values, because the texts omit seconds.
+        A text that is unchanged gives the stored datetime exactly, because the text omits the seconds.
         """
         if self.stored and self._walls == Timing.of(self.stored)._walls:
             return self.stored.begins, self.stored.ends

@@ -44,7 +44,7 @@ SORTING = Sorting(
 
 @require_safe
 def schedules(request: UserRequest) -> HttpResponse:
-    """Lists the schedules of the user's teams, by default the next due schedule first."""
+    """Lists the schedules of the user's teams. By default, the schedule with the earliest next run comes first."""
     found = Schedule.objects.visible_to(request.user).kept()
     mine = request.GET.get("owner") == "me"
     if mine:
@@ -141,7 +141,7 @@ def _perform(
 
 
 def visible_schedule(request: UserRequest, pk: int) -> Schedule:
-    """Returns the schedule; raises Http404 if the user may not see it."""
+    """Returns the schedule with this key. Raises Http404 if the user may not see the schedule."""
     return get_object_or_404(_seen(request), pk=pk)
 
 

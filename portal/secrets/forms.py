@@ -1,4 +1,4 @@
-"""Forms of secrets. A page never shows a typed value again."""
+"""Forms for secrets. After a form is sent, no page shows the typed value again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIDDEN = ("value", "lines")
 
 
 class SecretForm(Form):
-    """The value of a secret: a single text, or several texts with keys."""
+    """The form for the content of a secret: a single text, or several texts with keys."""
 
     value = Text(
         "Text",
@@ -47,9 +47,9 @@ class SecretForm(Form):
     )
 
     def texts(self) -> dict[str, str]:
-        """Returns the texts by key, with "\\n" as line ends.
+        r"""Returns the texts of the secret by key, with "\n" as line ends.
 
-        Raises Refused for invalid lines, and if both fields are filled.
+        Raises Refused if a line is invalid, or if the fields for one text and for several texts are both filled.
         """
         text, lines = (self.cleaned_data[name].replace("\r\n", "\n") for name in HIDDEN)
         if text and lines.strip():
@@ -63,7 +63,7 @@ class SecretForm(Form):
 
 
 class NewSecret(SecretForm):
-    """The form that stores a secret, for the user's own jobs or for the jobs of a team that the user manages."""
+    """The form that stores a secret, either for the user's own jobs or for the jobs of a team that the user manages."""
 
     name = Text(
         "Name",

@@ -1,4 +1,4 @@
-"""The pages on which users store secrets for their jobs. A page never shows a typed value again."""
+"""The pages on which users store secrets for their jobs. After a form is sent, no page shows the typed value again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _found(request: UserRequest) -> QuerySet[Secret]:
 @sensitive_post_parameters(*HIDDEN)
 @require_http_methods(["GET", "POST"])
 def secrets(request: UserRequest) -> HttpResponse:
-    """Lists the secrets that the user's jobs may use; a POST stores a new secret."""
+    """Lists the secrets that the user's jobs may use. A POST stores a new secret."""
     if request.method == "GET":
         return _page(request)
     form = NewSecret(request.user, request)
@@ -78,7 +78,7 @@ def _one(request: UserRequest, pk: int, *, posted: Form | None = None) -> HttpRe
 @sensitive_post_parameters(*HIDDEN)
 @require_http_methods(["GET", "POST"])
 def secret(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows a form that replaces the value of a secret, to users who may replace it."""
+    """Shows the form that replaces the content of a secret. Only users who may replace it see the form."""
     if request.method == "GET":
         return _one(request, pk)
     found = get_object_or_404(Secret.objects.writable_by(request.user), pk=pk)

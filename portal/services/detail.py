@@ -1,5 +1,4 @@
-"""Data for a service's page: its status, a description in sentences, its cost, and the differences between
-revisions."""
+"""Data for a service's page: its status, its description in sentences, its cost, and the changes between revisions."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ MOST_WORDS = 3  # number of reasons that a sentence lists
 
 @dataclass(frozen=True)
 class Status:
-    """The status of a service in a word, with the tone and icon of its chip."""
+    """The status of a service as a word, with the colour and icon of its chip."""
 
     text: str
     tone: str
@@ -41,7 +40,8 @@ class Status:
 
 @dataclass(frozen=True)
 class Member:
-    """A replica that has not ended, with the lease that holds its GPUs and the reason why it waits, if any."""
+    """A replica of a service that has not ended, with the lease that holds its GPUs, and the reason why it waits, if it
+    does."""
 
     job: Job
     lease: Lease | None
@@ -53,20 +53,23 @@ class Member:
 
     @property
     def claimable_from(self) -> datetime | None:
-        """Returns the time from which others may preempt the replica; None if it is within the guarantee."""
+        """Returns the time from which the replica may be preempted for other jobs.
+
+        Returns None if it may not, because it is within the team's guaranteed share or is already stopping.
+        """
         return interruptions.claimable_from(self.lease)
 
 
 @dataclass(frozen=True)
 class RevisionDetail:
-    """A revision, with the lines of YAML that differ from the previous revision."""
+    """A revision of a service, with the lines of its YAML that differ from the previous revision."""
 
     revision: ServiceRevision
     lines: Sequence[tuple[str, str]]  # "+" or "-" ("" in the first revision), and the line
 
 
 def status_of(service: Service) -> Status:
-    """Returns the status of a service from `Service.objects.with_counts()`."""
+    """Returns the status of a service. `service` must come from `Service.objects.with_counts()`."""
     if service.removed_at:
         return Status("Removed", "muted", "slash")
     if service.stopped_at:
@@ -83,12 +86,13 @@ def status_of(service: Service) -> Status:
 
 
 def members_of(service: Service) -> list[Member]:
-    """Returns the service's replicas that have not ended, sorted by slot."""
+    """Returns the service's replicas that have not ended, sorted by slot number."""
     return members_by_service([service]).get(service.pk, [])
 
 
 def members_by_service(services: Iterable[Service]) -> dict[int | None, list[Member]]:
-    """Returns, by key of the service, the replicas that have not ended, sorted by slot."""
+    """Returns the replicas of each service that have not ended, by service id. The replicas of a service are sorted by
+    slot."""
     holding = Lease.objects.filter(state__in=Lease.HOLDING).select_related("generation", "cluster")
     jobs = (
         Job.objects.filter(service__in=[service.pk for service in services])
@@ -106,18 +110,23 @@ def members_by_service(services: Iterable[Service]) -> dict[int | None, list[Mem
 
 
 def claimable_from(members: Sequence[Member]) -> list[datetime]:
-    """Returns, for each replica that is not within the guarantee, the time from which others may preempt it."""
+    """Returns the times from which replicas may be preempted for other jobs.
+
+    The list has one time for each replica that is not within the team's guaranteed share.
+    """
     return [at for member in members if (at := member.claimable_from)]
 
 
 def on_notice(members: Sequence[Member]) -> str:
-    """Returns how many replicas others may preempt, as the beginning of a sentence: "2 replicas run"."""
+    """Returns the beginning of a sentence about the replicas that may be preempted, with their number: "2 replicas
+    run"."""
     count = len(claimable_from(members))
     return "1 replica runs" if count == 1 else f"{count} replicas run"
 
 
 def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
-    """Returns sentences that say why replicas are not ready or why a rollout is stuck; empty if all is well."""
+    """Returns sentences that say why replicas are not ready, or why a rollout is stuck. Returns an empty list if all is
+    well."""
     if service.removed_at or service.stopped_at:
         return []
     told = [f"No replicas can be created: {service.trouble}"] if service.trouble else []
@@ -142,9 +151,10 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
 
 
 def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
-    """Returns the replica of the current revision that most recently ended by itself.
+    """Returns the replica of the current revision that most recently ended by itself, which a replica should never do.
 
-    Returns None if there is no such replica, if enough replicas are ready, or if the service is stopped or removed.
+    Returns None if no replica did so, or if the service is stopped or removed. Also returns None if enough replicas are
+    ready, unless the current revision has failed and could not be rolled back.
     """
     if service.removed_at or service.stopped_at or not service.replicas:
         return None
@@ -155,21 +165,22 @@ def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
 
 
 def _has_failed(service: Service) -> bool:
-    """Returns whether the current revision failed and the service had no earlier revision to roll back to."""
+    """Returns whether the current revision has failed and the service had no earlier good revision to roll back to."""
     revision = service.current
     return revision is not None and revision.failed_at is not None and service.good_id != revision.pk
 
 
 def _is_stuck(service: Service, members: Sequence[Member]) -> bool:
-    """Returns whether a rollout is stuck: a new replica waits for GPUs, and old replicas keep theirs until it is
-    ready."""
+    """Returns whether a rollout is stuck: a new replica waits for GPUs that old replicas hold, and these wait until it
+    is ready."""
     if not service.good_id or service.good_id == service.current_id or service.max_unavailable:
         return False
     return any(member.job.revision_id == service.current_id and member.reason for member in members)
 
 
 def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -> list[str]:
-    """Returns sentences that say how many replicas run, wait or end, and why. They name only what `reader` may see."""
+    """Returns sentences that say how many replicas run, wait or end, and why. They name only objects that `reader` may
+    see."""
     if service.removed_at or service.stopped_at:
         left = f" {_are(len(members))} ending." if members else ""
         return [f"{'It was removed' if service.removed_at else 'It is stopped'}.{left}"]
@@ -220,7 +231,7 @@ def _roll_out(service: Service, members: Sequence[Member]) -> list[str]:
 
 
 def revisions_of(service: Service) -> list[RevisionDetail]:
-    """Returns all revisions, latest first, each with the difference from the previous revision."""
+    """Returns all revisions of a service, latest first, each with its difference from the previous revision."""
     found = list(service.revisions.select_related("author").order_by("-number"))
     before = [*found[1:], None]
     return [RevisionDetail(now, _difference(then, now)) for now, then in zip(found, before, strict=False)]
@@ -234,7 +245,10 @@ def _difference(then: ServiceRevision | None, now: ServiceRevision) -> list[tupl
 
 
 def costs_of(services: Iterable[Service], user: User) -> dict[int | None, list[tuple[str, Decimal]]]:
-    """Returns, by key of the service, the cost of all its replicas until now, as pairs of currency and amount."""
+    """Returns the cost of each service until now, by service id, as pairs (currency, amount).
+
+    The cost of a service is that of all replicas that it ever had.
+    """
     jobs = Job.objects.filter(service__in=[service.pk for service in services])
     of = Subquery(Job.objects.filter(pk=OuterRef("job_id")).values("service_id")[:1])
     booked = UsagePlan(Scope(user, None, None, {"job_id__in": jobs.values("pk")}), by_job=True)
@@ -255,7 +269,7 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int | None, list[t
 
 
 def _with_service(job: Job, service: Service) -> Job:
-    """Sets the job's tenant and cluster to the service's, so that explaining the job needs no further queries."""
+    """Copies the tenant and cluster objects of the service to the job, so that they need not be queried again."""
     job.tenant, job.cluster = service.tenant, service.cluster
     return job
 

@@ -1,4 +1,7 @@
-"""Creating a service and its revisions: the form and YAML of a job specification, and the fields for replicas."""
+"""The pages that create a service and its revisions.
+
+They show the job specification (as form and as YAML), and the fields for replicas and rollouts.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def new(request: UserRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def update(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows the form for a new revision; a POST creates the revision and starts its rollout."""
+    """Shows the form for a new revision. A POST creates the revision and starts its rollout."""
     service = visible_service(request.user, pk)
     is_changeable = Service.objects.changeable_by(request.user).filter(pk=pk).exists()
     if service.removed_at or service.current is None or not is_changeable:

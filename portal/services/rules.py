@@ -1,4 +1,4 @@
-"""The text of the form's fields for replicas and rollouts."""
+"""The form fields for the replicas and rollouts of a service, as the texts that the user typed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ LABELS = {
 
 @dataclass(frozen=True)
 class Rules:
-    """The text of each field for replicas and rollouts, and the fields' problems. Nothing is validated here."""
+    """The text of each field for replicas and rollouts, as typed, and the problems of these fields.
+
+    The texts are not validated here but by the action.
+    """
 
     replicas: str = "1"
     max_surge: str = "1"
@@ -40,15 +43,17 @@ class Rules:
         return cls(**numbers, auto_rollback=post.get("auto_rollback") == "on")
 
     def read(self) -> dict[str, Any]:
-        """Returns the arguments of the actions by name. A text that is not a number stays a text, which the action
-        refuses."""
+        """Returns the arguments for the action, by name.
+
+        A text that is not a number is returned as a text, and the action then refuses it.
+        """
         numbers = {name: read_number(getattr(self, name)) for name in NUMBERS}
         return numbers | {"auto_rollback": self.auto_rollback}
 
     def with_problems(self, error: SpecError) -> Self:
-        """Returns a copy with those problems in `error` that concern these fields.
+        """Returns a copy with the problems from `error` that concern the fields for replicas and rollouts.
 
-        In the text of a problem, the label of a field replaces the field's name.
+        In the text of a problem, the name of a field is replaced by the field's label.
         """
         problems = {name: text for name, text in error.problems.items() if name in NUMBERS}
         for other, label in LABELS.items():

@@ -50,7 +50,7 @@ SORTING = Sorting(
 
 @require_safe
 def services(request: UserRequest) -> HttpResponse:
-    """Lists all services of the user's teams."""
+    """Lists the services of the user's teams."""
     found = Service.objects.visible_to(request.user).kept().with_counts()
     mine = request.GET.get("owner") == "me"
     if mine:
@@ -76,7 +76,8 @@ def service(request: UserRequest, pk: int) -> HttpResponse:
 
 
 def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> HttpResponse:
-    """Renders the page of a service. If `rules` were refused, shows their typed text and answers 422."""
+    """Renders the page of a service. If the posted `rules` were refused, shows the typed texts again and answers
+    422."""
     pk = shown.pk
     members = detail.members_of(shown)
     failed = detail.latest_failure(shown, members)
@@ -109,9 +110,9 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
 @never_cache
 @require_safe
 def enter(request: HttpRequest, pk: int) -> HttpResponse:
-    """Redirects a member of the service's team to the service's host, with a ticket.
+    """Redirects the user to the service's host, with a ticket that the host exchanges for a cookie.
 
-    `?path=` is the path on that host.
+    Only users who may use the service get a ticket. `?path=` is the path on the service's host.
     """
     if not request.user.is_authenticated:
         # After the login, the user goes to the service's page and not back to this view: the portal's
@@ -132,7 +133,7 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
 
 @posted_from("service", "pk")
 def scale(request: UserRequest, pk: int) -> HttpResponse:
-    """Sets the number of replicas and the limits of rollouts."""
+    """Sets the number of replicas of a service, and its rules for rollouts."""
     rules = Rules.from_post(request.POST)
     try:
         return _perform(
@@ -194,6 +195,6 @@ def _perform(
 
 
 def visible_service(user: User, pk: int) -> Service:
-    """Returns the service from `with_counts()`. Raises Http404 if the user may not see it."""
+    """Returns the service with this key, from `with_counts()`. Raises Http404 if the user may not see the service."""
     seen = Service.objects.visible_to(user).with_counts()
     return get_object_or_404(seen.select_related("tenant", "owner", "cluster", "current", "good"), pk=pk)

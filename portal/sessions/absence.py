@@ -1,4 +1,4 @@
-"""The 503 answer for a session or service that does not respond: why, since when, and when it is expected back."""
+"""The 503 response for a session or service that is not responding: why, since when, and when it is expected back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ This page reloads automatically.</p></main></body></html>
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A session or service that does not respond now, with the reason and the expected return."""
+    """An outage of a session or service: the reason, the start, and the expected end."""
 
     who: str
     page: str  # URL of the session's or service's page in the portal
@@ -33,8 +33,10 @@ class Absence:
     back_by: datetime | None  # expected return; None if unknown
 
     def answer(self, accepts: str) -> tuple[str, str, list[tuple[bytes, bytes]]]:
-        """Returns body, content type and headers of the 503 answer: HTML, JSON or plain text, by the request's Accept
-        header."""
+        """Returns the body, the content type and additional headers of the 503 response.
+
+        The body is HTML, JSON or plain text, depending on the request's Accept header `accepts`.
+        """
         again = AGAIN_SECONDS
         if self.back_by is not None:
             left = (self.back_by - timezone.now()) / timedelta(seconds=1)

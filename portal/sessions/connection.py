@@ -1,4 +1,4 @@
-"""The interface through which the relays of HTTP and WebSockets see a request to a session or service."""
+"""The interface of a request to a session or service, as the modules that relay HTTP and WebSockets use it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Connection(Protocol):
-    """A request whose sender was admitted. `portal.sessions.proxy.Door` implements this protocol."""
+    """A request to a session or service whose sender was admitted. `portal.sessions.proxy.Door` implements this
+    protocol."""
 
     scope: Scope
     headers: list[tuple[bytes, bytes]]
@@ -21,7 +22,8 @@ class Connection(Protocol):
     send: Send
 
     async def is_still(self, admitted: Admitted) -> bool:
-        """Returns whether the sender may still use the program, and the program still listens at the same address."""
+        """Checks the sender again. Returns True if the sender may still use the program and the program has the same
+        address."""
 
     async def noted(self) -> None:
-        """Records that a user is using the program. For a session, this restarts the idle timeout."""
+        """Records that a user is using the program. This restarts the idle timeout of a session."""

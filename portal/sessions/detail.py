@@ -1,4 +1,4 @@
-"""The data of a session for pages and the API: whether the session is ready, and when it ends."""
+"""Data of a session for pages and the API: whether the session is ready, and when it ends."""
 
 from __future__ import annotations
 
@@ -39,20 +39,22 @@ class SessionDetail:
 
     @property
     def reason(self) -> str:
-        """Returns in a few words why the session waits or is not ready; empty if neither."""
+        """Returns a short text that says why the session waits or is not ready; "" if it is ready or has no lease."""
         if self.job.state in Job.WAITING:
             return SHORT[self.job.reason]
         return self.lease.why_not_ready if self.lease else ""
 
     @property
     def claimable_from(self) -> datetime | None:
-        """Returns the time from which on other jobs may preempt the session's lease; None while the lease is
-        guaranteed."""
+        """Returns the time from which the session's lease may be preempted for other jobs.
+
+        Returns None if it may not, because it is within the team's guaranteed share or is already stopping.
+        """
         return claimable_from(self.lease)
 
     @property
     def sentence(self) -> str:
-        """Returns the session's state as a sentence, with the reason if the session is not ready."""
+        """Returns a sentence with the session's state and, if the session is not ready, the reason."""
         if self.job.has_ended:
             return f"It has ended. {end_text_of(self.job)}".strip()
         if self.job.state in Job.WAITING:
@@ -68,7 +70,7 @@ class SessionDetail:
 
 
 def details_of(sessions: Iterable[Session], reader: User) -> list[SessionDetail]:
-    """Returns the details of the sessions, in the same order. The sessions must have been read with their jobs."""
+    """Returns a SessionDetail for each session, in the same order. The sessions must have been read with their jobs."""
     shown = list(sessions)
     holding = Lease.objects.filter(job__in=[one.pk for one in shown], state__in=Lease.HOLDING)
     leases = {lease.job_id: lease for lease in holding.select_related("generation", "cluster")}

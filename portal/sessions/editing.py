@@ -1,4 +1,5 @@
-"""The page that starts a session: the job form with a command that starts a notebook, and the session's time limits."""
+"""The page that starts a session. It has the job form, filled with a command that starts a notebook, and the time
+limits."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ NUMBERS = ("idle_minutes", "longest_hours")
 
 @dataclass(frozen=True)
 class Limits:
-    """The idle timeout and the time limit as text that the user typed, not validated."""
+    """The idle timeout and the time limit of a session, as the texts that the user typed. They are not validated
+    here."""
 
     idle_minutes: str = "60"
     longest_hours: str = "12"
@@ -56,8 +58,10 @@ class Limits:
         return cls(**texts)
 
     def read(self) -> dict[str, Any]:
-        """Returns both limits as arguments of the action. A text that is not a number stays a text, which the action
-        refuses."""
+        """Returns the idle timeout and the time limit as arguments for the action.
+
+        A text that is not a number is returned as a text, and the action then refuses it.
+        """
         return {name: read_number(getattr(self, name)) for name in NUMBERS}
 
     def with_problems(self, error: SpecError) -> Self:
@@ -69,10 +73,9 @@ class Limits:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: UserRequest) -> HttpResponse:
-    """Shows the form. A POST starts the session and redirects to its page.
+    """Shows the form for a new session. A POST starts the session and redirects to its page.
 
-    A POST with `do` = `form` or `yaml` starts nothing: it rewrites the form from the YAML text, or the other way
-    round.
+    A POST with `do=form` or `do=yaml` starts nothing. It rewrites the YAML from the form, or the form from the YAML.
     """
     if request.method == "GET":
         if again := request.GET.get("again"):
@@ -107,7 +110,7 @@ def new(request: UserRequest) -> HttpResponse:
 
 
 def _as_before(request: UserRequest, again: str) -> HttpResponse:
-    """Shows the form with the values of the earlier session whose id is `again`."""
+    """Shows the form for a new session, filled with the values of the earlier session whose id is `again`."""
     seen = Session.objects.visible_to(request.user).select_related("job__tenant")
     session = get_object_or_404(seen, pk=int(again) if again.isdecimal() and len(again) < 19 else 0)
     job = session.job
@@ -117,10 +120,9 @@ def _as_before(request: UserRequest, again: str) -> HttpResponse:
 
 
 def preset(cluster: Cluster | None) -> Fields:
-    """Returns the initial values of the form: a command that starts JupyterLab, or a file server if JupyterLab is
-    missing.
+    """Returns the initial values of the form. The command starts JupyterLab, or a file server if JupyterLab is missing.
 
-    In a local cluster JupyterLab listens on the loopback address only.
+    On a local cluster, JupyterLab listens only on the loopback address.
     """
     is_local = cluster is None or cluster.backend == Cluster.Backend.LOCAL
     if lacks_jupyter(cluster):

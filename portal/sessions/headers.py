@@ -1,4 +1,4 @@
-"""The HTTP headers that the proxy passes between the browser and a session's program."""
+"""Filters the HTTP headers that pass through the proxy between the browser and the program of a session or service."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ VISIT_COOKIE = "fairlot_visit"
 
 
 def cookie_name(*, secure: bool) -> str:
-    """Returns the name of the visit cookie.
+    """Returns the name of the cookie that gives access to the host of a session or service.
 
-    With `secure` it has the prefix `__Host-`, so that browsers do not accept the cookie from other hosts.
+    With `secure`, the name has the prefix `__Host-`, so that browsers do not accept this cookie from other hosts.
     """
     return f"__Host-{VISIT_COOKIE}" if secure else VISIT_COOKIE
 
@@ -49,7 +49,7 @@ def values_of(headers: Headers, name: bytes) -> list[bytes]:
 
 
 def cookie_of(headers: Headers, name: str) -> str:
-    """Returns the value of the first cookie named `name`; empty without such a cookie."""
+    """Returns the value of the first cookie with this name, or "" if there is none."""
     for found, value in _cookies(headers):
         if found == name:
             return value
@@ -57,10 +57,10 @@ def cookie_of(headers: Headers, name: str) -> str:
 
 
 def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: str) -> list[tuple[str, str]]:
-    """Returns the request's headers that the program gets: without the portal's credentials, and with the program's
+    """Returns the request's headers as the program gets them: without the portal's credentials, with the program's
     token.
 
-    `token` is empty for a program that has none.
+    `token` is "" if the program has no token.
     """
     own = {cookie_name(secure=False), cookie_name(secure=True)}
     own |= {settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME}
@@ -77,7 +77,7 @@ def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: st
 
 
 def to_browser(headers: Sequence[tuple[bytes, bytes]], *, base: str) -> list[tuple[bytes, bytes]]:
-    """Returns the headers of the program's answer that the browser gets, with the portal's security headers added."""
+    """Returns the response's headers as the browser gets them, with the portal's security headers added."""
     passed = []
     for name, value in _end_to_end(headers):
         if name == b"set-cookie":
@@ -89,8 +89,10 @@ def to_browser(headers: Sequence[tuple[bytes, bytes]], *, base: str) -> list[tup
 
 
 def kept_to_path(cookie: str, base: str) -> str:
-    """Returns a program's Set-Cookie without Domain, and with a Path below `base`; empty if the cookie has the name of
-    the visit cookie."""
+    """Returns the program's Set-Cookie header `cookie` without Domain, and with a Path below `base`.
+
+    Returns "" if the cookie has the same name as the cookie that gives access to the host.
+    """
     pair, *attributes = (part.strip() for part in cookie.split(";"))
     name = pair.partition("=")[0].strip()
     if name.removeprefix("__Host-").removeprefix("__Secure-") == VISIT_COOKIE:
@@ -106,14 +108,18 @@ def kept_to_path(cookie: str, base: str) -> str:
 
 
 def is_from_itself(headers: Headers, origin: str) -> bool:
-    """Returns whether a page of the session's own host sent the request, by the Origin header, which scripts cannot
-    set."""
+    """Returns whether a page on the session's own host sent the request.
+
+    The Origin header decides, because scripts cannot set this header.
+    """
     return values_of(headers, b"origin") == [origin.encode()]
 
 
 def comes_from_elsewhere(headers: Headers, method: str) -> bool:
-    """Returns whether a page of another host sent the request, other than by navigation. Uses the Fetch Metadata
-    headers."""
+    """Returns whether a page on another host sent the request. Following a link to this host does not count.
+
+    The Fetch Metadata headers decide.
+    """
     site = b"".join(values_of(headers, b"sec-fetch-site"))
     if site in {b"", b"none", b"same-origin"}:
         return False

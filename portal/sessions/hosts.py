@@ -1,4 +1,5 @@
-"""The host name of each session and service. The programs are untrusted, so each has a separate origin."""
+"""The host names of sessions and services. Each has its own host, and so its own origin, because its program is
+untrusted."""
 
 from __future__ import annotations
 
@@ -14,14 +15,16 @@ SERVICE_DOOR = "/.fairlot/enter/"
 
 
 def origin_of(session_id: int) -> str:
-    """Returns the session's origin, such as http://session-7.localhost:8000; empty if FAIRLOT_SESSIONS_URL is not
+    """Returns the origin of a session, such as http://session-7.localhost:8000; "" if FAIRLOT_SESSIONS_URL is not
     set."""
     return _origin(NAME.format(session_id))
 
 
 def origin_of_service(service_id: int) -> str:
-    """Returns the origin of a service and all its replicas, such as http://service-7.localhost:8000; empty if
-    FAIRLOT_SESSIONS_URL is not set."""
+    """Returns the origin of a service, such as http://service-7.localhost:8000; "" if FAIRLOT_SESSIONS_URL is not set.
+
+    All replicas of the service share this origin.
+    """
     return _origin(SERVICE_NAME.format(service_id))
 
 
@@ -34,12 +37,12 @@ def is_secure() -> bool:
 
 
 def session_of(host: str) -> int | None:
-    """Returns the id of the session to which a Host header belongs; None for any other host."""
+    """Returns the id of the session whose host name is in this Host header; None for any other host."""
     return _number(host, NAME)
 
 
 def service_of(host: str) -> int | None:
-    """Returns the id of the service to which a Host header belongs; None for any other host."""
+    """Returns the id of the service whose host name is in this Host header; None for any other host."""
     return _number(host, SERVICE_NAME)
 
 
@@ -54,8 +57,10 @@ def _number(host: str, name: str) -> int | None:
 
 
 def is_under_them(host: str) -> bool:
-    """Returns whether the host matches FAIRLOT_SESSIONS_URL with any name in place of `*`. The portal's own host may
-    match, too."""
+    """Returns whether the host matches FAIRLOT_SESSIONS_URL, in which `*` stands for any name.
+
+    The portal's own host may also match.
+    """
     if not settings.FAIRLOT_SESSIONS_URL:
         return False
     name = re.escape(urlsplit(settings.FAIRLOT_SESSIONS_URL).netloc).replace(r"\*", r"[^.:]+")
@@ -63,18 +68,23 @@ def is_under_them(host: str) -> bool:
 
 
 def door_of(session_id: int, ticket: str, path: str) -> str:
-    """Returns the URL at which the session's host exchanges the ticket for a cookie and then redirects to `path`."""
+    """Returns the entry URL on the session's host: it exchanges the ticket for a cookie, and then redirects to
+    `path`."""
     asked = urlencode({"ticket": ticket, "path": path})
     return f"{origin_of(session_id)}/sessions/{session_id}/enter/?{asked}"
 
 
 def door_of_service(service_id: int, ticket: str, path: str) -> str:
-    """Returns the URL at which the service's host exchanges the ticket for a cookie and then redirects to `path`."""
+    """Returns the entry URL on the service's host: it exchanges the ticket for a cookie, and then redirects to
+    `path`."""
     return f"{origin_of_service(service_id)}{SERVICE_DOOR}?{urlencode({'ticket': ticket, 'path': path})}"
 
 
 def led_to(door: str) -> HttpResponse:
-    """Returns a redirect to a URL of `door_of`. Sends no referrer, so that no address leaks to the program."""
+    """Returns a redirect to an entry URL from `door_of` or `door_of_service`.
+
+    The redirect disables the referrer, so that the program does not learn the address of the portal's page.
+    """
     answer = HttpResponse(status=302)
     answer["Location"] = door
     answer["Referrer-Policy"] = "no-referrer"

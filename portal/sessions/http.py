@@ -1,4 +1,5 @@
-"""Relays HTTP requests to a session's program, and relays the answers back, in chunks as they arrive."""
+"""Relays HTTP requests to the program of a session or service, and relays its responses back in chunks as they
+arrive."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ OUT_OF_REACH = (
 def client() -> aiohttp.ClientSession:
     """Returns an HTTP client for one request.
 
-    Connections are not kept, because another program may have the same address by the next request.
+    Connections are not reused, because another program may have the same address by the next request.
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(force_close=True),
@@ -58,7 +59,7 @@ def client() -> aiohttp.ClientSession:
 
 
 def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
-    """Returns the URL at the program's address with the path and query of the request, byte for byte."""
+    """Returns the program's URL for the request, with the request's path and query unchanged byte for byte."""
     raw = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
     host, _, port = admitted.address.rpartition(":")
     query = scope["query_string"].decode("latin-1")
@@ -68,7 +69,10 @@ def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
 
 
 async def relay(door: Connection, admitted: Admitted, *, notes: bool) -> None:
-    """Relays until the browser or the program ends the exchange, or the sender may not use the program any more."""
+    """Relays a request and its response until one side ends the exchange or the sender may no longer use the program.
+
+    `notes` says whether the exchange counts as use of the program.
+    """
     exchange = _Exchange(door, admitted, notes=notes)
     declared = headers.values_of(door.headers, b"content-length")
     if declared and int(declared[0]) > settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES:
@@ -81,8 +85,10 @@ async def relay(door: Connection, admitted: Admitted, *, notes: bool) -> None:
 
 
 async def until_barred(door: Connection, admitted: Admitted) -> None:
-    """Waits until the sender may not use the program any more, the session has ended, or the program has another
-    address."""
+    """Waits until the request may no longer be relayed.
+
+    Returns when the sender may not use the program any more, the session has ended, or the program has another address.
+    """
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         if not await door.is_still(admitted):
@@ -90,7 +96,7 @@ async def until_barred(door: Connection, admitted: Admitted) -> None:
 
 
 class _Exchange:
-    """A relayed request and the program's answer to it."""
+    """A request that is relayed to a program, and the program's response to it."""
 
     def __init__(self, door: Connection, admitted: Admitted, *, notes: bool) -> None:
         self.door, self.admitted, self.notes = door, admitted, notes
@@ -158,7 +164,7 @@ class _Exchange:
         self.sent_all.set()
 
     async def _received(self) -> MutableMapping[str, Any] | None:
-        """Returns the next ASGI message from the browser; None if no message arrives within PAUSE_SECONDS."""
+        """Returns the next ASGI message from the browser, or None if no message arrives within PAUSE_SECONDS."""
         try:
             async with asyncio.timeout(PAUSE_SECONDS):
                 return await self.door.receive()
@@ -166,10 +172,11 @@ class _Exchange:
             return None
 
     async def _stop(self, trouble: tuple[int, str]) -> NoReturn:
-        """Ends the exchange during the upload, with `trouble` as the answer, and waits to be cancelled.
+        """Ends the exchange during the upload, with the error response `trouble`, and waits until the task is
+        cancelled.
 
-        Does not raise: aiohttp keeps an exception of a body in a reference cycle with the body, and so with the
-        connection to the browser. The server would close the connection only at the next garbage collection.
+        It does not raise an exception, because aiohttp keeps an exception from a body in a reference cycle with the
+        body. This cycle would keep the browser's connection open until the next garbage collection.
         """
         self.trouble = trouble
         self.stopped.set()
@@ -181,14 +188,16 @@ class _Exchange:
             await self.door.noted()
 
     async def until_gone(self) -> None:
-        """Waits until the browser disconnects. Begins after the upload is complete."""
+        """Waits until the upload is complete, and then until the browser disconnects."""
         await self.sent_all.wait()
         while (await self.door.receive())["type"] != "http.disconnect":
             pass
 
     async def end(self) -> None:
-        """Sends the error answer if the program's answer has not begun. Raises CutOff if the answer is incomplete, so
-        that the browser notices."""
+        """Ends the exchange. Sends an error response if the program's response has not begun.
+
+        Raises CutOff if the response has begun but is incomplete, so that the browser notices.
+        """
         if not self.begun:
             closes = [(b"connection", b"close")] if self.trouble in {TOO_LARGE, TOO_SLOW} else []
             await say(self.door.send, *self.trouble, closes)
@@ -197,7 +206,8 @@ class _Exchange:
 
 
 class CutOff(Exception):
-    """Raised when an answer is incomplete. The server then closes the connection, by which the browser notices."""
+    """Raised when a relayed response is incomplete. The server then closes the connection, so that the browser
+    notices."""
 
 
 async def say(
@@ -207,7 +217,7 @@ async def say(
     extra: Sequence[tuple[bytes, bytes]] = (),
     content_type: str = TEXT,
 ) -> None:
-    """Sends a short answer from the portal itself, with security headers."""
+    """Sends a short response that comes from the portal itself and not from the program. Adds security headers."""
     body = f"{text}\n".encode() if text else b""
     own = SECURITY | {
         b"content-type": content_type.encode(),

@@ -1,4 +1,7 @@
-"""The ASGI app for the hosts of sessions and services. No program shares a host with the portal."""
+"""The ASGI app for the hosts of sessions and services.
+
+The programs on these hosts are untrusted, so no program shares a host with the portal.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ class NoAnswer(Exception):
 async def ask(client: Client, work: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """Runs `work`, which queries the database, in a thread that pages do not use, and returns its result.
 
-    Raises NoAnswer if no thread is free or the database does not answer within ASK_SECONDS.
+    Raises NoAnswer if no thread becomes free, or the database does not answer, within ASK_SECONDS.
     """
     loop = asyncio.get_running_loop()
     if loop not in _threads:
@@ -87,7 +90,7 @@ async def ask(client: Client, work: Callable[..., Any], *args: Any, **named: Any
 
 
 def with_sessions(portal: App) -> App:
-    """Returns an app that serves the hosts of sessions and services itself, and passes all other requests to
+    """Returns an ASGI app that handles requests to the hosts of sessions and services, and passes all others to
     `portal`."""
 
     async def doors(scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,7 +114,7 @@ def with_sessions(portal: App) -> App:
 
 
 async def _open(door: Door) -> None:
-    """Handles the request. Answers 503 if the database does not answer, unless an answer has begun."""
+    """Handles a request. If the database does not answer, answers 503, unless the response has already begun."""
     begun = False
 
     async def send(message: MutableMapping[str, Any]) -> None:
@@ -144,7 +147,7 @@ def _own_hosts() -> set[str]:
 
 
 class Door(ABC):
-    """A request to the host of a session or service."""
+    """A request to the host of a session or service, with the checks that decide whether its sender is admitted."""
 
     # All paths of the program start with `base`. The path `exchange` exchanges a ticket for a cookie.
     base: str
@@ -170,7 +173,7 @@ class Door(ABC):
         """Checks the sender's login and rights. Returns the program's address, or the reason why the sender is not
         admitted.
 
-        The address of `before` is returned again as long as the program listens there.
+        `before` is the result of an earlier check. Its address is returned again if the program still listens there.
         """
 
     @abstractmethod
@@ -179,15 +182,17 @@ class Door(ABC):
 
     @abstractmethod
     async def key_for(self, ticket: str) -> str | None:
-        """Exchanges a ticket for the value of a cookie. Returns None for an invalid ticket."""
+        """Exchanges a ticket for the value of the cookie that gives access to the host. Returns None for an invalid
+        ticket."""
 
     @abstractmethod
     async def absence(self) -> Absence | None:
-        """Returns why the program does not respond. Returns None if the sender may not know the reason."""
+        """Returns why the program is not responding; None if the sender may not know the reason."""
 
     @abstractmethod
     def words_for(self, barred: Barred) -> tuple[int, str]:
-        """Returns the HTTP status and the text of the answer to a sender who is not admitted."""
+        """Returns the HTTP status and the text of the response to a sender who was not admitted for the reason
+        `barred`."""
 
     async def open(self) -> None:
         if self.scope["type"] == "websocket":
@@ -244,9 +249,9 @@ class Door(ABC):
         await sockets.relay(self, admitted)
 
     async def is_still(self, admitted: Admitted) -> bool:
-        """Returns whether a new check still admits the sender to the same address.
+        """Checks the sender again. Returns whether the sender is still admitted to the same address of the program.
 
-        Returns True if the database does not answer, for fewer than MOST_UNANSWERED consecutive checks.
+        If the database does not answer, returns True until MOST_UNANSWERED consecutive checks have had no answer.
         """
         try:
             found = await self.admit(admitted)
@@ -257,14 +262,15 @@ class Door(ABC):
         return found == admitted
 
     async def noted(self) -> None:
-        """Records use of the program during a long exchange. Writes to the database at most every NOTED_EVERY."""
+        """Records, during a long exchange, that a user is using the program. Writes to the database at most once per
+        NOTED_EVERY."""
         if time.monotonic() - self.noted_at > NOTED_EVERY.total_seconds():
             await self.note_use()
 
     async def _exchange(self) -> None:
-        """Exchanges the request's ticket for a cookie, and redirects to the request's `path`.
+        """Exchanges the ticket in the request for a cookie, and redirects to the request's `path`.
 
-        For an invalid ticket, redirects to the portal's page, which checks the login and sends another ticket.
+        If the ticket is invalid, redirects to the portal's page that checks the login and issues a new ticket.
         """
         asked = parse_qs(self.scope["query_string"].decode("latin-1"))
         ticket, path = (asked.get(name, [""])[0] for name in ("ticket", "path"))
@@ -279,7 +285,7 @@ class Door(ABC):
         await self._send_on(path if is_here else self.base, cookie)
 
     def _page(self) -> str:
-        """Returns the URL of the portal's page that checks the login and then redirects back to the requested path."""
+        """Returns the URL of the portal's page that checks the login, and then redirects back to the requested path."""
         whole = self.scope.get("raw_path") or self.scope["path"].encode()
         path = whole.decode("latin-1").partition("?")[0]
         if query := self.scope["query_string"].decode("latin-1"):
@@ -312,7 +318,7 @@ class Door(ABC):
 
 
 class SessionDoor(Door):
-    """A request to a session. Users who may work in the session are admitted."""
+    """A request to the host of a session. Users who may work in the session are admitted."""
 
     def __init__(self, session_id: int, scope: Scope, receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
@@ -348,8 +354,10 @@ class SessionDoor(Door):
 
 
 class ServiceDoor(Door):
-    """A request to a ready replica of a service. Members of the service's team are admitted, and API tokens of
-    members."""
+    """A request to the host of a service, which is relayed to a ready replica.
+
+    Users who may use the service are admitted, either with the cookie or with an API token.
+    """
 
     base, exchange = "/", hosts.SERVICE_DOOR
 
@@ -377,7 +385,7 @@ class ServiceDoor(Door):
         return found
 
     async def note_use(self) -> None:
-        """Writes nothing, because services have no idle timeout."""
+        """Does nothing, because services have no idle timeout."""
         self.noted_at = time.monotonic()
 
     async def key_for(self, ticket: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Relays WebSocket messages between the browser and a session's program, in both directions."""
+"""Relays WebSocket messages in both directions between the browser and the program of a session or service."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ async def refuse(
     receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
     send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
 ) -> None:
-    """Refuses the WebSocket's handshake, which the browser sees as HTTP status 403."""
+    """Refuses the handshake of a WebSocket. The browser sees HTTP status 403."""
     await receive()
     await send({"type": "websocket.close", "code": POLICY})
 
 
 async def relay(door: Connection, admitted: Admitted) -> None:
-    """Relays until the browser or the program closes the WebSocket, or the sender may not use the program any more."""
+    """Relays a WebSocket until the browser or the program closes it, or the sender may no longer use the program."""
     await door.receive()  # the handshake
     scope = door.scope
     scheme = {"wss": "https"}.get(scope.get("scheme", "ws"), "http")
@@ -59,7 +59,7 @@ async def relay(door: Connection, admitted: Admitted) -> None:
 
 
 class _Talk:
-    """Both directions of one relayed WebSocket, and which side closed it."""
+    """A relayed WebSocket: its two directions, and which side closed it."""
 
     def __init__(
         self, door: Connection, admitted: Admitted, program: aiohttp.ClientWebSocketResponse

@@ -1,7 +1,7 @@
-"""Access to the hosts of sessions and services.
+"""Grants users access to the hosts of sessions and services, which differ from the portal's host.
 
-The portal gives a user a ticket, valid once and for a minute. The host exchanges the ticket for a cookie, and checks
-the cookie's login and rights at each request.
+The portal gives a user a ticket, which is valid once and for one minute. The host exchanges the ticket for a cookie. At
+each request, the host checks the login and the rights of the cookie's user.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TICKET_LASTS = timedelta(seconds=60)
 
 
 class Barred(Enum):
-    """The reason why the sender of a request is not admitted."""
+    """The reasons why the sender of a request to a session or service is not admitted."""
 
     STRANGER = "stranger"  # no valid cookie, or the login that it belongs to has ended
     HIDDEN = "hidden"  # the session or service does not exist, or the user may not use it
@@ -48,7 +48,8 @@ class Barred(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The permission of a sender to use a program now, with the program's address as the backend observed it."""
+    """The result of a check that admitted a sender: the address and token of the program that the sender may use
+    now."""
 
     session_id: int
     address: str
@@ -58,8 +59,10 @@ class Admitted:
 
 @transaction.atomic(durable=True)
 def invite(*, actor: User, session: Session, login: str) -> str:
-    """Returns a ticket to the session for the login session `login`. Raises NotAllowed for users who may see but not
-    change the session."""
+    """Returns a ticket for the session's host to the user of the login session `login`.
+
+    Raises NotAllowed if the user may see but not change the session.
+    """
     if not Session.objects.changeable_by(actor).filter(pk=session.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may open a session.")
     audit.record(actor=actor, verb="session.open", target=session.job, tenant=session.job.tenant)
@@ -68,8 +71,10 @@ def invite(*, actor: User, session: Session, login: str) -> str:
 
 @transaction.atomic(durable=True)
 def invite_to_service(*, actor: User, service: Service, login: str) -> str:
-    """Returns a ticket to the service for the login session `login`. Raises NotAllowed for users who may not use the
-    service."""
+    """Returns a ticket for the service's host to the user of the login session `login`.
+
+    Raises NotAllowed if the user may not use the service.
+    """
     if not may_use(service.pk, actor):
         raise NotAllowed(f"Only members of {service.tenant.name} and operators may use its services.")
     audit.record(actor=actor, verb="service.open", target=service, tenant=service.tenant)
@@ -85,14 +90,14 @@ def _ticket(**facts: Any) -> str:
 
 
 def enter(*, session_id: int, ticket: str) -> str | None:
-    """Exchanges a session's ticket for the value of a cookie, and makes the ticket void. Returns None for an invalid
-    ticket."""
+    """Exchanges a session's ticket for the value of a cookie; the ticket cannot be used again. Returns None for an
+    invalid ticket."""
     return _enter(ticket, session=session_id)
 
 
 def enter_service(*, service_id: int, ticket: str) -> str | None:
-    """Exchanges a service's ticket for the value of a cookie, and makes the ticket void. Returns None for an invalid
-    ticket."""
+    """Exchanges a service's ticket for the value of a cookie; the ticket cannot be used again. Returns None for an
+    invalid ticket."""
     return _enter(ticket, service=service_id)
 
 
@@ -105,9 +110,10 @@ def _enter(ticket: str, **of: int) -> str | None:
 
 
 def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
-    """Checks the cookie `key`, the user's login and rights, and the session's state, all in the database.
+    """Checks in the database the cookie `key`, the login and rights of its user, and the state of the session.
 
-    Returns the program's address, or the reason why the sender is not admitted.
+    Returns the program's address and token, or the reason why the sender is not admitted. `is_local` says whether the
+    sender is on this machine.
     """
     visits = Visit.objects.select_related("user", "session__job__cluster")
     visit = visits.filter(session=session_id, digest=_digest(key), entered_at__isnull=False).first()
@@ -128,7 +134,7 @@ def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request to a service: a browser with its cookie, or a program with an API token."""
+    """The sender of a request to a service: either a browser with its cookie, or a program with an API token."""
 
     key: str
     bearer: str
@@ -138,9 +144,10 @@ class Caller:
 def admit_to_service(
     *, service_id: int, caller: Caller, is_local: bool, address: str = ""
 ) -> Admitted | Barred:
-    """Checks a sender like `admit`, and returns the address of a ready replica of the service.
+    """Checks a sender in the same way as `admit`, and returns the address of a ready replica of the service.
 
-    Chooses the replica at `address` if it is ready, else a random one.
+    Returns the replica at `address` if that replica is ready, otherwise a random one. `is_local` says whether the
+    sender is on this machine.
     """
     user = _caller(service_id, caller)
     if user is None:
@@ -169,8 +176,11 @@ def _caller(service_id: int, caller: Caller) -> User | None:
 
 
 def may_use(service_id: int, user: User) -> bool:
-    """Returns whether the user is a member of the service's team, or may change the service for another reason, as
-    operators may."""
+    """Returns whether the user may use the service: as a member of its team, or because the user may change the
+    service.
+
+    For example, operators may change every service.
+    """
     service = Service.objects.filter(pk=service_id)
     tenants = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
     return (
@@ -180,7 +190,7 @@ def may_use(service_id: int, user: User) -> bool:
 
 
 def absence_of_service(*, service_id: int, caller: Caller) -> Absence | None:
-    """Returns why the service does not respond. Returns None for a sender who may not use the service."""
+    """Returns why the service is not responding; None if the sender may not use the service."""
     user = _caller(service_id, caller)
     related = Service.objects.with_counts().select_related("tenant", "owner", "cluster", "current", "good")
     service = related.filter(pk=service_id).first()
@@ -200,9 +210,9 @@ def absence_of_service(*, service_id: int, caller: Caller) -> Absence | None:
 
 
 def absence(*, session_id: int, key: str) -> Absence | None:
-    """Returns why the session does not respond. Returns None if `key` is no cookie of the session.
+    """Returns why the session is not responding; None if `key` is not a cookie of the session.
 
-    Does not check login and rights: callers do so with `admit`.
+    Does not check the user's login and rights, so callers must call `admit` for this.
     """
     visit = Visit.objects.filter(session=session_id, digest=_digest(key)).select_related("user").first()
     sessions = Session.objects.select_related("job__tenant", "job__owner", "job__cluster")
@@ -225,7 +235,8 @@ def used(session_id: int) -> None:
 
 
 def _signed_in(visit: Visit) -> object:
-    """Returns the user who is signed in with the visit's login session, by the same check as for the portal's pages."""
+    """Returns the user who is signed in with the login session of this visit, by the same check as the portal's
+    pages."""
     login = HttpRequest()
     login.session = import_module(settings.SESSION_ENGINE).SessionStore(visit.login)
     return get_user(login)

@@ -1,5 +1,5 @@
-"""Sharing anomalies: jobs that would have run better on their team's private cluster, and the jobs that delayed
-them."""
+"""The page about sharing anomalies: jobs that would have run better on their team's private cluster, and the jobs that
+delayed them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ ANALYSES_TO_CHOOSE = 30
 
 
 class AnalyseForm(Form):
-    """The cluster and the number of days to analyse."""
+    """The form that starts an analysis: the cluster, and the number of days to analyse."""
 
     cluster = Row("Cluster", Cluster.objects.attached().order_by(*by_name("name")))
     days = Whole(f"The last days, at most {LONGEST.days}", initial=7)
 
 
 class AgainForm(Form):
-    """The choice of the analysis to repeat."""
+    """The form that chooses which analysis to repeat."""
 
     analysis = Row("Analysis", SharingAnalysis.objects.all())
 
@@ -110,7 +110,7 @@ def analyse(request: UserRequest) -> HttpResponse:
 @permitted("anomalies.analyse")
 @posted_from("share_anomalies")
 def again(request: UserRequest) -> HttpResponse:
-    """Repeats an analysis for the teams that have no result."""
+    """Repeats an analysis for those teams for which it has no result."""
     return perform(
         request,
         AgainForm("again", request),
@@ -124,7 +124,8 @@ def again(request: UserRequest) -> HttpResponse:
 def chosen_analysis(key: str, analyses: QuerySet[SharingAnalysis]) -> SharingAnalysis | None:
     """Returns the analysis with this key. Raises Http404 for an unknown key.
 
-    Without a key, returns the latest finished analysis, or else the latest one; None if there is no analysis.
+    Without a key, returns the latest finished analysis or, if none is finished, the latest one. Returns None if there
+    is no analysis at all.
     """
     if key:
         return get_object_or_404(analyses, pk=read_key(key))

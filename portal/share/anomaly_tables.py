@@ -1,4 +1,4 @@
-"""Sharing anomalies as a file, with all data of one analysis that the page shows."""
+"""Writes the sharing anomalies of one analysis to a file, with all data that the page shows."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def anomalies_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def anomalies_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns the analysis that the query chooses, as a file in the format `form`.
+    """Returns the analysis that the URL query chooses as a file. `form` is the file format.
 
-    Raises Http404 if there is no analysis.
+    Raises Http404 if there is no such analysis.
     """
     cluster = chosen_cluster(query, list(Cluster.objects.order_by(*by_name("name"))))
     tenant = chosen_tenant(user, query)
@@ -73,9 +73,10 @@ def anomalies_document(
     cause: str = "",
     zone: tzinfo | None = None,
 ) -> Document:
-    """Returns a document with the anomalies of an analysis that `user` may see.
+    """Returns a document with those anomalies of an analysis that `user` may see.
 
-    `tenant` and `cause` restrict the anomalies. Times are in `zone`, or by default in the user's time zone.
+    With `tenant` or `cause`, it has only the anomalies of this tenant or with this cause. Times are in `zone`, by
+    default in the user's time zone.
     """
     found = read_anomalies(user, analysis, tenant=tenant)
     if cause in CAUSES:
@@ -117,9 +118,9 @@ def anomalies_document(
 
 
 def analyses_ended_in(user: User, begins: datetime, ends: datetime) -> list[SharingAnalysis]:
-    """Returns the last finished analysis of each cluster, sorted by cluster name.
+    """Returns the latest finished analysis of each cluster, sorted by cluster name.
 
-    Only analyses whose period ended after `begins` and not after `ends` count.
+    Considers only analyses whose analysed period ended after `begins` and not later than `ends`.
     """
     found = SharingAnalysis.objects.visible_to(user).filter(
         ends__gt=begins, ends__lte=ends, finished_at__isnull=False
@@ -131,9 +132,9 @@ def analyses_ended_in(user: User, begins: datetime, ends: datetime) -> list[Shar
 def document_of_analyses(
     user: User, analyses: Sequence[SharingAnalysis], period: ReportPeriod, *, tenant: Tenant | None = None
 ) -> Document:
-    """Returns one document with the tables of all `analyses`, for a mail about the period.
+    """Returns one document with the tables of several analyses, for a mail about the period.
 
-    Without analyses, the document has no tables and states that no analysis is finished.
+    If `analyses` is empty, the document has no tables and states that no analysis is finished.
     """
     facts = [("Period", period.in_words)]
     told = [anomalies_document(user, one, tenant=tenant, zone=period.zone) for one in analyses]

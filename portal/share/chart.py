@@ -1,7 +1,7 @@
-"""Computes the shapes of the share chart: stacked areas above and below a zero line. HTML and styles are in templates.
+"""Computes the shapes of the share chart: stacked areas above and below a zero line. Templates add the HTML and styles.
 
-The browser stretches the plot's view box of `POINTS` × `HEIGHT` units. Labels are positioned in per cent, so that
-text keeps its size at every width.
+The plot's view box has `POINTS` × `HEIGHT` units, and the browser stretches it. Labels are positioned in per cent
+outside it, so that text keeps its size at every width.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Chart:
 
 
 def draw(series: Series, *, seconds_per_point: float) -> Chart:
-    """Returns the chart of one generation, in average GPUs per point."""
+    """Returns the chart of one generation. Its values are the average number of GPUs at each point."""
     parts = {
         name: [amount / seconds_per_point for amount in amounts] for name, amounts in _stack(series).items()
     }
@@ -82,7 +82,10 @@ def height_of(part: float) -> float:
 
 
 def _stack(series: Series) -> dict[str, list[float]]:
-    """Returns, by name of the layer, its GPU-seconds at each point. The layers in ABOVE add up to the received time."""
+    """Returns the GPU-seconds of each layer of the chart at each point, by name of the layer.
+
+    The layers in ABOVE are above the zero line and add up to the received GPU time.
+    """
     split = [_split(point) for point in series.points]
     return {name: [part[name] for part in split] for name in (*ABOVE, *BELOW)}
 
@@ -118,7 +121,7 @@ def _layers(
 
 
 def _line(ys: Sequence[float]) -> str:
-    """Returns the SVG path of a step line through `ys`, in which each value is one unit wide."""
+    """Returns the SVG path of a step line. Each value in `ys` is a horizontal step of one unit."""
     steps = "".join(
         f"H{x + 1}" if x and ys[x - 1] == value else f"V{value:g}H{x + 1}" for x, value in enumerate(ys)
     )
@@ -126,6 +129,6 @@ def _line(ys: Sequence[float]) -> str:
 
 
 def _area(base: Sequence[float], top: Sequence[float]) -> str:
-    """Returns the SVG path of the area between two step lines."""
+    """Returns the SVG path of the area between two step lines, `base` and `top`."""
     back = "".join(f"V{value:g}H{x}" for x, value in reversed(list(enumerate(base))))
     return f"{_line(top)}{back}Z"

@@ -1,4 +1,4 @@
-"""The page on which a team's managers set limits on trades, with a row for each GPU type."""
+"""The page on which a team's managers set trade limits. It has a row for each GPU type."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ ALL, OTHERS = "all", "Other GPUs"  # the row for GPU types without their own lim
 
 
 class TradeLimitsForm(Form):
-    """A team's limits on trades: three fields for each GPU type, and three for GPU types without their own limits."""
+    """The form for a team's trade limits.
+
+    It has three fields for each GPU type, and three more that apply to every GPU type without limits in its own row.
+    """
 
     def __init__(self, tenant: Tenant, request: UserRequest | None = None) -> None:
         super().__init__("limits", request)
@@ -54,12 +57,16 @@ class TradeLimitsForm(Form):
 
     @property
     def rows(self) -> list[tuple[str, list[BoundField]]]:
-        """Returns the rows of the form, each as a name and the row's fields."""
+        """Returns the rows of the form, as pairs (name, fields of the row)."""
         named = [*((key, one.name) for key, one in self.generations), (ALL, OTHERS)]
         return [(name, [self[f"{kind}-{key}"] for kind in KINDS]) for key, name in named]
 
     def clean(self) -> None:
-        """Refuses amounts in a row with “As other GPUs”. Ignores amounts in a row with “No”, even invalid ones."""
+        """Refuses an amount in a row with the choice “As other GPUs”, because such a row takes its limits from the last
+        row.
+
+        Ignores amounts in a row with the choice “No”, even invalid ones.
+        """
         for key, generation in self.generations:
             choice, *amounts = (self.cleaned_data.get(f"{kind}-{key}") for kind in KINDS)
             for kind, amount in zip(KINDS[1:], amounts, strict=True):
@@ -70,7 +77,10 @@ class TradeLimitsForm(Form):
                     break
 
     def allowances(self) -> list[Allowance]:
-        """Returns the limits for GPU types without their own limits, followed by the limits of single GPU types."""
+        """Returns the trade limits that the form sets.
+
+        The limits for all GPU types without limits in their own row come first, followed by those of single GPU types.
+        """
         said = []
         for key, generation in [(ALL, None), *self.generations]:
             choice, gpus, part = (self.cleaned_data.get(f"{kind}-{key}") for kind in KINDS)
@@ -87,12 +97,13 @@ def managed(user: User) -> TenantQuerySet:
 
 
 def may_limit(user: User, tenant: Tenant) -> bool:
-    """Returns whether the user may set the tenant's trade limits. False for an archived tenant."""
+    """Returns whether the user may set the tenant's trade limits. Returns False for an archived tenant."""
     return may(user, "trade_limits.set", tenant) and tenant.archived_at is None
 
 
 def limits_in_force(tenant: Tenant) -> list[TradeLimit]:
-    """Returns the trade limits of the team and its ancestors, those of the team first. All of them apply together."""
+    """Returns the trade limits of the team and of the teams above it, those of the team first. All of them apply
+    together."""
     return sorted(_limits(tenant.lineage), key=lambda limit: -limit.tenant.path.count("/"))
 
 

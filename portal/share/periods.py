@@ -1,4 +1,4 @@
-"""The periods that the share page and the trade book can show. They are read from the URL's query."""
+"""The periods that the share page and the trade book can show. A period is read from the URL query."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ UTC = ZoneInfo("UTC")
 
 @dataclass(frozen=True)
 class Period:
-    """The time from `begins` (included) to `ends` (excluded). A period of whole days has `days`; any other ends now."""
+    """The period from `begins` (included) to `ends` (excluded).
+
+    If it consists of whole days, `days` is set. Any other period ends now.
+    """
 
     key: str
     label: str
@@ -36,10 +39,7 @@ class Period:
 
 
 def read_period(key: str | None, usual: str = DEFAULT_PERIOD) -> Period:
-    """Returns the period with the name `key` that ends now.
-
-    For an unknown name, returns the period with the name `usual`.
-    """
+    """Returns the period that is named `key` and ends now. If the name is unknown, uses the name `usual` instead."""
     return named_period(key if key in PERIODS else usual, now_from_database())
 
 
@@ -54,9 +54,9 @@ def period_of_days(days: ReportPeriod) -> Period:
 
 
 def asked_stretch(query: Query, usual: str = DEFAULT_PERIOD, *, is_page: bool = False) -> Period:
-    """Returns the period that the query names: one of `PERIODS`, or whole days as in reports.
+    """Returns the period in the URL query: either one of `PERIODS` by name, or whole days as in reports.
 
-    Raises WrongQuestion for an invalid query, except for a page (`is_page`), which gets a default period.
+    Raises WrongQuestion for an invalid query. A page (`is_page`) gets a default period instead.
     """
     key = query.get("period", "")
     if key in LABELS or (not key and (query.get("from") or query.get("to"))):

@@ -1,4 +1,7 @@
-"""The trade book as a file: a row for each side of each trade that the reader may see, and the booked totals."""
+"""Writes the trade book to a file.
+
+The file has a row for each side of each trade that the reader may see, and the totals that the ledger booked.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,9 @@ def trades_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def trades_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns the trades of the query's period as a file in the format `form`.
+    """Returns the trades in the period of the URL query as a file. `form` is the file format.
 
-    A CSV file contains only the table of trades. A trade that has not ended has no end and no GPU-seconds in the
-    file.
+    A CSV file contains only the table of trades. For a trade that has not ended, the end and the GPU-seconds are empty.
     """
     period = asked_stretch(query)
     tenant = chosen_tenant(user, query)
@@ -40,7 +42,7 @@ def trades_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
 
 
 def file_name(period: Period) -> str:
-    """Returns the name of the trade book's file for a period, without the extension."""
+    """Returns the name of the trade book's file for a period, without extension."""
     days = period.days
     return f"fairlot-trades-{f'{days.first}-{days.last}' if days else period.key}"
 

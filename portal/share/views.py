@@ -1,4 +1,4 @@
-"""The share page and the trade book."""
+"""The share page, and the page of the trade book, which lists trades of GPU time between teams."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ TRADES_PER_PAGE = 25
 
 @require_safe
 def share(request: UserRequest) -> HttpResponse:
-    """Shows a team's share of one cluster: GPU time that was entitled, received, lent, borrowed, bought and sold."""
+    """Shows a team's share of one cluster: the GPU time that it was entitled to, received, lent, borrowed, bought and
+    sold."""
     clusters = _clusters()
     cluster = chosen_cluster(request.GET, clusters)
     visible = visible_tenants(request.user)
@@ -56,7 +57,7 @@ def share(request: UserRequest) -> HttpResponse:
 
 
 def _shared(request: UserRequest, tenant: Tenant, visible: list[Tenant], cluster: Cluster) -> dict[str, Any]:
-    """Returns the page's context for the share of `tenant` and its subteams, as far as they are in `visible`."""
+    """Returns the page's context for the share of `tenant` and of those teams below it that are in `visible`."""
     teams = [one.pk for one in visible if one.path.startswith(tenant.path)]
     key = request.GET.get("period", "")
     if key not in PERIODS:
@@ -83,7 +84,7 @@ def _shared(request: UserRequest, tenant: Tenant, visible: list[Tenant], cluster
 
 @require_safe
 def trades(request: UserRequest) -> HttpResponse:
-    """Shows trades: which team gave which GPU time for which, and how the user's teams gained."""
+    """Shows trades: which team gave which GPU time in exchange for which, and how much the user's teams gained."""
     tenants = visible_tenants(request.user)
     tenant = chosen_tenant(request.user, request.GET)
     period = asked_stretch(request.GET, usual=_usual_period(tenants), is_page=True)
@@ -121,21 +122,24 @@ def trades(request: UserRequest) -> HttpResponse:
 
 
 def _changed(tenants: Collection[int], period: Period) -> list[tuple[Tenant, float]]:
-    """Returns the tenants whose speed-ups changed when they began to trade in the period, each with the factor."""
+    """Returns those tenants whose measured speed-ups changed when they began to trade in the period.
+
+    Each tenant comes with the factor of the change.
+    """
     factors = changed_speeds(tenants, period.begins, period.ends)
     return [(tenant, factors[tenant.pk]) for tenant in in_order(Tenant.objects.filter(pk__in=factors))]
 
 
 def _sees_all(user: User, tenant: Tenant | None) -> bool:
-    """Returns whether the page shows both sides of all trades. In that case the amounts sum to zero."""
+    """Returns whether the page shows both sides of every trade, so that the amounts add up to zero."""
     return user.is_operator and tenant is None
 
 
 def _run_of(request: UserRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | None:
-    """Returns the trades of the run that contains the trade `?run=`; None without `?run=`.
+    """Returns all trades of the run that contains the trade `?run=`; None if the URL has no `?run=`.
 
-    A run consists of consecutive trades of the same two tenants and generations on a cluster. Raises Http404 if the
-    user may not see the trade.
+    A run is a series of consecutive trades between the same two tenants, in the same generations, on one cluster.
+    Raises Http404 if the user may not see the trade.
     """
     asked = request.GET.get("run", "")
     if not asked:
@@ -166,12 +170,12 @@ def _named(slug: str, tenants: list[Tenant], usual: Tenant) -> Tenant:
 
 
 def _usual_period(visible: list[Tenant]) -> str:
-    """Returns the name of the default period: 1 hour while the user's teams have no older data, otherwise 24 hours."""
+    """Returns the name of the default period: 24 hours, or 1 hour if the user's teams have no older data."""
     return "1h" if is_young([tenant.pk for tenant in visible]) else DEFAULT_PERIOD
 
 
 def own_tenants(user: User) -> set[int]:
-    """Returns the keys of the tenants in which the user has a role, and of their descendants."""
+    """Returns the ids of the tenants in which the user has a role, and of all tenants below them."""
     return set(ids_with_role(user))
 
 

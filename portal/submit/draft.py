@@ -1,4 +1,4 @@
-"""The state of the submit page: a job specification as form and as YAML, the target cluster, and the problems."""
+"""The state of the submit page: the job specification as form and as YAML, the target cluster, and the problems."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T", Tenant, Cluster)
 
 @dataclass(frozen=True)
 class Choices:
-    """The teams and clusters to which the user may submit jobs, and what one of the clusters (`cluster`) offers."""
+    """The teams and clusters to which the user may submit jobs, and what the selected cluster `cluster` offers."""
 
     tenants: Sequence[Tenant]
     clusters: Sequence[Cluster]
@@ -51,9 +51,9 @@ class Choices:
 
     @classmethod
     def of(cls, user: User, cluster: str = "") -> Self:
-        """Returns the choices of `user`, with what the cluster with the key `cluster` offers.
+        """Returns the choices of `user`. `cluster` is the key of the selected cluster.
 
-        For an empty or unknown key, takes the first cluster.
+        If the key is empty or unknown, the first cluster is selected.
         """
         clusters = list(Cluster.objects.attached().order_by(*by_name("name")))
         chosen = _chosen(clusters, cluster) or next(iter(clusters), None)
@@ -82,9 +82,9 @@ class Choices:
 
 @dataclass(frozen=True)
 class Draft:
-    """The content of the submit page.
+    """The content of the submit page while the user edits it.
 
-    `problems` has the problems by field of the form, `yaml_problems` those of the YAML.
+    `problems` has the problems of the form by field. `yaml_problems` has the problems of the YAML text.
     """
 
     fields: Fields
@@ -112,9 +112,9 @@ class Draft:
 
     @classmethod
     def of_stored(cls, choices: Choices, *, spec: Any, tenant: Tenant, user: User) -> Self:
-        """Returns a draft filled from a stored specification.
+        """Returns a draft filled from a stored job specification.
 
-        The draft has problems if the current rules refuse the specification.
+        If the specification is invalid by the current rules, the draft contains the problems.
         """
         draft = cls.new(choices, fields=Fields.from_spec(JobSpec.stored(spec)), tenant=tenant)
         try:
@@ -137,7 +137,7 @@ class Draft:
 
     @property
     def problem(self) -> str:
-        """Returns the problem that concerns the whole form; empty if there is no such problem."""
+        """Returns the problem that concerns the whole form, or "" if there is none."""
         return self.problems.get("", "")
 
     @property
@@ -151,29 +151,36 @@ class Draft:
 
     @property
     def advanced(self) -> bool:
-        """Returns whether a field of the section for advanced options differs from its default or has a problem."""
+        """Returns whether a field in the section of advanced options differs from its default or has a problem.
+
+        The page then opens the section.
+        """
         usual = Fields()
         changed = any(getattr(self.fields, name) != getattr(usual, name) for name in ADVANCED)
         return changed or any(name in self.problems for name in ADVANCED)
 
     @property
     def answers(self) -> bool:
-        """Returns whether a field of the section for port and readiness differs from its default or has a problem."""
+        """Returns whether a field in the section for port and readiness differs from its default or has a problem.
+
+        The page then opens the section.
+        """
         names = ("port", "readiness_path", "readiness_period_seconds", "readiness_failures")
         usual = Fields()
         changed = any(getattr(self.fields, name) != getattr(usual, name) for name in names)
         return changed or any(name in self.problems for name in names)
 
     def agree(self) -> Self:
-        """Records the digest of the YAML, which now agrees with the form."""
+        """Stores the digest of the YAML text, to record that the text now agrees with the form. Returns the new
+        draft."""
         return replace(self, agreed=digest(self.yaml))
 
     def in_another_cluster(self) -> Self:
-        """Clears environment and GPU types, because another cluster may not have them."""
+        """Clears the environment and the GPU types, because the newly selected cluster may not have them."""
         return replace(self, fields=replace(self.fields, environment="", generations=[]))
 
     def use_form(self) -> Self:
-        """Rewrites the YAML from the form. The form may have problems."""
+        """Rewrites the YAML from the form, even if the form has problems."""
         rewritten = replace(self, yaml=self.fields.to_yaml(), yaml_problems={}).agree()
         try:
             return replace(rewritten, spec=self.fields.to_spec(), problems={})
@@ -189,7 +196,8 @@ class Draft:
         return replace(self, fields=Fields.from_spec(spec), spec=spec, problems={}, yaml_problems={}).agree()
 
     def settle(self) -> Self:
-        """Rewrites the form or the YAML, depending on which of them was edited since they last agreed.
+        """Makes form and YAML agree. If only the form was edited since they last agreed, rewrites the YAML, and vice
+        versa.
 
         If both were edited, adds a problem instead.
         """
@@ -201,14 +209,14 @@ class Draft:
         return replace(self, spec=None, yaml_problems={"": CHANGED_BOTH})
 
     def ready_to_send(self) -> Self:
-        """Makes form and YAML agree, and adds a problem if no team is chosen."""
+        """Makes form and YAML agree before the job is submitted, and adds a problem if no team is chosen."""
         draft = self.settle()
         if draft.tenant is None:
             return draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
         return draft
 
     def rewritten(self, asked: str | None, user: User) -> Self | None:
-        """Returns the draft rewritten from the form or from the YAML, as `asked` says; None for any other value of
+        """Returns the draft rewritten from the form (`asked` is "form") or from the YAML ("yaml"); None for any other
         `asked`."""
         match asked:
             case "form":
@@ -218,7 +226,8 @@ class Draft:
         return None
 
     def checked_for(self, user: User) -> Self:
-        """Adds the result of the pre-flight check, if the draft has a valid specification, a team and a cluster."""
+        """Adds the result of the pre-flight check for `user`, if the draft has a valid specification, a team and a
+        cluster."""
         if self.spec is None or self.tenant is None or self.cluster is None:
             return self
         try:
@@ -230,7 +239,7 @@ class Draft:
         return replace(self, preflight=answer)
 
     def refused(self, error: NotAllowed | Refused, user: User) -> Self:
-        """Adds the problem with which the action refused the job.
+        """Adds the problem that the action reported when it refused the job.
 
         If the job can never run, adds all reasons, and the page offers to submit the job anyway.
         """
@@ -245,25 +254,33 @@ class Draft:
 
 
 def has_example(choices: Choices) -> bool:
-    """Returns whether the example program is installed and a local cluster, which can run it, is among the choices."""
+    """Returns whether the page can offer the example job.
+
+    For this, the example program must be installed, and `choices` must include a local cluster, which can run it.
+    """
     local = any(cluster.backend == Cluster.Backend.LOCAL for cluster in choices.clusters)
     return local and (settings.FAIRLOT_EXAMPLES_DIR / EXAMPLE).is_file()
 
 
 def example() -> Fields:
-    """Returns a form for a training of one or two minutes that reports progress and saves checkpoints."""
+    """Returns the form of an example job: a training of one or two minutes that reports progress and saves
+    checkpoints."""
     return Fields(name="digits: my first job", command=f'python "$FAIRLOT_EXAMPLES/{EXAMPLE}" --steps 1200')
 
 
 def _chosen(choices: Sequence[T], pk: str) -> T | None:
-    """Returns the choice with the primary key `pk`; for an empty key, the only choice. Otherwise returns None."""
+    """Returns the choice with the primary key `pk`. For an empty `pk`, returns the only choice if there is exactly one.
+
+    Otherwise returns None.
+    """
     if not pk and len(choices) == 1:
         return choices[0]
     return next((choice for choice in choices if str(choice.pk) == pk), None)
 
 
 def _beside_fields(error: SpecError) -> dict[str, str]:
-    """Returns the problems by field of the form. Problems without a field are joined under the key ""."""
+    """Returns the problems of a refused specification by form field. Problems without a field are joined under the key
+    ""."""
     problems = by_top_field(error.problems)
     beside = {name: text for name, text in problems.items() if name in FORM_FIELDS}
     rest = [f"{name} {text}".strip() for name, text in problems.items() if name not in FORM_FIELDS]

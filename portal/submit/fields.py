@@ -1,7 +1,7 @@
-"""The text of the submit form's fields, and its conversion to and from a JobSpec.
+"""The texts in the fields of the submit form, and their conversion to and from a JobSpec.
 
-Nothing is validated here: `JobSpec.parse` checks the values, and its problems are shown beside the fields. Typed
-text never changes, valid or not.
+The values are not validated here. `JobSpec.parse` checks them, and the form shows its problems beside the fields. A
+typed text is never changed, whether or not it is valid.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DEFAULTS = JobSpec(name="x", command="x")
 
 @dataclass(frozen=True)
 class Fields:
-    """The text of each field of the form; `generations` has the names of the checked GPU types."""
+    """The text of each field of the submit form. `generations` has the names of the GPU types that are checked."""
 
     name: str = ""
     command: str = ""
@@ -72,7 +72,7 @@ class Fields:
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
-        """Returns the posted texts, with "\\n" as line ends. A field that the request lacks gets its default."""
+        r"""Returns the posted texts, with "\n" as line ends. A field that is missing in the request has its default."""
         usual = cls()
         texts = {
             f.name: _unix(post.get(f.name, getattr(usual, f.name)))
@@ -103,7 +103,8 @@ class Fields:
         )
 
     def to_spec(self) -> JobSpec:
-        """Returns the job specification. Raises SpecError with the problems of all fields."""
+        """Converts the fields to a job specification. Raises SpecError with the problems of all fields if any is
+        invalid."""
         read, problems = read_all(self._lines())
         try:
             spec = JobSpec.parse(self._plain() | read)
@@ -130,10 +131,10 @@ class Fields:
         return {name: getattr(self, name) for name in LINES}
 
     def _draft(self) -> dict[str, Any]:
-        """Returns the fields as a specification that may be incomplete or invalid, without values that equal their
-        default.
+        """Returns the fields as a job specification that may be incomplete or invalid.
 
-        Name and command are always included. A field of lines that cannot be read is included as text.
+        Values that equal their default are left out, except name and command. A multi-line field that cannot be parsed
+        is included as text.
         """
         data = self._plain() | self._lines() | read_all(self._lines())[0]
         usual = DEFAULTS.to_dict()
@@ -149,15 +150,16 @@ def read_yaml(text: str) -> JobSpec:
 
 
 def digest(yaml_text: str) -> str:
-    """Returns a hash of a YAML text, by which edits are detected.
+    """Returns a hash of a YAML text. A different hash shows that the text was edited.
 
-    Line ends and outer white space do not change the hash.
+    Line ends and white space at the beginning and the end do not change the hash.
     """
     return hashlib.sha256(_unix(yaml_text).strip().encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def read_number(text: str, kind: type[int] | type[float] = int) -> int | float | str:
-    """Returns the number in `text`. If there is no number, returns the text, which the action refuses."""
+    """Converts the text to a number. If it is not a number, returns the text unchanged, and the action then refuses
+    it."""
     number = read_whole(text) if kind is int else read_decimal(text)
     return text if number is None else kind(number)
 

@@ -1,4 +1,4 @@
-"""Converts fields of a job specification that are mappings or lists to lines of text, and back."""
+"""Converts those fields of a job specification that are mappings or lists to lines of text, and back."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from scheduling.spec.job_spec import SpecError
 
 
 def read_variables(text: str, field: str = "variables", *, hidden: bool = False) -> dict[str, str]:
-    """Returns the variables in lines of KEY=VALUE.
+    """Parses lines of KEY=VALUE and returns the variables.
 
-    Raises SpecError for the field `field` with the number of a wrong line. A value in double quotes is a JSON
-    string, so that it can contain line ends. With `hidden`, errors contain no typed text.
+    A value in double quotes is read as a JSON string, so that it can contain line ends. Raises SpecError, for the field
+    named `field`, with the number of the first invalid line. With `hidden`, errors do not repeat what the user typed,
+    because it may be secret.
     """
     variables: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -33,12 +34,12 @@ def read_variables(text: str, field: str = "variables", *, hidden: bool = False)
 
 
 def write_variables(variables: Mapping[str, str]) -> str:
-    """Returns KEY=VALUE lines that `read_variables` reads back unchanged."""
+    """Returns the variables as KEY=VALUE lines. `read_variables` converts these lines back to the same variables."""
     return "\n".join(f"{name}={_quote(value)}" for name, value in variables.items())
 
 
 def read_labels(text: str) -> dict[str, str]:
-    """Returns the labels in lines of key=value; a line with only a key gives an empty value.
+    """Parses lines of key=value and returns the labels. A line with only a key gives an empty value.
 
     Raises SpecError if a key occurs twice.
     """
@@ -53,12 +54,12 @@ def read_labels(text: str) -> dict[str, str]:
 
 
 def write_labels(labels: Mapping[str, str]) -> str:
-    """Returns lines that `read_labels` reads back unchanged."""
+    """Returns the labels as lines of text. `read_labels` converts these lines back to the same labels."""
     return "\n".join(f"{key}={value}" if value else key for key, value in labels.items())
 
 
 def read_mounts(text: str) -> list[dict[str, str]]:
-    """Returns the mounts in lines of name=/path, or of only a name for the default path."""
+    """Parses lines of name=/path and returns the mounts. A line with only a name uses the default path."""
     found = []
     for line in text.split("\n"):
         if line.strip():
@@ -68,13 +69,13 @@ def read_mounts(text: str) -> list[dict[str, str]]:
 
 
 def write_mounts(mounts: Sequence[Mounted]) -> str:
-    """Returns lines that `read_mounts` reads back unchanged."""
+    """Returns the mounts as lines of text. `read_mounts` converts these lines back to the same mounts."""
     return "\n".join(f"{one.name}={one.path}" if one.path else one.name for one in mounts)
 
 
 @dataclass(frozen=True)
 class Lines:
-    """A pair of functions that read and write the lines of a field."""
+    """The conversion of one field between its value and lines of text: a function that reads, and one that writes."""
 
     read: Callable[[str], Any]
     write: Callable[[Any], str]
@@ -91,7 +92,10 @@ LINES = {
 
 
 def read_all(typed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns two mappings by name of the field: the values, and the problems. A field with a problem has no value."""
+    """Parses all multi-line fields. Returns two mappings by field name: the values, and the problems.
+
+    A field with a problem has no value.
+    """
     found: dict[str, Any] = {}
     problems: dict[str, str] = {}
     for name, lines in LINES.items():

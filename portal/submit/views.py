@@ -1,4 +1,5 @@
-"""The submit page. It shows a job specification as form and as YAML; an edit of one of them changes the other."""
+"""The submit page. It shows a job specification as form and as YAML. An edit of the form changes the YAML, and vice
+versa."""
 
 from __future__ import annotations
 
@@ -26,9 +27,10 @@ PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 @never_cache
 @require_http_methods(["GET", "POST"])
 def submit(request: UserRequest) -> HttpResponse:
-    """Shows the submit page; a POST submits the job.
+    """Shows the submit page. A POST submits the job.
 
-    A POST with `do=form` or `do=yaml` only rewrites the YAML or the form, for browsers without scripts.
+    A POST with `do=form` only rewrites the YAML from the form, and a POST with `do=yaml` only rewrites the form from
+    the YAML. Browsers without scripts need these two.
     """
     if request.method == "GET":
         return _first_page(request)
@@ -59,8 +61,10 @@ def submit(request: UserRequest) -> HttpResponse:
 @keeps_form
 @require_POST
 def convert(request: UserRequest) -> HttpResponse:
-    """Returns the parts of the page that change after an edit of the form (`?from=form`) or of the YAML
-    (`?from=yaml`)."""
+    """Returns the parts of the page that change after an edit.
+
+    `?from=form` means that the form was edited, `?from=yaml` that the YAML was edited.
+    """
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft = Draft.from_post(request.POST, choices)
     source = "yaml" if request.GET.get("from") == "yaml" else "form"
@@ -77,7 +81,8 @@ def convert(request: UserRequest) -> HttpResponse:
 
 
 def _first_page(request: UserRequest) -> HttpResponse:
-    """Shows the submit page with an empty form, with the example, or with the specification of the job `?clone=`."""
+    """Shows the submit page before any edit: empty, with the example job, or with the specification of the job
+    `?clone=`."""
     clone = request.GET.get("clone", "")
     if not clone:
         choices = Choices.of(request.user)
@@ -100,7 +105,8 @@ def _page(request: UserRequest, choices: Choices, draft: Draft, status: int = 20
 
 
 def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:
-    """Returns the context of the templates for form, YAML and pre-flight check, which several pages include."""
+    """Returns the template context for the form, the YAML and the pre-flight check. Several pages include these
+    parts."""
     known = {name for name, _ in choices.generations}
     return {
         "draft": draft,

@@ -1,4 +1,4 @@
-"""Mails with reports: the text, the link to the page of the report, and the attached file."""
+"""Composes mails with reports: the text, a link to the report's page, and the report as an attached file."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ PAGES: dict[str, str] = {Report.USAGE: "usage", Report.TRADES: "trades", Report.
 
 @dataclass(frozen=True)
 class Letter:
-    """A mail with a report. `page` is the path of the report's page with a query, `name` the file's name without
-    extension.
+    """A mail with a report.
 
-    `alone` is the key of the only table of a CSV file, as in `portal.reports.formats.answer`.
+    `page` is the path and query of the report's page. `name` is the attached file's name without extension. `alone` is
+    the key of the only table in a CSV file, as in `portal.reports.formats.answer`.
     """
 
     period: ReportPeriod
@@ -56,7 +56,8 @@ class Letter:
     csv: Callable[[], Iterable[str]] | None = None
 
     def content(self, form: str) -> bytes:
-        """Returns the bytes of the attached file in the format `form`, the same as a download from the page."""
+        """Returns the bytes of the attached file in the format `form`. They are the same as in a download from the
+        report's page."""
         if form == "csv" and self.csv is not None:
             return "".join(self.csv()).encode()
         return in_format(self.document, form, alone=self.alone)
@@ -89,7 +90,7 @@ def _letter(
     alone: str = "",
     csv: Callable[[], Iterable[str]] | None = None,
 ) -> Letter:
-    """Returns a mail whose text has the document's title, period and facts."""
+    """Returns a mail with a report. Its text consists of the document's title, period and facts."""
     told = [f"    {label}: {text}" for label, text in document.facts if label != "Period"]
     return Letter(
         period,
@@ -107,7 +108,10 @@ def _letter(
 
 
 def _of_team(subscription: ReportSubscription, **more: str) -> str:
-    """Returns the path of the page that shows the subscription's report, with the subscription's team in the query."""
+    """Returns the path of the subscription's report page, with a query that selects the subscription's team.
+
+    `more` are further parameters of the query.
+    """
     tenant = subscription.tenant
     query = ({"team": tenant.slug} if tenant else {}) | more
     return f"{page_of(subscription.report)}?{urlencode(query)}"
@@ -146,7 +150,8 @@ def _trades(of: ReportSubscription, period: ReportPeriod) -> Letter:
 
 
 def _anomalies(of: ReportSubscription, period: ReportPeriod) -> Letter:
-    """Returns a mail with the last analysis of each cluster among the analyses that ended in the period."""
+    """Returns a mail about sharing anomalies. It has the latest analysis of each cluster among those that ended in the
+    period."""
     analyses = analyses_ended_in(of.user, period.begins, period.ends)
     document = document_of_analyses(of.user, analyses, period, tenant=of.tenant)
     more = {"cluster": analyses[0].cluster.name, "analysis": str(analyses[0].pk)} if analyses else {}
@@ -171,7 +176,7 @@ def page_of(report: str) -> str:
 
 
 def _document(report: str, period: ReportPeriod) -> Document:
-    """Returns a report for operators, on all clusters, as a document."""
+    """Returns one of the reports for operators as a document. It covers all clusters."""
     if report == Report.CAPACITY:
         return capacity_document(None, period, capacity_report(period.begins, period.ends, book=None))
     return SUBJECTS[report][1](Asked(period, None))

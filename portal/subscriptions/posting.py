@@ -1,4 +1,4 @@
-"""Sends each subscriber the report by mail, once for each period."""
+"""Sends each subscription's report by mail, once for each period."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TOO_LARGE = "The file is too large for a mail. Download it from the report's pag
 
 
 def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
-    """Writes the mail of a subscription with its file if a mail is due; returns whether it was written.
+    """Writes the mail of a subscription, with the attached file, if a mail is due. Returns whether it wrote the mail.
 
-    Ends the subscription if its user may not have the report any more. Any number of workers may call this at once:
-    the lock on the subscription's row admits one worker, and the database accepts each period once. `now` is for
-    tests; by default it is the database's time.
+    Ends the subscription if its user may no longer have the report. Any number of workers may call this function at the
+    same time: a lock on the subscription's row admits one worker, and the database accepts each period only once. `now`
+    is for tests; by default, the database's time is used.
     """
     now = now or now_from_database()
     subscription = ReportSubscription.objects.filter(pk=subscription_id).first()
@@ -47,9 +47,9 @@ def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
 
 @transaction.atomic(durable=True)
 def _write(subscription_id: int, letter: Letter, files: Sequence[mail.Attachment], now: datetime) -> bool:
-    """Writes the mail and records the delivery; returns whether it did.
+    """Writes the mail, and records that it was delivered for its period. Returns whether it wrote the mail.
 
-    Writes nothing if another worker was faster, the mail is no longer due, or the user has lost the permission.
+    Writes nothing if another worker already did, if the mail is no longer due, or if the user has lost the permission.
     """
     subscription = _lock(subscription_id)
     period = letter.period
@@ -73,7 +73,8 @@ def _end(subscription_id: int) -> bool:
 
 
 def _lock(subscription_id: int) -> ReportSubscription | None:
-    """Locks the subscription's row and returns it; None if another worker holds the lock or the row is gone."""
+    """Locks and returns the subscription's row. Returns None if another worker has locked the row, or if it was
+    deleted."""
     locked = ReportSubscription.objects.select_for_update(of=("self",), skip_locked=True)
     return locked.filter(pk=subscription_id).first()
 
@@ -86,7 +87,10 @@ def _due(subscription: ReportSubscription, now: datetime) -> tuple[date, date] |
 
 
 def _file(subscription: ReportSubscription, letter: Letter) -> list[mail.Attachment]:
-    """Returns a list with the attachment; empty if the subscriber wants a link only, or if the file is too large."""
+    """Returns a list with the attached file.
+
+    The list is empty if the subscriber wants only a link, or if the file is too large.
+    """
     form = subscription.form
     if form == ReportSubscription.Form.LINK:
         return []

@@ -1,4 +1,4 @@
-"""Actions that subscribe users to reports by mail, from the pages of the reports."""
+"""Views that subscribe users to reports by mail. The pages of the reports contain the forms."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def unsubscribe(request: UserRequest, pk: int) -> HttpResponse:
 
 
 def _back(user: User, report: str, tenant: Tenant | None, *, by: str, label: str) -> HttpResponse:
-    """Redirects to the report's page; to the statement if the user may not see the report's page any more."""
+    """Redirects to the report's page, or to the page of the statement if the user may no longer see the report."""
     if not may_have(user, report, tenant):
         report, tenant, by, label = Report.STATEMENT, None, "", ""
     told = {"team": tenant.slug if tenant else "", "by": by, "label": label}

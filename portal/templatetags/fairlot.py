@@ -1,4 +1,4 @@
-"""Template tags and filters for icons, chips, times, amounts and bars, so that all pages show them alike."""
+"""Template tags and filters for icons, chips, times, amounts and bars, so that these look the same on all pages."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ register = template.Library()
 @register.simple_tag
 @lru_cache(maxsize=512)
 def icon(name: str, label: str = "") -> SafeString:
-    """Renders an icon of templates/parts/icons.html.
+    """Renders an icon from templates/parts/icons.html.
 
-    Screen readers read `label`; without a label they skip the icon.
+    Screen readers read `label` aloud. Without a label they skip the icon.
     """
     if label:
         return format_html(
@@ -60,13 +60,13 @@ show_icon = icon  # for functions whose argument `icon` hides this name
 
 @register.filter
 def may(user: User, verb: str) -> bool:
-    """Returns whether the user's portal role (admin or operator) permits `verb`."""
+    """Returns whether the user's portal role (admin or operator) permits the action `verb`."""
     return permissions.may(user, verb)
 
 
 @register.simple_tag
 def archived_teams(user: User) -> str:
-    """Returns a sentence that names the user's archived teams; empty if no team of the user is archived."""
+    """Returns a sentence that lists the user's archived teams, or "" if the user has no archived team."""
     archived = Tenant.objects.filter(memberships__user=user, archived_at__isnull=False)
     names = list(archived.order_by(*by_name("name")).values_list("name", flat=True))
     if not names:
@@ -77,37 +77,40 @@ def archived_teams(user: User) -> str:
 
 @register.simple_tag
 def isolation_of(cluster: Cluster) -> Isolation | None:
-    """Returns how the jobs of a local cluster are isolated.
+    """Returns how Fairlot isolates the jobs that a local cluster runs on this machine.
 
-    Returns None for other clusters, and if isolation is unknown.
+    Returns None for a cluster that is not local, and if the isolation is unknown.
     """
     return isolation.isolation_in(cluster)
 
 
 @register.simple_tag(takes_context=True)
 def why_not_here(context: RequestContext, cluster: Cluster) -> str:
-    """Returns why the page's user may not submit jobs to the cluster; empty if the user may."""
+    """Returns the reason why the signed-in user may not submit jobs to the cluster, or "" if the user may."""
     return isolation.why_refused(cluster, context["user"])
 
 
 @register.simple_tag
 def fixed(template: str, *, may_submit: object = False) -> SafeString:
-    """Renders a template that depends only on whether the reader may submit jobs, once per process and value."""
+    """Renders a template whose content depends only on `may_submit`: whether the user may submit jobs.
+
+    The result is cached, so the template is rendered only once per process for each value.
+    """
     return _fixed(template, bool(may_submit), get_script_prefix())
 
 
 @cache
 def _fixed(template: str, may_submit: bool, prefix: str) -> SafeString:
-    """Renders a template for `fixed`.
+    """Renders and caches a template for the tag `fixed`.
 
-    The cached HTML contains links, so the URL prefix `prefix` is part of the cache key.
+    The HTML contains links, which begin with the URL prefix, so `prefix` is a part of the cache key.
     """
     return SafeString(render_to_string(template, {"may_submit": may_submit}).strip())
 
 
 @register.simple_tag(takes_context=True)
 def navigation(context: RequestContext) -> SafeString:
-    """Renders the side bar's entries that the user may open, and marks the entry of the current page."""
+    """Renders the entries of the side bar that the user may open, and highlights the entry of the current page."""
     user = context["user"]
     match = context["request"].resolver_match
     here = wording.section_of(match.url_name if match else "")
@@ -118,7 +121,10 @@ def navigation(context: RequestContext) -> SafeString:
 
 @lru_cache(maxsize=256)
 def _navigation(held: frozenset[str], here: str, prefix: str) -> SafeString:
-    """Renders the entries for these roles; `here` is the current entry. The URL prefix is part of the cache key."""
+    """Renders and caches the entries of the side bar for a user with the roles `held`.
+
+    `here` is the entry of the current page. `prefix` is the URL prefix of the links, and so a part of the cache key.
+    """
     entries = [
         {"name": name, "href": href, "label": label, "icon": symbol, "current": name == here}
         for name, label, symbol, roles in wording.NAVIGATION
@@ -136,7 +142,7 @@ def _href(name: str) -> str:
 
 @register.simple_tag
 def state_chip(job: Job | ListedJob) -> SafeString:
-    """Renders a chip with the icon, word and colour of a job's state."""
+    """Renders a chip (a small label) with the icon, word and colour of a job's state."""
     return _state_chip(job.state)
 
 
@@ -148,9 +154,9 @@ def _state_chip(state: str) -> SafeString:
 
 @register.simple_tag
 def reason_chip(job: Job | ListedJob, explanation: Explanation | None = None) -> SafeString:
-    """Renders a chip with the reason why a job waits; empty if the job does not wait.
+    """Renders a chip (a small label) with the reason why a job waits; "" if the job does not wait.
 
-    With an `explanation`, the chip also names the limit that the job has reached.
+    With `explanation`, the chip also names the limit that the job has reached.
     """
     if explanation and job.state in Job.WAITING and not explanation.never:
         return chip(explanation.short, "muted")
@@ -166,10 +172,10 @@ def _reason_chip(number: int) -> SafeString:
 
 @register.simple_tag
 def chip(text: object, tone: str = "neutral", icon: str = "") -> SafeString:
-    """Renders a small label; nothing if the text is empty.
+    """Renders a chip, which is a small coloured label; "" if the text is empty.
 
-    The tone is neutral, muted, info, good, warn, bad, never or accent. The HTML is built here because a list has
-    hundreds of chips, and a template takes several times as long.
+    `tone` selects the colour: neutral, muted, info, good, warn, bad, never or accent. The HTML is built here and not in
+    a template, because a list has hundreds of chips and a template takes several times as long.
     """
     if not text:
         return SafeString("")
@@ -179,7 +185,7 @@ def chip(text: object, tone: str = "neutral", icon: str = "") -> SafeString:
 
 @register.simple_tag
 def ago(moment: datetime | None, empty: str = "–") -> str:
-    """Renders a time relative to now ("5 min ago") as a `<time>` element; `empty` if there is none.
+    """Renders a time relative to now, such as "5 min ago", as a `<time>` element. For None, renders the text `empty`.
 
     The element's title is the exact time in the user's time zone.
     """
@@ -187,7 +193,8 @@ def ago(moment: datetime | None, empty: str = "–") -> str:
 
 
 def ago_at(moment: datetime, now: datetime) -> str:
-    """Renders a relative time like `ago`; the caller passes the same `now` for many times."""
+    """Renders a time like `ago`, but relative to the given `now`. So a list can use the same `now` for all its
+    times."""
     # The values need no escaping: digits, Fairlot's words, and names of days, months and time zones.
     return (
         f'<time datetime="{moment.isoformat(timespec="seconds")}"'
@@ -198,9 +205,9 @@ def ago_at(moment: datetime, now: datetime) -> str:
 
 @register.simple_tag
 def lasting(since: datetime) -> str:
-    """Renders the time since `since` ("5 min") as a `<time>` element.
+    """Renders how long ago `since` was, such as "5 min", as a `<time>` element.
 
-    The element's title is the exact beginning in the user's time zone.
+    The element's title is the exact time in the user's time zone.
     """
     return format_html(
         '<time datetime="{}" title="since {}" data-lasting>{}</time>',
@@ -212,7 +219,8 @@ def lasting(since: datetime) -> str:
 
 @register.simple_tag
 def moment(at: datetime | None, empty: str = "–") -> str:
-    """Renders a time to the second in the user's time zone, as a `<time>` element; `empty` if there is none."""
+    """Renders a time, to the second and in the user's time zone, as a `<time>` element. For None, renders the text
+    `empty`."""
     if at is None:
         return empty
     local = timezone.localtime(at)
@@ -225,15 +233,15 @@ def moment(at: datetime | None, empty: str = "–") -> str:
 
 @register.simple_tag
 def zone() -> str:
-    """Returns the name of the time zone in which the user reads and enters times."""
+    """Returns the name of the current user's time zone. Pages show times, and forms accept times, in this zone."""
     return timezone.get_current_timezone_name()
 
 
 @register.simple_tag
 def wall_of(at: datetime, *, beside: bool = False) -> str:
-    """Returns a time in the time zone of `at`, not of the user.
+    """Returns a time as text, in the time zone of `at` instead of the user's time zone.
 
-    `beside` leaves the date out, for a time that stands beside another one with the date.
+    With `beside`, the date is left out, because the page shows the time next to another time that has the date.
     """
     return at.strftime("%a %H:%M %Z" if beside else "%a %-d %b %Y %H:%M %Z")
 
@@ -251,76 +259,84 @@ register.filter("end_text", end_text_of)
 
 @register.filter
 def as_sentence(text: str) -> str:
-    """Returns a message ("must be ...", "worker 0 exited ...") with a capital first letter."""
+    """Returns a message with a capital first letter, such as "Must be ..." for "must be ..."."""
     return capfirst(text) if OPENINGS.match(text) else text
 
 
 @register.filter
 def duration(seconds: float | Decimal | None) -> str:
-    """Returns seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"; "–" for None."""
+    """Formats seconds as a duration, such as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"; "–" for None."""
     return "–" if seconds is None else amounts.duration(float(seconds))
 
 
 @register.filter
 def places(lease: Lease) -> list[tuple[str, str]]:
-    """Returns pairs of node and GPU indexes, ("k1", "0, 1"), for a lease that was read with its GPUs."""
+    """Returns a pair (node name, GPU indexes) for each node of a lease, such as ("k1", "0, 1").
+
+    The lease must have been read together with its GPUs.
+    """
     return places_of(lease)
 
 
 @register.filter
 def lease_end(lease: Lease) -> str:
-    """Returns in a few words why a lease from `leases_of` ended; "–" while the lease is open."""
+    """Returns a short text that says why a lease ended; "–" while the lease is open. `lease` must come from
+    `leases_of`."""
     return why_ended(lease) or "–"
 
 
 @register.filter
 def gpu_time(gpu_seconds: float | Decimal | None) -> str:
-    """Returns GPU-seconds as GPU-hours with the unit, rounded to about three digits; "–" for None."""
+    """Formats GPU-seconds as GPU-hours with the unit, rounded to about three digits; "–" for None."""
     return "–" if gpu_seconds is None else f"{amounts.number(float(gpu_seconds) / 3600)} GPU-h"
 
 
 @register.filter
 def gpu_hours(gpu_seconds: float | Decimal | None) -> str:
-    """Returns GPU-seconds as GPU-hours without the unit, rounded to about three digits; "–" for None."""
+    """Formats GPU-seconds as GPU-hours without the unit, rounded to about three digits; "–" for None."""
     return "–" if gpu_seconds is None else amounts.number(float(gpu_seconds) / 3600)
 
 
 @register.filter
 def money(amount: Decimal | None, currency: str = "") -> str:
-    """Returns an amount with its currency and two decimals, or more decimals below one cent; "–" for None."""
+    """Formats an amount of money with its currency; "–" for None.
+
+    The amount has two decimals, or more if it is less than one cent.
+    """
     return "–" if amount is None else wording.money(amount, currency)
 
 
 @register.filter
 def money_digits(rows: Iterable[Any]) -> int:
-    """Returns the number of decimals in which a column shows the `cost` of each row.
+    """Returns how many decimals a column needs in order to show the `cost` of each row.
 
-    The tag `money_at` takes this number.
+    Templates pass this number to the tag `money_at`.
     """
     return wording.money_digits(row.cost for row in rows)
 
 
 @register.simple_tag
 def money_at(digits: int, amount: Decimal, currency: str = "") -> str:
-    """Returns an amount with its currency and `digits` decimals."""
+    """Formats an amount of money with its currency and `digits` decimals."""
     return wording.money(amount, currency, digits)
 
 
 @register.filter
 def amount(value: float | Decimal | None) -> str:
-    """Returns a number with separated thousands, rounded to about three digits; "–" for None."""
+    """Formats a number with separated thousands, rounded to about three digits; "–" for None."""
     return "–" if value is None else amounts.number(float(value))
 
 
 @register.filter
 def of_a_limit(value: Decimal) -> str:
-    """Returns a limit or its usage, rounded down, so that usage below the limit never looks equal to the limit."""
+    """Formats a limit or its usage. The number is rounded down, so that a usage below the limit never looks equal to
+    it."""
     return figure(value)
 
 
 @register.filter
 def decimals(value: float | Decimal | None, digits: int) -> str:
-    """Returns a number with `digits` decimals, for columns whose figures are compared; "–" for None."""
+    """Formats a number with `digits` decimals, for columns in which numbers are compared; "–" for None."""
     return "–" if value is None else amounts.fixed(value, digits)
 
 
@@ -328,9 +344,9 @@ def decimals(value: float | Decimal | None, digits: int) -> str:
 def bar(
     value: float, most: float, label: str = "", tone: str = "accent", mark: float | None = None
 ) -> SafeString:
-    """Renders a horizontal bar that is filled to `value` of `most`.
+    """Renders a horizontal bar that is filled to the fraction `value` / `most`.
 
-    `mark` adds a line at a value, such as an entitlement.
+    `mark` adds a vertical line at this value, for example at the entitlement.
     """
 
     def percent(part: float) -> str:
@@ -356,9 +372,9 @@ def bar(
 
 @register.inclusion_tag("parts/pages.html", takes_context=True)
 def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[str, Any]:
-    """Returns the context of links to the other pages of a `django.core.paginator.Page`.
+    """Returns the context for the links to the other pages of `page`, a `django.core.paginator.Page`.
 
-    The links keep the URL's query.
+    The links keep the other parameters of the URL query.
     """
     return {
         "request": context["request"],
@@ -370,8 +386,10 @@ def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[s
 
 @register.simple_tag(takes_context=True)
 def sort_head(context: RequestContext, key: str, text: str, style: str = "") -> SafeString:
-    """Renders a column heading with a link that sorts by `key`, or in descending order if the list is sorted by
-    `key`."""
+    """Renders a column heading with a link that sorts the list by `key`.
+
+    If the list is already sorted by `key`, the link sorts it in descending order.
+    """
     now: str = context.get("sort") or ""
     address = querystring(context, sort=f"-{key}" if now == key else key, page=None)
     direction = {key: "ascending", f"-{key}": "descending"}.get(now, "")

@@ -1,4 +1,4 @@
-"""Template filters for figures of shares, trades and reports."""
+"""Template filters and tags for the figures on pages about shares, trades and reports."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ register = template.Library()
 
 @register.filter
 def percent(part: float | None) -> str:
-    """Returns 0.834 as "83 %". Values below 10 % have two significant digits; None gives "–"."""
+    """Formats a fraction in per cent: 0.834 becomes "83 %". Values below 10 % have two significant digits; "–" for
+    None."""
     return "–" if part is None else amounts.percent(part)
 
 
 class FigureCell(Protocol):
-    """A cell of a report's table: its text, the URL to which it links, and the heading of its column."""
+    """A cell of a report's table, with its text, the URL to which it links, and the heading of its column."""
 
     heading: str
     text: str
@@ -39,9 +40,10 @@ class FigureCell(Protocol):
 
 @register.simple_tag
 def figure_cells(cells: Iterable[FigureCell]) -> SafeString:
-    """Renders the cells of a row.
+    """Renders the cells of a table row.
 
-    The HTML is built here because a report has thousands of cells, and a template takes several times as long.
+    The HTML is built here and not in a template, because a report has thousands of cells and a template takes several
+    times as long.
     """
     return format_html_join(
         "",
@@ -62,18 +64,19 @@ def _cell(gpu_seconds: float) -> str:
 
 @register.simple_tag
 def share_times(times: Iterable[datetime]) -> list[str]:
-    """Renders the beginning of each row of `share_rows`, with the time.
+    """Renders the beginning of each row of `share_rows`: the cell with the time.
 
-    The tables of all generations use the same list.
+    It is rendered separately because the tables of all generations share it.
     """
     return [f"<tr><td>{moment(time)}</td>" for time in times]
 
 
 @register.simple_tag
 def share_rows(times: Iterable[str], points: Iterable[Amounts]) -> SafeString:
-    """Renders the table of a share's figures: a row for each point of the chart, from `share_times` and `points`.
+    """Renders the table behind a share chart, with a row for each point of the chart.
 
-    The HTML is built here because the table has hundreds of cells.
+    `times` comes from `share_times`, and `points` are the amounts. The HTML is built here and not in a template,
+    because the table has hundreds of cells.
     """
     return SafeString(
         "".join(
@@ -86,7 +89,8 @@ def share_rows(times: Iterable[str], points: Iterable[Amounts]) -> SafeString:
 
 @register.filter
 def item(mapping: Mapping[str, object], key: str) -> object:
-    """Returns the value in `mapping` under a key that is in a template variable. Raises KeyError for an unknown key."""
+    """Returns `mapping[key]`, for a key that is the value of a template variable. Raises KeyError for an unknown
+    key."""
     return mapping[key]
 
 
@@ -97,5 +101,5 @@ def absolute(value: float | Decimal) -> float | Decimal:
 
 @register.filter
 def hundredfold(part: float) -> str:
-    """Returns a fraction in per cent without the sign, 0.05 as "5", for an input field."""
+    """Returns a fraction in per cent without the sign, such as "5" for 0.05, for an input field."""
     return f"{part * 100:g}"

@@ -1,4 +1,4 @@
-"""Links from pages to the documentation: `{% load guide %}`."""
+"""Template tags that link pages to the documentation. Templates load them with `{% load guide %}`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def help_link(context: RequestContext) -> SafeString:
-    """Renders the `?` link to the page's section of the documentation, or to the index for a page without a section."""
+    """Renders the `?` link to the documentation section about the current page, or to the index if there is no such
+    section."""
     match = context["request"].resolver_match
     return format_html(
         '<a class="button button-plain" href="{}" aria-label="Help for this page">{}</a>',
@@ -27,10 +28,10 @@ def help_link(context: RequestContext) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def term(context: RequestContext, name: str, text: str = "") -> SafeString:
-    """Renders a link to a term in the glossary, with the definition as tooltip.
+    """Renders a link to a term in the glossary, with the term's definition as a tooltip.
 
-    The link's text is `text`, or else the term. The tooltip appears on hover and on focus, and screen readers read
-    it as the link's description. static/js/app.js places it.
+    The text of the link is `text`, or the term itself if `text` is empty. The tooltip appears on hover and on focus,
+    and screen readers read it as the link's description. static/js/app.js positions the tooltip.
     """
     request = context["request"]
     count = request.terms = getattr(request, "terms", 0) + 1

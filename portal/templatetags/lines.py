@@ -1,6 +1,7 @@
-"""Template tags for rows of long lists. They build HTML because a template takes several times as long for each row.
+"""Template tags that render the rows of long lists.
 
-They pass every text that users or their programs wrote through `escape`.
+They build the HTML directly, because a template takes several times as long for each row. They pass every text that
+comes from users or from their programs through `escape`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ register = template.Library()
 
 @register.simple_tag
 def job_lines(jobs: Iterable[Job]) -> SafeString:
-    """Renders the lines of the home page's lists of jobs."""
+    """Renders the jobs in the lists on the home page, one line for each job."""
     now, address = timezone.now(), _job_address()
     return SafeString("\n".join(_job_line(job, address, now) for job in jobs))
 
@@ -46,7 +47,7 @@ def _job_line(job: Job, address: str, now: datetime) -> str:
 
 @register.simple_tag
 def job_rows(jobs: Iterable[ListedJob], *, with_team: bool) -> SafeString:
-    """Renders the rows of the job list, fifty per page."""
+    """Renders the rows of a page of the job list, which has up to fifty jobs."""
     now, address = timezone.now(), _job_address()
     return SafeString("".join(_job_row(job, address, now, with_team=with_team) for job in jobs))
 
@@ -76,7 +77,7 @@ def _starts(by: datetime, now: datetime) -> str:
 
 @register.simple_tag
 def event_lines(events: Iterable[JobEvent]) -> SafeString:
-    """Renders the events of a job's history, up to a hundred."""
+    """Renders the events in a job's history, up to a hundred of them."""
     now = timezone.now()
     return SafeString("".join(_event_line(event, now) for event in events))
 
@@ -92,7 +93,8 @@ def _event_line(event: JobEvent, now: datetime) -> str:
 
 @register.simple_tag
 def gpu_cells(cells: Iterable[Cell]) -> SafeString:
-    """Renders the GPUs of a node on the GPU map. Each cell shows the job that holds the GPUs, or their state."""
+    """Renders the cells of a node on the GPU map. Each cell shows the job that holds its GPUs, or the state of its
+    GPU."""
     address = _job_address()
     return SafeString(
         "\n".join(
@@ -114,11 +116,12 @@ def _own_cell(cell: Cell, job: Job, address: str) -> str:
 
 @lru_cache(1024)
 def _nameless_cell(kind: str, gpus: str) -> str:
-    """Renders a cell of one GPU that names no job: a free or lost GPU, or a GPU of another team."""
+    """Renders a cell of one GPU without a job name: a free GPU, one of another team, or one on a drained or lost
+    node."""
     what = f"{gpus}: {'another team' if kind == OTHER else kind}"
     return f'<li class="gpu gpu-{kind} gpu-span-1" title="{what}"><span class="sr-only">{what}</span></li>'
 
 
 def _job_address() -> str:
-    """Returns the beginning of the URLs of jobs; the key of a job and a slash complete a URL."""
+    """Returns the beginning of the URL of every job. The job's key and a slash must be appended."""
     return reverse("job", args=[0]).removesuffix("0/")

@@ -1,4 +1,4 @@
-"""Template tags that say why an optional feature is not available. A page shows the reason in place of the form."""
+"""Template tags that return why an optional feature is not available. A page shows this reason instead of the form."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ register = template.Library()
 
 @register.simple_tag
 def why_nothing_sealed() -> str:
-    """Returns why the portal cannot store secrets and kubeconfigs; empty if it can."""
+    """Returns the reason why the portal cannot store secrets and kubeconfigs, or "" if it can."""
     return encryption.why_none()
 
 
 @register.simple_tag
 def why_no_mail() -> str:
-    """Returns why the portal sends no mail; empty if a mail server is set."""
+    """Returns the reason why the portal sends no mail, or "" if a mail server is configured."""
     return mail.why_none()
 
 
 @register.simple_tag
 def why_no_hosts() -> str:
-    """Returns why nobody can open sessions; empty if FAIRLOT_SESSIONS_URL is set."""
+    """Returns the reason why sessions cannot be opened in a browser, or "" if FAIRLOT_SESSIONS_URL is set."""
     if settings.FAIRLOT_SESSIONS_URL:
         return ""
     return "Nobody can open sessions: this portal has no host names for them. An admin sets FAIRLOT_SESSIONS_URL."

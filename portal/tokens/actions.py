@@ -1,4 +1,4 @@
-"""Creates, revokes and looks up API tokens."""
+"""Creates, revokes and finds API tokens."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MOST_TOKENS = 50
 
 
 def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -> tuple[ApiToken, str]:
-    """Creates an API token of the actor. Returns the token and its text, which is not stored.
+    """Creates an API token for the actor. Returns the token, and its secret text, which is not stored.
 
-    `days` is the token's lifetime; None means no end. Raises Refused with the name of the wrong field. Raises
-    NotAllowed for an inactive user, and if the password was changed meanwhile.
+    `days` is the token's lifetime; None means that it does not expire. Raises Refused, with the name of the invalid
+    field. Raises NotAllowed if the actor is inactive, or if the password was changed in the meantime.
     """
     if not actor.is_active:
         raise NotAllowed("Only active users may have tokens.")
@@ -64,9 +64,9 @@ def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -
 
 
 def revoke_token(*, actor: User, token: ApiToken) -> ApiToken:
-    """Revokes a token of the actor and returns it. A token that is already revoked stays unchanged.
+    """Revokes one of the actor's tokens, and returns it. A token that is already revoked stays unchanged.
 
-    Raises NotAllowed for another user's token.
+    Raises NotAllowed if the token belongs to another user.
     """
     if token.user_id != actor.pk:
         raise NotAllowed("Only its owner may revoke a token.")
@@ -78,7 +78,7 @@ def revoke_token(*, actor: User, token: ApiToken) -> ApiToken:
 
 
 def revoke_all(*, actor: User) -> int:
-    """Revokes all tokens of the actor. Returns the number of tokens that were neither revoked nor expired."""
+    """Revokes all tokens of the actor. Returns how many of the tokens were neither revoked nor expired before."""
     with transaction.atomic(durable=True):
         revoked = _revoke_standing(actor)
         if revoked:
@@ -87,9 +87,10 @@ def revoke_all(*, actor: User) -> int:
 
 
 def reset_password(*, actor: User, user: User) -> Credentials:
-    """Sets a random password for `user`. Returns the password and the numbers of revoked tokens and lifted locks.
+    """Sets a random password for `user`. Also revokes all API tokens of the user, and lifts the locks of the user's
+    login.
 
-    Revokes all API tokens of the user, and lifts the locks of the user's login.
+    Returns the password, the number of revoked tokens, and the number of lifted locks.
     """
 
     def shut_out(found: User) -> dict[str, int]:
@@ -104,9 +105,9 @@ def _revoke_standing(user: User) -> int:
 
 
 def find_token(text: str) -> ApiToken | None:
-    """Returns the valid token with this text, and its user; None if there is no such token.
+    """Returns the valid token with this secret text, together with its user; None if there is no such token.
 
-    Updates `last_used_at` at most once per LAST_USED_STEP.
+    Updates the token's `last_used_at`, but at most once per LAST_USED_STEP.
     """
     scheme, _, rest = text.partition("_")
     prefix, _, secret = rest.partition("_")

@@ -1,4 +1,4 @@
-"""Endpoints for sharing anomalies: read the results of an analysis, start an analysis, repeat an analysis."""
+"""Endpoints that read, start and repeat analyses of sharing anomalies, which are jobs that sharing delayed."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ NONE_YET: dict[str, Any] = {
 def share_anomalies(
     request: ApiRequest, asked: Query[schemas.AnomalyQuestion]
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns one page of the jobs that an analysis found delayed by sharing, latest first. Includes jobs of the
-    caller's teams only.
+    """Returns one page of the jobs of the caller's teams that sharing delayed, as found by an analysis, latest first.
 
-    Formats other than JSON contain all such jobs in one file.
+    In formats other than JSON, one file contains all these jobs.
     """
     user = request.auth
     if asked.format != "json":
@@ -73,9 +72,9 @@ def share_anomalies(
 
 @router.post("/share/anomalies", response={202: schemas.Analysis}, url_name="share_anomalies")
 def analyse(request: ApiRequest, new: schemas.NewAnalysis) -> Status[Any]:
-    """Starts an analysis of the last days of a cluster in the background. For operators.
+    """Starts an analysis of the last days of a cluster, which runs in the background. For operators.
 
-    If the same period was analysed before, only the teams without a result are analysed again.
+    If the same period was analysed before, only the teams that still have no result are analysed.
     """
     require_permission(request, "anomalies.analyse")
     cluster = get_object_or_404(Cluster.objects.attached(), name=new.cluster)
@@ -88,7 +87,7 @@ def analyse(request: ApiRequest, new: schemas.NewAnalysis) -> Status[Any]:
     url_name="share_analyse_again",
 )
 def again(request: ApiRequest, analysis_id: int) -> Status[Any]:
-    """Repeats an analysis for the teams that have no result. For operators."""
+    """Repeats an analysis for those teams for which it has no result. For operators."""
     require_permission(request, "anomalies.analyse")
     analysis = get_object_or_404(SharingAnalysis.objects.select_related("cluster"), pk=analysis_id)
     return Status(202, _asked_for(repeat_analysis(actor=request.auth, analysis=analysis)))

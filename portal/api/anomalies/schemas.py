@@ -11,8 +11,10 @@ from portal.api.old_names import WithOldNames, answered_too
 
 
 class AnomalyHolder(Schema):
-    """A job that held GPUs which a delayed job lacked. All jobs of teams that the caller may not see are one entry,
-    with `job_id` null."""
+    """A job that held GPUs while a delayed job needed them.
+
+    All jobs of teams that the caller may not see are combined in one entry with `job_id` null.
+    """
 
     job_id: int | None
     job: str
@@ -21,7 +23,8 @@ class AnomalyHolder(Schema):
 
 
 class SharingAnomaly(Schema):
-    """A job that started or ended later than it would have on a private cluster with the GPUs of its team's share."""
+    """A job that started or ended later than it would have on a private cluster, which has only the GPUs of its team's
+    share."""
 
     id: int
     job_id: int
@@ -55,7 +58,7 @@ class AnomalyQuestion(Schema):
 
 
 class TeamWithoutResult(Schema):
-    """A team without a result: its analysis failed, or the team had no jobs to compare."""
+    """A team for which the analysis has no result, because it failed or because the team had no jobs to compare."""
 
     team: str = Field(description="Slug of the team.")
     why: str
@@ -67,7 +70,7 @@ class NewAnalysis(Schema):
 
 
 class Analysis(Schema):
-    """A requested analysis, which runs in the background. GET returns the results, team by team as they become
+    """An analysis that was started and runs in the background. Each team's results can be read as soon as they are
     ready."""
 
     analysis: int

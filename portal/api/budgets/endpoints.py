@@ -30,11 +30,10 @@ def budgets(request: ApiRequest, team: str) -> list[dict[str, Any]]:
 
 @router.put("/budgets", response=schemas.SetBudget, url_name="budgets")
 def set_budget(request: ApiRequest, new: schemas.NewBudget) -> dict[str, Any]:
-    """Sets the budget of a team for each calendar month or quarter. Fields that are left out keep their previous
-    values.
+    """Sets a team's budget per calendar month or quarter. Fields that are left out keep their values.
 
-    For admins, and for managers of the team up to the smallest budget of the teams above. Admins, and the user who
-    set the webhook address, also get the key that signs the webhooks.
+    For admins. Managers of the team may set at most the smallest budget of the teams above it. Admins, and the user who
+    set the webhook address, also get the key that signs the webhook calls.
     """
     tenant = get_object_or_404(changeable_where(request.auth, "budget.set"), slug=new.team)
     terms = new.dict(exclude={"team"})

@@ -38,7 +38,8 @@ def clusters(request: ApiRequest) -> list[dict[str, Any]]:
 
 @router.post("/clusters", response={201: schemas.AttachedCluster}, url_name="clusters")
 def attach(request: ApiRequest, new: schemas.NewCluster) -> Status[Any]:
-    """Attaches a Kubernetes cluster. The name of a detached cluster attaches that cluster again. For admins."""
+    """Attaches a Kubernetes cluster. If a detached cluster has the given name, that cluster is attached again. For
+    admins."""
     require_permission(request, "cluster.attach")
     arguments = new.dict() | {"kubeconfig": new.kubeconfig.get_secret_value()}
     return Status(201, _show(attach_cluster(actor=request.auth, **arguments)))
@@ -52,7 +53,7 @@ def one(request: ApiRequest, name: str) -> dict[str, Any]:
 
 @router.post("/clusters/{name}/check", response=schemas.AttachedCluster, url_name="cluster_check")
 def check(request: ApiRequest, name: str) -> dict[str, Any]:
-    """Checks now whether Fairlot can access the cluster, and returns the result. For operators."""
+    """Checks now whether Fairlot can access the cluster, and returns the result of the check. For operators."""
     cluster = _found(request, name)
     check_cluster(actor=request.auth, cluster=cluster)
     return _show(_found(request, name))
@@ -69,7 +70,8 @@ def replace(request: ApiRequest, name: str, given: schemas.NewKubeconfig) -> dic
 
 @router.put("/clusters/{name}/reachable", response=schemas.AttachedCluster, url_name="cluster_reachable")
 def set_reachable(request: ApiRequest, name: str, given: schemas.Reachable) -> dict[str, Any]:
-    """Sets the network addresses that jobs in the cluster may reach. For admins."""
+    """Sets the network addresses outside their team's namespace to which jobs in the cluster may connect. For
+    admins."""
     require_permission(request, "cluster.attach")
     attaching.set_reachable(actor=request.auth, cluster=_found(request, name), ranges=" ".join(given.ranges))
     return _show(_found(request, name))
@@ -79,7 +81,7 @@ def set_reachable(request: ApiRequest, name: str, given: schemas.Reachable) -> d
     "/clusters/{name}/standalone-pods", response=schemas.AttachedCluster, url_name="cluster_standalone_pods"
 )
 def set_standalone_pods(request: ApiRequest, name: str, given: schemas.StandalonePods) -> dict[str, Any]:
-    """Sets whether new jobs with one worker run as a pod without a Kubernetes Job. For admins."""
+    """Sets whether a new job with one worker runs as a bare pod, without a Kubernetes Job. For admins."""
     require_permission(request, "cluster.attach")
     attaching.set_bare_pods(
         actor=request.auth, cluster=_found(request, name), bare_pods=given.standalone_pods
@@ -89,8 +91,10 @@ def set_standalone_pods(request: ApiRequest, name: str, given: schemas.Standalon
 
 @router.post("/clusters/{name}/detach", response=schemas.AttachedCluster, url_name="cluster_detach")
 def detach(request: ApiRequest, name: str) -> dict[str, Any]:
-    """Detaches a cluster and deletes its kubeconfig. Refused (409) while the cluster has jobs that have not ended. For
-    admins."""
+    """Detaches a cluster and deletes its kubeconfig. For admins.
+
+    Refused (409) while the cluster has jobs that have not ended.
+    """
     require_permission(request, "cluster.attach")
     detach_cluster(actor=request.auth, cluster=_found(request, name))
     return _show(_found(request, name))
@@ -98,13 +102,16 @@ def detach(request: ApiRequest, name: str) -> dict[str, Any]:
 
 @router.get("/clusters/{name}/policy", response=schemas.Policy, url_name="cluster_policy")
 def policy(request: ApiRequest, name: str) -> dict[str, Any]:
-    """Returns the policy of a cluster, the policy's options and the shadow policy. For operators."""
+    """Returns the scheduling policy of a cluster, the policy's options, and the shadow policy. For operators."""
     return _policy(_found(request, name))
 
 
 @router.put("/clusters/{name}/policy", response=schemas.Policy, url_name="cluster_policy")
 def set_policy(request: ApiRequest, name: str, given: schemas.NewPolicy) -> dict[str, Any]:
-    """Sets the policy of a cluster, the policy's options and the shadow policy from the next round on. For admins."""
+    """Sets the scheduling policy of a cluster, its options, and the shadow policy. For admins.
+
+    The change takes effect in the next round.
+    """
     require_permission(request, "cluster.update")
     shadow = [given.shadow.name, given.shadow.version] if given.shadow else None
     cluster = update_cluster(
@@ -119,7 +126,8 @@ def set_policy(request: ApiRequest, name: str, given: schemas.NewPolicy) -> dict
 
 @router.post("/clusters/{name}/policy/preview", response=list[ShareChange], url_name="cluster_policy_preview")
 def preview(request: ApiRequest, name: str, given: schemas.PolicyChoice) -> list[dict[str, Any]]:
-    """Returns how a policy would change the current shares. Nothing is saved. For admins."""
+    """Returns how the current shares would change if the cluster used the given policy. Nothing is saved. For
+    admins."""
     require_permission(request, "cluster.update")
     check_options(given.name, given.options)
     return [in_api(row) for row in preview_policy(_found(request, name), given.name, given.options)]
@@ -129,7 +137,8 @@ def preview(request: ApiRequest, name: str, given: schemas.PolicyChoice) -> list
     "/clusters/{name}/policy/comparison", response=schemas.Comparison, url_name="cluster_policy_comparison"
 )
 def comparison(request: ApiRequest, name: str) -> dict[str, Any]:
-    """Compares the decisions of the policy and the shadow policy in the rounds of the last day. For operators."""
+    """Compares the decisions of a cluster's policy and of its shadow policy in the rounds of the last day. For
+    operators."""
     found = compare(_found(request, name))
     return {
         "policy": found.real_name,
@@ -183,13 +192,17 @@ NODE = "/clusters/{name}/nodes/{path:node}"
 
 @router.get(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
 def drained(request: ApiRequest, name: str, node: str) -> dict[str, Any]:
-    """Returns a node, and the jobs that draining the node affects. For operators."""
+    """Returns a node, and the jobs that its drain affects. For operators.
+
+    If the node is not being drained, returns the jobs that a drain would affect.
+    """
     return _drained(request, _node(request, name, node))
 
 
 @router.post(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
 def drain(request: ApiRequest, name: str, node: str, how: schemas.Drain) -> dict[str, Any]:
-    """Drains a node: no new job starts there, and running jobs finish, end by a deadline or stop now. For operators."""
+    """Drains a node. No new job starts on it. Its running jobs finish, end by a deadline, or stop now. For
+    operators."""
     found = _node(request, name, node)
     drain_node(actor=request.auth, node=found, **how.dict())
     return _drained(request, _node(request, name, node))
@@ -197,7 +210,8 @@ def drain(request: ApiRequest, name: str, node: str, how: schemas.Drain) -> dict
 
 @router.delete(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
 def return_to_use(request: ApiRequest, name: str, node: str) -> dict[str, Any]:
-    """Returns a drained node to use. Jobs that still run on the node continue. For operators."""
+    """Ends the drain of a node, so that new jobs may start on it again. Jobs that still run on it continue. For
+    operators."""
     return_node(actor=request.auth, node=_node(request, name, node))
     return _drained(request, _node(request, name, node))
 
@@ -238,7 +252,7 @@ def _found(request: ApiRequest, name: str) -> Cluster:
 
 
 def _show(cluster: Cluster) -> dict[str, Any]:
-    """Returns the fields of a cluster for the answer, without its credentials."""
+    """Converts a cluster to the fields of the API's response, without the cluster's credentials."""
     access = getattr(cluster, "access", None)
     shown = (
         "server",

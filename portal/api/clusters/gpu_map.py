@@ -1,5 +1,7 @@
-"""The endpoint for the GPU map: every node, with the allocations that the caller may see and the number of other
-allocated GPUs."""
+"""The endpoint for the GPU map.
+
+For every node it returns the allocations that the caller may see, and the number of the other allocated GPUs.
+"""
 
 from __future__ import annotations
 

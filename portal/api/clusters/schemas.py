@@ -13,7 +13,7 @@ from portal.api.old_names import WithOldNames, answered_too, read_as
 
 
 class Allocation(Schema):
-    """GPUs of a node that are allocated to one job, which the caller may see."""
+    """GPUs of one node that are allocated to one job. The caller may see the job."""
 
     job: int
     team: str
@@ -175,8 +175,10 @@ class PolicyOptions(Schema):
 
 
 class Policy(Schema):
-    """The policy that decides which jobs run next on a cluster. `options` also contains ordering and trading, which are
-    settings of the cluster."""
+    """The scheduling policy of a cluster, which decides which jobs run next.
+
+    `options` also contains `ordering` and `trading`, although these are settings of the cluster, not of the policy.
+    """
 
     name: str
     version: int
@@ -192,7 +194,7 @@ class ComparedFigure(Schema):
 
 
 class ComparedShare(Schema):
-    """The average number of GPUs of a team, under the policy and under the shadow policy."""
+    """A team's average number of GPUs under the cluster's policy, and under its shadow policy."""
 
     team: str
     generation: str

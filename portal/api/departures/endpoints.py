@@ -1,4 +1,4 @@
-"""Endpoints for the unfinished work of a user in a team: count the work, and hand the work over to another member."""
+"""Endpoints for a user's unfinished work in a team: count it, and hand it over to another member."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ router = Router(tags=["Teams"])
 
 @router.get("/work/{username}", response=schemas.Work, url_name="work")
 def work(request: ApiRequest, username: str, team: str) -> dict[str, int]:
-    """Returns the numbers of unfinished jobs, sessions, services and schedules of a user in a team. The user may have
-    left the team. For managers and admins."""
+    """Returns how many unfinished jobs, sessions, services and schedules a user has in a team.
+
+    The user may already have left the team. For managers and admins.
+    """
     tenant, user = _managed(request, team, username)
     return {f"{kind.replace(' ', '_')}s": count for kind, count in Work(user, [tenant.pk]).counts().items()}
 
 
 @router.post("/work/{username}/hand-over", response=schemas.HandedOver, url_name="hand_over")
 def hand_over(request: ApiRequest, username: str, new: schemas.HandOver) -> dict[str, Any]:
-    """Hands over the work of a user in a team to another member. For managers and admins.
+    """Hands over a user's unfinished work in a team to another member. For managers and admins.
 
-    Work that uses secrets is not handed over; `kept` lists it.
+    Work that uses secrets stays with the user; `kept` lists it.
     """
     tenant, user = _managed(request, new.team, username)
     to = heirs(tenant, request.auth).filter(username=new.to).first()

@@ -8,7 +8,7 @@ from portal.api.fields import Line
 
 
 class Work(Schema):
-    """Numbers of unfinished jobs, sessions, services and schedules of a user in a team."""
+    """The numbers of unfinished jobs, sessions, services and schedules that a user has in a team."""
 
     running_jobs: int = 0
     waiting_jobs: int = 0

@@ -1,4 +1,4 @@
-"""The endpoint for the fairness report. It has the same figures as the page and the files of the report."""
+"""The endpoint for the fairness report. It returns the same figures as the report's page and files."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def fairness(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the GPU time that each team was entitled to and received. The amounts of a team do not include the teams
-    below it."""
+    """Returns the GPU time that each team was entitled to, and the GPU time that it received.
+
+    The amounts of a team do not include those of the teams below it.
+    """
     if format != "json":
         return fairness_in_format(request.auth, request.GET, format)
     report = read_fairness(request.auth, request.GET)

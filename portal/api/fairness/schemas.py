@@ -11,7 +11,11 @@ from portal.api.old_names import WithOldNames, answered_too
 
 
 class FairAmounts(Schema):
-    """Amounts in GPU-seconds: due = entitled - lent - unused + borrowed - sold + bought; owed = due - received."""
+    """A team's amounts in GPU-seconds: its entitlement, what was due to it after lending and trading, and what it
+    received.
+
+    due = entitled - lent - unused + borrowed - sold + bought; owed = due - received.
+    """
 
     entitled: float
     lent: float
@@ -32,8 +36,10 @@ class FairnessRow(Schema):
 
 
 class ComparedTeam(Schema):
-    """The amounts of a team, summed over all generations. Each GPU-second is multiplied by its generation's published
-    weight."""
+    """The amounts of a team as one sum over all generations.
+
+    To make generations comparable, each GPU-second is multiplied by the published weight of its generation.
+    """
 
     team: str
     amounts: FairAmounts
@@ -41,7 +47,7 @@ class ComparedTeam(Schema):
 
 
 class FairnessIndices(Schema):
-    """Fairness indices in one interval, over the ratios `delivered` of all teams to which something was due."""
+    """Fairness indices of one interval, computed from the ratio `delivered` of each team to which GPU time was due."""
 
     begins: datetime
     ends: datetime
@@ -51,8 +57,11 @@ class FairnessIndices(Schema):
 
 
 class FinishedJobs(WithOldNames, Schema):
-    """Finish-time fairness of training jobs: the time from submission to end, divided by the time that the job would
-    have taken alone on the team's share."""
+    """Finish-time fairness of training jobs: the actual time divided by the time on a private cluster.
+
+    The actual time is that from submission to end. The other is the time that the same job would have taken alone on
+    its team's share.
+    """
 
     team: str
     ended: int
@@ -65,9 +74,10 @@ class FinishedJobs(WithOldNames, Schema):
 
 
 class StatementLine(Schema):
-    """Amounts of one generation, converted to GPU-seconds of the team's slowest generation.
+    """A team's amounts for one generation, converted to GPU-seconds of the team's slowest generation.
 
-    `amounts` is null if no job was measured both on this generation and on another one.
+    `amounts` is null if no conversion is possible, because no job was measured both on this generation and on another
+    one.
     """
 
     generation: str
@@ -83,8 +93,11 @@ class FairnessStatement(Schema):
 
 
 class Fairness(Schema):
-    """The fairness report. The comparison of teams, for operators, uses published weights; the statement uses the
-    speeds measured for one team."""
+    """The fairness report: a comparison of teams, which only operators get, and the statement of one team.
+
+    The comparison weights generations by their published weights. The statement weights them by the speeds measured for
+    this team.
+    """
 
     begins: datetime
     ends: datetime

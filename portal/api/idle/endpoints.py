@@ -1,4 +1,5 @@
-"""Endpoints for idle GPUs: the measured use of allocated GPUs, the idle rules, and snoozing the idle rule of a job."""
+"""Endpoints for idle GPUs: read the measured use of allocated GPUs, set idle rules, and snooze the idle rule for a
+job."""
 
 from __future__ import annotations
 
@@ -35,10 +36,10 @@ def idle(
     team: str | None = None,
     format: FileFormat = "json",  # noqa: A002
 ) -> list[dict[str, Any]] | HttpResponseBase:
-    """Returns jobs with idle GPUs, at most 500, longest idle first. With `team`, only jobs of that team and the teams
-    below it; without, jobs of all the caller's teams.
+    """Returns jobs with idle GPUs, longest idle time first, at most 500.
 
-    Formats other than JSON contain all such jobs, and the teams as in `/idle/teams`.
+    With `team`, returns jobs of this team and the teams below it; otherwise, jobs of all teams of the caller. Formats
+    other than JSON contain all such jobs, and also the teams with their idle time, as in `/idle/teams`.
     """
     if format != "json":
         return idle_in_format(request.auth, request.GET, format)
@@ -48,22 +49,24 @@ def idle(
 
 @router.get("/idle/teams", response=list[schemas.IdleTeam], url_name="idle_teams")
 def teams(request: ApiRequest, days: Query[Days], team: str | None = None) -> list[dict[str, Any]]:
-    """Returns the idle GPU time and its cost for each of the caller's teams, most idle time first. The time of a team
-    does not include the teams below it."""
+    """Returns the idle GPU time and its cost for each of the caller's teams, most idle time first.
+
+    The idle time of a team does not include that of the teams below it.
+    """
     tenant = chosen_tenant(request.auth, request.GET)
     return [_team(one) for one in idle_by_team(request.auth, asked_period(request.GET), tenant)]
 
 
 @router.get("/jobs/{int:job_id}/gpu-use", response=schemas.GpuUse | None, url_name="job_gpu_use")
 def gpu_use(request: ApiRequest, job_id: int) -> dict[str, Any] | None:
-    """Returns the last measured GPU use of a job; null if the job has ended or was never measured."""
+    """Returns the last measured GPU use of a job. Returns null if the job has ended or was never measured."""
     seen = use_of(visible_job(request, job_id))
     return None if seen is None else _use(seen)
 
 
 @router.post("/jobs/{int:job_id}/snooze", response=schemas.GpuUse, url_name="job_snooze")
 def snooze(request: ApiRequest, job_id: int, asked: schemas.Snooze) -> dict[str, Any] | None:
-    """Snoozes the idle rule for a job. For the job's owner, managers of its team, and operators."""
+    """Postpones what the idle rule does to a job. For the job's owner, managers of its team, and operators."""
     job = visible_job(request, job_id)
     snooze_idle(actor=request.auth, job=job, until=asked.until, reason=asked.reason)
     seen = use_of(job)
@@ -80,7 +83,7 @@ def rules(request: ApiRequest) -> list[dict[str, Any]]:
 
 @router.put("/idle-rules", response=schemas.IdleRule, url_name="idle_rules")
 def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
-    """Sets the idle rule of a team or of a cluster. Without `team` and `cluster`, sets the rule of all teams. For
+    """Sets the idle rule of a team or of a cluster; without `team` and `cluster`, the rule of the whole portal. For
     admins."""
     require_permission(request, "idle_rule.set")
     tenant = get_object_or_404(Tenant, slug=new.team) if new.team else None
@@ -91,7 +94,7 @@ def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
 
 @router.delete("/idle-rules/{int:rule_id}", response={204: None}, url_name="idle_rule")
 def remove_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
-    """Removes an idle rule. From then on the next more general rule applies. For admins."""
+    """Removes an idle rule. From then on, the next more general rule applies instead. For admins."""
     require_permission(request, "idle_rule.set")
     remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))
     return Status(204, None)

@@ -50,8 +50,10 @@ class IdleJob(GpuUse):
 
 
 class IdleTeam(WithOldNames, Schema):
-    """Booked time of a team's allocated but unused GPUs. `processless_gpu_seconds` is the part in which no process was
-    observed on the GPUs."""
+    """A team's booked idle time, in which its allocated GPUs were not used, and the cost of this time.
+
+    `processless_gpu_seconds` is the part of the idle time in which no process was observed on the GPUs.
+    """
 
     team: str
     idle_gpu_seconds: Figure

@@ -108,9 +108,9 @@ def _filtered(jobs: QuerySet[Job], filters: schemas.JobFilters, before: int | No
 
 
 def _rows(jobs: QuerySet[Job]) -> QuerySet[Job, tuple[Any, ...]]:
-    """Returns the values of COLUMNS of each job, for `_shown`, latest job first.
+    """Returns the values of COLUMNS for each job as a tuple, latest job first. `_shown` formats such a tuple.
 
-    Tuples are faster to create than model instances with related objects.
+    Tuples are used because they are faster to create than model instances with related objects.
     """
     return jobs.order_by("-id").values_list(*COLUMNS.values())
 
@@ -128,8 +128,8 @@ def submit(
 ) -> Any:
     """Submits a job. A call that repeats an Idempotency-Key returns the job of the first call.
 
-    A job that can never run with the current nodes and limits is refused (409) with all reasons. With
-    `even_if_never` such a job is queued, and waits until nodes or limits change.
+    A job that can never run with the current nodes and limits is refused (409), with all reasons. With `even_if_never`
+    it is queued instead, and waits until the nodes or limits change.
     """
     tenant, cluster = place_of(request.auth, new)
     job = submit_job(
@@ -151,10 +151,13 @@ def submit_bulk(
 ) -> Any:
     """Submits up to 1000 jobs of one team in one transaction, in the order of their specifications.
 
-    With `atomic`, one refused specification refuses the whole call; `problems` names position and field, such as
-    `specs.3.workers`. Without `atomic`, each specification has a separate answer: the id of its job, or its problems
-    by field; if all specifications are refused, the call fails. A call that repeats an Idempotency-Key returns the
-    jobs of the first call.
+    With `atomic`, one refused specification refuses the whole call. `problems` then names the position and field of
+    each problem, such as `specs.3.workers`.
+
+    Without `atomic`, each specification has a separate answer: the id of its job, or its problems by field. If all
+    specifications are refused, the call fails.
+
+    A call that repeats an Idempotency-Key returns the jobs of the first call.
     """
     tenant, cluster = place_of(request.auth, new)
     if sum(len(spec) for spec in new.specs if isinstance(spec, str)) > MOST_YAML:
@@ -189,7 +192,7 @@ def submit_bulk(
 
 @router.post("/preflight", response=schemas.Preflight, url_name="preflight")
 def check(request: ApiRequest, new: schemas.NewJob) -> dict[str, Any]:
-    """Returns whether a job could run, when it would start approximately, and what an hour of the job costs. Nothing is
+    """Returns whether a job could run, when it would start approximately, and what it would cost per hour. Nothing is
     saved."""
     tenant, cluster = place_of(request.auth, new)
     answer = preflight(actor=request.auth, tenant=tenant, cluster=cluster, spec=read_spec(new.spec))
@@ -198,21 +201,20 @@ def check(request: ApiRequest, new: schemas.NewJob) -> dict[str, Any]:
 
 @router.get("/jobs/{int:job_id}", response=schemas.JobInFull, url_name="job")
 def get_job(request: ApiRequest, job_id: int) -> dict[str, Any]:
-    """Returns a job."""
+    """Returns one job by its id."""
     return show_job(visible_job(request, job_id))
 
 
 @router.post("/jobs/{int:job_id}/cancel", response=schemas.JobInFull, url_name="job_cancel")
 def cancel(request: ApiRequest, job_id: int) -> dict[str, Any]:
-    """Cancels a job. Cancelling a cancelled job has no effect."""
+    """Cancels a job. Has no effect on a job that is already cancelled."""
     cancel_job(actor=request.auth, job=visible_job(request, job_id))
     return show_job(visible_job(request, job_id))
 
 
 @router.post("/jobs/{int:job_id}/preemptible", response=schemas.JobInFull, url_name="job_preemptible")
 def make_preemptible(request: ApiRequest, job_id: int, wanted: schemas.Preemptible) -> dict[str, Any]:
-    """Makes a job preemptible, or not preemptible any more, from the next round on. For callers who may cancel the
-    job."""
+    """Sets whether a job is preemptible, from the next round on. For callers who may cancel the job."""
     job = visible_job(request, job_id)
     set_preemptible(actor=request.auth, job=job, preemptible=wanted.preemptible)
     return show_job(visible_job(request, job_id))
@@ -235,7 +237,8 @@ def log(
     rank: AskedKey = 0,
     offset: AskedKey = 0,
 ) -> dict[str, Any]:
-    """Returns a piece of the log of one worker. Offsets count bytes; bytes that are not UTF-8 become U+FFFD."""
+    """Returns a piece of the log of one worker. Offsets count bytes; bytes that are not valid UTF-8 are shown as
+    U+FFFD."""
     job = visible_job(request, job_id)
     if rank >= job.workers:
         raise HttpError(404, f"Rank {rank} does not exist. The job has ranks 0 to {job.workers - 1}.")
@@ -264,7 +267,8 @@ def log(
 
 @router.get("/jobs/{int:job_id}/scheduling", response=schemas.Scheduling, url_name="job_scheduling")
 def scheduling(request: ApiRequest, job_id: int) -> dict[str, Any]:
-    """Returns why a job is in its state, which changes would help, and when the job is expected to start and end."""
+    """Returns why a job is in its state, which changes would let a waiting job start, and when the job is expected to
+    start and end."""
     job = visible_job(request, job_id)
     why = explain(job, reader=request.auth)
     forecast = None if why.never else forecast_of(job)
@@ -291,7 +295,7 @@ def _show_event(event: JobEvent) -> dict[str, Any]:
 
 
 def whole_characters(data: bytes) -> bytes:
-    """Returns `data` without an incomplete UTF-8 character at its end."""
+    """Returns `data` without its last bytes if they are only a part of a UTF-8 character."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte >= 0xC0:
@@ -303,8 +307,10 @@ def whole_characters(data: bytes) -> bytes:
 
 
 def show_outcome(outcome: Outcome) -> dict[str, Any]:
-    """Returns `id` and `problems`: the id of the submitted job, or the problems of the refused specification by
-    field."""
+    """Returns the answer for one specification of a bulk submission.
+
+    Its keys are `id`, the id of the submitted job, and `problems`, the problems of a refused specification by field.
+    """
     if isinstance(outcome, Job):
         return {"id": outcome.pk, "problems": {}}
     return {"id": None, "problems": problems_of(outcome)}
@@ -317,8 +323,8 @@ def read_spec(spec: dict[str, Any] | str) -> JobSpec:
 def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant, Cluster]:
     """Returns the team and the cluster of a submission.
 
-    Raises SpecError, listing the available teams or clusters, if the named one is not available, or if none is named
-    and there is not exactly one.
+    If the submission names no team or no cluster, the only available one is used. Raises SpecError if the named team or
+    cluster is not available, or if none is named and there is not exactly one. The error lists the available names.
     """
     own = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()
     tenants = list(own.filter(slug=new.team) if new.team else own[:2])
@@ -337,7 +343,11 @@ def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant,
 
 
 def _choose(what: str, given: str, available: list[str], *, none: str) -> str:
-    """Returns the problem text for a missing or unknown team or cluster, with the available names."""
+    """Returns the message for a missing or unknown team or cluster, with the available names.
+
+    `what` is "team" or "cluster", and `given` is the name in the request. `none` is the message if nothing is
+    available.
+    """
     if not available:
         return none
     if given:
@@ -346,7 +356,10 @@ def _choose(what: str, given: str, available: list[str], *, none: str) -> str:
 
 
 def show_job(job: Job) -> dict[str, Any]:
-    """Returns the fields of a job for the answer, including the limit that the job waits for, and how it failed."""
+    """Converts a job to the fields of the API's response.
+
+    They include the limit that a waiting job waits for, and how a failed job failed.
+    """
     shown = _shown(_columns_of(job))
     if shown["reason"] and job.reason in OF_LIMITS:
         shown["reason"] = explain(job).short
@@ -357,7 +370,7 @@ def show_job(job: Job) -> dict[str, Any]:
 
 
 def _shown(row: tuple[Any, ...]) -> dict[str, Any]:
-    """Returns the fields of a job for the answer, from the values of COLUMNS."""
+    """Converts a job to the fields of the API's response. `row` contains the job's values of COLUMNS."""
     job = dict(zip(COLUMNS, row, strict=True))
     job["gpus"] = job["workers"] * job["gpus_per_worker"]
     job["labels"] = value_of(dict[str, str], job["spec"].get("labels"), {})

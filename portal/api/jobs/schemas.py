@@ -1,4 +1,4 @@
-"""Request and response schemas of the endpoints for jobs. Times are ISO 8601 in UTC, GPU time is in GPU-seconds."""
+"""Request and response schemas of the endpoints for jobs. Times are ISO 8601 in UTC; GPU time is in GPU-seconds."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ Spec = Annotated[
 
 
 class NewJob(Schema):
-    """A job specification as a mapping or as YAML text. `team` is optional for members of one team, `cluster` if only
-    one cluster is attached."""
+    """A job to submit: the job specification, as a mapping or as YAML text, with its team and its cluster.
+
+    `team` may be left out if the caller is a member of only one team, and `cluster` if only one cluster is attached.
+    """
 
     model_config = ConfigDict(json_schema_extra={"example": EXAMPLE})
 
@@ -156,7 +158,11 @@ class JobInFull(Job):
 
 
 class JobPage(BaseModel):
-    """A page of jobs, latest first. For the next page with older jobs, set `before` to `next`."""
+    """A page of jobs, latest first.
+
+    To get the next page, with older jobs, call the endpoint again with the parameter `before` set to `next`, which is
+    null on the last page.
+    """
 
     items: list[Job]
     next: int | None
@@ -173,14 +179,19 @@ class Event(WithOldNames, Schema):
 
 
 class EventPage(Schema):
-    """A page of events, oldest first. For the next page with newer events, set `after` to `next`."""
+    """A page of events, oldest first.
+
+    To get the next page, with newer events, call the endpoint again with the parameter `after` set to `next`, which is
+    null on the last page.
+    """
 
     items: list[Event]
     next: int | None
 
 
 class Log(Schema):
-    """A piece of the log of one worker. `text` begins at byte `offset`; the next piece begins at `next_offset`."""
+    """A piece of the log of one worker. `text` begins at the byte offset `offset`. The next piece begins at
+    `next_offset`."""
 
     rank: int
     offset: int
@@ -190,7 +201,10 @@ class Log(Schema):
 
 
 class Scheduling(Schema):
-    """Why a job is in its state, and when the job starts and ends, as far as Fairlot can predict."""
+    """The explanation of a job's state, and the times at which Fairlot expects the job to start and end.
+
+    A predicted time is null if Fairlot cannot predict it.
+    """
 
     state: str
     sentence: str

@@ -1,4 +1,4 @@
-"""Endpoints for limits of teams, and for previews of changed tickets and limits."""
+"""Endpoints for limits of teams, and for previews of how a change of tickets or limits would change the shares."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ router = Router(tags=["Administration"])
 
 @router.get("/limits", response=list[schemas.Limit], url_name="limits")
 def limits(request: ApiRequest, team: str) -> list[dict[str, Any]]:
-    """Returns the limits of a team and their current use. For the team's managers and for operators."""
+    """Returns the limits of a team and their current usage. For the team's managers and for operators."""
     tenant = get_object_or_404(readable(request.auth), slug=team)
     return [_show(shown) for shown in limits_of(tenant)]
 
 
 @router.post("/limits", response={201: schemas.Limit}, url_name="limits")
 def set_limit(request: ApiRequest, new: schemas.NewLimit) -> Status[Any]:
-    """Sets a limit. If a limit with the same terms exists, its number changes. For admins."""
+    """Sets a limit. If a limit with the same kind and scope exists, its number is replaced. For admins."""
     tenant = _team(request, new.team)
     quota = actions.set_quota(actor=request.auth, tenant=tenant, limit=new.limit, **which_of(new))
     return Status(201, _show(ShownLimit(quota, None)))
@@ -54,7 +54,7 @@ def remove_limit(request: ApiRequest, limit_id: int) -> Status[Any]:
 
 @router.post("/limits/preview", response=list[schemas.ShareChange], url_name="limits_preview")
 def preview_limit(request: ApiRequest, new: schemas.NewLimit) -> list[dict[str, Any]]:
-    """Returns how a limit would change the current shares. Nothing is saved. For operators."""
+    """Returns how the current shares would change if a limit was set. Nothing is saved. For operators."""
     tenant = _answered_for(request, new.team)
     quota = limit_of(tenant, **which_of(new))
     check_limit(quota, new.limit)
@@ -67,7 +67,7 @@ def preview_limit(request: ApiRequest, new: schemas.NewLimit) -> list[dict[str, 
     url_name="limit_removal_preview",
 )
 def preview_removal(request: ApiRequest, limit_id: int) -> list[dict[str, Any]]:
-    """Returns how removing a limit would change the current shares. Nothing is removed. For operators."""
+    """Returns how the current shares would change if a limit was removed. Nothing is removed. For operators."""
     require_permission(request, "share.preview")
     quota = get_object_or_404(Quota.objects.select_related("tenant"), pk=limit_id)
     return _changes(Change(quota.tenant, removed=quota))
@@ -75,9 +75,9 @@ def preview_removal(request: ApiRequest, limit_id: int) -> list[dict[str, Any]]:
 
 @router.post("/tickets/preview", response=list[schemas.ShareChange], url_name="tickets_preview")
 def preview_tickets(request: ApiRequest, new: schemas.NewTickets) -> list[dict[str, Any]]:
-    """Returns how new tickets of a team, or of a member, would change the current shares. Nothing is saved.
+    """Returns how new tickets of a team, or of a member of a team, would change the current shares. Nothing is saved.
 
-    For operators. Managers of the team may preview new tickets of a member.
+    For operators. Managers of a team may also preview new tickets of a member.
     """
     if new.user is None:
         tenant, user = _answered_for(request, new.team), None
@@ -118,8 +118,10 @@ def which_of(new: schemas.LimitTerms) -> Which:
 
 
 def generation_named(name: str | None) -> Generation | None:
-    """Returns the generation with this name; None if `name` is empty. Raises Refused, listing all generations, for an
-    unknown name."""
+    """Returns the generation with this name, or None for an empty name.
+
+    Raises Refused for an unknown name, and lists all generations in the message.
+    """
     known = {one.name: one for one in Generation.objects.order_by(*by_name("name"))}
     if name and name not in known:
         raise Refused(unknown_choice("generation", name, known), "generation")
@@ -127,8 +129,8 @@ def generation_named(name: str | None) -> Generation | None:
 
 
 def _user_named(name: str | None, among: QuerySet[User]) -> User | None:
-    """Returns the user with this name from `among`; None if `name` is None. Raises Refused for a name that is not in
-    `among`."""
+    """Returns the user in `among` with this name, or None if `name` is None. Raises Refused if no user in `among` has
+    this name."""
     if name is None:
         return None
     found = among.filter(username=name).first()
@@ -149,8 +151,10 @@ def _team(request: ApiRequest, slug: str) -> Tenant:
 
 
 def _answered_for(request: ApiRequest, slug: str) -> Tenant:
-    """Returns the team with this slug. Raises Http404 for callers who may not preview shares, and for an unknown
-    slug."""
+    """Returns the team with this slug, for the endpoints that preview shares.
+
+    Raises Http404 for an unknown slug, and if the caller may not preview shares.
+    """
     require_permission(request, "share.preview")
     return get_object_or_404(Tenant, slug=slug)
 

@@ -54,9 +54,9 @@ class NewTickets(Schema):
 
 
 class ShareChange(Schema):
-    """Numbers of GPUs before and after a change, of a team including the teams below it, or of a member.
+    """The numbers of GPUs of a team (including the teams below it), or of a member, before and after a change.
 
-    `entitled` is the entitlement by tickets; `share` also counts borrowed GPUs.
+    `entitled` is the number to which tickets entitle the team or member; `share` also counts borrowed GPUs.
     """
 
     cluster: str

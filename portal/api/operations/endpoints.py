@@ -1,4 +1,5 @@
-"""Endpoints for the reports for operators, with the same tables as their pages and files, and for exports of jobs."""
+"""Endpoints for the operators' reports and for exports of jobs. The tables are the same as on the reports' pages and in
+their files."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def operations(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the tables of a report by key. Each table has rows and totals. For operators."""
+    """Returns the tables of a report, by name. Each table has rows and totals. For operators."""
     require_permission(request, "report.all")
     if format != "json":
         return operations_in_format(request.GET, subject, format)
@@ -41,7 +42,7 @@ def chargeback(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the cost of the closed hours that each team bears, by generation. For operators."""
+    """Returns the cost that each team bears, by generation, for the hours that the ledger has closed. For operators."""
     return operations(request, "chargeback", days, cluster, format)
 
 
@@ -57,9 +58,9 @@ def export(
     anonymous: Literal["", "1"] = "",
     all: Literal["", "whole"] = "",  # noqa: A002
 ) -> HttpResponseBase:
-    """Streams jobs in the format of another tool. Operators get all jobs, managers get the jobs of their teams.
+    """Streams jobs in the file format of another tool. Operators get all jobs; managers get the jobs of their teams.
 
-    Jobs are cut at the bounds of the period, so that files of adjoining periods add up. `all=whole` exports jobs
-    uncut.
+    A job that began before the period or ended after it is cut at the bounds, so that files of adjoining periods add
+    up. With `all=whole`, these jobs are not cut.
     """
     return jobs_in_format(request, request.auth, form)

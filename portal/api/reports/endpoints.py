@@ -32,8 +32,11 @@ def usage(
     label: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the usage report. `by=label` groups by the values of the label key `label`; the group of jobs without
-    this label is null."""
+    """Returns the usage report.
+
+    `by=label` groups by the values of the label whose key is given as `label`. Jobs without this label form a group
+    whose label is null.
+    """
     user, query = request.auth, request.GET
     if format != "json":
         return usage_in_format(user, query, format)
@@ -55,7 +58,8 @@ def statement(
     request: ApiRequest,
     query: Query[schemas.StatementQuery],
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the statement of a team including the teams below it. With `format=csv`, `part` chooses one table."""
+    """Returns the statement of a team, including the teams below it. With `format=csv`, `part` chooses one of its
+    tables."""
     if query.format != "json":
         return statement_in_format(request.auth, request.GET, query.format)
     tenant, period = read_statement_query(request.auth, request.GET)
@@ -70,7 +74,11 @@ def capacity(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the capacity of closed hours by class, and which teams bear its value. For operators."""
+    """Returns the capacity by class of GPU time, and which teams bear its value, for the hours that the ledger has
+    closed.
+
+    For operators.
+    """
     require_permission(request, "report.all")
     if format != "json":
         return capacity_in_format(request.GET, format)

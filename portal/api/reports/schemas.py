@@ -12,16 +12,20 @@ from portal.api.old_names import WithOldNames, answered_too
 
 
 class Fact(Schema):
-    """One line in the header of a report. The lines `State` and `Not booked yet` exist only while figures may still
-    change."""
+    """A line in the header of a report: a label and a text.
+
+    The lines `State` and `Not booked yet` appear only while figures may still change.
+    """
 
     label: str
     text: str
 
 
 class UsageRow(Schema):
-    """One group of the usage report. Only the fields by which the report is grouped are set. Amounts are exact
-    decimals."""
+    """One group of the usage report, with exact decimal amounts.
+
+    A field that can name a group, such as `user` or `generation`, is null unless the report is grouped by it.
+    """
 
     gpu_seconds: Figure
     cost: Figure
@@ -107,8 +111,10 @@ class Bearing(Schema):
 
 
 class CapacityIdentity(WithOldNames, Schema):
-    """The value of the capacity by who bears it, exactly: tenants + written_off + classes + unallocated + drained +
-    down = value."""
+    """The value of the capacity, split by who or what accounts for it. The parts add up exactly:
+
+    tenants + written_off + classes + unallocated + drained + down = value.
+    """
 
     currency: str
     tenants: list[Bearing]
@@ -129,7 +135,10 @@ class CapacityIdentity(WithOldNames, Schema):
 
 
 class Capacity(Schema):
-    """The capacity of one cluster or of all clusters in the closed full hours (UTC) of a period."""
+    """The capacity of one cluster or of all clusters in a period.
+
+    It covers those full hours (UTC) of the period that the ledger has already closed.
+    """
 
     begins: datetime
     ends: datetime

@@ -1,4 +1,5 @@
-"""Endpoints for the requests with which managers ask operators for tickets, limits, more time and new teams."""
+"""Endpoints for requests to operators, in which managers ask for tickets, limits, new teams, or more time for an
+earlier grant."""
 
 from __future__ import annotations
 
@@ -29,10 +30,10 @@ def requests(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns one page of the requests of teams that the caller manages, latest first. Operators get the requests of
-    all teams.
+    """Returns one page of the requests of the teams that the caller manages, latest first. Operators get all teams'
+    requests.
 
-    For the next page with older requests, set `before` to `next`.
+    To get the next page, with older requests, set `before` to this page's `next`, which is null on the last page.
     """
     found = _seen(request)
     if state:
@@ -48,7 +49,7 @@ def requests(
 
 @router.post("/requests", response={201: schemas.Request}, url_name="requests")
 def ask_for(request: ApiRequest, new: schemas.NewRequest) -> Status[Any]:
-    """Makes a request for a team that the caller manages."""
+    """Makes a request to the operators, for a team that the caller manages."""
     teams = tenants_where(request.auth, "request.ask")
     tenant = get_object_or_404(teams, slug=new.team)
     extends = None if new.extends is None else get_object_or_404(_seen(request), pk=new.extends)
@@ -66,13 +67,14 @@ def ask_for(request: ApiRequest, new: schemas.NewRequest) -> Status[Any]:
 
 @router.get("/requests/{int:request_id}", response=schemas.Request, url_name="request")
 def one(request: ApiRequest, request_id: int) -> dict[str, Any]:
-    """Returns a request and the answer to it."""
+    """Returns a request and the operators' answer to it, if there is one."""
     return _show(_found(request, request_id))
 
 
 @router.post("/requests/{int:request_id}/approve", response=schemas.Request, url_name="request_approve")
 def approve(request: ApiRequest, request_id: int, answer: schemas.Approval) -> dict[str, Any]:
-    """Approves a request, which takes effect now. Fields that are left out are granted as requested. For operators."""
+    """Approves a request, which takes effect immediately. Fields that are left out are granted as requested. For
+    operators."""
     asked = _found(request, request_id)
     require_permission(request, "request.answer")
     given = answer.dict(exclude_unset=True)
@@ -96,7 +98,7 @@ def decline(request: ApiRequest, request_id: int, answer: schemas.Refusal) -> di
 
 @router.post("/requests/{int:request_id}/withdraw", response=schemas.Request, url_name="request_withdraw")
 def withdraw(request: ApiRequest, request_id: int) -> dict[str, Any]:
-    """Withdraws a request that has no answer yet. For managers of the team."""
+    """Withdraws a request that the operators have not answered yet. For managers of the team."""
     return _show(withdraw_request(actor=request.auth, request=_found(request, request_id)))
 
 

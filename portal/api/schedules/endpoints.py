@@ -64,7 +64,7 @@ def create(
     new: schemas.NewSchedule,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
 ) -> Any:
-    """Creates a schedule, owned by the caller. A call that repeats an Idempotency-Key returns the schedule of the first
+    """Creates a schedule that the caller owns. A call that repeats an Idempotency-Key returns the schedule of the first
     call."""
     tenant, cluster = place_of(request.auth, new)
     made = create_schedule(
@@ -80,7 +80,7 @@ def create(
 
 @router.get("/schedules/{int:schedule_id}", response=schemas.ScheduleInFull, url_name="schedule")
 def get_schedule(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
-    """Returns a schedule and its next ten runs."""
+    """Returns a schedule and the times of its next ten runs."""
     schedule = visible_schedule(request, schedule_id)
     try:
         table = schedule.timetable
@@ -92,7 +92,8 @@ def get_schedule(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
 
 @router.put("/schedules/{int:schedule_id}", response=schemas.Schedule, url_name="schedule")
 def change(request: ApiRequest, schedule_id: int, new: schemas.NewSchedule) -> dict[str, Any]:
-    """Replaces the specification, timetable and rules of a schedule. The team stays; the caller becomes the owner."""
+    """Replaces the specification, timetable and rules of a schedule. The team does not change, but the caller becomes
+    the owner."""
     schedule = visible_schedule(request, schedule_id)
     if new.team not in {"", schedule.tenant.slug}:
         raise SpecError(
@@ -116,7 +117,7 @@ def change(request: ApiRequest, schedule_id: int, new: schemas.NewSchedule) -> d
 
 @router.delete("/schedules/{int:schedule_id}", response={204: None}, url_name="schedule")
 def delete(request: ApiRequest, schedule_id: int) -> Status[Any]:
-    """Deletes a schedule. The records of its runs, and its jobs, stay."""
+    """Deletes a schedule. The records of its runs and the jobs that it submitted are kept."""
     delete_schedule(actor=request.auth, schedule=visible_schedule(request, schedule_id))
     return Status(204, None)
 
@@ -130,7 +131,7 @@ def pause(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
 
 @router.post("/schedules/{int:schedule_id}/resume", response=schemas.Schedule, url_name="schedule_resume")
 def resume(request: ApiRequest, schedule_id: int) -> dict[str, Any]:
-    """Resumes a schedule. The schedule's rule `missed` decides what happens to the runs that were missed during the
+    """Resumes a paused schedule. Its rule `missed` decides what happens to the runs that were missed during the
     pause."""
     schedule = visible_schedule(request, schedule_id)
     return show(resume_schedule(actor=request.auth, schedule=schedule))

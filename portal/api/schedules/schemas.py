@@ -13,7 +13,7 @@ from portal.api.jobs.schemas import EXAMPLE, NewJob
 
 
 class NewSchedule(NewJob):
-    """A job specification, and the timetable and the rules by which its jobs are submitted."""
+    """A schedule to create: the job specification, and the timetable and rules for submitting its jobs."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -78,14 +78,22 @@ class ScheduleFilters(Schema):
 
 
 class SchedulePage(Schema):
-    """A page of schedules, latest first. For the next page with older schedules, set `before` to `next`."""
+    """A page of schedules, latest first.
+
+    To get the next page, with older schedules, call the endpoint again with the parameter `before` set to `next`, which
+    is null on the last page.
+    """
 
     items: list[Schedule]
     next: int | None
 
 
 class ScheduleRun(Schema):
-    """A run of a schedule. It stands for all due times from `due_from` to `due_at`, which are usually the same time."""
+    """A run of a schedule. It covers all due times from `due_from` to `due_at`.
+
+    Usually `due_from` and `due_at` are the same time. They differ if several missed due times are combined into one
+    run.
+    """
 
     id: int
     due_from: datetime
@@ -100,7 +108,11 @@ class ScheduleRun(Schema):
 
 
 class ScheduleRunPage(Schema):
-    """A page of runs, latest first. For the next page with older runs, set `before` to `next`."""
+    """A page of the runs of a schedule, latest first.
+
+    To get the next page, with older runs, call the endpoint again with the parameter `before` set to `next`, which is
+    null on the last page.
+    """
 
     items: list[ScheduleRun]
     next: int | None

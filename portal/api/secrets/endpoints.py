@@ -1,4 +1,4 @@
-"""Endpoints for secrets: list, create, replace and delete. No answer contains the text of a secret."""
+"""Endpoints for secrets: list, create, replace and delete. No response contains the text of a secret."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def create(request: ApiRequest, new: schemas.NewSecret) -> Status[Any]:
 
 @router.put("/secrets/{int:secret_id}", response=schemas.Secret, url_name="secret")
 def replace(request: ApiRequest, secret_id: int, given: schemas.SecretTexts) -> dict[str, Any]:
-    """Replaces the texts of a secret. Jobs get the new texts when their next attempt starts."""
+    """Replaces the content of a secret. A running job gets the new content when its next attempt starts."""
     found = _writable(request, secret_id)
     return _show(replace_secret(actor=request.auth, secret=found, values=_values(given)))
 

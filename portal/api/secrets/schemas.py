@@ -11,7 +11,7 @@ from portal.api.fields import Line
 
 
 class SecretTexts(Schema):
-    """The content of a secret: one text, or several texts by key. No answer ever shows these texts."""
+    """The content of a secret: one text, or several texts by key. No response ever contains it."""
 
     value: SecretStr | None = None
     values: dict[Line, SecretStr] = Field({}, description="Texts by key, instead of `value`.")

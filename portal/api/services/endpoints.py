@@ -67,8 +67,11 @@ def list_services(
 
 @router.post("/services", response={201: schemas.Service}, url_name="services")
 def create(request: ApiRequest, new: schemas.NewService) -> Status[Any]:
-    """Creates a service, owned by the caller. Its name is the `name` of the specification, and must be unique in the
-    team (else 409)."""
+    """Creates a service that the caller owns.
+
+    The service gets the name in the field `name` of the specification. The name must be unique in the team (otherwise
+    409).
+    """
     tenant, cluster = place_of(request.auth, new)
     made = create_service(
         actor=request.auth,
@@ -99,8 +102,10 @@ def get_service(request: ApiRequest, service_id: int) -> dict[str, Any]:
 
 @router.patch("/services/{int:service_id}", response=schemas.Service, url_name="service")
 def change(request: ApiRequest, service_id: int, wanted: schemas.ServiceChange) -> dict[str, Any]:
-    """Changes a service: the number of replicas, the rollout rules, the specification, or whether the service is
-    stopped. Only the given fields change."""
+    """Changes the given fields of a service, and leaves the others unchanged.
+
+    The fields are the number of replicas, the rollout rules, the specification, and whether the service is stopped.
+    """
     service = visible_service(request, service_id)
     spec = read_spec(wanted.spec) if wanted.spec is not None else None
     change_service(actor=request.auth, service=service, spec=spec, stopped=wanted.stopped, **_rules(wanted))
@@ -109,15 +114,17 @@ def change(request: ApiRequest, service_id: int, wanted: schemas.ServiceChange) 
 
 @router.delete("/services/{int:service_id}", response={204: None}, url_name="service")
 def remove(request: ApiRequest, service_id: int) -> Status[Any]:
-    """Removes a service and ends its replicas. The records and bills of the replicas stay. Removing a removed service
-    has no effect."""
+    """Removes a service and ends its replicas. The records and bills of the replicas are kept.
+
+    Has no effect on a service that is already removed.
+    """
     remove_service(actor=request.auth, service=visible_service(request, service_id))
     return Status(204, None)
 
 
 @router.post("/services/{int:service_id}/rollback", response=schemas.Service, url_name="service_rollback")
 def roll_back(request: ApiRequest, service_id: int, to: schemas.Rollback) -> dict[str, Any]:
-    """Rolls out an earlier revision of a service again."""
+    """Rolls a service back: an earlier revision is rolled out again."""
     service = visible_service(request, service_id)
     roll_back_service(actor=request.auth, service=service, number=to.revision)
     return _shown(request, service_id)
@@ -143,7 +150,7 @@ def _shown(request: ApiRequest, service_id: int) -> dict[str, Any]:
 
 
 def show(service: Service, members: Sequence[Member]) -> dict[str, Any]:
-    """Returns the fields of a service for the answer. `service` must come from a query with counts (`with_counts`)."""
+    """Converts a service to the fields of the API's response. `service` must come from a query with `with_counts`."""
     same = ("id", "name", "ready", "living", "stopped_at", "removed_at", "created_at", *RULES)
     return {name: getattr(service, name) for name in same} | {
         "status": status_of(service).text,

@@ -29,7 +29,7 @@ class ServiceRules(Schema):
 
 
 class NewService(NewJob, ServiceRules):
-    """A job specification with a port, the number of replicas, and the rollout rules."""
+    """A service to create: a job specification with a port, the number of replicas, and the rollout rules."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -47,8 +47,8 @@ class NewService(NewJob, ServiceRules):
 
 
 class ServiceChange(ServiceRules):
-    """A change of a service. Fields that are left out stay unchanged. A new specification becomes a revision and is
-    rolled out."""
+    """A change of a service. Fields that are left out stay unchanged. A new specification becomes a new revision, which
+    is rolled out."""
 
     spec: Spec | None = None
     stopped: Flag | None = None
@@ -149,7 +149,11 @@ class ServiceFilters(Schema):
 
 
 class ServicePage(Schema):
-    """A page of services, latest first. For the next page with older services, set `before` to `next`."""
+    """A page of services, latest first.
+
+    To get the next page, with older services, call the endpoint again with the parameter `before` set to `next`, which
+    is null on the last page.
+    """
 
     items: list[Service]
     next: int | None
@@ -167,7 +171,11 @@ class ServiceEvent(Schema):
 
 
 class ServiceEventPage(Schema):
-    """A page of events, latest first. For the next page with older events, set `before` to `next`."""
+    """A page of the events of a service, latest first.
+
+    To get the next page, with older events, call the endpoint again with the parameter `before` set to `next`, which is
+    null on the last page.
+    """
 
     items: list[ServiceEvent]
     next: int | None

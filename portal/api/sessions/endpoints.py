@@ -1,5 +1,5 @@
-"""Endpoints for notebook sessions: list, start, read, keep and stop. Users open a session in a browser, from its
-page."""
+"""Endpoints for notebook sessions: list, start, read, extend and stop. Users open a session from its page in the
+browser."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def list_sessions(
 
 @router.post("/sessions", response={201: schemas.SessionInFull}, url_name="sessions")
 def begin(request: ApiRequest, new: schemas.NewSession) -> Status[Any]:
-    """Starts a session, owned by the caller. The job specification must have one worker and a port."""
+    """Starts a session that the caller owns. The job specification must have one worker and a port."""
     tenant, cluster = place_of(request.auth, new)
     made = start_session(
         actor=request.auth,
@@ -70,20 +70,20 @@ def begin(request: ApiRequest, new: schemas.NewSession) -> Status[Any]:
 
 @router.get("/sessions/{int:session_id}", response=schemas.SessionInFull, url_name="session")
 def get_session(request: ApiRequest, session_id: int) -> dict[str, Any]:
-    """Returns a session. The job with the same id has the session's log, events and cost."""
+    """Returns a session. The session's log, events and cost are those of the job with the same id."""
     return _shown(request, session_id)
 
 
 @router.post("/sessions/{int:session_id}/keep", response=schemas.SessionInFull, url_name="session_keep")
 def keep(request: ApiRequest, session_id: int) -> dict[str, Any]:
-    """Restarts the idle timeout of a session."""
+    """Restarts the idle timeout of a session, so that the session is not stopped as idle."""
     keep_session(actor=request.auth, session=visible_session(request, session_id))
     return _shown(request, session_id)
 
 
 @router.delete("/sessions/{int:session_id}", response={204: None}, url_name="session")
 def stop(request: ApiRequest, session_id: int) -> Status[Any]:
-    """Stops a session with its grace period. Stopping a stopped session has no effect."""
+    """Stops a session after its grace period. Has no effect on a session that is already stopped."""
     stop_session(actor=request.auth, session=visible_session(request, session_id))
     return Status(204, None)
 

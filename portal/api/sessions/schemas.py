@@ -14,7 +14,8 @@ from portal.api.services.schemas import Interruption
 
 
 class NewSession(WithOldNames, NewJob):
-    """A job specification with one worker and a port, the idle timeout and the time limit of the session."""
+    """A session to start: a job specification with one worker and a port, the session's idle timeout, and its time
+    limit."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -76,7 +77,11 @@ class SessionInFull(Session):
 
 
 class SessionPage(Schema):
-    """A page of sessions, latest first. For the next page with older sessions, set `before` to `next`."""
+    """A page of sessions, latest first.
+
+    To get the next page, with older sessions, call the endpoint again with the parameter `before` set to `next`, which
+    is null on the last page.
+    """
 
     items: list[Session]
     next: int | None

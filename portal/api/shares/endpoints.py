@@ -28,8 +28,10 @@ PeriodName = Literal["1h", "24h", "7d", "30d"]
 
 @router.get("/share", response=schemas.Share, url_name="share", operation_id="portal_api_reports_share")
 def share(request: ApiRequest, team: str, period: PeriodName = "24h", cluster: str = "") -> dict[str, Any]:
-    """Returns the GPU time that a team, including the teams below it, was entitled to and received on a cluster.
-    Without `cluster`, the first cluster by name is used."""
+    """Returns the GPU time on one cluster that a team was entitled to and received, including the teams below it.
+
+    Without `cluster`, the first cluster by name is used.
+    """
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
     shared = chosen_cluster(request.GET, list(Cluster.objects.order_by(*by_name("name"))))
     stretch = read_period(period)
@@ -52,10 +54,10 @@ def share(request: ApiRequest, team: str, period: PeriodName = "24h", cluster: s
     "/trades", response=schemas.TradePage, url_name="trades", operation_id="portal_api_reports_trades"
 )
 def trades(request: ApiRequest, asked: Query[schemas.TradeQuestion]) -> dict[str, Any] | HttpResponseBase:
-    """Returns one page of the trades of the caller's teams, latest first. For the next page with older trades, set
-    `before` to `next`.
+    """Returns one page of the trades of the caller's teams, latest first.
 
-    Formats other than JSON contain all trades of the period, and the GPU-seconds that the ledger booked for trades.
+    To get the next page, with older trades, set `before` to this page's `next`, which is null on the last page. Formats
+    other than JSON contain all trades of the period, and the GPU-seconds that the ledger booked for trades.
     """
     if asked.format != "json":
         return trades_in_format(request.auth, request.GET, asked.format)
@@ -78,8 +80,10 @@ def trades(request: ApiRequest, asked: Query[schemas.TradeQuestion]) -> dict[str
     operation_id="portal_api_reports_trades_booked",
 )
 def trades_booked(request: ApiRequest, asked: Query[schemas.TradePeriod]) -> list[BookedTrades]:
-    """Returns the GPU-seconds that the ledger booked for trades of the caller's teams, by generation. Operators get the
-    trades of all teams, whose sum is zero."""
+    """Returns the GPU-seconds that the ledger booked for trades of the caller's teams, by generation.
+
+    Operators get all teams. Over all teams the amounts add up to zero.
+    """
     stretch = asked_stretch(request.GET)
     tenants = None if request.auth.is_operator else visible_ids(request.auth)
     return booked_trades(stretch.begins, stretch.ends, tenants)

@@ -12,7 +12,7 @@ from portal.api.reports.schemas import Days
 
 
 class Amounts(Schema):
-    """GPU-seconds that a team was entitled to and received. Loans and sales between teams below this team are left
+    """The GPU-seconds that a team was entitled to and received. Loans and sales among the teams below it are left
     out."""
 
     entitled: float
@@ -36,8 +36,10 @@ class ShareOfGeneration(Schema):
 
 
 class Share(Schema):
-    """The share of a team on one cluster, in GPU-seconds. Each generation has points in equal steps of `step_seconds`,
-    oldest first."""
+    """The share of a team on one cluster, in GPU-seconds, as a time series for each generation.
+
+    Points are `step_seconds` apart, oldest first.
+    """
 
     team: str
     cluster: str | None = Field(description="Null if there is no cluster.")
@@ -62,8 +64,10 @@ class TradeSide(Schema):
 
 
 class Trade(Schema):
-    """A trade with the sides whose teams the caller may see. `counterpart` is the team of the other side, or `another
-    team` if the caller may not see that team."""
+    """A trade between two teams, with those of its sides whose teams the caller may see.
+
+    `counterpart` is the team of the other side, or `another team` if the caller may not see that team.
+    """
 
     id: int
     begins: datetime
@@ -76,7 +80,8 @@ class Trade(Schema):
 
 
 class BookedTrades(Schema):
-    """Exact GPU-seconds of one generation that the ledger booked for trades. Over all teams, `sum` adds up to zero."""
+    """The exact GPU-seconds of one generation that the ledger booked for trades. The `sum` of all teams together is
+    zero."""
 
     generation: str
     gave: Figure

@@ -26,9 +26,9 @@ def subscriptions(request: ApiRequest) -> list[dict[str, Any]]:
 
 @router.put("/subscriptions", response=schemas.Subscription, url_name="subscriptions")
 def subscribe(request: ApiRequest, new: schemas.NewSubscription) -> dict[str, Any]:
-    """Subscribes the caller to a report of a team, or of all teams that the caller may see.
+    """Subscribes the caller to reports by mail, about one team or about all teams that the caller may see.
 
-    If the caller already has this subscription with the same rhythm, only its `form` changes.
+    If the caller already has this subscription at the same frequency, only its file format (`form`) changes.
     """
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=new.team) if new.team else None
     if new.report != ReportSubscription.Report.STATEMENT.value and not may_have(
@@ -41,7 +41,7 @@ def subscribe(request: ApiRequest, new: schemas.NewSubscription) -> dict[str, An
 
 @router.delete("/subscriptions/{int:subscription_id}", response={204: None}, url_name="subscription")
 def unsubscribe(request: ApiRequest, subscription_id: int) -> Status[Any]:
-    """Ends a subscription of the caller."""
+    """Ends one of the caller's subscriptions to reports by mail."""
     own = ReportSubscription.objects.of(request.auth)
     subscription = get_object_or_404(own, pk=subscription_id)
     actions.unsubscribe_from_report(actor=request.auth, subscription=subscription)

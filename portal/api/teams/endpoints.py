@@ -1,4 +1,7 @@
-"""Endpoints for the caller, for teams (changes return their effect on the shares of other teams) and for members."""
+"""Endpoints for the caller's account, for teams, and for members.
+
+A call that changes a team returns the effect of the change on the shares of other teams.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ router = Router(tags=["Administration"])
 
 @router.get("/me", response=schemas.Me, url_name="me", tags=["Reports"], operation_id="portal_api_reports_me")
 def me(request: ApiRequest) -> dict[str, Any]:
-    """Returns the caller's user name, name, role and teams."""
+    """Returns the caller's username, full name, portal role and teams."""
     user = request.auth
     return {
         "username": user.get_username(),
@@ -46,8 +49,10 @@ def me(request: ApiRequest) -> dict[str, Any]:
 
 @router.post("/teams", response={200: schemas.TeamChange, 201: schemas.TeamChange}, url_name="teams")
 def make(request: ApiRequest, new: schemas.NewTeam) -> Status[Any]:
-    """Creates a team (201). With `dry_run`, returns how the team would change the shares of other teams (200). For
-    admins."""
+    """Creates a team (201). For admins.
+
+    With `dry_run`, creates nothing, and returns how the team would change the shares of other teams (200).
+    """
     require_permission(request, "tenant.change")
     parent = _parent(new.parent)
     effect = effect_of_new(name=new.name, parent=parent, tickets=new.tickets)
@@ -59,7 +64,7 @@ def make(request: ApiRequest, new: schemas.NewTeam) -> Status[Any]:
 
 @router.put("/teams/{team}/tickets", response=schemas.TeamChange, url_name="team_tickets")
 def set_tickets(request: ApiRequest, team: str, given: schemas.TeamTickets) -> dict[str, Any]:
-    """Sets the tickets of a team, which are its weight among the teams of its level. For admins."""
+    """Sets the tickets of a team, which are its weight among its sibling teams. For admins."""
     tenant = _found(request, team)
     effect = effect_of_tickets(tenant, given.tickets)
     if not given.dry_run:
@@ -79,7 +84,7 @@ def move(request: ApiRequest, team: str, given: schemas.TeamParent) -> dict[str,
 
 @router.put("/teams/{team}/archived", response=schemas.TeamChange, url_name="team_archived")
 def set_archived(request: ApiRequest, team: str, given: schemas.TeamArchived) -> dict[str, Any]:
-    """Archives a team, or restores an archived team. For admins."""
+    """Archives a team, or restores it if it is archived, as the field in the request says. For admins."""
     tenant = _found(request, team)
     effect = (effect_of_archiving if given.archived else effect_of_restoring)(tenant)
     act = actions.archive_tenant if given.archived else actions.restore_tenant

@@ -76,7 +76,8 @@ class Member(Schema):
 
 
 class TeamShare(Schema):
-    """The share of a team, or of a team's direct members, as a fraction of all GPUs, while all teams are active."""
+    """The share of a team, or of a team's direct members, as a fraction of all GPUs (0 to 1) if all teams are
+    active."""
 
     name: str
     before: float | None

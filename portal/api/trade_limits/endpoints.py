@@ -20,7 +20,7 @@ router = Router(tags=["Reports"])
 
 @router.get("/trade-limits", response=list[schemas.TradeLimit], url_name="trade_limits")
 def trade_limits(request: ApiRequest, team: str) -> list[dict[str, Any]]:
-    """Returns the trade limits of a team. The trade limits of the teams above it apply to the team, too."""
+    """Returns the trade limits that are set on a team. The trade limits of the teams above also apply to this team."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
     return [_show(limit) for limit in tenant.trade_limits.select_related("generation")]
 

@@ -8,8 +8,10 @@ from portal.api.fields import Amount, Flag, Line
 
 
 class TradeLimit(Schema):
-    """The trades that a team allows for a generation. An empty `generation` covers all generations without a trade
-    limit."""
+    """A limit on the trades of a team in one generation.
+
+    If `generation` is empty, the limit applies to each generation for which the team has no separate trade limit.
+    """
 
     generation: Line = ""
     trades: Flag = Field(True, description="False: GPUs of this generation are neither given nor taken.")

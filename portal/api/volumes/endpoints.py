@@ -28,8 +28,10 @@ def volumes(request: ApiRequest) -> list[dict[str, Any]]:
 
 @router.post("/clusters/{name}/volumes", response={201: schemas.GrantedVolume}, url_name="cluster_volumes")
 def grant(request: ApiRequest, name: str, new: schemas.NewVolume) -> Status[Any]:
-    """Grants a volume, so that jobs of a team, or of every team, may mount a claim or, on a local cluster, a folder.
-    For operators."""
+    """Grants a volume: allows jobs of one team, or of every team, to mount it. For operators.
+
+    The volume is a persistent volume claim or, on a local cluster, a folder.
+    """
     made = grant_volume(
         actor=request.auth,
         cluster=_cluster(request, name),
@@ -43,7 +45,7 @@ def grant(request: ApiRequest, name: str, new: schemas.NewVolume) -> Status[Any]
 
 @router.delete("/clusters/{name}/volumes/{int:volume_id}", response={204: None}, url_name="cluster_volume")
 def withdraw(request: ApiRequest, name: str, volume_id: int) -> Status[Any]:
-    """Withdraws a volume, so that no further attempt that mounts the volume starts. For operators."""
+    """Withdraws a volume. From then on, no attempt that mounts the volume starts. For operators."""
     if volume_id >= 2**63:
         raise Http404
     found = get_object_or_404(Volume, cluster=_cluster(request, name), pk=volume_id)

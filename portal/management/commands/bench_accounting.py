@@ -1,8 +1,8 @@
-"""`make bench-accounting`: measures the response times of the pages that report on a year with a million jobs.
+"""`make bench-accounting`: measures the response times of the report pages, for a year with a million jobs.
 
-With `--trace` the command imports a published trace instead, and compares the reports with the trace's file. In both
-cases it uses a temporary database. SQL writes the year directly, without the database's guards; the functions that
-close books sum up hours and days.
+With `--trace`, the command instead imports a published trace, and compares the reports with the trace's file. Both use
+a temporary database. SQL writes the year's data directly, without the database's guards; the usual functions that close
+the books then compute the sums of hours and days.
 """
 
 from __future__ import annotations
@@ -203,8 +203,10 @@ def _lap(client: Client, path: str) -> float:
 
 
 def _pages(user: User, dice: random.Random) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yields pairs (name of a page, function that returns its path). Each call of the function chooses another month,
-    team or job."""
+    """Yields a pair (name of a page, function that returns the page's path) for each page.
+
+    Each call of the function chooses a random month, team or job, so that pages are measured with different data.
+    """
     now = now_from_database()
     jobs = list(Tenant.objects.visible_to(user).values_list("jobs", flat=True).exclude(jobs=None)[:500])
 
@@ -243,7 +245,7 @@ def _dates(first: date, last: date) -> str:
 
 
 class _Year:
-    """The data of a year: a hundred teams on one cluster, up to the current hour."""
+    """The generated data of one year: a hundred teams on one cluster, up to the current hour."""
 
     def __init__(self, jobs: int, lasts: timedelta, *, tell: Callable[[str], None]) -> None:
         self.jobs, self.lasts, self.tell = jobs, lasts, tell

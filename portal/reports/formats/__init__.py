@@ -1,4 +1,4 @@
-"""File formats of reports: CSV, XLSX, PDF and JSON, all made from a `Document` of `Table`s."""
+"""File formats of reports: CSV, XLSX, PDF and JSON. Each is made from the same `Document`, which contains `Table`s."""
 
 from portal.reports.formats.answers import TYPES, answer, csv_answer, in_format
 from portal.reports.formats.document import Cell, Column, Document, Kind, Table, cut_note, shown

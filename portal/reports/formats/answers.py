@@ -1,4 +1,4 @@
-"""HTTP answers with a document as a file download."""
+"""HTTP responses that download a document as a file."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ TYPES = {
 
 
 def in_format(document: Document, form: str, *, alone: str = "") -> bytes:
-    """Returns the document as the bytes of a file. `form` is a key of `TYPES`, else raises ValueError.
+    """Returns the document as the bytes of a file. `form` is a key of `TYPES`; any other value raises ValueError.
 
-    With `alone`, a CSV file contains only the table with this key, as a header and rows without totals.
+    With `alone`, a CSV file contains only the table with this key: a header line and its rows, without totals.
     """
     match form:
         case "csv" | "json":
@@ -41,8 +41,10 @@ def in_format(document: Document, form: str, *, alone: str = "") -> bytes:
 
 
 def answer(document: Document, form: str, name: str, *, alone: str = "") -> HttpResponseBase:
-    """Returns the document as an attachment. `name` is the file's name without extension, of letters, digits and
-    hyphens."""
+    """Returns a response that downloads the document as a file.
+
+    `name` is the file name without extension. It consists of letters, digits and hyphens.
+    """
     headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}
     if form not in ("csv", "json"):
         return HttpResponse(in_format(document, form), content_type=TYPES[form], headers=headers)
@@ -61,13 +63,13 @@ def answer(document: Document, form: str, name: str, *, alone: str = "") -> Http
 
 
 def csv_answer(lines: Iterable[str], name: str) -> HttpResponse:
-    """Returns the lines of a CSV file as an attachment. `name` is the file's name without extension."""
+    """Returns a response that downloads the lines of a CSV file. `name` is the file name without extension."""
     headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
     return HttpResponse("".join(lines), content_type=TYPES["csv"], headers=headers)
 
 
 class _Blocks:
-    """An asynchronous iterator over the blocks of a file, so that an answer needs the memory of one block only."""
+    """An asynchronous iterator over the blocks of a file, so that a response holds only one block in memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -1,6 +1,6 @@
-"""The contents of a report, independent of the file format: tables of typed cells under a title.
+"""The content of a report, independent of the file format: a title, and tables with typed cells.
 
-Each format reads a table's rows once and in order, so `rows` may be a generator over more rows than fit into memory.
+Each format reads a table's rows once and in order. So `rows` may be a generator of more rows than fit into memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Cell = str | Number | date | datetime | None
 
 
 class Kind(StrEnum):
-    """The type of a column's cells, which decides how each format shows and aligns the cells."""
+    """The type of a column's cells. It determines how each format shows and aligns them."""
 
     TEXT = "text"
     ID = "id"  # an int that identifies something
@@ -39,9 +39,10 @@ UNITS = {Kind.GPU_TIME: 3600, Kind.MINUTES: 60}
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. Programs (CSV, JSON) see `key`, people (XLSX, PDF) see `heading`.
+    """A column of a table.
 
-    People see at most `digits` decimals, programs see all.
+    Formats for programs (CSV, JSON) use `key` and show all decimals. Formats for people (XLSX, PDF) use `heading` and
+    show at most `digits` decimals.
     """
 
     key: str
@@ -52,7 +53,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with rows as long as `columns`. `totals` are the rows at its end: a single one, or one per currency."""
+    """A table. Each row has one cell for each of `columns`.
+
+    `totals` are the rows at the end of the table: a single row, or one for each currency.
+    """
 
     key: str
     title: str
@@ -65,11 +69,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Document:
-    """A title, facts (pairs of label and text) and tables.
+    """The content of a report: a title, facts (pairs of label and text) and tables.
 
-    Times are shown in the time zone `zone`; programs get times with the UTC offset of `zone`, or in UTC if `zone` is
-    None. In a CSV file, a line with the table's key precedes each table. Without `has_keys` this line is left out,
-    for programs that expect a plain table.
+    Formats for people show times in the time zone `zone`. Formats for programs show times with the UTC offset of
+    `zone`, or in UTC if `zone` is None. With `has_keys`, a line with the table's key precedes each table in a CSV file.
+    Programs that expect a plain table need files without this line.
     """
 
     title: str
@@ -80,15 +84,17 @@ class Document:
 
 
 def cut_note(shown: int, more: int) -> str:
-    """Returns the note that a table shows `shown` rows and leaves out `more`; empty if `more` is 0."""
+    """Returns a note that says how many rows a table shows and leaves out; "" if it leaves out none."""
     if more <= 0:
         return ""
     return f"Here are {shown} of {shown + more} rows; the CSV, XLSX and JSON files have them all."
 
 
 def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:
-    """Returns a cell as text for people: grouped digits, the column's number of decimals, and times in `zone`; empty
-    for None."""
+    """Formats a cell as text for people; "" for None.
+
+    Digits are grouped, numbers have the column's number of decimals, and times are in `zone`.
+    """
     if cell is None:
         return ""
     if isinstance(cell, datetime):
@@ -104,12 +110,16 @@ def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:
 
 
 def in_unit(column: Column, number: Number) -> Number:
-    """Returns a number in the unit that people see, such as GPU-hours instead of GPU-seconds."""
+    """Converts a number of this column to the unit that people see, for example GPU-seconds to GPU-hours."""
     return number / UNITS[column.kind] if column.kind in UNITS else number
 
 
 def told(cell: Cell, zone: tzinfo | None = None) -> str | int | float | None:
-    """Returns a cell for programs: decimals as text, to the millionth and without exponents; times as ISO 8601."""
+    """Converts a cell to a value for programs.
+
+    Decimals become text with up to six decimals and without exponents. Dates and times become ISO 8601 text, in `zone`
+    or in UTC.
+    """
     if isinstance(cell, Decimal):
         return f"{in_millionths(cell):f}"
     if isinstance(cell, datetime):

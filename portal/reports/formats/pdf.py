@@ -1,7 +1,7 @@
-"""Documents as A4 PDF files: headings, tables with repeated headers, right-aligned numbers, page numbers.
+"""Writes documents as A4 PDF files, with headings, repeated table headers, right-aligned numbers and page numbers.
 
-Long names wrap within their column. Very long names are cut here, but not in other formats. Documents with wide
-tables are in landscape. A character that the font lacks is shown as a box.
+Long names wrap within their column. Very long names are cut here, but not in other formats. Documents with wide tables
+are in landscape. A character that the font lacks is shown as a box.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MUTED = (90, 96, 110)
 
 
 def pdf_of(document: Document) -> bytes:
-    """Returns the document as the bytes of a PDF file, with the first `MOST_ROWS` rows of each table."""
+    """Returns the document as the bytes of a PDF file. Only the first `MOST_ROWS` rows of each table are included."""
     with TemporaryDirectory(prefix="fairlot-fonts-") as folder:  # fpdf2 reads fonts from files only
         lies = any(len(table.columns) > MOST_UPRIGHT for table in document.tables)
         pdf = _Letter(document.title, "landscape" if lies else "portrait")
@@ -52,7 +52,7 @@ def pdf_of(document: Document) -> bytes:
 
 
 class _Letter(FPDF):
-    """A PDF with the title and the page number at the foot of each page."""
+    """A PDF file whose pages have the title and the page number at the bottom."""
 
     def __init__(self, title: str, orientation: Literal["landscape", "portrait"]) -> None:
         super().__init__(orientation=orientation, format="A4")
@@ -136,7 +136,7 @@ def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) ->
     """Returns the font size of a table in points, and the widths of its columns in mm.
 
     The size is the largest of `SIZES` at which all columns except text columns fit. Text columns share the remaining
-    width: short ones get all that they need, long ones equal parts of what remains.
+    width. Short ones get the width that they need, and long ones divide the rest equally.
     """
     texts = [place for place, column in enumerate(columns) if column.kind == Kind.TEXT]
     for size in SIZES:
@@ -158,7 +158,8 @@ def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) ->
 
 
 def _wanted(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]], size: float) -> list[float]:
-    """Returns the widths in mm at which no cell wraps. Headings of number columns may wrap between words."""
+    """Returns, for each column, the width in mm at which no cell wraps. The headings of number columns may wrap between
+    words."""
     pdf.set_font(FONT, "B", size)
     wanted = []
     for place, column in enumerate(columns):
@@ -170,8 +171,10 @@ def _wanted(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]],
 
 
 def _one_line(text: str) -> str:
-    """Returns the text on one line, with spaces for line breaks and tabs. Cuts the text to MOST_LETTERS, since no cell
-    shows more."""
+    """Returns the text as one line, with spaces in place of line breaks and tabs.
+
+    Cuts the text to MOST_LETTERS, because a cell can show no more.
+    """
     return re.sub(r"[\r\n\t\f\v]+", " ", text[:MOST_LETTERS] + "…" * (len(text) > MOST_LETTERS))
 
 

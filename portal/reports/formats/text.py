@@ -1,4 +1,4 @@
-"""Documents as CSV and JSON, for programs: exact and unrounded."""
+"""Writes documents as CSV and JSON for programs, with exact and unrounded figures."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from portal.reports.formats.document import Cell, Document, Table, told
 
 
 def csv_of_table(table: Table, zone: tzinfo | None = None) -> Iterator[str]:
-    """Yields the CSV lines of a table: a line of the columns' keys, then the rows. Leaves out totals, because programs
-    may sum the rows."""
+    """Yields the CSV lines of a table: a line with the columns' keys, then the rows.
+
+    Leaves out the totals, because programs may add the rows up themselves.
+    """
     yield csv_line([column.key for column in table.columns])
     for row in table.rows:
         yield csv_line([_cell(cell, zone) for cell in row])
 
 
 def csv_of(document: Document) -> Iterator[str]:
-    """Yields the CSV lines of all tables with their totals, and an empty line between two tables.
+    """Yields the CSV lines of all tables of a document with their totals. An empty line separates two tables.
 
-    If the document `has_keys`, a line with the table's key precedes each table.
+    If the document has `has_keys`, a line with the table's key precedes each table.
     """
     for place, table in enumerate(document.tables):
         if place:
@@ -37,8 +39,10 @@ def csv_of(document: Document) -> Iterator[str]:
 
 
 def json_of(document: Document) -> dict[str, Any]:
-    """Returns the document as a JSON object: `title`, `facts`, and `tables` by key. Each row and total is an object by
-    column key."""
+    """Returns the document as a JSON object with `title`, `facts`, and `tables` by key.
+
+    Each row and each row of totals is an object with the column keys as its keys.
+    """
     return _head(document) | {
         "tables": {
             table.key: {
@@ -52,7 +56,7 @@ def json_of(document: Document) -> dict[str, Any]:
 
 
 def json_text_of(document: Document) -> Iterator[str]:
-    """Yields the JSON text of `json_of`, row by row, because the rows may not fit into memory."""
+    """Yields the same JSON as `json_of` as text, row by row, because the rows may not fit into memory."""
     yield f'{_json(_head(document))[:-1]}, "tables": {{'
     for place, table in enumerate(document.tables):
         yield f'{"," if place else ""}\n{_json(table.key)}: {{"title": {_json(table.title)}, "rows": ['

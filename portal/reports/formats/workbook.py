@@ -1,4 +1,5 @@
-"""Documents as XLSX files: a sheet for each table, with real numbers and dates, and never with a formula."""
+"""Writes documents as XLSX files, with a sheet for each table. Numbers and dates are typed cells, and no cell is a
+formula."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ FORBIDDEN = str.maketrans(dict.fromkeys("[]:*?/\\'", " "))
 def xlsx_of(document: Document) -> bytes:
     """Returns the document as the bytes of an XLSX file.
 
-    Rows are written one by one, which limits memory. A table with more rows than a sheet can have continues on
-    another sheet.
+    Rows are written one by one to limit memory. A table with more rows than a sheet can have continues on another
+    sheet.
     """
     file = io.BytesIO()
     with Workbook(file, {"constant_memory": True}) as book:
@@ -47,7 +48,7 @@ def xlsx_of(document: Document) -> bytes:
 
 
 class _Styles:
-    """The cell formats of a workbook, each created once."""
+    """The cell formats of a workbook. Each format is created once and then reused."""
 
     def __init__(self, book: Workbook) -> None:
         self._book = book
@@ -72,7 +73,7 @@ def _write_facts(sheet: Worksheet, document: Document, styles: _Styles) -> None:
 
 
 class _Writer:
-    """Writes one table to one or more sheets."""
+    """Writes one table to one sheet, or to several sheets if the table is too long."""
 
     def __init__(self, book: Workbook, table: Table, styles: _Styles, zone: tzinfo | None) -> None:
         self._book, self._table, self._styles, self._zone = book, table, styles, zone
@@ -119,8 +120,10 @@ class _Writer:
 
 
 def _sheet_name(book: Workbook, title: str) -> str:
-    """Returns a sheet name of at most 31 characters for `title`, different from the other names in the workbook,
-    ignoring case."""
+    """Returns a sheet name for `title` of at most 31 characters.
+
+    It differs from the names of the workbook's other sheets, even if case is ignored.
+    """
     taken = {sheet.get_name().casefold() for sheet in book.worksheets()}
     name, number = title.translate(FORBIDDEN)[:31].strip() or "Table", 1
     while name.casefold() in taken:

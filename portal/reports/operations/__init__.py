@@ -1,1 +1,2 @@
-"""Reports for operators: use of GPUs, unmet demand, nodes, waits and waste of jobs, prices, chargeback."""
+"""Reports for operators: GPU use, unmet demand, nodes, waiting times of jobs, wasted GPU time, prices, and
+chargeback."""

@@ -1,4 +1,4 @@
-"""Reads which operators' report a query asks for, and returns the report as a file."""
+"""Reads from a URL query which operators' report is requested, and returns this report as a file."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ OF_ONE_CLUSTER = {"use", "nodes", "chargeback"}
 
 @consistent_read()
 def operations_in_format(query: Query, subject: str, form: str) -> HttpResponseBase:
-    """Returns the report on `subject` as a file in the format `form`, with all rows and exact figures."""
+    """Returns the report on `subject` as a file with all rows and exact figures. `form` is the file format."""
     asked, document = read_operations(query, subject)
     name = f"fairlot-{subject}-{asked.period.in_a_name}"
     return answer(document, form, name, alone=document.tables[0].key if len(document.tables) == 1 else "")
 
 
 def read_operations(query: Query, subject: str, *, page: str | None = None) -> tuple[Asked, Document]:
-    """Returns a pair: the question that the query asks, and the report on `subject` as a document.
+    """Returns a pair: the reader's request as read from the URL query, and the report on `subject` as a document.
 
-    With `page`, the document is for a page and has only the GPUs of the nodes on this page of nodes; None is for
-    files, which have all rows. Raises Http404 for an unknown subject or cluster.
+    `page` is the page number in the list of nodes; the document then has only the GPUs of the nodes on this page. For
+    files `page` is None, and the document has all rows. Raises Http404 for an unknown subject or cluster.
     """
     if subject not in SUBJECTS:
         raise Http404

@@ -1,5 +1,7 @@
-"""The charts of the operators' reports as geometry. Positions and widths are in per cent of the chart's width.
-Templates add the HTML and styles."""
+"""Computes the geometry of the charts in the operators' reports.
+
+Positions and widths are in per cent of the chart's width. Templates add the HTML and styles.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ ROW, LABEL = 24, 8.0  # height of a row in pixels; width of the row's label in p
 
 @dataclass(frozen=True)
 class HeatCell:
-    """A cell of a heat map. `part`, from 0 to 1, decides how dark the cell is; None if unknown."""
+    """A cell of a heat map. `part`, from 0 to 1, determines how dark the cell is; None means that the value is
+    unknown."""
 
     x: float
     width: float
@@ -44,8 +47,10 @@ class Week:
 
 
 def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
-    """Returns a heat map of the week, with a row for each weekday and a column for each hour. In darker cells more GPUs
-    were held."""
+    """Returns a heat map of the week, with a row for each weekday and a column for each hour.
+
+    The larger the fraction of GPUs that were held, the darker is the cell.
+    """
     step = (100 - LABEL) / 24
     cells = []
     for day, name in enumerate(WEEKDAYS, start=1):
@@ -70,7 +75,7 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
 
 
 def draw_demand(demand: Sequence[Demand]) -> IndexChart:
-    """Returns a line chart of the average numbers of GPUs in each interval that were wanted, usable and held."""
+    """Returns a line chart of the average numbers of wanted, usable and held GPUs in each interval."""
     series: dict[str, Sequence[float | None]] = {
         name: [_gpus(one, name) for one in demand] for name in ("wanted", "usable", "held")
     }
@@ -84,7 +89,7 @@ def _gpus(one: Demand, name: str) -> float | None:
 
 
 def node_cells(gpus: Sequence[GpuHeld]) -> list[HeatCell]:
-    """Returns a cell for each GPU of one node, with the fraction of time in which the GPU was held."""
+    """Returns a heat map cell for each GPU of a node. Its value is the fraction of time in which jobs held the GPU."""
     width = 100 / len(gpus) if gpus else 0.0
     return [
         HeatCell(
@@ -99,8 +104,10 @@ def node_cells(gpus: Sequence[GpuHeld]) -> list[HeatCell]:
 
 
 def waste_parts(row: Wasted, most: float) -> list[tuple[str, str, float, float, float]]:
-    """Returns the parts of a bar: cause, label, GPU-seconds, start and width in per cent. `most` is the length of the
-    widest bar in GPU-seconds."""
+    """Returns the parts of one bar, as tuples (cause, label, GPU-seconds, start, width).
+
+    Start and width are in per cent of the widest bar, which stands for `most` GPU-seconds.
+    """
     at, parts = 0.0, []
     for cause in CAUSES:
         lost = float(getattr(row, cause))

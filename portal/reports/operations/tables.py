@@ -1,4 +1,4 @@
-"""The operators' reports as documents, which the page, the files and the API show."""
+"""The operators' reports as documents. The page, the files and the API all show them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NODES_PER_PAGE = 25
 
 
 def seconds(key: str, heading: str) -> Column:
-    """Returns a column of GPU-seconds, which are shown as GPU-hours to people."""
+    """Returns a column of GPU-seconds. Formats for people show them as GPU-hours."""
     return Column(f"{key}_gpu_seconds", f"{heading}, GPU-h", Kind.GPU_TIME, digits=2)
 
 
@@ -48,16 +48,16 @@ def count(key: str, heading: str) -> Column:
 
 
 def lasting(key: str, heading: str) -> Column:
-    """Returns a column of seconds, which pages show as durations."""
+    """Returns a column of seconds. Pages show them as durations, such as "2 h 05 min"."""
     return Column(key, heading, Kind.DURATION)
 
 
 @dataclass(frozen=True)
 class Demand:
-    """GPU-seconds wanted, held and usable in one interval.
+    """The GPU-seconds that were wanted, held and usable in one interval.
 
-    `wanted` is None unless all hours of the interval are over; the other amounts are None unless all hours are
-    closed.
+    `wanted` is None until all hours of the interval are over. The other amounts are None until the ledger has closed
+    these hours.
     """
 
     begins: datetime
@@ -70,7 +70,8 @@ class Demand:
 
 @dataclass(frozen=True)
 class GpuHeld:
-    """The seconds in which jobs held one GPU of a node, and the seconds in which the node existed."""
+    """The use of one GPU of a node: the seconds in which jobs held the GPU, and the seconds in which the node
+    existed."""
 
     node: NodeHealth
     gpu: int
@@ -79,13 +80,17 @@ class GpuHeld:
 
     @property
     def part(self) -> float | None:
-        """Returns the fraction of the node's time in which the GPU was held; None if the node did not exist."""
+        """Returns the fraction of the node's time in which jobs held the GPU; None if the node did not exist in the
+        period."""
         return self.held / self.lasted if self.lasted else None
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A reader's question for an operators' report. Each figure is read at most once, at its first use."""
+    """A reader's request for an operators' report: the period, the cluster and the page.
+
+    Each figure is read from the database at most once, when it is first used.
+    """
 
     period: ReportPeriod
     cluster: Cluster | None
@@ -93,7 +98,7 @@ class Asked:
 
     @property
     def is_page(self) -> bool:
-        """Returns whether the report is for a page, which shows only the first rows of long tables; files have all
+        """Returns whether the report is for a page. A page shows only the first rows of long tables; a file has all
         rows."""
         return self.page is not None
 
@@ -107,8 +112,10 @@ class Asked:
 
     @cached_property
     def closed_until(self) -> datetime | None:
-        """Returns the time until which the open book of the cluster, or the open books of all clusters, are closed;
-        None if no book is open."""
+        """Returns the time until which the ledger has closed the book of the cluster, or the books of all clusters.
+
+        Books of detached clusters count only if all clusters are detached. Returns None if no book is open.
+        """
         if self.cluster:
             return closed_until(books=[self.cluster.pk])
         clusters = Cluster.objects.values_list("pk", flat=True)
@@ -119,10 +126,10 @@ class Asked:
 
     @cached_property
     def closed(self) -> tuple[datetime, datetime]:
-        """Returns begin and end of the period; for all clusters, the end is cut to the time until which all books are
-        closed.
+        """Returns the start and the end of the period.
 
-        So each hour has the figures of all clusters.
+        For a report on all clusters, the end is at most the time until which the books of all clusters are closed. So
+        each hour has the figures of every cluster.
         """
         begins, ends = self.bounds
         if self.cluster:
@@ -149,7 +156,7 @@ class Asked:
 
     @cached_property
     def gpus(self) -> list[GpuHeld]:
-        """Returns the held time of each GPU of the nodes on the page, or of all nodes. Needs one query."""
+        """Returns the held time of each GPU, for the nodes on the page or for all nodes, with one query."""
         nodes = self.nodes if self.page is None else list(self.page_of_nodes)
         held, lasted = held_gpus([node.node_id for node in nodes], *self.bounds)
         return [
@@ -168,9 +175,9 @@ class Asked:
 
 
 def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
-    """Returns the held time of a GPU and the time of its node, each at most `elapsed` seconds.
+    """Returns the time in which jobs held a GPU, and the time of its node, each at most `elapsed` seconds.
 
-    The node's time is at least the held time, because a lease may be older than the recorded history of the node.
+    The node's time is at least the held time, because a lease may be older than the node's recorded history.
     """
     return GpuHeld(
         node, gpu, min(held, elapsed), min(max(node.seconds_up + node.seconds_down, held), elapsed)
@@ -180,7 +187,8 @@ def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
 def _stretch(
     begins: datetime, ends: datetime, use: Mapping[datetime, Use], wanted: Mapping[datetime, Decimal]
 ) -> Demand:
-    """Returns the sums over the hours that begin in the interval [`begins`, `ends`)."""
+    """Returns the demand in the interval from `begins` to `ends` (excluded): the sums over the hours that begin in
+    it."""
     hour = timedelta(hours=1)
     first = begins + (-timedelta(minutes=begins.minute, seconds=begins.second)) % hour
     hours = [first + n * hour for n in range(max(0, -((first - ends) // hour)))]
@@ -330,7 +338,10 @@ def nodes_document(asked: Asked) -> Document:
 
 
 def waits_document(asked: Asked) -> Document:
-    """Returns the waits of jobs on all clusters together, because the jobs of a team may run on any cluster."""
+    """Returns the waiting times of jobs as a document.
+
+    It covers all clusters together, because the jobs of a team may run on any cluster.
+    """
     sizes = [Column("generation", "GPU"), Column("size", "GPUs of the job"), count("jobs", "Jobs")]
     waited = Table(
         "waits",
@@ -361,7 +372,7 @@ def waits_document(asked: Asked) -> Document:
 
 
 def waste_document(asked: Asked) -> Document:
-    """Returns the GPU time that jobs wasted on all clusters, in total and by team, user and job."""
+    """Returns the GPU time that jobs wasted on all clusters as a document: in total, and by team, user and job."""
     told = asked.waste
     archived = archived_until()
     lacks = ""
@@ -445,7 +456,8 @@ def prices_document(asked: Asked) -> Document:
 
 
 def chargeback_document(asked: Asked) -> Document:
-    """Returns the cost of each team as a document with a single table, so that its CSV file is one header with rows."""
+    """Returns the cost of each team as a document with a single table. So its CSV file has one header line followed by
+    rows."""
     table = Table(
         "chargeback",
         "Chargeback",
@@ -488,7 +500,10 @@ def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
 def _of_closed_hours(
     title: str, asked: Asked, tables: Sequence[Table], *, waiting: Unsettled = NOTHING
 ) -> Document:
-    """Returns a document whose facts also say until when the books are closed and whether figures will still change."""
+    """Returns a document of these tables, with two more header lines.
+
+    They say until when the ledger has closed the books, and whether figures will still change.
+    """
     document, until = _document(title, asked, tables), asked.closed_until
     zone = asked.period.zone
     told = "nothing yet" if until is None else to_the_minute(until.astimezone(zone))

@@ -1,4 +1,4 @@
-"""Usage → Operations, for operators: the page, with the same figures as the CSV, XLSX, PDF and JSON files."""
+"""The page Usage → Operations, for operators. It shows the same figures as the CSV, XLSX, PDF and JSON files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class ShownCell:
 
     @property
     def style(self) -> str:
-        """Returns the CSS class of the cell: `number`, `break` for long texts, which may wrap, or `nowrap`."""
+        """Returns the CSS class of the cell: `number`, `break` for a long text that may wrap, or `nowrap` for any
+        other."""
         return "number" if self.is_number else "break" if len(self.text) > LONG else "nowrap"
 
 
@@ -109,8 +110,10 @@ def operations_file(request: UserRequest, subject: str, form: str) -> HttpRespon
 
 
 def as_shown(table: Table, document: Document, rows: slice = slice(None)) -> ShownTable:
-    """Returns the given rows of a table for the page, with GPU-seconds as GPU-hours, seconds as durations, and jobs as
-    links."""
+    """Converts the given rows of a table for the page.
+
+    GPU-seconds become GPU-hours, seconds become durations, and jobs become links.
+    """
     headings = [(_heading(column), column.kind in NUMERIC) for column in table.columns]
     every = list(table.rows)
     some = every[rows]
@@ -142,5 +145,8 @@ def _cell(column: Column, cell: Cell, document: Document) -> ShownCell:
 
 
 def _heading(column: Column) -> str:
-    """Returns a column's heading, without the unit for durations, because each of their cells shows a unit."""
+    """Returns a column's heading for the page.
+
+    The unit of a duration column is left out, because each of its cells already shows a unit.
+    """
     return column.heading.removesuffix(", s") if column.kind == Kind.DURATION else column.heading

@@ -1,4 +1,4 @@
-"""A bar chart of GPU-hours per day as geometry. Templates add the HTML and styles."""
+"""Computes the geometry of a bar chart of GPU-hours per day. Templates add the HTML and styles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from portal.axis import Mark, axis
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of the chart. Positions and sizes are in per cent of the plot."""
+    """A bar of the chart. Its position and size are in per cent of the plot."""
 
     label: str
     x: str
@@ -31,9 +31,9 @@ class DayChart:
 
 
 def draw_days(rows: Sequence[UsageRow], first: date, last: date) -> DayChart | None:
-    """Returns a chart with a bar for each day from `first` to `last` that has usage; None if no day has any.
+    """Returns a chart with a bar for each day from `first` to `last` that has usage; None if no day has usage.
 
-    Usage in different currencies on one day is summed into one bar.
+    If a day has usage in different currencies, their GPU-hours are added in one bar.
     """
     hours: dict[date, float] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""The figures of a team's statement. tables.py turns them into the tables that all formats show."""
+"""Reads the figures of a team's statement. tables.py converts them to the tables that all formats show."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MOST_DAYS = 400
 
 @dataclass(frozen=True)
 class ByLabel:
-    """Usage by the values of one label key: `rows` for the largest values, `rest` for the sum of all other usage.
+    """Usage by the values of one label key. `rows` are the values with the most usage, and `rest` is all other usage.
 
     `count` is the number of values.
     """
@@ -68,9 +68,9 @@ class ByLabel:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The forecast cost of the current calendar month in one currency. The month is in the reader's time zone.
+    """The forecast cost, in one currency, of the current calendar month in the reader's time zone.
 
-    `spent` includes unbooked usage. `forecast` is None in the first two days of the month.
+    `spent` also includes usage that is not booked yet. `forecast` is None in the first two days of the month.
     """
 
     begins: datetime
@@ -82,9 +82,10 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Statement:
-    """The figures of `tenant` and its subtree, as far as `viewer` may see, for whole days in one time zone.
+    """The figures of a tenant and the tenants below it, for whole days in one time zone, as far as `viewer` may see
+    them.
 
-    `totals` has one row per currency: the sum of the ledger in the period, which equals the sum of `lines`.
+    `totals` has one row for each currency: the sum of the ledger in the period. It equals the sum of `lines`.
     """
 
     issuer: str
@@ -118,7 +119,8 @@ class Statement:
 
     @property
     def number(self) -> str:
-        """Returns the statement's number, such as VISION-2026-03: team, days, and the time zone unless it is UTC.
+        """Returns the statement's number, such as VISION-2026-03. It contains the team, the days, and the time zone if
+        it is not UTC.
 
         Statements of the same team and days have the same number.
         """
@@ -129,12 +131,13 @@ class Statement:
 
     @property
     def is_provisional(self) -> bool:
-        """Returns whether the figures of the period will still change."""
+        """Returns whether figures of the period will still change."""
         return self.at < self.period.ends or self.unbooked.jobs > 0 or bool(self.unsettled)
 
     @property
     def latest_budgets(self) -> Sequence[PastBudget]:
-        """Returns the latest budget of each kind of period (month or quarter)."""
+        """Returns the latest monthly budget and the latest quarterly budget in the statement's period, if there are
+        any."""
         return list({one.period: one for one in self.budgets}.values())
 
     @property
@@ -143,17 +146,19 @@ class Statement:
 
 
 def period_name(period: ReportPeriod) -> str:
-    """Returns "2026-03" for a whole month, else the first and last day as "2026-03-01-2026-03-15"."""
+    """Returns the period as text: "2026-03" for a whole month, otherwise first and last day,
+    "2026-03-01-2026-03-15"."""
     after = period.last + timedelta(days=1)
     whole = period.first.day == after.day == 1 and (after - period.first).days <= 31
     return f"{period.first:%Y-%m}" if whole else period.in_a_name
 
 
 def statement_of(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: bool = False) -> Statement:
-    """Returns the statement, read in one consistent read, so that sums agree even while usage is booked.
+    """Returns the statement. All figures are read in one database snapshot, so that sums agree even while usage is
+    booked.
 
-    With `whole`, the statement has all users, jobs, labels and days, for files that programs read. The statement is
-    empty if `viewer` may not see the tenant: callers check the permission first.
+    With `whole`, the statement has all users, jobs, labels and days, for files that programs read. If `viewer` may not
+    see the tenant, the statement is empty, so callers must check the permission first.
     """
     with consistent_read():
         return _statement(viewer, tenant, period, whole=whole)
@@ -204,8 +209,10 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: boo
 def _budgets(
     viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime, held_now: HeldNow
 ) -> list[PastBudget]:
-    """Returns the budgets that applied to the period's days, with their amounts at that time; empty for viewers who may
-    not read budgets."""
+    """Returns the budgets that applied on the period's days, with the amounts they had then.
+
+    The list is empty if the viewer may not read budgets.
+    """
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
     if not viewer.is_operator and not manages.exists():
         return []
@@ -219,8 +226,10 @@ def _ahead(
     totals: Sequence[UsageRow],
     held_now: HeldNow,
 ) -> list[Ahead]:
-    """Returns a forecast of the current month for each currency, from usage that the viewer may see; empty unless the
-    period contains now."""
+    """Returns a forecast of the current month's cost for each currency, from the usage that the viewer may see.
+
+    The list is empty unless the period contains the current time.
+    """
     if not period.begins <= now < period.ends:
         return []
     first = now.astimezone(period.zone).date().replace(day=1)
@@ -245,7 +254,10 @@ def _ahead(
 def _labels(
     viewer: User, reader: UsageReader, tenant: Tenant, totals: Sequence[UsageRow], *, whole: bool
 ) -> tuple[list[ByLabel], int]:
-    """Returns the usage by values of each label key, and the number of label keys left out; `whole` leaves out none."""
+    """Returns the usage by values of each label key, and the number of label keys that were left out.
+
+    With `whole`, no key is left out.
+    """
     known = LabelKey.objects.visible_to(viewer).filter(tenant__path__startswith=tenant.path)
     every = list(known.order_by(*by_name("key")).values_list("key", flat=True).distinct())
     keys = every if whole else every[:MOST_KEYS]
@@ -262,7 +274,8 @@ def _labels(
 
 
 def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:
-    """Returns, for each currency, the total minus the rows that are shown; empty if all rows are shown."""
+    """Returns the usage that the shown rows do not include, as one row for each currency; an empty list if all rows are
+    shown."""
     rest = []
     if told.count > len(told.rows):
         for total in totals:
@@ -274,7 +287,10 @@ def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:
 
 
 def _shares(viewer: User, tenant: Tenant, period: ReportPeriod) -> list[tuple[str, Amounts]]:
-    """Returns pairs (name of a generation, fairness amounts), summed over the tenant and its subtree."""
+    """Returns a pair (name of a generation, fairness amounts) for each generation.
+
+    The amounts are sums over the tenant and the tenants below it.
+    """
     sums: dict[str, Amounts] = {}
     for row in fairness_rows(Scope.of(viewer, period.begins, period.ends, tenant=tenant, cluster=None)):
         name = row.generation.name

@@ -1,4 +1,4 @@
-"""Reads which statement a query asks for, and returns the statement as a file."""
+"""Reads from a URL query which statement is requested, and returns this statement as a file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from portal.reports.statement.tables import document_of
 
 
 def statement_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns the statement as a file in the format `form`.
+    """Returns the statement as a file. `form` is the file format.
 
-    For CSV, `?part=` chooses a single table by its key; raises Http404 for an unknown key.
+    For CSV, `?part=` chooses a single table by its key. Raises Http404 for an unknown key.
     """
     tenant, period = read_statement_query(user, query)
     document = document_of(statement_of(user, tenant, period, whole=is_whole(form)))
@@ -30,8 +30,10 @@ def statement_in_format(user: User, query: Query, form: str) -> HttpResponseBase
 
 
 def is_whole(form: str) -> bool:
-    """Returns whether files of the format `form` have all rows. A PDF has only the rows of the page, because people
-    read it."""
+    """Returns whether a file of the format `form` has all rows.
+
+    A PDF has only the rows that the page shows, because it is made for people.
+    """
     return form != "pdf"
 
 
@@ -40,7 +42,7 @@ def file_name(tenant: Tenant, period: ReportPeriod) -> str:
 
 
 def read_statement_query(user: User, query: Query, *, is_page: bool = False) -> tuple[Tenant, ReportPeriod]:
-    """Returns the team and the period of the query. The default team is the first that the user may see.
+    """Returns the team and the period in the URL query. Without a team, returns the first team that the user may see.
 
     Raises Http404 for a team that the user may not see.
     """

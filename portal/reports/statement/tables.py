@@ -1,4 +1,4 @@
-"""The tables of a statement, which all formats and the page show."""
+"""The tables of a statement. The page and all file formats show them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def document_of(statement: Statement) -> Document:
 
 
 def tables_of(statement: Statement) -> Iterator[Table]:
-    """Yields the tables of a statement. If the statement has one currency, the headings of amounts name it."""
+    """Yields the tables of a statement. If all amounts are in one currency, the column headings name it."""
     currencies = {one.currency for one in statement.totals} | {one.currency for one in statement.lines}
     currencies |= {one.currency for one in statement.taken_back}
     of_table = {
@@ -202,7 +202,7 @@ def _taken_back(statement: Statement) -> Table:
 
 
 def _by_currency(corrections: Sequence[TakenBack]) -> dict[str, tuple[Decimal, Decimal]]:
-    """Returns a pair (GPU-seconds, cost) for each currency, summed over the corrections."""
+    """Returns the sum of the corrections for each currency, as a pair (GPU-seconds, cost)."""
     found: dict[str, tuple[Decimal, Decimal]] = {}
     for one in corrections:
         seconds, cost = found.get(one.currency, (Decimal(0), Decimal(0)))
@@ -446,9 +446,9 @@ def _percent(part: Decimal, whole: Decimal) -> Decimal | None:
 
 
 def _rounded(amount: Decimal | None) -> Decimal | None:
-    """Returns an amount rounded to cents; None for None.
+    """Returns an amount rounded to cents, or None for None.
 
-    Used for figures that are no sums of the ledger, so that all formats show the same figure as the page.
+    Used for figures that are not sums of the ledger, so that all formats show the same figure as the page.
     """
     return None if amount is None else amount.quantize(Decimal("0.01"))
 

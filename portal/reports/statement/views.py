@@ -1,4 +1,5 @@
-"""Usage → Statement: what a team used and owes, as a page in the form of an invoice, and as files."""
+"""The page Usage → Statement, in the form of an invoice: what a team used and what it owes. Also returns it as
+files."""
 
 from __future__ import annotations
 
@@ -36,8 +37,10 @@ BARS = 8
 
 @dataclass(frozen=True)
 class Shown:
-    """A table for the page. Each cell is (text, whether it is a number, heading); `bars` has the largest rows for the
-    chart."""
+    """A table as the page shows it. Each cell is a tuple (text, whether the cell is a number, heading of its column).
+
+    `bars` contains the largest rows, for the bar chart.
+    """
 
     table: Table
     rows: Sequence[Sequence[tuple[str, bool, str]]]
@@ -106,7 +109,10 @@ def _shown(table: Table, document: Document) -> Shown:
 
 
 def _parts(figures: Statement) -> list[tuple[str, list[tuple[str, str, Decimal, str, str]]]]:
-    """Returns for each generation the parts of its bar: class, label, GPU-seconds, start and width in per cent."""
+    """Returns the parts of each generation's bar, as tuples (class, label, GPU-seconds, start, width).
+
+    Start and width are in per cent.
+    """
     most = max((one.held for one in figures.held), default=Decimal(0))
     found = []
     for one in figures.held:
