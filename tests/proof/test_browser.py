@@ -284,7 +284,7 @@ def check_the_history(bob: Person, job: int) -> None:
     """Checks that the job's pages and events show at least one preemption and two starts."""
     page = bob.page
     page.get_by_role("link", name="Overview").click()
-    turns = page.get_by_role("region", name="GPUs it held").get_by_role("row")
+    turns = page.get_by_role("region", name="GPUs that the job held").get_by_role("row")
     kinds = [event["kind"] for event in bob.get(f"jobs/{job}/events")["items"]]
     expect(turns.filter(has_text="V100")).to_have_count(kinds.count("picked"))
     expect(turns.nth(1)).to_contain_text("succeeded")
