@@ -177,7 +177,7 @@ def test_the_cost_is_as_of_now_and_what_the_end_will_book(scene: Scene, browser_
     assert float(cost.unbooked) == pytest.approx(4 * held, abs=40)
     assert float(dict(cost.amounts)["EUR"]) == pytest.approx(9 + 4 * held / 3600 * float(price), abs=0.1)
     assert cost.gpu_seconds == 4 * 2700 + cost.unbooked
-    assert "of it not booked yet" in browser.get(url).content.decode()
+    assert "GPU-h not booked yet" in browser.get(url).content.decode()
     scene.world.see(lease, Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0)
     booked = browser.get(url)
     assert booked.context["cost"].unbooked == 0

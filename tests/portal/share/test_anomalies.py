@@ -127,7 +127,7 @@ def test_operators_ask_and_see_how_far_it_is(scene: Scene, browser_of) -> None:
         pass
     html = olga.get(PAGE).content.decode()
     # The scene is younger than the last full hour, unless another hour has begun during the test.
-    assert any(told in html for told in ("No jobs were compared", "No anomalies", "Held its GPUs"))
+    assert any(told in html for told in ("No jobs were compared", "No anomalies", "Who held the GPUs"))
     assert "Progress" not in html
 
 
@@ -182,7 +182,7 @@ def test_operators_have_it_analysed_again_and_others_read_when_it_is(
     SharingAnalysis.objects.update(ends=analysis.ends + timedelta(days=1))
     html = browser_of(cast.bob).get(PAGE).content.decode()
     assert "No jobs were compared" in html
-    assert "It is repeated next night; operators can repeat it now." in html
+    assert "Fairlot repeats the analysis next night. Operators can repeat it now." in html
     told = browser_of(cast.bob).get(API).json()["without_result"]
     assert told == [{"team": "astro", "why": "ValueError: no sense"}]
     assert browser_of(cast.charlie).get(API).json()["without_result"] == []

@@ -277,7 +277,7 @@ def test_a_user_in_no_team_sees_that_and_chooses_one(scene: Scene, browser_of) -
     olga, bob = (
         browser_of(who).get("/share/").content.decode() for who in (scene.people.olga, scene.people.bob)
     )
-    assert "You are in no team. Choose whose share to see." in olga
+    assert "You are in no team. Choose the team whose share you want to see." in olga
     assert "<h1>Shares of the teams</h1>" in olga
     assert "<h1>Our share</h1>" in bob
     assert "You are in no team" not in bob
@@ -309,7 +309,7 @@ def test_a_nul_in_the_address_is_refused(scene: Scene, browser_of, address: str)
 
 def test_a_team_whose_speed_ups_rise_as_it_begins_to_trade_is_flagged(scene: Scene, browser_of) -> None:
     cast, lab = scene.people, scene.world
-    first, flagged = scene.trade.begins, "Speed-ups changed with trading"
+    first, flagged = scene.trade.begins, "Speed-ups that changed with trading"
     page = browser_of(cast.bob).get("/trades/").content.decode()
     assert flagged not in page
     for hours, speed_up in ((-30, 2.0), (-20, 2.0), (-10, 2.0), (0.1, 3.0), (0.2, 3.0), (0.3, 3.0)):
