@@ -74,17 +74,17 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
 @pytest.mark.parametrize(
     ("right", "said"),
     [
-        (True, "and are PodGroups (v1alpha2) of the cluster's scheduler"),
-        (None, "and are PodGroups (v1alpha2) of the cluster's scheduler"),
-        (False, "the cluster offers PodGroups (v1alpha2), but Fairlot has no right to create them"),
+        (True, "For the cluster's scheduler, each gang is a PodGroup (v1alpha2)."),
+        (None, "For the cluster's scheduler, each gang is a PodGroup (v1alpha2)."),
+        (False, "The cluster offers PodGroups (v1alpha2), but Fairlot has no right to create them."),
     ],
 )
 def test_the_page_says_whether_gangs_are_podgroups_and_why_not(
     ada: Client, east: Cluster, api_server: StandIn, right: bool | None, said: str
 ) -> None:
     path = f"/admin/clusters/{east.pk}/"
-    gate = "Gangs start together by Fairlot's scheduling gate"
-    assert f"{gate}; the cluster offers no PodGroups that Fairlot supports" in text_of(ada.get(path))
+    gate = "Gangs Fairlot's scheduling gate starts the pods of a gang together."
+    assert f"{gate} The cluster offers no PodGroups that Fairlot supports." in text_of(ada.get(path))
     api_server.podgroups = "v1alpha2"
     assert ada.post(f"{path}check/").status_code == 302
     access = ClusterAccess.objects.get()

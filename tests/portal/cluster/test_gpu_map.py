@@ -110,7 +110,7 @@ def test_a_job_on_a_node_that_is_drained_says_why_and_until_when(scene: Scene, b
     page = f"/jobs/{scene.job.pk}/"
     assert "is being drained" not in text_of(bob.get(page))
     drain_node(actor=scene.people.ada, node=node, reason="new fan")
-    told = f"Some of this work runs on {node.name}, which is being drained: new fan."
+    told = f"At least one worker runs on {node.name}, which is being drained: new fan."
     assert f"{told} Jobs on this node may finish." in text_of(bob.get(page))
     assert f"{node.name} is being drained: new fan; it may run on to its end" in text_of(
         bob.get(f"{page}events/")
