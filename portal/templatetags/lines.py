@@ -17,13 +17,15 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from portal import wording
-from portal.cluster.gpu_map import OTHER, Cell
+from portal.cluster.gpu_map import AWAY, OTHER, Cell
 from portal.jobs.filters import ListedJob
 from portal.templatetags.fairlot import ago_at, as_sentence, chip, moment, reason_chip, state_chip
 from scheduling.core.event_texts import text_of
 from scheduling.models import Job, JobEvent
 
 register = template.Library()
+# words for kinds of cells whose key is no clear word
+WORDS = {OTHER: "another team", AWAY: "unavailable"}
 
 
 @register.simple_tag
@@ -116,9 +118,8 @@ def _own_cell(cell: Cell, job: Job, address: str) -> str:
 
 @lru_cache(1024)
 def _nameless_cell(kind: str, gpus: str) -> str:
-    """Renders a cell of one GPU without a job name: a free GPU, one of another team, or one on a drained or lost
-    node."""
-    what = f"{gpus}: {'another team' if kind == OTHER else kind}"
+    """Renders a cell of one GPU that names no job: a free or lost GPU, or a GPU of another team."""
+    what = f"{gpus}: {WORDS.get(kind, kind)}"
     return f'<li class="gpu gpu-{kind} gpu-span-1" title="{what}"><span class="sr-only">{what}</span></li>'
 
 

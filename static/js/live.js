@@ -48,7 +48,7 @@ function refreshSoon(part) {
 }
 
 function show(state) {
-  const label = { live: "Live", away: "Every 30 s" }[state];
+  const label = { live: "Live", away: "Updates every 30 s" }[state];
   for (const sign of document.querySelectorAll("[data-live-state]")) {
     sign.hidden = false;
     sign.dataset.state = state;

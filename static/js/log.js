@@ -321,7 +321,7 @@ async function step(direction) {
     found.index = past;
   }
   const isCut = found.next !== null && found.index >= found.offsets.length - 1;
-  say(isCut ? `Searched up to byte ${found.next.toLocaleString("en")}. Press Enter to search on.` : "");
+  say(isCut ? `Searched the log up to byte ${found.next.toLocaleString("en")}. Press Enter to continue the search.` : "");
   const total = `${found.offsets.length}${found.next === null ? "" : "+"}`;
   $("count").textContent = found.offsets.length === 0 ? "No match" : `${found.index + 1} of ${total}`;
   root.querySelector('[data-log-step="-1"]').disabled = found.offsets.length < 2;

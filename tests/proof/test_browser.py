@@ -142,7 +142,7 @@ def test_what_a_form_is_told_stands_beside_its_button_and_has_the_focus(people: 
     page = people.sign_in("ada").page
     page.goto("/admin/tenants/astro/")
     page.locator("#budget-month-amount").fill("much")
-    page.get_by_role("button", name="Set budget of a month").click()
+    page.get_by_role("button", name="Set budget per month").click()
     wrong = page.locator("#budget-month-amount")
     expect(wrong).to_be_focused()
     expect(wrong).to_be_in_viewport()
@@ -152,7 +152,7 @@ def test_what_a_form_is_told_stands_beside_its_button_and_has_the_focus(people: 
     # Two forms on this page replace the same element of the page.
     page.goto("/admin/tenants/astro/")
     page.locator("#budget-quarter-amount").fill("1000000")
-    page.get_by_role("button", name="budget of a quarter").click()
+    page.get_by_role("button", name="budget per quarter").click()
     expect(page.locator("form:has(#budget-quarter-amount) [data-message]")).to_be_focused()
 
     page.goto("/admin/settings/")
@@ -284,7 +284,7 @@ def check_the_history(bob: Person, job: int) -> None:
     """Checks that the job's pages and events show at least one preemption and two starts."""
     page = bob.page
     page.get_by_role("link", name="Overview").click()
-    turns = page.get_by_role("region", name="GPUs it held").get_by_role("row")
+    turns = page.get_by_role("region", name="GPUs that the job held").get_by_role("row")
     kinds = [event["kind"] for event in bob.get(f"jobs/{job}/events")["items"]]
     expect(turns.filter(has_text="V100")).to_have_count(kinds.count("picked"))
     expect(turns.nth(1)).to_contain_text("succeeded")

@@ -67,28 +67,24 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
     page = text_of(ada.get(f"/admin/clusters/{east.pk}/"))
     asked = len(list(needed(in_teams=False)))
     assert USER in page
-    assert f"Rights all {asked} requested rights are granted" in page
+    assert f"Rights {asked} of {asked} requested rights are granted" in page
     assert "In the whole cluster nodes get list watch finds GPUs" in page
 
 
 @pytest.mark.parametrize(
     ("right", "said"),
     [
-        (True, "start by Fairlot's gate, and are PodGroups (v1alpha2) of its scheduler"),
-        (None, "start by Fairlot's gate, and are PodGroups (v1alpha2) of its scheduler"),
-        (
-            False,
-            "start by Fairlot's gate alone; it offers PodGroups (v1alpha2), for which Fairlot has no right",
-        ),
+        (True, "For the cluster's scheduler, each gang is a PodGroup (v1alpha2)."),
+        (None, "For the cluster's scheduler, each gang is a PodGroup (v1alpha2)."),
+        (False, "The cluster offers PodGroups (v1alpha2), but Fairlot has no right to create them."),
     ],
 )
 def test_the_page_says_whether_gangs_are_podgroups_and_why_not(
     ada: Client, east: Cluster, api_server: StandIn, right: bool | None, said: str
 ) -> None:
     path = f"/admin/clusters/{east.pk}/"
-    assert "Gangs start by Fairlot's gate; it offers no PodGroups that Fairlot knows" in text_of(
-        ada.get(path)
-    )
+    gate = "Gangs Fairlot's scheduling gate starts the pods of a gang together."
+    assert f"{gate} The cluster offers no PodGroups that Fairlot supports." in text_of(ada.get(path))
     api_server.podgroups = "v1alpha2"
     assert ada.post(f"{path}check/").status_code == 302
     access = ClusterAccess.objects.get()
@@ -96,9 +92,10 @@ def test_the_page_says_whether_gangs_are_podgroups_and_why_not(
         access.rights |= dict.fromkeys(OPTIONAL, right)
         access.save()
     page = text_of(ada.get(path))
-    assert f"Gangs {said} Jobs of one worker" in page
+    assert gate in page
+    assert f"{said} Single-worker jobs" in page
     asked = len(list(needed(in_teams=False)))
-    assert f"Rights all {asked} requested rights are granted" in page, "those that are needed"
+    assert f"Rights {asked} of {asked} requested rights are granted" in page, "those that are needed"
 
 
 def test_a_chosen_file_does_as_well(ada: Client, api_server: StandIn) -> None:
@@ -177,10 +174,10 @@ def test_an_admin_sets_what_jobs_may_reach_and_other_users_have_no_such_form(
     scene: Scene, browser_of, ada: Client, east: Cluster
 ) -> None:
     path = f"/admin/clusters/{east.pk}/"
-    assert "Jobs reach each other within a team, and nothing else Gangs" in text_of(ada.get(path))
+    assert "Jobs may reach only jobs of the same team Gangs" in text_of(ada.get(path))
     assert ada.post(f"{path}reachable/", {"ranges": "10.20.0.0/16\n 2001:db8::/32"}).status_code == 302
     page = ada.get(path)
-    assert "within a team, and 10.20.0.0/16, 2001:db8::/32 Gangs" in text_of(page)
+    assert "jobs of the same team, and 10.20.0.0/16, 2001:db8::/32 Gangs" in text_of(page)
     assert "\n10.20.0.0/16\n2001:db8::/32</textarea>" in page.content.decode()
     refused = ada.post(f"{path}reachable/", {"ranges": "the internet"})
     assert refused.status_code == 422
@@ -201,10 +198,10 @@ def test_an_admin_has_new_jobs_of_one_worker_run_as_pods_without_a_job(
     scene: Scene, browser_of, ada: Client, east: Cluster
 ) -> None:
     path = f"/admin/clusters/{east.pk}/"
-    assert "Jobs of one worker new ones run as Jobs, like gangs" in text_of(ada.get(path))
+    assert "Single-worker jobs new jobs run as Kubernetes Jobs, like gangs" in text_of(ada.get(path))
     assert ada.post(f"{path}bare-pods/", {"bare_pods": "on"}).status_code == 302
     page = ada.get(path)
-    assert "Jobs of one worker new ones run as pods without a Job" in text_of(page)
+    assert "Single-worker jobs new jobs run as bare pods, without a Kubernetes Job" in text_of(page)
     assert 'name="bare_pods" id="bare-pods-bare_pods" checked' in page.content.decode()
     for who in (scene.people.alice, scene.people.olga):
         assert browser_of(who).post(f"{path}bare-pods/").status_code == 404
@@ -241,7 +238,7 @@ def test_a_detached_cluster_goes_from_where_jobs_are_sent_and_stays_in_the_list(
     assert "east is detached." in listed
     assert "east detached" in listed
     assert not re.search(r"\beast\b", text_of(ada.get("/admin/settings/")))
-    assert "Attach it again" in text_of(ada.get(f"/admin/clusters/{east.pk}/"))
+    assert "To use the cluster again, attach it" in text_of(ada.get(f"/admin/clusters/{east.pk}/"))
     again = ada.post("/admin/clusters/attach/", FORM | {"kubeconfig": api_server.kubeconfig()})
     assert again.status_code == 302
     assert "east" in text_of(bob.get("/cluster/"))
@@ -259,7 +256,7 @@ def test_a_cluster_with_jobs_is_not_detached(scene: Scene, ada: Client) -> None:
 def test_the_portals_own_machine_is_not_to_be_attached_or_detached(scene: Scene, ada: Client) -> None:
     lab = scene.world.cluster
     page = ada.get(f"/admin/clusters/{lab.pk}/").content.decode()
-    assert "there is nothing to attach" in page
+    assert "needs no attaching" in page
     assert 'data-opens="detach"' not in page
     for verb in ("check", "detach"):
         assert ada.post(f"/admin/clusters/{lab.pk}/{verb}/").status_code == 422

@@ -19,7 +19,7 @@ from tests.portal.scene import Scene
 pytestmark = pytest.mark.django_db
 Browser = Callable[..., Client]
 # The unfinished work that Bob has in the scene.
-HIS = "This user has 1 running job, 1 service and 1 schedule there."
+HIS = "Unfinished work of this user: 1 running job, 1 service and 1 schedule."
 
 
 def words(page: str) -> str:
@@ -154,4 +154,4 @@ def test_a_user_who_leaves_a_team_gets_a_confirmation(scene: Scene, browser_of: 
     alice, astro = scene.people.alice, scene.people.astro
     for member in Membership.objects.filter(tenant=astro):
         page = browser_of(alice).get(f"/team/astro/members/{member.pk}/leaving/").content.decode()
-        assert ("This is you" in page) is (member.user == alice)
+        assert ("You are removing yourself" in page) is (member.user == alice)

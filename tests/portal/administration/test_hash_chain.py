@@ -45,7 +45,7 @@ def test_the_mail_with_a_statement_has_the_head(scene: Scene, head: LedgerHead) 
 
 def test_admins_see_that_sealing_has_stopped(scene: Scene, head: LedgerHead, browser_of) -> None:
     page = "/admin/settings/"
-    said = "Sealing of the ledger has stopped."
+    said = "Fairlot no longer extends the hash chain of the ledger."
     assert said not in browser_of(scene.people.ada).get(page).content.decode()
     LedgerHead.objects.create(
         number=head.number + 1, at=head.at - timedelta(days=2), book=0, seal=0, seal_digest=b"", digest=b""

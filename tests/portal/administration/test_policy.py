@@ -90,7 +90,7 @@ def test_a_shadow_policy_decides_on_the_same_views_and_both_are_shown_side_by_si
     assert ask_shadow(cluster_id=lab.cluster.pk) == 0
     saved = ada.post(address(scene, "shadow"), {"shadow": "counting:3"})
     assert saved.status_code == 302
-    assert "has no decisions yet" in ada.get(address(scene)).content.decode()
+    assert "has made no decision yet" in ada.get(address(scene)).content.decode()
     for rounds in (1, 1):
         lab.quantum()
         assert ask_shadow(cluster_id=lab.cluster.pk) == rounds

@@ -110,8 +110,8 @@ def test_a_job_on_a_node_that_is_drained_says_why_and_until_when(scene: Scene, b
     page = f"/jobs/{scene.job.pk}/"
     assert "is being drained" not in text_of(bob.get(page))
     drain_node(actor=scene.people.ada, node=node, reason="new fan")
-    told = f"{node.name}, where it runs, is being drained: new fan."
-    assert f"{told} The job may finish there." in text_of(bob.get(page))
+    told = f"At least one worker runs on {node.name}, which is being drained: new fan."
+    assert f"{told} Jobs on this node may finish." in text_of(bob.get(page))
     assert f"{node.name} is being drained: new fan; it may run on to its end" in text_of(
         bob.get(f"{page}events/")
     ), "names stay as they are written"
@@ -119,7 +119,7 @@ def test_a_job_on_a_node_that_is_drained_says_why_and_until_when(scene: Scene, b
     drain_node(actor=scene.people.ada, node=node, reason="new fan", mode=DrainMode.DEADLINE, deadline=at)
     for tab in (page, f"{page}events/", f"{page}log/"):
         said = text_of(bob.get(tab))
-        assert f"{told} Jobs there are stopped at 1 Jan 2100 00:00:00" in said, tab
+        assert f"{told} Jobs on this node are stopped at 1 Jan 2100 00:00:00" in said, tab
     drain_node(actor=scene.people.ada, node=node, reason="new fan", mode=DrainMode.NOW)
     assert told not in text_of(bob.get(page)), "it is stopping already"
 
@@ -139,7 +139,7 @@ def test_a_service_and_a_session_say_so_too(scene: Scene, browser_of) -> None:
     for node in world.cluster.nodes.all():
         drain_node(actor=people.ada, node=node, reason=f"fan of {node.name}")
     for page in (f"/sessions/{session.pk}/", f"/services/{scene.service.pk}/"):
-        assert "where it runs, is being drained: fan of" in text_of(bob.get(page)), page
+        assert "which is being drained: fan of" in text_of(bob.get(page)), page
 
 
 def test_the_tiles_of_home_lead_to_lists_of_as_many_jobs(scene: Scene, browser_of) -> None:

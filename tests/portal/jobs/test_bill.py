@@ -55,7 +55,7 @@ def test_lines_are_billed_to_another_team(scene: Scene, browser_of) -> None:
     # Bob sees which lines his team no longer pays, but not what the other team does.
     html = browser_of(scene.people.bob).get(f"/jobs/{scene.job.pk}/bill/").content.decode()
     assert "taken back" in html
-    assert "Bio" not in html.partition("What was billed")[2].partition("</table>")[0]
+    assert "Bio" not in html.partition("Billed GPU time")[2].partition("</table>")[0]
 
 
 @pytest.mark.parametrize("bounds", [{"from": "2199-01-01T00:00"}, {"to": "2001-01-01T00:00"}])

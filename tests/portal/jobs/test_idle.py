@@ -61,13 +61,13 @@ def in_an_hour() -> str:
 
 def test_a_jobs_page_says_that_it_is_idle_and_what_follows(scene: Scene, warned: Job, browser_of) -> None:
     html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
-    assert "Its GPUs are idle. It is stopped" in html
-    assert "at the earliest, unless somebody does." in html
+    assert "The job's GPUs are idle. Unless the job uses its GPUs, it is stopped" in html
+    assert "at the earliest." in html
     assert "Idle for 45 min" in html
     assert f"/jobs/{warned.pk}/snooze/" in html
     GpuUse.objects.update(idle_since=None, percent=87.4, used_at=now_from_database())
     html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
-    assert "Its GPUs are idle" not in html
+    assert "The job's GPUs are idle" not in html
     assert "87 <small>%</small>" in html
 
 
@@ -79,7 +79,8 @@ def test_while_it_waits_for_its_next_turn_its_page_says_how_the_last_one_was(
     GpuUse.objects.update(measured_until=now_from_database() - 10 * MINUTE, idle_warned=3 * MINUTE)
     bob = browser_of(scene.people.bob)
     html = text(bob, f"/jobs/{warned.pk}/")
-    said = "Nobody used its GPUs when it had some. It is stopped when it has held some for 7 min"
+    left = "The job left the GPUs of an earlier attempt idle."
+    said = f"{left} If its GPUs stay idle for another 7 min"
     assert said in html
     earliest = bob.get(f"/api/v1/jobs/{warned.pk}/gpu-use").json()["acts_at"]
     assert datetime.fromisoformat(earliest) >= now_from_database() + 6.9 * MINUTE
@@ -91,14 +92,14 @@ def test_while_it_waits_for_its_next_turn_its_page_says_how_the_last_one_was(
     Job.objects.filter(pk=warned.pk).update(state=Job.State.SUSPENDED)
     assert f"/jobs/{warned.pk}/snooze/" in html
     Job.objects.filter(pk=warned.pk).update(state=Job.State.CANCELLED)
-    assert "its GPUs when" not in text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
+    assert left not in text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
 
 
 def test_old_measurements_are_not_shown(scene: Scene, warned: Job, browser_of) -> None:
     GpuUse.objects.update(measured_until=now_from_database() - 10 * MINUTE)
     Job.objects.filter(pk=warned.pk).update(state_since=now_from_database() - 10 * MINUTE)
     html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
-    assert "Its GPUs are idle" not in html
+    assert "The job's GPUs are idle" not in html
     assert "No GPU is idle now" in text(browser_of(scene.people.bob), PAGE)
 
 

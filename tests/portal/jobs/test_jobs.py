@@ -177,7 +177,7 @@ def test_the_cost_is_as_of_now_and_what_the_end_will_book(scene: Scene, browser_
     assert float(cost.unbooked) == pytest.approx(4 * held, abs=40)
     assert float(dict(cost.amounts)["EUR"]) == pytest.approx(9 + 4 * held / 3600 * float(price), abs=0.1)
     assert cost.gpu_seconds == 4 * 2700 + cost.unbooked
-    assert "of it not booked yet" in browser.get(url).content.decode()
+    assert "GPU-h not booked yet" in browser.get(url).content.decode()
     scene.world.see(lease, Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0)
     booked = browser.get(url)
     assert booked.context["cost"].unbooked == 0
@@ -254,13 +254,13 @@ def test_a_job_whose_files_were_removed_says_so_on_each_tab(scene: Scene, browse
         scene.world.lease(scene.job), Phase.ENDED, end=End.FAILED, ended_age=0.0, message="worker 0 exited"
     )
     urls = [reverse(tab, args=[scene.job.pk]) for tab in TABS]
-    said = "Its log and its checkpoints were removed"
+    said = "The log and checkpoints of this job were removed"
     assert not any(said in browser.get(url).content.decode() for url in urls)
-    assert "Read its log" in browser.get(urls[0]).content.decode()
+    assert "Read the log" in browser.get(urls[0]).content.decode()
     Job.objects.filter(pk=scene.job.pk).update(files_removed_at=now_from_database())
     pages = [browser.get(url).content.decode() for url in urls]
     assert all(said in page for page in pages)
-    assert not any("Read its log" in page or "/log/raw" in page for page in pages)
+    assert not any("Read the log" in page or "/log/raw" in page for page in pages)
     assert "The log was removed" in pages[1]
     assert browser.get(f"/api/v1/jobs/{scene.job.pk}").json()["files_removed_at"]
 
@@ -294,11 +294,11 @@ def test_a_job_says_for_how_long_it_has_been_so_and_where_it_runs(scene: Scene, 
     scene.world.see(scene.world.lease(scene.job), Phase.RUNNING, running_age=5.0)
     text = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk])).content.decode()
     assert "data-lasting" in text
-    assert "No progress in its log yet." in text
+    assert "The log reports no progress yet." in text
     scene.world.see(scene.world.lease(scene.job), Phase.RUNNING, steps=1200.0, steps_age=0.0)
     text = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk])).content.decode()
-    assert "1\xa0200 steps done, by its log." in text
-    assert re.search(r"It runs on 4 × (A100|V100): \w+-0 GPU 0, 1, 2, 3\.", text)
+    assert "The log reports 1\xa0200 completed steps." in text
+    assert re.search(r"The job runs on 4 × (A100|V100): \w+-0 GPU 0, 1, 2, 3\.", text)
     waiting = browser_of(scene.people.alice).get(reverse("job", args=[scene.waiting.pk])).content.decode()
     # The head of the page keeps its height when the job alternates between running and waiting.
     assert "note-steady" in waiting
@@ -307,7 +307,7 @@ def test_a_job_says_for_how_long_it_has_been_so_and_where_it_runs(scene: Scene, 
 def test_the_list_says_how_many_fit_and_what_of_its_address_means_nothing(scene: Scene, browser_of) -> None:
     bob = browser_of(scene.people.bob)
     narrow = bob.get(reverse("jobs") + "?q=next").content.decode()
-    assert "1 job that fits the filter</caption>" in narrow
+    assert "1 job matching the filter</caption>" in narrow
     assert '<p class="muted">1 job</p>' in narrow
     every = bob.get(reverse("jobs")).content.decode()
     assert "2 jobs</caption>" in every
@@ -369,7 +369,7 @@ def test_a_node_that_is_away_says_why_and_since_when(scene: Scene, browser_of) -
 def test_the_expected_start_stays_on_the_jobs_page_and_in_the_list(scene: Scene, browser_of) -> None:
     browser, page = browser_of(scene.people.bob), f"/jobs/{scene.waiting.pk}/"
     Job.objects.filter(pk=scene.waiting.pk).update(reason=int(Reason.SHARE_IN_USE))
-    assert "Expected to start" not in browser.get(page).content.decode()
+    assert "expected to start" not in browser.get(page).content.decode()
     now = timezone.now().replace(microsecond=0)
     told = JobForecast.objects.create(
         job=scene.waiting,
@@ -378,12 +378,13 @@ def test_the_expected_start_stays_on_the_jobs_page_and_in_the_list(scene: Scene,
         looked_until=now + timedelta(hours=1),
     )
     html = browser.get(page).content.decode()
-    assert re.search(r"Expected to start <time [^>]*>in 10 min</time> at the latest, sooner when", html)
+    said = r"The job is expected to start <time [^>]*>in 10 min</time> at the latest, or sooner if"
+    assert re.search(said, html)
     assert re.search(r"starts <time [^>]*>in 10 min</time> or sooner", browser.get("/jobs/").content.decode())
     api = browser.get(f"/api/v1/jobs/{scene.waiting.pk}/scheduling").json()
     assert datetime.fromisoformat(api["starts_by"]) == told.starts_by
     JobForecast.objects.update(starts_by=None)
-    assert "Not expected to start before" in browser.get(page).content.decode()
+    assert "is not expected to start before" in browser.get(page).content.decode()
     assert browser.get(f"/api/v1/jobs/{scene.waiting.pk}/scheduling").json()["not_before"]
     Job.objects.filter(pk=scene.waiting.pk).update(reason=int(Reason.NEVER_TOO_LARGE))
     assert "expected to start" not in browser.get(page).content.decode()

@@ -32,8 +32,8 @@ def closed(scene: Scene) -> Scene:
 def test_page_file_and_api_say_the_same_and_the_books_close(closed: Scene, browser_of) -> None:
     browser = browser_of(closed.people.olga)
     html = browser.get(f"/usage/capacity/?{WIDE}").content.decode()
-    assert "The books close" in html
-    assert "Every second of every GPU is in one class" in html
+    assert "The costs sum to capacity × price" in html
+    assert "Every GPU-second is in exactly one class" in html
     told = browser.get(f"/api/v1/capacity?{WIDE}").json()
     (identity,) = told["identities"]
     assert identity["closes"] is True
@@ -71,7 +71,7 @@ def test_the_report_names_what_keeps_an_hour_open(scene: Scene, browser_of) -> N
         held_from=hour, last_seen_at=hour + timedelta(minutes=3), billed_until=None
     )
     html = browser_of(scene.people.olga).get("/usage/capacity/").content.decode()
-    assert "stays open" in html
+    assert "cannot be closed yet" in html
     assert scene.job.name in html
 
 
@@ -87,8 +87,8 @@ def test_the_report_names_what_the_ledger_refuses(scene: Scene, browser_of) -> N
     )
     assert bill_running(cluster_id=book) == 0
     html = browser_of(scene.people.olga).get("/usage/capacity/").content.decode()
-    held = f"{scene.job.name}</a> on {scene.world.cluster.name} held GPUs in it"
-    assert f"{held} and still runs, but this hour of it is not booked yet." in html
+    held = f"{scene.job.name}</a> on {scene.world.cluster.name} held GPUs in this hour"
+    assert f"{held}. The job still runs, but its usage of this hour is not booked yet." in html
 
 
 def test_only_operators_are_shown_the_way_there(scene: Scene, browser_of) -> None:

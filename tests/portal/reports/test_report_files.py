@@ -313,7 +313,7 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
     ),
     (
         f"/usage/capacity/?{WIDE}",
-        "GPU-hours of each generation by class",
+        "GPU-hours of each GPU type by class of use",
         "classes",
         {"GPU": lambda row: row["generation"], "All": lambda row: hours(row["capacity_gpu_seconds"])}
         | {
@@ -335,7 +335,7 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
     ),
     (
         "/usage/idle/",
-        "Idle GPU-hours by team, most first",
+        "Idle GPU-hours by team, highest first",
         "teams",
         {
             "Team": lambda row: row["team"],
@@ -354,7 +354,7 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
         {
             "Team": lambda row: row["team"],
             "Delivered": lambda row: percent(row["delivered"]),
-            "Of entitled": lambda row: percent(row["of_entitled"]),
+            "Received ÷ entitled": lambda row: percent(row["of_entitled"]),
         }
         | {
             heading: (lambda row, key=key: hours(row[f"{key}_weighted_gpu_seconds"]))
@@ -368,7 +368,7 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
         {
             "Team": lambda row: row["team"],
             "Jobs ended": lambda row: str(row["jobs_ended"]),
-            "ρ known of": lambda row: str(row["rho_known"]),
+            "Jobs with known ρ": lambda row: str(row["rho_known"]),
             "Median ρ": lambda row: f"{row['rho_median']:.2f}" if row["rho_median"] else "–",
             "Worst ρ": lambda row: f"{row['rho_worst']:.2f}" if row["rho_worst"] else "–",
             "Later than alone": lambda row: str(row["worse_off_than_alone"]),

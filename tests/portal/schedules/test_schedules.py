@@ -142,7 +142,7 @@ def test_a_job_becomes_a_schedule(scene: Scene, bob: Client) -> None:
 
 def test_the_check_beside_it_offers_no_submission(bob: Client) -> None:
     html = text_of(bob.post("/submit/convert/?from=form", posted(gpus_per_worker="64")))
-    assert "If it were submitted now" in html
+    assert "If the job were submitted now" in html
     assert 'name="even_if_never"' not in html
 
 
@@ -159,7 +159,7 @@ def test_editing_shows_what_is_and_changes_it(scene: Scene, bob: Client) -> None
 def test_a_manager_sees_that_an_edited_schedule_becomes_hers(scene: Scene, browser_of) -> None:
     alice = browser_of(scene.people.alice)
     page = f"/schedules/{scene.schedule.pk}/edit/"
-    assert "This is bob’s. When you save it, it becomes yours" in text_of(alice.get(page))
+    assert "This schedule belongs to bob. If you save it, you become its owner." in text_of(alice.get(page))
     assert alice.post(page, posted()).status_code == 302
     scene.schedule.refresh_from_db()
     assert scene.schedule.owner == scene.people.alice

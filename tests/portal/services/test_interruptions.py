@@ -57,7 +57,7 @@ def test_a_session_on_notice_says_when_it_may_go_and_afterwards_why_it_went(
     people = lab.people
     kept, _, last = claimed(lab)
     page = reverse("session", args=[last.pk])
-    said = "It runs on GPUs beyond the guarantee. From"
+    said = "The session runs on GPUs beyond the guarantee. From"
     for person in (people.alice, people.bob):
         assert said in words(browser_of(person).get(page))
     assert said not in words(browser_of(people.bob).get(reverse("session", args=[kept.pk])))
@@ -77,7 +77,7 @@ def test_a_session_on_notice_says_when_it_may_go_and_afterwards_why_it_went(
     assert "It is ready." not in text
     assert "1 interruption in the last 7 days" in text
     assert "bob has 3 GPUs, of which 2 are guaranteed; waiting jobs get 1" in text
-    assert "not back yet" in text
+    assert "not running again yet" in text
     assert "expected to start by" in text
     assert not re.search("bio|charlie|secret-of-bio", text, re.IGNORECASE)
     after = api_of(people.bob).get(f"/api/v1/sessions/{last.pk}").json()
@@ -107,11 +107,11 @@ def test_a_service_is_never_up_while_no_replica_answers_and_lists_what_interrupt
     text = words(browser.get(page))
     assert "Down" in text
     assert "node or processes lost" in text
-    assert "not back yet" in text
+    assert "not running again yet" in text
     come_up(lab, service)
     text = words(browser.get(page))
     assert "Up " in text
-    assert "not back yet" not in text
+    assert "not running again yet" not in text
     assert browser_of(people.charlie).get(page).status_code == 404
     found = api_of(people.bob).get(f"/api/v1/services/{service.pk}").json()
     assert [(one["cause"], one["ended_at"] is None) for one in found["interruptions"]] == [("lost", False)]

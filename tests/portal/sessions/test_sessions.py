@@ -106,13 +106,13 @@ def test_the_page_leads_in_warns_keeps_and_stops(lab: World, browser_of: Browser
     assert door not in browser.get(page).content.decode(), "it only waits"
     make_ready(lab, session)
     assert door in browser.get(page).content.decode()
-    assert "Keep it" not in browser.get(page).content.decode()
+    assert "Keep session" not in browser.get(page).content.decode()
     now = now_from_database()
     Lease.objects.filter(job=session.job).update(running_from=now - timedelta(minutes=55))
     Session.objects.update(warned_at=now)
-    assert "Keep it" in browser.get(page).content.decode()
+    assert "Keep session" in browser.get(page).content.decode()
     assert browser.post(reverse("session_keep", args=[session.pk])).url == page
-    assert "Keep it" not in browser.get(page).content.decode()
+    assert "Keep session" not in browser.get(page).content.decode()
     assert browser.post(reverse("session_stop", args=[session.pk])).url == page
     assert Job.objects.get(pk=session.pk).state == Job.State.CANCELLING
     lab.carry_out()
@@ -126,7 +126,7 @@ def test_a_viewer_sees_it_and_may_do_nothing_with_it(lab: World, browser_of: Bro
     Membership.objects.create(user=lab.people.charlie, tenant=lab.people.astro, role=Membership.Role.VIEWER)
     browser = browser_of(lab.people.charlie)
     shown = browser.get(reverse("session", args=[session.pk])).content.decode()
-    assert "may open it" in shown
+    assert "may open this session" in shown
     assert reverse("session_open", args=[session.pk]) not in shown
     assert reverse("session_stop", args=[session.pk]) not in shown
     assert browser.get(reverse("session_open", args=[session.pk])).status_code == 403

@@ -127,7 +127,7 @@ def test_operators_ask_and_see_how_far_it_is(scene: Scene, browser_of) -> None:
         pass
     html = olga.get(PAGE).content.decode()
     # The scene is younger than the last full hour, unless another hour has begun during the test.
-    assert any(told in html for told in ("No jobs were compared", "No anomalies", "Held its GPUs"))
+    assert any(told in html for told in ("No jobs were compared", "No anomalies", "Who held the GPUs"))
     assert "Progress" not in html
 
 
@@ -182,12 +182,12 @@ def test_operators_have_it_analysed_again_and_others_read_when_it_is(
     SharingAnalysis.objects.update(ends=analysis.ends + timedelta(days=1))
     html = browser_of(cast.bob).get(PAGE).content.decode()
     assert "No jobs were compared" in html
-    assert "It is repeated next night; operators can repeat it now." in html
+    assert "Fairlot repeats the analysis next night. Operators can repeat it now." in html
     told = browser_of(cast.bob).get(API).json()["without_result"]
     assert told == [{"team": "astro", "why": "ValueError: no sense"}]
     assert browser_of(cast.charlie).get(API).json()["without_result"] == []
     olga = browser_of(cast.olga)
-    assert "Analyse it again" in olga.get(PAGE).content.decode()
+    assert "Analyse this team again" in olga.get(PAGE).content.decode()
     asked = {"analysis": analysis.pk}
     assert browser_of(cast.alice).post(f"{PAGE}again/", asked).status_code == 404
     assert olga.post(f"{PAGE}again/", asked)["Location"] == PAGE
@@ -206,7 +206,7 @@ def test_a_next_night_is_promised_only_if_it_covers_the_same_days(
     assert "next night" not in browser_of(cast.bob).get(PAGE).content.decode()
     html = browser_of(cast.olga).get(PAGE).content.decode()
     assert "next night" not in html
-    assert "Analyse it again" in html
+    assert "Analyse this team again" in html
 
 
 def test_the_api_asks_for_an_analysis_as_the_page_does(scene: Scene, browser_of) -> None:

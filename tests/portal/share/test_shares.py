@@ -221,12 +221,12 @@ def test_a_user_who_sees_both_sides_sees_the_traded_amounts(scene: Scene, browse
 def test_a_trade_is_shown_from_the_readers_side(scene: Scene, browser_of) -> None:
     bob = browser_of(scene.people.bob)
     row = words(bob.get("/trades/"))
-    assert "You gave 0.015 GPU-h A100 for 0.033 GPU-h V100 of another team" in row
+    assert "You gave another team 0.015 GPU-h A100 for 0.033 GPU-h V100" in row
     assert "+83 %" in row
     assert "Bio" not in row
     told = words(bob.get(f"/trades/?run={scene.trade.pk}"))
-    assert "You gave 0.9 A100 for 1.97 V100 for 1 min at 2.19" in told
-    assert "by your measured speed-up 1.20 that is 83 % more" in told
+    assert "You gave 0.9 A100 for 1.97 V100 for 1 min at a rate of 2.19" in told
+    assert "By your measured speed-up of 1.20, this is a gain of 83 %." in told
     assert "another team" in told
     assert "Bio" not in told
 
@@ -234,10 +234,10 @@ def test_a_trade_is_shown_from_the_readers_side(scene: Scene, browser_of) -> Non
 def test_charlie_reads_the_other_side_of_the_same_trade(scene: Scene, browser_of) -> None:
     charlie = browser_of(scene.people.charlie)
     told = words(charlie.get(f"/trades/?run={scene.trade.pk}"))
-    assert "of another team" in words(charlie.get("/trades/"))
+    assert "gave another team" in words(charlie.get("/trades/"))
     assert "1.20" not in words(charlie.get("/trades/"))
     assert "You gave 1.97 V100 for 0.9 A100" in told
-    assert "speed-up 4 " in told or "speed-up 4.00" in told
+    assert "speed-up of 4, " in told or "speed-up of 4.00, " in told
     assert "1.20" not in told  # the other side may not see Astro's speed-up
     [api] = browser_of(scene.people.charlie).get("/api/v1/trades").json()["items"]
     assert [side["team"] for side in api["sides"]] == ["bio"]
@@ -277,7 +277,7 @@ def test_a_user_in_no_team_sees_that_and_chooses_one(scene: Scene, browser_of) -
     olga, bob = (
         browser_of(who).get("/share/").content.decode() for who in (scene.people.olga, scene.people.bob)
     )
-    assert "You are in no team. Choose whose share to see." in olga
+    assert "You are in no team. Choose the team whose share you want to see." in olga
     assert "<h1>Shares of the teams</h1>" in olga
     assert "<h1>Our share</h1>" in bob
     assert "You are in no team" not in bob
@@ -309,7 +309,7 @@ def test_a_nul_in_the_address_is_refused(scene: Scene, browser_of, address: str)
 
 def test_a_team_whose_speed_ups_rise_as_it_begins_to_trade_is_flagged(scene: Scene, browser_of) -> None:
     cast, lab = scene.people, scene.world
-    first, flagged = scene.trade.begins, "Speed-ups changed with trading"
+    first, flagged = scene.trade.begins, "Speed-ups that changed with trading"
     page = browser_of(cast.bob).get("/trades/").content.decode()
     assert flagged not in page
     for hours, speed_up in ((-30, 2.0), (-20, 2.0), (-10, 2.0), (0.1, 3.0), (0.2, 3.0), (0.3, 3.0)):

@@ -295,7 +295,7 @@ def test_a_job_that_can_never_run_has_no_price(scene: Scene, browser_of) -> None
 
 
 def test_a_user_in_no_team_sees_whom_to_ask(scene: Scene, browser_of) -> None:
-    assert "Add yourself to one" in browser_of(scene.people.ada).get("/submit/").content.decode()
+    assert "Add yourself to a team" in browser_of(scene.people.ada).get("/submit/").content.decode()
     assert "Ask an admin" in browser_of(scene.people.olga).get("/submit/").content.decode()
 
 
@@ -315,7 +315,7 @@ def test_no_style_attribute_is_sent_or_copied_which_the_csp_refuses(bob: Client)
 
 def test_the_page_says_that_comments_in_the_yaml_do_not_last(bob: Client) -> None:
     assert (
-        "Editing the form rewrites the YAML, without your comments and layout."
+        "Editing the form rewrites the YAML and removes your comments and layout."
         in bob.get("/submit/").content.decode()
     )
 
@@ -348,10 +348,10 @@ def test_members_of_only_an_archived_team_see_that(scene: Scene, browser_of) -> 
     for page in ("/", "/submit/", "/schedules/new/", "/services/new/", "/sessions/new/"):
         html = bio.get(page).content.decode()
         assert "Bio is archived; an admin can restore it." in html, page
-        assert "Ask an admin to add you to one" not in html, page
+        assert "Ask an admin to add you to a team" not in html, page
     stranger = browser_of(make.user("dora"))
     assert "archived" not in stranger.get("/").content.decode()
-    assert "Ask an admin to add you to one" in stranger.get("/submit/").content.decode()
+    assert "Ask an admin to add you to a team" in stranger.get("/submit/").content.decode()
     Membership.objects.create(tenant=people.astro, user=people.charlie, role="member", tickets=1)
     assert "archived" not in bio.get("/").content.decode()
 
