@@ -132,7 +132,7 @@ def test_a_password_change_keeps_tokens_and_offers_to_revoke_them(scene: Scene, 
         "new_password2": "staple battery horse correct",
     }
     html = browser.post("/account/password/", form, follow=True).content.decode()
-    assert "Your password is changed." in html
+    assert "Your password has been changed." in html
     assert "1 active <a" in html
     assert "Changing your password does not revoke API tokens." in html
     assert find_token(scene.secret)
