@@ -91,7 +91,7 @@ def test_a_manager_hands_work_over_by_the_api(scene: Scene, browser_of: Browser)
         answer = post(people.alice, to=name)
         assert answer.status_code == 409
         assert answer.json()["detail"] == (
-            f"{name} may not submit jobs in Astro. Choose a member of the team who may."
+            f"{name} may not submit jobs in Astro. Choose a member who may submit jobs there."
         )
     done = post(people.alice, to="alice")
     assert done.json() == {"jobs": 1, "services": 1, "schedules": 1, "kept": []}
