@@ -22,7 +22,7 @@ class LimitForm(Form):
     kind = Choice("Limit of", Quota.Kind.choices)
     user = Row("Whose", User.objects.all(), required=False, others={"": "the team's", EACH: "each user's"})
     generation = Row("GPU", Generation.objects.all(), required=False, others={"": "all together"})
-    period = Choice("Hours and money in a", PERIODS, initial="month")
+    period = Choice("Period for GPU-hours and money", PERIODS, initial="month")
     days = Whole("Last days", required=False)
     limit = Text("Limit", inputmode="decimal", autocomplete="off", css="input-number")
     at_limit = Choice("Then", Quota.AtLimit.choices, initial=Quota.AtLimit.BLOCK)

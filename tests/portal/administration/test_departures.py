@@ -120,7 +120,7 @@ def test_managers_can_choose_among_the_users_they_see(scene: Scene, browser_of: 
     for pk in (cora.pk, people.charlie.pk, 10**6):
         refused = alice.post(f"{team}/remove/", {"fate": "hand_over", "to": str(pk)})
         assert refused.status_code == 422
-        assert "Choose one of the list." in refused.content.decode()
+        assert "Choose an option from the list." in refused.content.decode()
 
 
 def test_a_refusal_is_shown_though_the_work_has_ended_meanwhile(scene: Scene, browser_of: Browser) -> None:
@@ -133,7 +133,7 @@ def test_a_refusal_is_shown_though_the_work_has_ended_meanwhile(scene: Scene, br
     for url in (f"{leaving(scene)}/remove/", f"/admin/users/{people.bob.pk}/settle/"):
         refused = ada.post(url, form)
         assert refused.status_code == 422
-        assert "Choose one of the list." in refused.content.decode()
+        assert "Choose an option from the list." in refused.content.decode()
 
 
 @pytest.mark.parametrize(("above", "to"), [(False, "/"), (True, "/team/astro/")])
