@@ -136,7 +136,7 @@ class VolumeForm(Form):
     team = Row(
         "For", Tenant.objects.active().order_by(*by_name("name")), required=False, others={"": "all teams"}
     )
-    read_only = Choice("May", [("on", "read"), ("off", "read and write")])
+    read_only = Choice("Access", [("on", "read"), ("off", "read and write")])
 
     def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:
         super().__init__("volume", request)

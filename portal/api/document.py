@@ -154,7 +154,12 @@ def _error(status: int, why: str) -> dict[str, Any]:
         "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
     if status in LATER:
-        answer["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}}
+        answer["headers"] = {
+            "Retry-After": {
+                "schema": {"type": "integer"},
+                "description": "Seconds after which the call may be repeated.",
+            }
+        }
     return answer
 
 

@@ -151,7 +151,7 @@ def capacity_facts(
         ("Closed until", until),
         *_state(cluster, period, report),
         *(
-            (f"Identity, {one.currency}", "closes" if one.closes else "does not close")
+            (f"Identity, {one.currency}", "adds up" if one.closes else "does not add up")
             for one in report.identities
         ),
     ]

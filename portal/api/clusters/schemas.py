@@ -84,8 +84,10 @@ class DrainedNode(Schema):
     state: str
     state_reason: str
     drain_deadline: datetime | None
-    jobs: list[DrainedJob] = Field(description="The jobs on the node that the caller may see.")
-    hidden_jobs: int = Field(description="Number of jobs on the node that the caller may not see.")
+    jobs: list[DrainedJob] = Field(description="Jobs that run on the node and that the caller may see.")
+    hidden_jobs: int = Field(
+        description="Number of jobs that run on the node but that the caller may not see."
+    )
 
 
 class NewKubeconfig(Schema):

@@ -107,7 +107,7 @@ class BulkAnswers(Schema):
 class Job(WithOldNames):
     # No ninja Schema: it reads each field in Python, which is slow for lists of jobs.
     id: int
-    kind: str = Field(description="`training`, `replica` or `session`.")
+    kind: str = Field(description="Kind of the job: `training`, `replica` or `session`.")
     name: str
     state: str
     service_id: int | None = Field(
@@ -150,7 +150,7 @@ class JobFilters(WithOldNames, Schema):
     state: Line = ""
     kind: Line = ""
     team: Line = Field("", description="Slug of a team.")
-    owner: Line = Field("", description="User name.")
+    owner: Line = Field("", description="User name of the owner.")
     q: Line = Field("", description="Text that the job's name contains.")
     label: Line = Field("", description="A label as `key=value`, or only `key` for any value.")
     preemptible: AskedFlag | None = Field(

@@ -37,8 +37,8 @@ class NewSchedule(NewJob):
     )
     overlap: Literal["allow", "forbid", "replace"] = Field(
         "forbid",
-        description="What happens to an earlier run when the next is due: `allow` runs both, `forbid` "
-        "skips the new run, `replace` cancels the earlier run.",
+        description="What happens if an earlier run has not ended when a run is due: `allow` runs both, "
+        "`forbid` skips the new run, `replace` cancels the earlier run.",
     )
     even_if_never: Literal[False] = Field(
         False,
@@ -78,7 +78,7 @@ class ScheduleInFull(Schedule):
 
 class ScheduleFilters(Schema):
     team: Line = Field("", description="Slug of a team.")
-    owner: Line = Field("", description="User name.")
+    owner: Line = Field("", description="User name of the owner.")
 
 
 class SchedulePage(Schema):

@@ -70,8 +70,9 @@ class Interruption(Schema):
     job_id: int = Field(description="Id of the job that answered requests before the interruption.")
     name: str
     cause: str = Field(
-        description="`claimed`, `own_jobs`, `limit`, `moved`, `drained`, `lost`, `team_archived`, `owner_may_not`, "
-        "`portal_stopped`, `person`, `replaced`, `ended` or `not_ready`."
+        description="Cause, for programs: `claimed`, `own_jobs`, `limit`, `moved`, `drained`, `lost`, "
+        "`team_archived`, `owner_may_not`, `portal_stopped`, `person`, `replaced`, `ended` or "
+        "`not_ready`."
     )
     text: str = Field(description="The cause in plain words.")
     began_at: datetime
@@ -149,7 +150,7 @@ class ServiceInFull(Service):
 
 class ServiceFilters(Schema):
     team: Line = Field("", description="Slug of a team.")
-    owner: Line = Field("", description="User name.")
+    owner: Line = Field("", description="User name of the owner.")
 
 
 class ServicePage(Schema):

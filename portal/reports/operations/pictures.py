@@ -58,7 +58,7 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
             use = week.get((day, hour))
             held, busy = (use.part_held, use.part_busy) if use else (None, None)
             told = (
-                "no closed hour"
+                "no closed hour in the period"
                 if held is None or busy is None
                 else f"{percent(held)} held, {percent(busy)} busy"
             )
