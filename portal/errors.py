@@ -13,10 +13,10 @@ from portal.hashing import TooManyPasswords
 from portal.reports.periods import WrongQuestion
 
 DISK_FULL = (
-    "A disk of Fairlot's is full, so nothing can be saved until an operator has freed space. "
-    "Pages that only read still work."
+    "A disk of Fairlot is full. Nothing can be saved until an operator frees space. Pages that "
+    "only read still work."
 )
-DATABASE_AWAY = "Fairlot's database does not answer, or had to give up. Try again in a moment."
+DATABASE_AWAY = "Fairlot's database does not answer, or it cancelled the request. Try again in a moment."
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -39,7 +39,7 @@ _turns = threading.BoundedSemaphore(max(1, settings.FAIRLOT_PASSWORDS_AT_ONCE))
 @contextmanager
 def _turn() -> Iterator[Any]:
     if not _turns.acquire(timeout=WAIT_SECONDS):
-        raise TooManyPasswords("Too many people are signing in at once.")
+        raise TooManyPasswords("Too many people are signing in right now.")
     try:
         yield
     finally:

@@ -32,7 +32,9 @@ NOT_HELD = (
     errors.UntranslatableCharacter,
     errors.ProgramLimitExceeded,
 )
-TOO_LARGE = "A text or a number of this request is larger than can be stored; shorten it and send it again."
+TOO_LARGE = (
+    "A text or number in this request is too large to be stored. Shorten it and send the request again."
+)
 
 
 class InputsMiddleware:
@@ -51,7 +53,7 @@ class InputsMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if (request.content_params or {}).get("charset", "").lower() not in CHARSETS:
             if _is_api(request):
-                return problem(400, "Send the request's body as UTF-8.")
+                return problem(400, "The body is not UTF-8. Send it as UTF-8.")
             raise BadRequest("The body is not UTF-8.")
         # Fairlot sets no such cookie. Another program on the host may have set it, so the request goes on without the
         # cookie.
@@ -64,7 +66,7 @@ class InputsMiddleware:
     ) -> HttpResponse | None:
         if not_storable(kwargs):  # no object has this name or number
             if _is_api(request):
-                return problem(404, "There is nothing here that you may see.")
+                return problem(404, "Nothing exists at this address, or you may not see it.")
             raise Http404
         in_form = dict(_form_problems(request))
         if in_form and getattr(view, "keeps_form", False):

@@ -30,6 +30,9 @@ class KnownHostMiddleware:
             request.get_host()
         except DisallowedHost:
             logger.warning("refused a request for a host that ALLOWED_HOSTS does not name")
-            text = "This portal has another host name. ALLOWED_HOSTS lists the names that it answers to.\n"
+            text = (
+                "This portal does not answer to this host name. The setting ALLOWED_HOSTS lists "
+                "the accepted host names.\n"
+            )
             return HttpResponse(text, status=400, content_type="text/plain")
         return self.get_response(request)

@@ -108,8 +108,9 @@ class LoopbackOnlyMiddleware:
         ):
             return self.get_response(request)
         return HttpResponse(
-            "This Fairlot runs jobs on its own machine, so it serves clients on that machine only. "
-            "Set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true if all who can reach it may run programs here.\n",
+            "This Fairlot runs jobs on its own machine, so it serves clients on that machine "
+            "only. Set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true if everybody who can reach this "
+            "portal may run programs on that machine.\n",
             status=403,
             content_type="text/plain",
         )

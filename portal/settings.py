@@ -54,7 +54,7 @@ env.ENVIRON = Environment()
 # --- required settings -------------------------------------------------------------------------
 SECRET_KEY = env.str("SECRET_KEY")
 if len(SECRET_KEY) < 40:
-    raise ImproperlyConfigured("SECRET_KEY must be at least 40 characters of randomness")
+    raise ImproperlyConfigured("SECRET_KEY must have at least 40 random characters")
 _database = env.db_url("DATABASE_URL")
 # TCP keepalives notice a server that has disappeared; after a restart of the server, connections are opened again.
 _database["OPTIONS"] = {
@@ -65,7 +65,7 @@ _database["OPTIONS"] = {
     "tcp_user_timeout": 40_000,  # milliseconds
 } | _database.get("OPTIONS", {})
 if _database["ENGINE"] != "django.db.backends.postgresql":
-    raise ImproperlyConfigured("DATABASE_URL must be a postgresql:// URL; Fairlot relies on PostgreSQL")
+    raise ImproperlyConfigured("DATABASE_URL must be a postgresql:// URL, because Fairlot needs PostgreSQL")
 _database |= {"ENGINE": "portal.database", "CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True}
 DATABASES = {"default": _database | {"ATOMIC_REQUESTS": False}}
 # A URL without a password allows the password to come from a file, DATABASE_PASSWORD_FILE.
@@ -96,9 +96,7 @@ SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
 BEHIND_PROXY = env.bool("BEHIND_PROXY", False)
 FAIRLOT_TRUSTED_PROXIES = env.int("FAIRLOT_TRUSTED_PROXIES", 1 if BEHIND_PROXY else 0)
 if not 0 <= FAIRLOT_TRUSTED_PROXIES <= 10 or (FAIRLOT_TRUSTED_PROXIES and not BEHIND_PROXY):
-    raise ImproperlyConfigured(
-        "FAIRLOT_TRUSTED_PROXIES must be 0 to 10, and BEHIND_PROXY=true unless it is 0"
-    )
+    raise ImproperlyConfigured("FAIRLOT_TRUSTED_PROXIES must be 0 to 10; above 0, it needs BEHIND_PROXY=true")
 if BEHIND_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     USE_X_FORWARDED_HOST = True
@@ -317,7 +315,9 @@ FAIRLOT_KEEP_ATTEMPTS_DAYS = env.int("FAIRLOT_KEEP_ATTEMPTS_DAYS", 90)
 # How long the logs and checkpoints of ended jobs are kept; 0 keeps them without limit.
 FAIRLOT_KEEP_JOB_FILES_DAYS = env.int("FAIRLOT_KEEP_JOB_FILES_DAYS", 30)
 if FAIRLOT_KEEP_JOB_FILES_DAYS < 0:
-    raise ImproperlyConfigured("FAIRLOT_KEEP_JOB_FILES_DAYS must be 0 (for ever) or a number of days")
+    raise ImproperlyConfigured(
+        "FAIRLOT_KEEP_JOB_FILES_DAYS must be a number of days, or 0 to keep files for ever"
+    )
 # Beat and watch touch this file while they work; health checks read its age.
 FAIRLOT_HEARTBEAT_FILE = env.str("FAIRLOT_HEARTBEAT_FILE", "")
 # The virtual environment whose `python` local jobs run. bin/bootstrap and the Dockerfile create it.
@@ -347,7 +347,9 @@ except ValueError as error:
 # User ids for local jobs if Fairlot runs as root: each team gets one. The last is for tests of the machine.
 _first, _, _last = env.str("FAIRLOT_LOCAL_UIDS", f"{USUAL_UIDS[0]}-{USUAL_UIDS[-1]}").partition("-")
 if not 1000 <= (read_whole(_first) or 0) < (read_whole(_last) or 0) < 2**31:
-    raise ImproperlyConfigured("FAIRLOT_LOCAL_UIDS must be like 50000-59999: unused user ids from 1000 up")
+    raise ImproperlyConfigured(
+        "FAIRLOT_LOCAL_UIDS must be a range of unused user ids from 1000 up, such as 50000-59999"
+    )
 FAIRLOT_LOCAL_UIDS = range(int(_first), int(_last) + 1)
 # Without isolation of local jobs only admins may submit them, unless this setting trusts all users.
 FAIRLOT_LOCAL_TRUSTS_ALL = env.bool("FAIRLOT_LOCAL_TRUSTS_ALL", False)

@@ -179,7 +179,7 @@ def lift(*, actor: User, pk: int) -> None:
     require(actor, "user.change")
     row = _locked().filter(pk=pk).first()
     if row is None:
-        raise Refused("This lock has ended already.")
+        raise Refused("This lock has already ended.")
     user = User.objects.filter(username=row.username).first() if row.username else None
     if row.username:
         lift_of_user(row.username)
@@ -288,5 +288,5 @@ def _shown_name(username: str, users: Mapping[str, User]) -> str:
 
 def _place(row: PasswordTries) -> str:
     if row.browser:
-        return "a browser of this user"
+        return "a browser in which this user has signed in before"
     return row.network or "many addresses"

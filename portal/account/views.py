@@ -57,7 +57,7 @@ class PasswordChange(PasswordChangeView):
 
 @require_safe
 def password_changed(request: UserRequest) -> HttpResponse:
-    messages.success(request, "Your password is changed.")
+    messages.success(request, "Your password has been changed.")
     return redirect("preferences")
 
 
@@ -69,13 +69,14 @@ class PreferencesForm(Form):
         "Time zone",
         list="time-zones",
         autocomplete="off",
-        help_text="Pages, reports and their files use this zone. The API and job exports use UTC.",
+        help_text="Pages, reports and report files use this time zone. The API and job exports use UTC.",
     )
     job_order = Choice(
         "How your jobs share your GPU time",
         User.JobOrder.choices,
         widget=RadioSelect,
-        help_text="In order: by priority, then the oldest first. Evenly: jobs of equal priority share the time.",
+        help_text="In order: highest priority first, then oldest first. Evenly: jobs of equal priority "
+        "share the time.",
     )
 
     def __init__(self, user: User, request: HttpRequest | None = None) -> None:

@@ -31,10 +31,12 @@ class KubeconfigForm(Form):
         placeholder="apiVersion: v1 …",
         is_code=True,
         css="code",
-        help_text="It must contain a token or certificate, and name no files or programs. It is "
-        "encrypted and never shown again.",
+        help_text="Embed a token or certificate. References to files or programs are refused. Fairlot "
+        "stores it encrypted and never shows it again.",
     )
-    file = forms.FileField(label="or its file", required=False, allow_empty_file=True, widget=forms.FileInput)
+    file = forms.FileField(
+        label="Or upload the kubeconfig file", required=False, allow_empty_file=True, widget=forms.FileInput
+    )
 
     def clean(self) -> None:
         """Uses the uploaded file as the kubeconfig, if a file was sent."""
@@ -42,12 +44,15 @@ class KubeconfigForm(Form):
         if file is None:
             return
         if file.size is None or file.size > MOST_CHARACTERS:
-            self.refuse("This file is too large to be a kubeconfig.", "kubeconfig")
+            self.refuse(
+                f"This file is too large for a kubeconfig: at most {MOST_CHARACTERS // 1024} KiB are accepted.",
+                "kubeconfig",
+            )
             return
         try:
             self.cleaned_data["kubeconfig"] = bytes(file.read()).decode()
         except UnicodeDecodeError:
-            self.refuse("This file is no text.", "kubeconfig")
+            self.refuse("This file is not UTF-8 text. Upload a kubeconfig in YAML.", "kubeconfig")
 
 
 class AttachForm(KubeconfigForm):
@@ -56,37 +61,37 @@ class AttachForm(KubeconfigForm):
     name = Text(
         "Name",
         maxlength=63,
-        help_text="Users choose it by this name. Use the old name to attach a detached cluster again.",
+        help_text="Users choose the cluster by this name. To reattach a detached cluster, enter its old name.",
     )
     namespace_prefix = Text(
-        "Namespaces begin with",
+        "Namespace prefix",
         maxlength=40,
         initial="fairlot",
         required=False,
-        help_text="Each team gets one, such as fairlot-7.",
+        help_text="Each team gets a namespace with this prefix, such as fairlot-7.",
     )
     checkpoint_claim = Text(
-        "Claim for checkpoints",
+        "PersistentVolumeClaim for checkpoints",
         maxlength=253,
         required=False,
-        help_text="Its name in each team's namespace. It must be writable from many nodes. "
-        "Without one, a preempted job starts from the beginning.",
+        help_text="Name of a claim in each team's namespace, writable from many nodes. Empty: preempted "
+        "jobs start from the beginning.",
     )
-    writes_per_second = Measure("Writes per second", initial=50)
-    writes_at_once = Whole("At once", initial=100)
+    writes_per_second = Measure("API writes per second", initial=50)
+    writes_at_once = Whole("Burst of API writes", initial=100)
 
 
 class ReachableForm(Form):
     """The form for the network addresses outside their team's namespace to which jobs may connect."""
 
     ranges = Text(
-        "Ranges of addresses",
+        "Address ranges",
         rows=3,
         required=False,
         spellcheck="false",
         autocapitalize="off",
         placeholder="10.20.0.0/16",
-        help_text="One range per line. Empty: none. 0.0.0.0/0: all of IPv4.",
+        help_text="One CIDR range per line. Empty: no addresses. 0.0.0.0/0: all IPv4 addresses.",
     )
 
 
@@ -105,7 +110,7 @@ class MetricsForm(Form):
         type="url",
         maxlength=500,
         placeholder="https://prometheus.example.org",
-        help_text="Empty: no metrics.",
+        help_text="URL of the Prometheus server. Empty: no metrics are collected.",
     )
     query = Text(
         "Query",
@@ -116,8 +121,9 @@ class MetricsForm(Form):
         autocapitalize="off",
         placeholder=USUAL_QUERY,
         help_text=mark_safe(
-            "Percent by <code>namespace</code> and <code>pod</code>; <code>$window</code> is "
-            "replaced by the time window. Empty: the default query."
+            "PromQL for GPU utilisation in percent by <code>namespace</code> and "
+            "<code>pod</code>. <code>$window</code> becomes the time window. Empty: the "
+            "default query."
         ),
     )
 
@@ -130,12 +136,12 @@ class VolumeForm(Form):
     team = Row(
         "For", Tenant.objects.active().order_by(*by_name("name")), required=False, others={"": "all teams"}
     )
-    read_only = Choice("May", [("on", "read"), ("off", "read and write")])
+    read_only = Choice("Access", [("on", "read"), ("off", "read and write")])
 
     def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:
         super().__init__("volume", request)
         if cluster.backend == Cluster.Backend.LOCAL:
-            self.fields["source"].label = "Folder of this machine"
+            self.fields["source"].label = "Folder on this machine"
             kept_apart = isolation.isolation_in(cluster)
             if not (kept_apart and kept_apart.namespaces):
                 self.fields["read_only"].widget.choices = [("off", "read and write")]

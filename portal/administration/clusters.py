@@ -100,7 +100,7 @@ def attach(request: UserRequest) -> HttpResponse:
         request,
         AttachForm("attach", request),
         lambda values: attach_cluster(actor=request.user, **values),
-        done=lambda values: f"{values['name']} is attached.",
+        done=lambda values: f"The cluster {values['name']} is attached.",
         to=("admin_clusters",),
         page=_clusters,
     )
@@ -122,8 +122,8 @@ def cluster_page(request: UserRequest, pk: int, *, posted: Form | None = None) -
         "access": access,
         "metrics": metrics,
         "groups": [
-            ("In the whole cluster", [row for row in rows if not row.need.in_team]),
-            ("In the namespaces of teams", [row for row in rows if row.need.in_team]),
+            ("Rights in the whole cluster", [row for row in rows if not row.need.in_team]),
+            ("Rights in the namespaces of teams", [row for row in rows if row.need.in_team]),
         ],
         "may_group": all(
             there is not False for row in rows if row.need.is_optional for _, there in row.verbs
@@ -166,7 +166,7 @@ def check(request: UserRequest, pk: int) -> HttpResponse:
         request,
         Form("check", request),
         lambda _: check_cluster(actor=request.user, cluster=found),
-        done=f"{found.name} is checked.",
+        done=f"The cluster {found.name} has been checked.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )
@@ -196,7 +196,7 @@ def reachable(request: UserRequest, pk: int) -> HttpResponse:
         request,
         ReachableForm("reachable", request),
         lambda values: set_reachable(actor=request.user, cluster=found, **values),
-        done=f"What jobs of {found.name} may reach is saved.",
+        done=f"The address ranges that jobs of {found.name} may reach are saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )
@@ -210,7 +210,7 @@ def bare_pods(request: UserRequest, pk: int) -> HttpResponse:
         request,
         BarePodsForm("bare-pods", request),
         lambda values: set_bare_pods(actor=request.user, cluster=found, **values),
-        done=f"How {found.name} runs new jobs of one worker is saved.",
+        done=f"The setting for new one-worker jobs of {found.name} is saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )
@@ -224,7 +224,7 @@ def detach(request: UserRequest, pk: int) -> HttpResponse:
         request,
         Form("detach", request),
         lambda _: detach_cluster(actor=request.user, cluster=found),
-        done=f"{found.name} is detached.",
+        done=f"The cluster {found.name} is detached.",
         to=("admin_clusters",),
         page=partial(cluster_page, pk=pk),
     )

@@ -23,7 +23,7 @@ from portal.user_request import UserRequest
 from scheduling.departures.actions import Fate, HandedOver, heirs, remove_member, work_of_member
 
 FATES = [
-    (Fate.WAITS.value, "It waits, and goes on if the right comes back"),
+    (Fate.WAITS.value, "Let it wait: it continues if the user may run jobs again"),
     (Fate.CANCEL.value, "Cancel it: jobs and sessions end, services stop, schedules pause"),
     (Fate.HAND_OVER.value, "Hand it over to another member"),
 ]
@@ -35,7 +35,7 @@ class WorkForm(Form):
     If the user has no unfinished work, no form is shown.
     """
 
-    fate = Choice("What to do with it", FATES, widget=RadioSelect)
+    fate = Choice("What to do with the unfinished work", FATES, widget=RadioSelect)
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class WorkForm(Form):
         if has_left:
             self.offer("fate", FATES[1:])
         others = {"": "Choose a member"}
-        self.fields["to"] = Row("New owner, when handed over", among, required=False, others=others)
+        self.fields["to"] = Row("New owner, if you hand the work over", among, required=False, others=others)
         self.offer("to", among.exclude(pk=user.pk).order_by(*by_name("username")))
 
     def clean_fate(self) -> str:
@@ -65,7 +65,7 @@ class WorkForm(Form):
 def tell(request: UserRequest, done: object) -> None:
     """Shows a warning that lists the work that was not handed over to the new owner because it uses secrets."""
     if isinstance(done, HandedOver) and done.kept:
-        text = f"Not handed over, as it names secrets: {', '.join(done.kept[:10])}"
+        text = f"Not handed over, because it uses secrets: {', '.join(done.kept[:10])}"
         messages.warning(request, f"{text}{' and more' if len(done.kept) > 10 else ''}.")
 
 

@@ -30,10 +30,10 @@ class PriceForm(Form):
     """The form that sets the price of a GPU type, and the time from which the price applies."""
 
     per_gpu_hour = Exact("New price")
-    idle = Exact("Idle (empty: the same)", required=False)
+    idle = Exact("Idle (empty: the new price)", required=False)
     preemptible = Exact("Preemptible", required=False)
     borrowed = Exact("Borrowed", required=False)
-    since = Moment("From (empty: now)")
+    since = Moment("Valid from (empty: now)")
 
     def __init__(self, generation: Generation, request: UserRequest | None = None) -> None:
         super().__init__(f"price-{generation.pk}", request)
@@ -67,7 +67,7 @@ def create_generation(request: UserRequest) -> HttpResponse:
         request,
         GenerationForm("create", request),
         lambda values: actions.create_generation(actor=request.user, **values),
-        done=lambda values: f"The generation {values['name']} exists now.",
+        done=lambda values: f"The GPU type {values['name']} was added.",
         to=("admin_generations",),
         page=_generations,
     )
@@ -95,7 +95,7 @@ def delete_generation(request: UserRequest, pk: int) -> HttpResponse:
         request,
         Form(f"delete-{pk}", request),
         lambda _: actions.delete_generation(actor=request.user, generation=generation),
-        done=f"{generation.name} is deleted.",
+        done=f"The GPU type {generation.name} was deleted.",
         to=("admin_generations",),
         page=_generations,
     )

@@ -80,7 +80,7 @@ def metrics(request: UserRequest, pk: int) -> HttpResponse:
         request,
         MetricsForm("metrics", request),
         lambda values: set_metrics_source(actor=request.user, cluster=cluster, **values),
-        done=f"Where the metrics of {cluster.name} are asked for is set.",
+        done=f"The source of the GPU metrics of {cluster.name} is saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )

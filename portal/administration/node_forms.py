@@ -27,28 +27,28 @@ class Reason(Text):
     def to_python(self, value: str | None) -> str:
         reason = super().to_python(value)
         if not reason or len(reason) > 200:
-            raise ValidationError("Give a reason, in 1 to 200 characters.")
+            raise ValidationError("Give a reason of 1 to 200 characters.")
         return reason
 
 
 class PauseForm(Form):
     """The form that pauses a cluster. It asks for the reason."""
 
-    reason = Reason("Shown to the owners of waiting jobs.")
+    reason = Reason("This reason is shown to the owners of waiting jobs.")
 
 
 class DrainForm(Form):
     """The form that drains a node: mode, deadline and reason."""
 
-    reason = Reason("Shown on the node and to the owners of its jobs.")
+    reason = Reason("This reason is shown on the node and to the owners of its jobs.")
     mode = Choice(
         "Running jobs",
         DrainMode.choices,
         initial=DrainMode.FINISH,
         widget=RadioSelect,
-        help_text="A stopped job gets its grace period to save, waits in the queue, and continues elsewhere.",
+        help_text="A stopped job gets its grace period to save, waits in the queue, and continues on other nodes.",
     )
-    deadline = Moment("Deadline", help_text="Only for “until a deadline”.")
+    deadline = Moment("Deadline", help_text="Only used if running jobs may run until a deadline.")
 
     def clean(self) -> None:
         """Discards the deadline unless the mode is “until a deadline”."""
@@ -62,7 +62,7 @@ class DeclareForm(Form):
 
     name = Text("Virtual node")
     generation = Row("GPU", Generation.objects.all())
-    gpus = Whole(f"GPUs, 1 to {clusters.MOST_GPUS}", initial=4)
+    gpus = Whole(f"Number of GPUs, 1 to {clusters.MOST_GPUS}", initial=4)
     virtual_speed = Measure("Speed", initial=1)
 
 
@@ -73,8 +73,8 @@ class SchedulingForm(Form):
         "Ordering",
         Cluster.Ordering.choices,
         widget=RadioSelect,
-        help_text="How gangs are chosen when not all fit. Both are fair over time. A lottery can be "
-        "reproduced from its stored seed.",
+        help_text="How Fairlot chooses gangs when not all fit. Both methods are fair over time. A "
+        "lottery can be reproduced from its stored seed.",
     )
     slicing = Choice(
         "Time slicing",
@@ -88,26 +88,26 @@ class SchedulingForm(Form):
         "Minimum time before preemption, seconds", help_text="A gang keeps its GPUs at least this long."
     )
     notice_seconds = Measure(
-        "Notice to services, seconds",
-        help_text="Replicas and sessions get this much notice before they are preempted.",
+        "Preemption notice, seconds",
+        help_text="Service replicas and sessions are warned this long before they are preempted.",
     )
     overhead_limit = Percentage("Switching overhead at most, %")
     cpu_per_gpu = Measure("CPUs", required=False)
     memory_per_gpu = Measure("Memory, GiB", required=False)
-    cpu_limit_per_gpu = Measure("CPUs at most", required=False)
-    memory_limit_per_gpu = Measure("Memory at most, GiB", required=False)
-    trading = Switch("Trade time between GPU types")
+    cpu_limit_per_gpu = Measure("Maximum CPUs", required=False)
+    memory_limit_per_gpu = Measure("Maximum memory, GiB", required=False)
+    trading = Switch("Trade GPU time between GPU types")
 
     def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:
         initial = {name: getattr(cluster, name) for name in self.base_fields}
         super().__init__(f"settings-{cluster.pk}", request, initial=initial)
         self.fields["quantum_seconds"].help_text = (
-            "Time between two rounds. "
-            f"Now {duration(cluster.effective_quantum)}, including the cost of switching."
+            "Time between two scheduling rounds. In effect now: "
+            f"{duration(cluster.effective_quantum)}, lengthened if switching is slow."
         )
         self.fields["overhead_limit"].help_text = (
-            "The quantum is stretched to keep below this. "
-            f"Measured: {cluster.switch_seconds:.1f} s per switch."
+            "The quantum is lengthened to keep switching below this. Measured: "
+            f"{cluster.switch_seconds:.1f} s per switch."
         )
         for name in ("notice_seconds", *OF_WORKERS):
             if self.is_bound and name not in self.data:

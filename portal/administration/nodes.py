@@ -31,9 +31,9 @@ from scheduling.models import Cluster, IdleRule, Node
 
 # The message about the node's running jobs that the operator reads after a drain, by mode.
 DRAINS = {
-    DrainMode.NOW: "Its jobs are being stopped, and go on elsewhere. ",
-    DrainMode.DEADLINE: "Its jobs may run until the deadline, and go on elsewhere then. ",
-    DrainMode.FINISH: "Its jobs run to their end. ",
+    DrainMode.NOW: "Jobs on the node are being stopped and will continue on other nodes. ",
+    DrainMode.DEADLINE: "Jobs on the node may run until the deadline and then continue on other nodes. ",
+    DrainMode.FINISH: "Jobs on the node run to their end. ",
 }
 SORTING = Sorting(
     {
@@ -104,7 +104,8 @@ def drain(request: UserRequest, pk: int) -> HttpResponse:
         DrainForm("drain", request),
         lambda values: draining.drain_node(actor=request.user, node=node, **values),
         done=lambda values: (
-            f"{DRAINS[values['mode']]}Nothing new starts on {node.name}. Return it to use here at any time."
+            f"{DRAINS[values['mode']]}No new job starts on {node.name}. You can return the "
+            "node to use on this page at any time."
         ),
         to=("admin_nodes",),
         page=partial(_drain_page, node=node),
@@ -119,7 +120,7 @@ def put_back(request: UserRequest, pk: int) -> HttpResponse:
         request,
         Form(f"return-{pk}", request),
         lambda _: draining.return_node(actor=request.user, node=node),
-        done=f"{node.name} is in use again.",
+        done=f"The node {node.name} is in use again.",
         to=("admin_nodes",),
         page=_nodes,
     )
@@ -133,7 +134,7 @@ def declare(request: UserRequest, pk: int) -> HttpResponse:
         request,
         DeclareForm(f"declare-{pk}", request),
         lambda values: clusters.declare_node(actor=request.user, cluster=cluster, **values),
-        done=lambda values: f"{cluster.name} has a node {values['name']} now.",
+        done=lambda values: f"The cluster {cluster.name} now has the virtual node {values['name']}.",
         to=("admin_nodes",),
         page=_nodes,
     )
@@ -147,7 +148,7 @@ def remove(request: UserRequest, pk: int) -> HttpResponse:
         request,
         Form(f"remove-{pk}", request),
         lambda _: clusters.remove_node(actor=request.user, node=node),
-        done=f"{node.name} is removed.",
+        done=f"The node {node.name} is removed.",
         to=("admin_nodes",),
         page=_nodes,
     )
@@ -159,8 +160,12 @@ def pause(request: UserRequest, pk: int, verb: str) -> HttpResponse:
     """Pauses or resumes a cluster, as `verb` says ("pause" or "resume")."""
     cluster = get_object_or_404(Cluster, pk=pk)
     acts: dict[str, tuple[type[Form], Callable[..., object], str]] = {
-        "pause": (PauseForm, clusters.pause_cluster, f"{cluster.name} is paused; what runs goes on."),
-        "resume": (Form, clusters.resume_cluster, f"{cluster.name} goes on."),
+        "pause": (
+            PauseForm,
+            clusters.pause_cluster,
+            f"The cluster {cluster.name} is paused. Running jobs continue.",
+        ),
+        "resume": (Form, clusters.resume_cluster, f"The cluster {cluster.name} starts jobs again."),
     }
     form, act, done = acts[verb]
     return perform(
@@ -204,7 +209,7 @@ def change_settings(request: UserRequest, pk: int) -> HttpResponse:
         request,
         SchedulingForm(cluster, request),
         lambda values: clusters.update_cluster(actor=request.user, cluster=cluster, **values),
-        done=f"{cluster.name} is scheduled so from the next round on.",
+        done=f"The cluster {cluster.name} uses these settings from the next round on.",
         to=("admin_settings",),
         page=settings_page,
     )

@@ -46,7 +46,7 @@ class RoleForm(Form):
     portal_role = Choice(
         "Role in the portal",
         User.PortalRole.choices,
-        help_text="Operators see every team and drain nodes; admins change everything.",
+        help_text="Operators see all teams and may drain nodes. Admins may change everything.",
     )
 
 
@@ -141,7 +141,11 @@ def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
     acts: dict[str, tuple[Form, Callable[..., object], str]] = {
         "role": (RoleForm("role", request), actions.set_portal_role, f"The role of {name} is changed."),
         "deactivate": (_work_form(person, request), deactivate_user, f"{name} can no longer sign in."),
-        "settle": (_work_form(person, request), settle_work, f"The work of {name} is settled."),
+        "settle": (
+            _work_form(person, request),
+            settle_work,
+            f"Your choice for the unfinished work of {name} has been applied.",
+        ),
         "reactivate": (Form("reactivate", request), actions.reactivate_user, f"{name} can sign in again."),
     }
     form, act, done = acts[verb]
@@ -185,7 +189,7 @@ def lift(request: UserRequest, pk: int) -> HttpResponse:
         request,
         Form(f"lift-{pk}", request),
         lambda _: lockout.lift(actor=request.user, pk=pk),
-        done="The lock is lifted.",
+        done="The sign-in lock is lifted.",
         to=("admin_locks",),
         page=_locks,
     )

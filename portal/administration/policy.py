@@ -64,7 +64,9 @@ class PolicyForm(Form):
     def clean_policy(self) -> str:
         name: str = self.cleaned_data["policy"]
         if name not in policies.names():
-            raise ValidationError(f"There is no policy {name!r}; there are {', '.join(policies.names())}.")
+            raise ValidationError(
+                f"There is no policy {name!r}. Choose one of: {', '.join(policies.names())}."
+            )
         return name
 
     def given(self) -> dict[str, Any]:
@@ -98,7 +100,7 @@ class ShadowForm(Form):
     def clean_shadow(self) -> list[Any] | None:
         text = self.cleaned_data["shadow"]
         if text and text not in self.versions:
-            raise ValidationError(f"There is no policy {text!r}.")
+            raise ValidationError(f"There is no policy {text!r}. Choose one from the list.")
         return self.versions.get(text)
 
 
@@ -135,7 +137,7 @@ def change(request: UserRequest, pk: int) -> HttpResponse:
         lambda _: clusters.update_cluster(
             actor=request.user, cluster=cluster, policy=form.name, policy_options=form.given()
         ),
-        done=f"{cluster.name} is scheduled so from the next round on.",
+        done=f"The cluster {cluster.name} uses this policy from the next round on.",
         to=("admin_cluster_policy", pk),
         page=partial(policy_page, pk=pk),
     )
@@ -171,7 +173,9 @@ def shadow(request: UserRequest, pk: int) -> HttpResponse:
         ShadowForm(cluster, request),
         lambda values: clusters.update_cluster(actor=request.user, cluster=cluster, **values),
         done=lambda values: (
-            "It is asked from the next round on." if values["shadow"] else "No other policy is asked."
+            "The shadow policy runs from the next round on."
+            if values["shadow"]
+            else "The cluster has no shadow policy now."
         ),
         to=("admin_cluster_policy", pk),
         page=partial(policy_page, pk=pk),

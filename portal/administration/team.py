@@ -68,7 +68,7 @@ def change_member(request: UserRequest, slug: str, pk: int) -> HttpResponse:
         request,
         MemberForm(membership, request),
         lambda values: actions.change_membership(actor=request.user, membership=membership, **values),
-        done=f"{membership.user.get_username()} was changed.",
+        done=f"The membership of {membership.user.get_username()} was changed.",
         to=partial(team_or_home, request, slug),
         page=partial(team_page, slug=slug),
     )

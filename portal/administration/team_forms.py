@@ -21,7 +21,7 @@ class Parent(Row):
     first."""
 
     def __init__(self, help_text: str, *others: tuple[str, str]) -> None:
-        errors = {"required": "Choose the team that it belongs to, or the top level."}
+        errors = {"required": "Choose a parent team, or the top level."}
         named = dict([*others, (TOP, "– the top level –")])
         teams = Tenant.objects.all()
         super().__init__("Parent team", teams, others=named, error_messages=errors, help_text=help_text)
@@ -36,9 +36,11 @@ class NewTeam(Form):
 
     name = Text("Name", maxlength=80, autocomplete="off")
     parent = Parent(
-        "At the top level, its share reduces those of all other top-level teams.", ("", "Choose…")
+        "A new team at the top level reduces the shares of all other top-level teams.", ("", "Choose…")
     )
-    tickets = Whole("Tickets", initial=100, help_text="Its weight among the teams with the same parent.")
+    tickets = Whole(
+        "Tickets", initial=100, help_text="Weight of the team among the teams with the same parent."
+    )
 
     def __init__(self, request: HttpRequest | None = None) -> None:
         super().__init__("create", request)
@@ -70,7 +72,7 @@ class RenameForm(Form):
 class MoveForm(Form):
     """The form that moves a team to another parent."""
 
-    parent = Parent("Moves its subteams, too.")
+    parent = Parent("The subteams move together with the team.")
 
     def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
         super().__init__("move", request, initial={"parent": tenant.parent_id or TOP})

@@ -56,7 +56,7 @@ def create(request: UserRequest) -> HttpResponse:
         request,
         NewTeam(request),
         lambda values: actions.create_tenant(actor=request.user, **values),
-        done=lambda values: f"The team {values['name']} exists now.",
+        done=lambda values: f"The team {values['name']} was created.",
         to=("admin_tenants",),
         page=tenants_page,
     )
@@ -70,7 +70,7 @@ def tickets(request: UserRequest, slug: str) -> HttpResponse:
         request,
         TicketsForm(tenant, request),
         lambda values: actions.set_tickets(actor=request.user, tenant=tenant, **values),
-        done=lambda values: f"{tenant.name} has {values['tickets']} tickets now.",
+        done=lambda values: f"The team {tenant.name} now has {values['tickets']} tickets.",
         to=("admin_tenants",),
         page=tenants_page,
     )
@@ -137,12 +137,12 @@ def change(request: UserRequest, slug: str, verb: str) -> HttpResponse:
     found = get_object_or_404(Tenant, slug=slug)
     acts: dict[str, tuple[Form, Callable[..., object], str | Callable[[Values], str]]] = {
         "rename": (RenameForm("rename", request), actions.rename_tenant,
-                   lambda values: f"The team is called {values['name']} now."),
-        "move": (MoveForm(found, request), actions.move_tenant, f"{found.name} was moved."),
+                   lambda values: f"The team is now called {values['name']}."),
+        "move": (MoveForm(found, request), actions.move_tenant, f"The team {found.name} was moved."),
         "archive": (Form("archive", request), actions.archive_tenant,
-                    f"{found.name} is archived; it takes no new jobs."),
-        "restore": (Form("restore", request), actions.restore_tenant, f"{found.name} is in use again."),
-        "delete": (Form("delete", request), actions.delete_tenant, f"{found.name} is deleted."),
+                    f"The team {found.name} is archived and accepts no new jobs."),
+        "restore": (Form("restore", request), actions.restore_tenant, f"The team {found.name} is in use again."),
+        "delete": (Form("delete", request), actions.delete_tenant, f"The team {found.name} is deleted."),
     }  # fmt: skip
     form, act, done = acts[verb]
     return perform(
@@ -179,7 +179,7 @@ def change_member(request: UserRequest, slug: str, pk: int) -> HttpResponse:
         request,
         MemberForm(membership, request),
         lambda values: actions.change_membership(actor=request.user, membership=membership, **values),
-        done=f"{membership.user.get_username()} was changed.",
+        done=f"The membership of {membership.user.get_username()} was changed.",
         to=("admin_tenant", slug),
         page=partial(tenant_page, slug=slug),
     )

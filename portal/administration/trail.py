@@ -28,12 +28,12 @@ KINDS = {
     "tenant": "team",
     "apitoken": "API token",
     "idlerule": "rule for idle GPUs",
-    "clusteraccess": "access to a cluster",
+    "clusteraccess": "cluster access",
     "ledgertransaction": "booking",
 }
 NAMES = {"tenant": "team"}
 # The text for None, by name of the value.
-NOTHING = {"generation": "all", "since": "at once", "parent": "none, at the top"}
+NOTHING = {"generation": "all", "since": "immediately", "parent": "none (top level)"}
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d.*(Z|[+-]\d\d:\d\d)", re.ASCII)
 DECIMAL = re.compile(r"-?\d+\.\d+", re.ASCII)
 

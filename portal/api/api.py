@@ -30,12 +30,12 @@ from portal.api.trade_limits.endpoints import router as trade_limits
 from portal.api.volumes.endpoints import router as volumes
 
 DESCRIPTION = """
-Send a token of yours as `Authorization: Bearer fairlot_…`, or use this page while you are signed in.
+Send one of your tokens as `Authorization: Bearer fairlot_…`, or use this page while you are signed in.
 
-Errors are `application/problem+json` with `type`, `title`, `status`, `detail` and, where fields are at
-fault, `problems`. What you may not see is 404. Times are in UTC, GPU time is in GPU-seconds.
+Errors are `application/problem+json` with `type`, `title`, `status` and `detail`. If fields are wrong, `problems` lists
+them. An object that you may not see answers 404. Times are in UTC, and GPU time is in GPU-seconds.
 
-Names that are marked deprecated still work and will be removed in the next version; each says what to use instead.
+Deprecated names still work. The next version removes them. The description of each says what to use instead.
 
 [Back to the portal](/) · [Your tokens](/account/tokens/)
 """

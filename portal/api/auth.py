@@ -27,14 +27,14 @@ class Bearer(HttpBearer):
         if found is None:
             raise HttpError(
                 401,
-                "The token is unknown, has expired or was revoked. Create another one at /account/tokens/.",
+                "The token is unknown, has expired or was revoked. Create another token at /account/tokens/.",
             )
         found_at = request.resolver_match
         reads = request.method in READING or (found_at is not None and found_at.url_name in READING_POSTS)
         if not (found.may_write or reads):
             raise HttpError(
                 403,
-                "This token may only read. Use one that may write; tokens are created at /account/tokens/.",
+                "This token may only read. Use a token that may write; create one at /account/tokens/.",
             )
         return _caller(request, found.user)
 

@@ -29,12 +29,18 @@ ERRORS = {
     401: "The call has neither a valid token nor a session.",
     403: "The caller may not do this, or a call with a session has no CSRF token.",
     404: "The resource does not exist, or the caller may not see it.",
-    408: "The request did not arrive in time.",
+    408: "The request body did not arrive in time.",
     413: "The body is larger than this address accepts.",
-    422: "A parameter or field is not accepted; `problems` names each.",
-    429: "Too many calls. Try again after the time in Retry-After.",
-    503: "Fairlot is busy, or its database does not answer. Try again after the time in Retry-After.",
-    507: "A disk of Fairlot is full. Calls fail that store something, even if only the last use of a token.",
+    422: "A parameter or field is not accepted; `problems` lists each one.",
+    429: "Too many calls. Try again after the seconds in the header Retry-After.",
+    503: (
+        "Fairlot is busy, or its database does not answer. Try again after the seconds in the "
+        "header Retry-After."
+    ),
+    507: (
+        "A disk of Fairlot is full. Every call that stores something fails, even if it stores only "
+        "a token's last use."
+    ),
 }
 CONFLICT = {409: "The change is not possible now. `detail` says why, and `problems` names the field."}
 # `openapi_extra` of a GET operation that may answer 409.
@@ -42,7 +48,7 @@ MAY_CONFLICT = {"responses": {409: {"$ref": "#/components/responses/Problem409"}
 LATER = {429, 503}
 PROBLEM_SCHEMA = {
     "title": "Problem",
-    "description": "An error as in RFC 9457.",
+    "description": "An error in the format of RFC 9457.",
     "type": "object",
     "required": ["type", "title", "status", "detail"],
     "properties": {
@@ -53,7 +59,7 @@ PROBLEM_SCHEMA = {
         "problems": {
             "type": "object",
             "additionalProperties": {"type": "string"},
-            "description": "What is wrong and what is accepted, by field or parameter.",
+            "description": "For each wrong field or parameter: what is wrong and what is accepted.",
         },
     },
 }
@@ -148,7 +154,12 @@ def _error(status: int, why: str) -> dict[str, Any]:
         "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
     if status in LATER:
-        answer["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}}
+        answer["headers"] = {
+            "Retry-After": {
+                "schema": {"type": "integer"},
+                "description": "Seconds after which the call may be repeated.",
+            }
+        }
     return answer
 
 

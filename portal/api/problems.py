@@ -26,9 +26,9 @@ NOT_ACCEPTED = "The request is not accepted. `problems` names what is wrong by f
 # Steps of a pydantic error location that are no fields: the tried member of a union, and the mark of a mapping's key.
 BRANCH = re.compile(r"str|int|float|bool|none|.*\[.*\]")
 _WORDS = {
-    403: "The call was refused. With a session, calls that change something need the CSRF token.",
-    405: "This address does not support this method. The header Allow names the methods that it supports.",
-    500: "Something went wrong inside Fairlot. Its log has the details.",
+    403: "The call was refused. Calls with a session cookie that change something need the CSRF token.",
+    405: "This address does not support this method. The header Allow lists the supported methods.",
+    500: "Something went wrong inside Fairlot. Fairlot's log has the details.",
     503: "The database is busy or does not answer. Try again in a moment.",
     507: "A disk of Fairlot is full. Nothing can be saved until an operator frees space.",
 }
@@ -62,7 +62,7 @@ def not_found(request: HttpRequest, rest: str = "") -> HttpResponse:
     shorter = request.path_info.rstrip("/")
     if shorter != request.path_info and _is_there(shorter):
         query = request.META.get("QUERY_STRING", "")
-        answer = problem(308, f"The address has a slash too many. Use {shorter}.")
+        answer = problem(308, f"The address must not end with a slash. Use {shorter}.")
         answer["Location"] = f"{request.META.get('SCRIPT_NAME', '')}{shorter}{'?' if query else ''}{query}"
         return answer
     return problem(404, "Nothing exists at this address, or you may not see it.")

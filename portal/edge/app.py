@@ -42,9 +42,9 @@ HASHING = {
     "password_change",
 }  # names of the URLs whose views hash a password
 
-BUSY = Answer(503, "Fairlot has too much to do just now. Try again in a moment.", retry_after=5)
+BUSY = Answer(503, "Fairlot is overloaded. Try again in a moment.", retry_after=5)
 SILENT = Answer(503, "Fairlot's database does not answer. Try again in a moment.", retry_after=5)
-HASHING_BUSY = Answer(503, "Too many people are signing in at once. Try again in a moment.", retry_after=5)
+HASHING_BUSY = Answer(503, "Too many people are signing in right now. Try again in a moment.", retry_after=5)
 
 
 class Edge:

@@ -40,4 +40,4 @@ def take_place(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> N
         found = cursor.fetchone()
     if found is None:
         connection.close()
-        raise OperationalError("web servers have all the connections to the database that they may have")
+        raise OperationalError("the web servers already use all database connections that they may use")

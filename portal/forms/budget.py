@@ -23,7 +23,7 @@ class Percentages(Text):
 
     def to_python(self, value: Any) -> Any:
         if not NUMBERS.fullmatch(value or ""):
-            raise ValidationError("These must be whole numbers separated by commas, such as 80, 100.")
+            raise ValidationError("Enter whole numbers separated by commas, such as 80, 100.")
         return [int(one) for one in (value or "").split(",")]
 
 
@@ -32,9 +32,9 @@ class BudgetForm(Form):
 
     budget_period = Text("Period", widget=HiddenInput)
     amount = Exact("Amount")
-    percentages = Percentages("Warn at %", css="input-number")
+    percentages = Percentages("Warn at, % of the budget", css="input-number")
     webhook_url = Text("Webhook", required=False, type="url", maxlength=500)
-    by_forecast = Switch("and by forecast")
+    by_forecast = Switch("Also warn if the forecast exceeds the budget")
 
     def __init__(
         self, period: str, request: HttpRequest | None = None, *, budget: Budget | None = None
@@ -45,4 +45,4 @@ class BudgetForm(Form):
         initial = {name: getattr(shown, name) for name in ("amount", "webhook_url", "by_forecast")}
         initial |= {"budget_period": period, "percentages": ", ".join(map(str, shown.percentages))}
         super().__init__(f"budget-{period}", request, initial=initial)
-        self.fields["amount"].label = f"{settings.FAIRLOT_CURRENCY} a {period}"
+        self.fields["amount"].label = f"Amount, {settings.FAIRLOT_CURRENCY} per {period}"

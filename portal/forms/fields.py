@@ -15,6 +15,7 @@ from django.forms.models import ModelChoiceIterator
 from django.utils import timezone
 
 from accounting.core.numbers import read_decimal, read_key, read_whole, why_not_decimal, why_not_whole
+from accounting.core.wording import fixed
 from scheduling.timetable.local_time import YEARS, when_shown
 
 MOST_DIGITS = 15  # digits before, and digits after the decimal point
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # these classes are generic only for the type checker
 else:
     RowsOfField, FieldOfRows = ModelChoiceIterator, forms.ModelChoiceField
 
-NOT_LISTED = "Choose one of the list."
+NOT_LISTED = "Choose an option from the list."
 # Attributes of inputs for names and programs, which browsers must not complete or correct.
 CODE: dict[str, Any] = {"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
 
@@ -98,7 +99,7 @@ class Whole(Number):
         if number is None:
             raise ValidationError(f"This {why_not_whole(text)}.")
         if abs(number) >= 2**31:
-            raise ValidationError("This is too large.")
+            raise ValidationError(f"This number is too large. Accepted: less than {fixed(2**31)}.")
         return number
 
 
@@ -167,10 +168,12 @@ class Moment(forms.Field):
             return at
         shown = when_shown(at, timezone.get_current_timezone())
         if not shown:
-            raise ValidationError("The clocks are put forward over this time; choose one before or after.")
+            raise ValidationError(
+                "The clocks skip this time when they go forward. Choose an earlier or later time."
+            )
         if len(shown) > 1:
             raise ValidationError(
-                "The clocks are put back and show this time twice; choose one before or after."
+                "The clocks show this time twice when they go back. Choose an earlier or later time."
             )
         return shown[0]
 

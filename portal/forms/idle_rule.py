@@ -23,11 +23,11 @@ class IdleRuleForm(Form):
     Its fields start with the values of the rule that is set at this level, or else of the inherited rule.
     """
 
-    action = Choice("When GPUs are idle")
-    after_minutes = Whole("After, minutes")
-    grace_minutes = Whole("Grace, minutes")
+    action = Choice("What happens when GPUs are idle")
+    after_minutes = Whole("Idle time before the warning, minutes")
+    grace_minutes = Whole("Time between warning and action, minutes")
     snooze_hours = Whole("Longest snooze, hours")
-    services = Switch("Warn of replicas of services, too")
+    services = Switch("Also warn about idle service replicas")
 
     def __init__(
         self,
@@ -55,13 +55,15 @@ class IdleRuleForm(Form):
     @classmethod
     def of_cluster(cls, rules: IdleRules, cluster: Cluster, request: HttpRequest | None = None) -> Self:
         rule = rules.of_clusters.get(cluster.pk)
-        return cls(f"idle-{cluster.pk}", request, rule=rule, holds=rules.of_all, above="as all teams")
+        return cls(
+            f"idle-{cluster.pk}", request, rule=rule, holds=rules.of_all, above="use the rule of all teams"
+        )
 
     @classmethod
     def of_tenant(cls, rules: IdleRules, tenant: Tenant, request: HttpRequest | None = None) -> Self:
         holds = rules.rule_of(tenant.parent, None) if tenant.parent else rules.of_all
         is_of_team = holds is not None and holds.tenant is not None
-        above = f"as {holds}" if is_of_team else "as the cluster, or all teams"
+        above = f"use the rule of {holds}" if is_of_team else "use the rule of the cluster or of all teams"
         return cls("idle", request, rule=rules.of_tenants.get(tenant.pk), holds=holds, above=above)
 
     def clean(self) -> None:

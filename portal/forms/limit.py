@@ -22,10 +22,10 @@ class LimitForm(Form):
     kind = Choice("Limit of", Quota.Kind.choices)
     user = Row("Whose", User.objects.all(), required=False, others={"": "the team's", EACH: "each user's"})
     generation = Row("GPU", Generation.objects.all(), required=False, others={"": "all together"})
-    period = Choice("Hours and money in a", PERIODS, initial="month")
+    period = Choice("Period for GPU-hours and money", PERIODS, initial="month")
     days = Whole("Last days", required=False)
     limit = Text("Limit", inputmode="decimal", autocomplete="off", css="input-number")
-    at_limit = Choice("Then", Quota.AtLimit.choices, initial=Quota.AtLimit.BLOCK)
+    at_limit = Choice("At the limit", Quota.AtLimit.choices, initial=Quota.AtLimit.BLOCK)
 
     def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
         super().__init__("quota", request)

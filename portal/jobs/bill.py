@@ -33,9 +33,9 @@ LINES_PER_PAGE = 100
 class CorrectionForm(Form):
     """The form that corrects a bill: which lines to reverse, and optionally which team to bill instead."""
 
-    to = Moment("and before", step=1, help_text="Empty: the last.")
+    to = Moment("and before", step=1, help_text="Lines that begin before this time. Empty: to the last line.")
     team = Row(
-        "Bill them to",
+        "Bill these lines to",
         Tenant.objects.active().order_by(*by_name("name")),
         required=False,
         others={"": "nobody"},
@@ -44,7 +44,11 @@ class CorrectionForm(Form):
 
     def __init__(self, request: UserRequest | None = None) -> None:
         super().__init__("correct", request)
-        self.fields["from"] = Moment("Lines that begin from", step=1, help_text="Empty: the first.")
+        self.fields["from"] = Moment(
+            "Correct the lines from",
+            step=1,
+            help_text="Lines that begin at or after this time. Empty: from the first line.",
+        )
         self.order_fields(["from"])
 
 
@@ -106,7 +110,11 @@ def _take_back(request: UserRequest, shown: Job, values: Values) -> Sequence[Led
     begins, ends, team = values["from"], values["to"], values["team"]
     archived = archived_of(shown)
     if archived and (begins is None or begins < archived):
-        raise Refused(f"What was billed before {archived:%-d %B %Y} (UTC) is archived; begin there.", "from")
+        raise Refused(
+            f"The lines billed before {archived:%-d %B %Y} (UTC) are archived and cannot be "
+            "corrected. Choose that day or a later time.",
+            "from",
+        )
     lines = UsageSegment.objects.uncorrected().filter(job_id=shown.pk)
     if begins is not None:
         lines = lines.filter(period__startswith__gte=begins)
@@ -114,7 +122,7 @@ def _take_back(request: UserRequest, shown: Job, values: Values) -> Sequence[Led
         lines = lines.filter(period__startswith__lt=ends)
     lines = lines.select_related("generation", "user")
     if team is not None and not lines.exclude(tenant=team).exists():
-        raise Refused("That team is billed for it already.", "team")
+        raise Refused("All these lines are already billed to that team. Choose another team.", "team")
     return take_back_usage(
         actor=request.user,
         segments=list(lines),

@@ -16,20 +16,31 @@ RANKS = 4  # of these workers, the first whose log is not empty is shown
 COMMANDS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])", re.DOTALL)
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 MEANINGS = {
-    126: "A program was found but cannot be run: it is not executable, or not made for this machine.",
-    127: "A program was not found. Check the names in the command, and that its environment or image has them.",
-    128 + signal.SIGINT: "It was interrupted (SIGINT).",
-    128 + signal.SIGILL: "It used an instruction that this processor does not have (SIGILL).",
-    128 + signal.SIGABRT: "It gave up by itself (SIGABRT), as native code does after a failed check.",
+    126: (
+        "A program was found but cannot run: it is not executable, or it was built for another "
+        "kind of machine."
+    ),
+    127: (
+        "A program was not found. Check the program names in the command, and that the environment "
+        "or image contains them."
+    ),
+    128 + signal.SIGINT: "The program was interrupted (SIGINT).",
+    128 + signal.SIGILL: "The program used an instruction that this processor does not have (SIGILL).",
+    128 + signal.SIGABRT: "The program aborted itself (SIGABRT), as native code does after a failed check.",
+    128 + signal.SIGBUS: (
+        "The program lost access to its memory (SIGBUS), often because shared memory is too small. Raise shm."
+    ),
     128
-    + signal.SIGBUS: "It lost memory that it used (SIGBUS), often as its shared memory is too small: raise shm.",
-    128 + signal.SIGFPE: "It divided by zero or the like in native code (SIGFPE).",
-    128
-    + signal.SIGKILL: "It was killed (SIGKILL), most often as memory ran out: raise memory, or use less of it.",
-    128
-    + signal.SIGSEGV: "It used memory that is not its own (SIGSEGV), a fault in native code or in a library.",
-    128 + signal.SIGPIPE: "It wrote to what nobody read any more (SIGPIPE).",
-    128 + signal.SIGTERM: "It was ended from outside (SIGTERM).",
+    + signal.SIGFPE: "The program made an arithmetic error in native code, such as a division by zero (SIGFPE).",
+    128 + signal.SIGKILL: (
+        "The program was killed (SIGKILL), usually because memory ran out. Raise memory, or use less."
+    ),
+    128 + signal.SIGSEGV: (
+        "The program used memory that does not belong to it (SIGSEGV), a fault in native code or "
+        "in a library."
+    ),
+    128 + signal.SIGPIPE: "The program wrote to a pipe or connection that nobody reads any more (SIGPIPE).",
+    128 + signal.SIGTERM: "The program was ended from outside (SIGTERM).",
 }
 
 
@@ -57,7 +68,7 @@ def meaning_of(code: int | None) -> str:
     if code is None or code in MEANINGS:
         return MEANINGS.get(code or 0, "")
     try:
-        return f"It was ended by {signal.Signals(code - 128).name}." if code > 128 else ""
+        return f"The program was ended by the signal {signal.Signals(code - 128).name}." if code > 128 else ""
     except ValueError:
         return ""
 

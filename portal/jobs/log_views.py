@@ -198,7 +198,7 @@ async def log_search(request: UserRequest, pk: int) -> HttpResponse:
     log_file = await sync_to_async(_prepare_search)(request.user, request, pk)
     text, begin = request.GET.get("q", ""), _offset(request.GET.get("from", "0"))
     if not text or len(text) > 500:
-        return JsonResponse({"problem": "Type up to 500 characters to search for."}, status=422)
+        return JsonResponse({"problem": "Enter 1 to 500 characters to search for."}, status=422)
     if begin is None:
         return JsonResponse({"problem": "from must be a byte offset, 0 or more."}, status=422)
     try:

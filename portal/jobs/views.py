@@ -147,8 +147,12 @@ def sharing(request: UserRequest, pk: int) -> HttpResponse:
     except (NotAllowed, Refused) as refused:
         messages.error(request, str(refused))
     else:
-        how = "only on GPUs that nobody else wants" if preemptible else "by tickets"
-        messages.success(request, f"{shown.name}: {how}, from the next quantum on.")
+        how = (
+            "the job runs only on GPUs that nobody else wants"
+            if preemptible
+            else "the job runs within the fair share"
+        )
+        messages.success(request, f"{shown.name}: {how}, from the next round on.")
     return redirect("job", pk=pk)
 
 
@@ -161,7 +165,7 @@ class SnoozeForm(Form):
     def clean_until(self) -> datetime:
         until: datetime | None = self.cleaned_data["until"]
         if until is None:
-            raise ValidationError("Enter when the snooze ends.")
+            raise ValidationError("Enter the time at which the snooze ends.")
         return until
 
 
@@ -173,7 +177,7 @@ def snooze(request: UserRequest, pk: int) -> HttpResponse:
         request,
         SnoozeForm("snooze", request),
         lambda values: snooze_idle(actor=request.user, job=shown, **values),
-        done="Nobody is warned and nothing is done about it until then.",
+        done="The rule for idle GPUs is snoozed for this job until the chosen time.",
         to=("job", pk),
         page=partial(overview, pk=pk),
     )

@@ -119,5 +119,5 @@ async def while_allowed(pieces: AsyncIterator[T], rights: Rights) -> AsyncIterat
     """Yields the pieces of a download while the reader may read it. Raises CutOff when the reader loses this right."""
     async for piece in pieces:
         if not await rights.hold():
-            raise CutOff("the reader of a download may not read it any more")
+            raise CutOff("the user lost the right to read the file during the download")
         yield piece

@@ -39,16 +39,16 @@ def bench_trace(path: Path, tell: Callable[[str], None], *, since: datetime) -> 
     )
     begun = time.perf_counter()
     call_command("import_trace", str(path), name=NAME, generation=GENERATION)
-    tell(f"imported, and its hours closed, in {time.perf_counter() - begun:.0f} s")
+    tell(f"imported the trace and closed its hours in {time.perf_counter() - begun:.0f} s")
     jobs, seconds = counted(path)
     compare(Cluster.objects.get(name=NAME), jobs, seconds)
     tell(
-        f"{sum(jobs.values()):,} jobs of {len(jobs)} teams, {sum(seconds.values()):,} GPU-seconds as the file says;"
-        " the books close"
+        f"{sum(jobs.values()):,} jobs of {len(jobs)} teams with {sum(seconds.values()):,} "
+        "GPU-seconds, equal to the file; the books close"
     )
     begun = time.perf_counter()
     call_command("verify_ledger")
-    tell(f"verified in {time.perf_counter() - begun:.0f} s")
+    tell(f"verified the ledger in {time.perf_counter() - begun:.0f} s")
 
 
 def counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
@@ -76,14 +76,14 @@ def compare(cluster: Cluster, jobs: dict[str, int], seconds: dict[str, int]) -> 
     book = ClosedBook.objects.get(book=cluster.pk)
     operator = User.objects.filter(portal_role=User.PortalRole.OPERATOR).first()
     if operator is None:
-        raise CommandError("there is no operator who reads the reports")
+        raise CommandError("there is no user with the role operator, which reading the reports needs")
     usage = usage_report(operator, book.since, book.until, by=(By.TENANT,))
     if {row.tenant: row.gpu_seconds for row in usage.rows} != seconds:
-        raise CommandError("the teams' GPU time differs from the file")
+        raise CommandError("the GPU time billed to the teams differs from the file")
     by_job = usage_report(operator, book.since, book.until, by=(By.TENANT, By.JOB))
     if len(by_job.rows) != sum(jobs.values()):
         raise CommandError(f"{len(by_job.rows)} jobs were billed, {sum(jobs.values())} are in the file")
     capacity = capacity_report(book.since, book.until, book=cluster.pk)
     closes = capacity.classes_close and all(one.closes for one in capacity.identities)
     if not closes or sum(row.held for row in capacity.rows) != sum(seconds.values()):
-        raise CommandError("the books do not close")
+        raise CommandError("the books do not close, or their GPU time differs from the file")

@@ -32,7 +32,7 @@ WORDS = {
     "idle": "Held idle",
     "assembling": "Assembling",
     "free": "Free",
-    "others": "Used by others",
+    "others": "Used outside Fairlot",
     "drained": "Drained",
     "down": "Down",
 }
@@ -96,7 +96,7 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
         tables=[
             Table(
                 "classes",
-                "What GPUs were",
+                "GPU time by class",
                 [
                     Column("generation", "GPU"),
                     *(Column(f"{name}_gpu_seconds", WORDS[name], Kind.GPU_TIME, 2) for name in CLASSES),
@@ -114,11 +114,11 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
                     )
                     for row in report.rows
                 ],
-                note="GPU-hours. The classes of a row sum to its capacity. Worth: capacity x price.",
+                note="Amounts in GPU-hours. The classes of a row sum to its capacity. Worth: capacity x price.",
             ),
             Table(
                 "bearers",
-                "Who bears it",
+                "Who bears the cost",
                 [
                     Column("borne_by", "Borne by"),
                     Column("amount", "Amount", Kind.MONEY, 6),
@@ -151,7 +151,7 @@ def capacity_facts(
         ("Closed until", until),
         *_state(cluster, period, report),
         *(
-            (f"Identity, {one.currency}", "closes" if one.closes else "does not close")
+            (f"Identity, {one.currency}", "adds up" if one.closes else "does not add up")
             for one in report.identities
         ),
     ]
@@ -185,9 +185,9 @@ def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
     """
     for share in identity.tenants:
         yield share.tenant, share.cost
-    yield "Taken back by corrections", identity.written_off
+    yield "Written off by corrections", identity.written_off
     if identity.classes:
-        yield "Prices of classes", identity.classes
+        yield "Reduced by class prices", identity.classes
     yield "Unallocated", identity.unallocated
     yield "Drained", identity.drained
     yield "Down", identity.down

@@ -162,7 +162,7 @@ def set_weight(request: UserRequest, pk: int) -> HttpResponse:
         request,
         WeightForm(generation, request),
         lambda values: actions.set_weight(actor=request.user, generation=generation, **values),
-        done=f"The weight of {generation.name} is changed.",
+        done=f"The published weight of {generation.name} was changed.",
         to=("usage_fairness",),
         page=partial(_page),
     )

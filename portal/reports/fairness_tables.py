@@ -52,7 +52,7 @@ def fairness_document(report: FairnessReport) -> Document:
         facts=[
             ("Period", report.period.in_words),
             ("Cluster", report.cluster.name if report.cluster else "All"),
-            ("Teams", report.tenant.name if report.tenant else "All that you may see"),
+            ("Teams", report.tenant.name if report.tenant else "All teams that you may see"),
         ],
         tables=list(_tables(report)),
         zone=report.period.zone,
@@ -82,7 +82,7 @@ def _tables(report: FairnessReport) -> Iterator[Table]:
             Column("rho_known", "Compared", Kind.NUMBER),
             _ratio("rho_median", "Median"),
             _ratio("rho_worst", "Worst"),
-            Column("worse_off_than_alone", "Worse off than alone", Kind.NUMBER),
+            Column("worse_off_than_alone", "Slower than on a private cluster", Kind.NUMBER),
             Column("left_out", "Left out", Kind.NUMBER),
         ],
         [
@@ -97,7 +97,8 @@ def _tables(report: FairnessReport) -> Iterator[Table]:
             )
             for one in report.finished
         ],
-        note="How much longer jobs took than on a private cluster of their team. Above 1, a job was worse off.",
+        note="Time from submission to end, divided by the time on a private cluster of the team. "
+        "Above 1, a job took longer.",
     )
     if report.statement:
         yield _statement(report.statement)
@@ -128,7 +129,7 @@ def _compared(report: FairnessReport, over_all: Indices) -> Iterator[Table]:
             )
             for one in report.compared
         ],
-        note="GPU-hours of all GPU types, multiplied by the published weight of the type.",
+        note="GPU-hours of each GPU type, multiplied by its published weight and summed over all types.",
     )
     yield Table(
         "indices",
@@ -152,7 +153,7 @@ def _statement(statement: Statement) -> Table:
     nothing = [None] * len(COLUMNS)
     return Table(
         "own_speeds",
-        "By the speeds of own jobs",
+        "Converted by the speeds of the team's jobs",
         [
             TEAM,
             GPU,

@@ -32,7 +32,7 @@ NOW = [
     Column("measure", "Measured by"),
     Column("acts_at", "Acts at", Kind.MOMENT),
     Column("then", "Then"),
-    Column("snoozed_until", "Put off until", Kind.MOMENT),
+    Column("snoozed_until", "Snoozed until", Kind.MOMENT),
     Column("snooze_reason", "Why"),
 ]
 TEAMS = [
@@ -76,7 +76,7 @@ def idle_document(viewer: User, period: ReportPeriod, tenant: Tenant | None = No
         facts=[
             ("As of", to_the_minute(now.astimezone(zone))),
             ("Period", period.in_words),
-            ("Teams", tenant.name if tenant else "All that you may see"),
+            ("Teams", tenant.name if tenant else "All teams that you may see"),
         ],
         tables=[
             Table("now", "Idle now", NOW, [_row(told) for told in idle_uses(idle_now(viewer, tenant))]),

@@ -13,7 +13,7 @@ from accounting.closing.class_prices import unsettled
 from accounting.core.wording import to_the_minute
 from scheduling.models import Cluster
 
-PROVISIONAL = "Provisional: more will be booked in this period."
+PROVISIONAL = "Provisional: more usage of this period will be booked."
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,10 @@ class Unsettled:
         if not self.since:
             return ""
         told = [f"{name} from {to_the_minute(at.astimezone(zone))} on" for name, at in self.since.items()]
-        return f"The cost of idle, preemptible and borrowed time: {'; '.join(told)}."
+        return (
+            "The cost of idle, preemptible and borrowed time is not settled on these clusters: "
+            f"{'; '.join(told)}."
+        )
 
 
 NOTHING = Unsettled({})

@@ -119,13 +119,15 @@ def usage_facts(question: UsageQuestion, report: UsageReport) -> list[tuple[str,
     tenant, period = question.tenant, question.period
     facts = [
         ("Period", period.in_words),
-        ("Teams", tenant.name if tenant else "All that you may see"),
+        ("Teams", tenant.name if tenant else "All teams that you may see"),
     ]
     if question.by == By.LABEL:
         facts.append(("Label", question.key))
     if report.lacks_before:
         until = to_the_minute(report.lacks_before.astimezone(period.zone))
-        facts.append(("Archived", f"Usage before {until}; some figures lack parts of it."))
+        facts.append(
+            ("Archived", f"Usage before {until} is archived. Some figures do not contain all of it.")
+        )
     left = question.unbooked()
     is_over = now_from_database() >= period.ends
     waiting = unsettled_of(question.scope.tenants, period.begins, period.ends)

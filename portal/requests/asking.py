@@ -48,7 +48,7 @@ def ask_for(request: UserRequest, slug: str, verb: str) -> HttpResponse:
         request,
         form,
         act,
-        done="You have asked; an operator will answer.",
+        done="Your request has been sent. An operator will answer it.",
         to=("requests",),
         page=partial(_page, slug=slug),
     )
@@ -72,7 +72,7 @@ def extend(request: UserRequest, pk: int) -> HttpResponse:
         lambda values: ask(
             actor=request.user, tenant=one.tenant, kind=Request.Kind.EXTENSION, extends=one, **values
         ),
-        done="You have asked; an operator will answer.",
+        done="Your request has been sent. An operator will answer it.",
         to=("requests",),
         page=partial(one_page, pk=pk),
     )

@@ -142,7 +142,7 @@ def approve(request: UserRequest, pk: int) -> HttpResponse:
             granted=form.granted(),
             until=values["until"],
         ),
-        done="It is granted, and in force from now on.",
+        done="The request is granted and takes effect now.",
         to=("request", pk),
         page=partial(one_page, pk=pk),
     )

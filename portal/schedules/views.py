@@ -94,7 +94,7 @@ def run(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: run_schedule_now(actor=request.user, schedule=one, request_key=key),
-        "its job is submitted.",
+        "a job was submitted now.",
     )
 
 
@@ -111,7 +111,7 @@ def pause(request: UserRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def resume(request: UserRequest, pk: int) -> HttpResponse:
-    return _perform(request, pk, lambda one: resume_schedule(actor=request.user, schedule=one), "goes on.")
+    return _perform(request, pk, lambda one: resume_schedule(actor=request.user, schedule=one), "resumed.")
 
 
 @require_POST

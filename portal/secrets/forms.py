@@ -27,7 +27,7 @@ class SecretForm(Form):
         required=False,
         strip=False,
         widget=SecretInput,
-        help_text="Such as a token. It is encrypted and never shown again.",
+        help_text="The secret text, such as a token. It is encrypted and never shown again.",
         is_code=True,
         css="code",
     )
@@ -39,8 +39,8 @@ class SecretForm(Form):
         widget=SecretInput,
         placeholder="api-key=…",
         help_text=mark_safe(
-            "One <code>KEY=VALUE</code> per line instead of one text. A job names one by "
-            "<code>secret/key</code>. As files, each key is one file."
+            "Instead of one text: one <code>KEY=VALUE</code> per line. A job refers to "
+            "<code>secret/key</code>. Mounted as files, each key is one file."
         ),
         is_code=True,
         css="code",
@@ -53,7 +53,7 @@ class SecretForm(Form):
         """
         text, lines = (self.cleaned_data[name].replace("\r\n", "\n") for name in HIDDEN)
         if text and lines.strip():
-            raise Refused("Give one text, or several with keys; not both.", "value")
+            raise Refused("Enter one text, or several texts with keys, but not both.", "value")
         if not lines.strip():
             return {ONLY_KEY: text}
         try:
@@ -68,7 +68,7 @@ class NewSecret(SecretForm):
     name = Text(
         "Name",
         maxlength=63,
-        help_text=mark_safe("Small letters, digits and -, such as <code>hf-token</code>."),
+        help_text=mark_safe("Lowercase letters, digits and hyphens, such as <code>hf-token</code>."),
         is_code=True,
     )
     team = Choice("For")

@@ -136,17 +136,17 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
     running = [member for member in members if member.job.state == Job.State.RUNNING and not member.is_ready]
     said = next((one.lease.why_not_ready for one in running if one.lease and one.lease.why_not_ready), "")
     if said:
-        told.append(f"{_are(len(running), 'runs and is', 'run and are')} not ready: {said}.")
+        told.append(f"{_are(len(running), 'running replica is', 'running replicas are')} not ready: {said}.")
     if any(Reason(member.job.reason).is_never for member in members if member.reason):
         never = next(one.reason for one in members if one.reason and Reason(one.job.reason).is_never)
-        told.append(f"It can never run with this spec: {never}.")
+        told.append(f"The service can never run with this specification: {never}.")
     elif _is_stuck(service, members):
         told.append(
             "The rollout waits for GPUs. Allow one replica to be missing; then the new replica gets the GPUs of "
             "an old one."
         )
     if service.why_unknown:
-        told.append(f"Its network name does not work: {service.why_unknown}")
+        told.append(f"The service's network name does not work: {service.why_unknown}")
     return told
 
 
@@ -182,8 +182,8 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
     """Returns sentences that say how many replicas run, wait or end, and why. They name only objects that `reader` may
     see."""
     if service.removed_at or service.stopped_at:
-        left = f" {_are(len(members))} ending." if members else ""
-        return [f"{'It was removed' if service.removed_at else 'It is stopped'}.{left}"]
+        left = f" {_are(len(members), 'replica is', 'replicas are')} ending." if members else ""
+        return [f"{'The service was removed' if service.removed_at else 'The service is stopped'}.{left}"]
     ready = sum(member.is_ready for member in members)
     told = [f"{ready} of {so_many(service.replicas)} {'is' if ready == 1 else 'are'} ready."]
     told += _not_ready(members)
@@ -191,16 +191,17 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
     if waiting:
         why = Counter(member.reason for member in waiting).most_common(MOST_WORDS)
         words = ", ".join(f"{count} × {reason}" if len(why) > 1 else reason for reason, count in why)
-        told.append(f"{_are(len(waiting), 'waits', 'wait')} for GPUs: {words}.")
+        told.append(f"{_are(len(waiting), 'replica waits', 'replicas wait')} for GPUs: {words}.")
         told.append(
             Explainer(service.cluster, reader).explain(_with_service(waiting[0].job, service)).sentence
         )
         if at := back_by(member.job for member in waiting):
-            told.append(f"The first is expected to start by {exact(timezone.localtime(at))}.")
+            told.append(f"The first waiting replica is expected to start by {exact(timezone.localtime(at))}.")
     kept = sum(member.job.state != Job.State.CANCELLING for member in members)
     if service.replicas > kept and not service.trouble and service.good_id == service.current_id:
         told.append(
-            f"{_are(service.replicas - kept)} created again soon; there is a pause after a replica ends by itself."
+            f"{_are(service.replicas - kept, 'replica is', 'replicas are')} created again soon. "
+            "Fairlot pauses after a replica ends by itself."
         )
     return told + _roll_out(service, members)
 
@@ -211,11 +212,11 @@ def _not_ready(members: Sequence[Member]) -> list[str]:
     leaving = sum(member.job.state in (Job.State.STOPPING, Job.State.CANCELLING) for member in members)
     told = []
     if running and not any(member.lease and member.lease.why_not_ready for member in running):
-        told.append(f"{_are(len(running), 'runs and is', 'run and are')} not ready.")
+        told.append(f"{_are(len(running), 'running replica is', 'running replicas are')} not ready.")
     if starting:
-        told.append(f"{_are(starting)} starting.")
+        told.append(f"{_are(starting, 'replica is', 'replicas are')} starting.")
     if leaving:
-        told.append(f"{_are(leaving)} giving GPUs back.")
+        told.append(f"{_are(leaving, 'replica is', 'replicas are')} giving GPUs back.")
     return told
 
 
@@ -226,7 +227,7 @@ def _roll_out(service: Service, members: Sequence[Member]) -> list[str]:
     of_it = [member for member in members if member.job.revision_id == revision.pk]
     proven = sum(member.job.first_ready_at is not None for member in of_it)
     return [
-        f"Revision {revision.number} is being rolled out: {proven} of {service.replicas} have been ready."
+        f"Revision {revision.number} is being rolled out: {proven} of {so_many(service.replicas)} have been ready."
     ]
 
 
@@ -274,5 +275,5 @@ def _with_service(job: Job, service: Service) -> Job:
     return job
 
 
-def _are(count: int, one: str = "is", many: str = "are") -> str:
+def _are(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"

@@ -168,7 +168,7 @@ def roll_back(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: roll_back_service(actor=request.user, service=one, number=number),
-        f"revision {number} is rolled out.",
+        f"revision {number} is being rolled out.",
     )
 
 

@@ -63,9 +63,9 @@ class Absence:
     def _lines(self) -> list[str]:
         lines = [self.why] if self.why else []
         if self.since is not None:
-            lines.append(f"It has not responded since {_moment(self.since)}.")
+            lines.append(f"{self.who} has not responded since {_moment(self.since)}.")
         if self.back_by is not None:
-            lines.append(f"It is expected back by {_moment(self.back_by)}.")
+            lines.append(f"{self.who} is expected to be ready by {_moment(self.back_by)}.")
         return lines
 
 

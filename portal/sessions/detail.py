@@ -56,17 +56,17 @@ class SessionDetail:
     def sentence(self) -> str:
         """Returns a sentence with the session's state and, if the session is not ready, the reason."""
         if self.job.has_ended:
-            return f"It has ended. {end_text_of(self.job)}".strip()
+            return f"The session has ended. {end_text_of(self.job)}".strip()
         if self.job.state in Job.WAITING:
-            return f"It is not ready. {self.explainer.explain(self.job).sentence}"
+            return f"The session is not ready. {self.explainer.explain(self.job).sentence}"
         if not self.is_ready:
-            return f"It is not ready{f': {self.reason}' if self.reason else ''}."
+            return f"The session is not ready{f': {self.reason}' if self.reason else ''}."
         if not origin_of(self.session.pk):
             return (
-                "It is ready, but nobody can open it: this portal has no host names for sessions. An admin sets "
-                "FAIRLOT_SESSIONS_URL."
+                "The session is ready, but nobody can open it because this portal has no host "
+                "names for sessions. An admin must set FAIRLOT_SESSIONS_URL."
             )
-        return "It is ready."
+        return "The session is ready."
 
 
 def details_of(sessions: Iterable[Session], reader: User) -> list[SessionDetail]:

@@ -27,11 +27,16 @@ PIECE = 64 * 1024
 # The longest pause between two chunks of an upload, in seconds.
 PAUSE_SECONDS = 60.0
 TOO_LARGE = (413, "The upload is too large: the limit is FAIRLOT_SESSIONS_BODY_LIMIT_BYTES.")
-TOO_SLOW = (408, "The upload stopped for too long.")
+TOO_SLOW = (408, "The upload paused for too long.")
 SILENT = (502, "The session's program did not answer.")
-_MOST = f"{headers.MOST_BYTES // 1024} KiB or {headers.MOST_LINES} lines, the most that Fairlot passes on."
-HEADERS_TOO_LARGE = (431, f"The request's headers, cookies among them, have more than {_MOST}")
-NOT_PASSED_ON = (502, f"The session's program did not answer in HTTP, or with headers of more than {_MOST}")
+_MOST = (
+    f"{headers.MOST_BYTES // 1024} KiB or {headers.MOST_LINES} lines, which is the most that Fairlot accepts."
+)
+HEADERS_TOO_LARGE = (431, f"The request's headers, including cookies, have more than {_MOST}")
+NOT_PASSED_ON = (
+    502,
+    f"The session's program did not answer with HTTP, or its headers have more than {_MOST}",
+)
 # The answer after a timeout, which is typical of network policies that drop packets.
 OUT_OF_REACH = (
     504,

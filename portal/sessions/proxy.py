@@ -45,7 +45,7 @@ WORDS = {
         403,
         "This session's program runs on Fairlot's own machine, so it serves clients on that machine only.",
     ),
-    Barred.NOT_READY: (503, "The session is not ready. Its page in Fairlot tells why."),
+    Barred.NOT_READY: (503, "The session is not ready. The session's page in Fairlot says why."),
     Barred.ENDED: (410, "The session has ended."),
 }
 SERVICE_WORDS = {
@@ -58,14 +58,14 @@ SERVICE_WORDS = {
         403,
         "This service's replicas run on Fairlot's own machine, so they serve clients on that machine only.",
     ),
-    Barred.NOT_READY: (503, "No replica is ready. The service's page in Fairlot tells why."),
+    Barred.NOT_READY: (503, "No replica is ready. The service's page in Fairlot says why."),
     Barred.ENDED: (410, "The service was removed."),
 }
 # Threads for the checks, one set for each event loop. Pages use other threads, so that a check never waits for pages.
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
 # The longest time in seconds that a check waits for a thread and the database.
 ASK_SECONDS = 8.0
-BUSY = "Fairlot's database does not answer, or has too much to do. Try again in a moment."
+BUSY = "Fairlot's database does not answer or is overloaded. Try again in a moment."
 
 
 class NoAnswer(Exception):
@@ -216,7 +216,7 @@ class Door(ABC):
             await http.say(
                 self.send,
                 403,
-                "Only pages of this host may send this request, but its Origin is another host.",
+                "Only pages of this host may send this request, but its Origin header names another host.",
             )
         else:
             await self._pass_on(method)

@@ -27,7 +27,7 @@ from scheduling.anomalies.seen import CAUSES, read_analyses, read_anomalies, rea
 from scheduling.models import Cluster, SharingAnalysis
 
 ANOMALIES_PER_PAGE = 25
-EXPECTED = "Where nothing went wrong, expect about {} of the jobs compared here all the same.".format(
+EXPECTED = "Even if nothing went wrong, expect about {} of the compared jobs in this report.".format(
     ", ".join(f"{percent(part)} at a load of {percent(load)}" for load, part in FALSE_RATES)
 )
 ANALYSES_TO_CHOOSE = 30
@@ -37,7 +37,7 @@ class AnalyseForm(Form):
     """The form that starts an analysis: the cluster, and the number of days to analyse."""
 
     cluster = Row("Cluster", Cluster.objects.attached().order_by(*by_name("name")))
-    days = Whole(f"The last days, at most {LONGEST.days}", initial=7)
+    days = Whole(f"Number of past days, at most {LONGEST.days}", initial=7)
 
 
 class AgainForm(Form):
@@ -101,7 +101,7 @@ def analyse(request: UserRequest) -> HttpResponse:
         request,
         AnalyseForm("analyse", request),
         lambda values: analyse_last_days(actor=request.user, **values),
-        done="The analysis is asked for; its teams appear here as they are done.",
+        done="The analysis has been requested. Its results appear here team by team.",
         to=("share_anomalies",),
         page=anomalies_page,
     )
@@ -115,7 +115,7 @@ def again(request: UserRequest) -> HttpResponse:
         request,
         AgainForm("again", request),
         lambda values: repeat_analysis(actor=request.user, **values),
-        done="These teams are analysed again; they appear here as they are done.",
+        done="These teams will be analysed again. Their results appear here team by team.",
         to=("share_anomalies",),
         page=anomalies_page,
     )

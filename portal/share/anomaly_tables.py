@@ -25,7 +25,7 @@ from scheduling.models import Cluster, SharingAnalysis, SharingPart
 
 HOLDERS = [
     Column("anomaly", "Anomaly", Kind.ID),
-    Column("job_id", "Held by job", Kind.ID),
+    Column("job_id", "Job that held GPUs", Kind.ID),
     Column("job", "Name"),
     Column("team", "Team"),
     Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 4),
@@ -37,8 +37,8 @@ PRIVATE = [
         Column(name, heading, Kind.NUMBER)
         for name, heading in {
             "judged": "Jobs compared",
-            "unfinished": "In their start only",
-            "carried": "From before",
+            "unfinished": "Compared by start only",
+            "carried": "Begun before the period",
             "too_large": "Too large",
         }.items()
     ),
@@ -92,7 +92,7 @@ def anomalies_document(
         facts=[
             ("Cluster", analysis.cluster.name),
             ("Period", f"{local(analysis.begins)} to {local(analysis.ends)}"),
-            ("Teams", tenant.name if tenant else "All that you may see"),
+            ("Teams", tenant.name if tenant else "All teams that you may see"),
             ("Finished", local(analysis.finished_at)),
             *([("Cause", CAUSES[cause])] if cause in CAUSES else []),
             ("Expected false", EXPECTED),
@@ -103,12 +103,12 @@ def anomalies_document(
                 "Anomalies",
                 _columns(),
                 [_row(one) for one in rows],
-                note="A job that has not started is late by at least as much.",
+                note="For a job that has not started, the delay is a lower bound.",
             ),
-            Table("holders", "Who held their GPUs", HOLDERS, list(_holders(rows))),
+            Table("holders", "Jobs that held the GPUs meanwhile", HOLDERS, list(_holders(rows))),
             Table(
                 "private",
-                "What tickets would buy",
+                "Private clusters of the teams",
                 PRIVATE,
                 [_private(part) for part in read_parts(user, analysis, tenant) if part.done_at],
             ),
@@ -139,8 +139,8 @@ def document_of_analyses(
     facts = [("Period", period.in_words)]
     told = [anomalies_document(user, one, tenant=tenant, zone=period.zone) for one in analyses]
     if not told:
-        teams = tenant.name if tenant else "All that you may see"
-        nothing = "No analysis whose time ended in this period is finished."
+        teams = tenant.name if tenant else "All teams that you may see"
+        nothing = "No analysis has finished for a time range that ends in this period."
         return Document("Sharing anomalies", [], [*facts, ("Teams", teams), ("State", nothing)], period.zone)
     if len(told) == 1:
         [only] = told

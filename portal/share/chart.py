@@ -17,12 +17,12 @@ HEIGHT = 1000
 ABOVE = ("own", "bought", "borrowed")  # received GPU time, by origin
 BELOW = ("lent", "sold", "unused")  # entitled GPU time that the team did not use
 LABELS = {
-    "own": "received of our own",
+    "own": "received from own share",
     "bought": "received, bought",
     "borrowed": "received, borrowed",
     "lent": "lent (below zero)",
     "sold": "sold (below zero)",
-    "unused": "used by nobody (below zero)",
+    "unused": "unused (below zero)",
 }
 
 

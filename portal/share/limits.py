@@ -22,7 +22,7 @@ from scheduling.limits.actions import Allowance, set_trade_limits
 from scheduling.models import TradeLimit
 
 AS_OTHERS, YES, NO = "", "yes", "no"
-ANSWERS = [(YES, "Yes"), (NO, "No: neither give nor take")]
+ANSWERS = [(YES, "Yes"), (NO, "No: neither give nor take GPUs")]
 KINDS = ("trades", "gpus", "percent")  # prefixes of the names of a row's fields
 ALL, OTHERS = "all", "Other GPUs"  # the row for GPU types without their own limits
 
@@ -38,14 +38,16 @@ class TradeLimitsForm(Form):
         own = {limit.generation_id: limit for limit in tenant.trade_limits.all()}
         self.generations = [(str(one.pk), one) for one in Generation.objects.all()]
         for key, generation in self.generations:
-            self._add(key, generation.name, own.get(generation.pk), [(AS_OTHERS, "As other GPUs"), *ANSWERS])
+            self._add(
+                key, generation.name, own.get(generation.pk), [(AS_OTHERS, "Same as other GPUs"), *ANSWERS]
+            )
         self._add(ALL, OTHERS, own.get(None), ANSWERS)
 
     def _add(self, key: str, name: str, limit: TradeLimit | None, choices: list[tuple[str, str]]) -> None:
         fields = (
-            Choice(f"Whether {name} is traded", choices),
-            Exact(f"Most GPUs of {name} to give", required=False),
-            Percentage(f"Most per cent of the share of {name} to give", required=False),
+            Choice(f"Trade {name}", choices),
+            Exact(f"Maximum number of {name} to give", required=False),
+            Percentage(f"Maximum part of the share of {name} to give, %", required=False),
         )
         values: tuple[str, Decimal | None, Decimal | None] = (choices[0][0], None, None)
         if limit is not None:
@@ -73,7 +75,9 @@ class TradeLimitsForm(Form):
                 if choice == NO:
                     self.errors.pop(f"{kind}-{key}", None)
                 elif choice == AS_OTHERS and amount is not None:
-                    self.refuse(f"Choose “Yes” to limit what is given of {generation.name}.", f"{kind}-{key}")
+                    self.refuse(
+                        f"Choose “Yes” to limit how many {generation.name} the team gives.", f"{kind}-{key}"
+                    )
                     break
 
     def allowances(self) -> list[Allowance]:
@@ -123,7 +127,7 @@ def trade_limits(request: UserRequest, slug: str) -> HttpResponse:
         request,
         form,
         lambda _: set_trade_limits(actor=request.user, tenant=tenant, allowances=form.allowances()),
-        done=f"The limits of {tenant.name} hold from now on.",
+        done=f"The trade limits of {tenant.name} apply from now on.",
         to=("trade_limits", slug),
         page=page,
     )

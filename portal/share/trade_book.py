@@ -52,7 +52,7 @@ def trade_book(user: User, period: Period, *, generation: str = "", tenant: Tena
     mine = visible_ids(user)
     sides = set(Tenant.objects.within(tenant).values_list("pk", flat=True)) & mine if tenant else mine
     booked = booked_trades(period.begins, period.ends, None if user.is_operator and tenant is None else sides)
-    facts = [("Period", period.label), ("Teams", tenant.name if tenant else "All that you may see")]
+    facts = [("Period", period.label), ("Teams", tenant.name if tenant else "All teams that you may see")]
     return Document(
         title="Trades",
         facts=[*facts, ("GPU", generation)] if generation else facts,
@@ -60,10 +60,10 @@ def trade_book(user: User, period: Period, *, generation: str = "", tenant: Tena
             Table("trades", "Trades", COLUMNS, _rows(found.iterator(chunk_size=AT_ONCE), mine)),
             Table(
                 "totals",
-                "GPU time by generation",
+                "GPU time by GPU type",
                 [Column("generation", "GPU"), *_times("gave", "got", "net")],
                 [(one.generation, one.gave, one.got, one.net) for one in totals(found, sides)],
-                note="Of these trades; one that still runs counts until now.",
+                note="Sums over these trades. A trade that still runs counts until now.",
             ),
             *([] if generation else [_booked(booked)]),
         ],
@@ -78,10 +78,10 @@ def _times(*names: str) -> list[Column]:
 def _booked(booked: Iterable[BookedTrades]) -> Table:
     return Table(
         "booked",
-        "In the ledger",
+        "Booked in the ledger",
         [Column("generation", "GPU"), *_times("gave", "got", "sum")],
         [(one.generation, one.gave, one.got, one.sum) for one in booked],
-        note="Trades that have ended, exact to the microsecond; over all teams they sum to zero.",
+        note="Trades that have ended, exact to the microsecond. Over all teams, the amounts sum to zero.",
     )
 
 
@@ -98,8 +98,8 @@ COLUMNS = [
     Column("rate", "Rate", Kind.NUMBER, 3),
     *_times("gave", "got"),
     Column("measured_speedup", "Measured speed-up", Kind.NUMBER, 3),
-    Column("without_slow_gpus", "Worth without, slow GPUs", Kind.NUMBER, 3),
-    Column("with_slow_gpus", "Worth with it, slow GPUs", Kind.NUMBER, 3),
+    Column("without_slow_gpus", "Worth without the trade, slow GPUs", Kind.NUMBER, 3),
+    Column("with_slow_gpus", "Worth with the trade, slow GPUs", Kind.NUMBER, 3),
     Column("gain", "Gain", Kind.NUMBER, 3),
 ]
 

@@ -192,7 +192,7 @@ def _statement(user: User, tenant: Tenant, period: ReportPeriod, *, whole: bool)
             f"{tenant.name}, {period.in_words}, number {statement.number}:",
             "",
             *(f"    {money(total.cost, total.currency)}" for total in statement.totals),
-            f"    {hours} GPU-hours, of which {wasted} in vain",
+            f"    {hours} GPU-hours, of which {wasted} wasted",
             *(["", PROVISIONAL] if statement.is_provisional else []),
             *(["", "Ledger head:", printed(statement.head)] if statement.head else []),
         ],

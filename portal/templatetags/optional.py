@@ -28,4 +28,7 @@ def why_no_hosts() -> str:
     """Returns the reason why sessions cannot be opened in a browser, or "" if FAIRLOT_SESSIONS_URL is set."""
     if settings.FAIRLOT_SESSIONS_URL:
         return ""
-    return "Nobody can open sessions: this portal has no host names for them. An admin sets FAIRLOT_SESSIONS_URL."
+    return (
+        "Nobody can open sessions because this portal has no host names for sessions. An admin "
+        "must set FAIRLOT_SESSIONS_URL."
+    )

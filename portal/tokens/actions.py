@@ -37,15 +37,15 @@ def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -
         raise Refused("A token needs a name of 1 to 80 characters.", field="name")
     check_name(name.strip())
     if days is not None and not 1 <= days <= LONGEST_DAYS:
-        raise Refused(f"A token works for 1 to {LONGEST_DAYS} days, or has no end.", field="days")
+        raise Refused(f"A token is valid for 1 to {LONGEST_DAYS} days, or has no end.", field="days")
     prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     with transaction.atomic(durable=True):
         # The lock on the user's row keeps concurrent calls from exceeding MOST_TOKENS together.
         if User.objects.select_for_update().get(pk=actor.pk).password != actor.password:
             # The change of password may have revoked all tokens.
-            raise NotAllowed("The password was changed meanwhile.")
+            raise NotAllowed("Your password was changed in the meantime. Sign in again.")
         if ApiToken.objects.of(actor).usable().count() >= MOST_TOKENS:
-            raise Refused(f"You have {MOST_TOKENS} tokens already; revoke one first.")
+            raise Refused(f"You already have {MOST_TOKENS} tokens. Revoke one first.")
         token = ApiToken.objects.create(
             user=actor,
             name=name.strip(),

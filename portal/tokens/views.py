@@ -34,7 +34,10 @@ class NewToken(Form):
     """The form that creates an API token."""
 
     name = Text(
-        "Name", maxlength=80, autocomplete="off", help_text="What it is for, such as “nightly training”."
+        "Name",
+        maxlength=80,
+        autocomplete="off",
+        help_text="What the token is for, such as “nightly training”.",
     )
     days = Choice("Valid for", LIFETIMES.items(), initial="90")
     may_write = Switch("May also submit and cancel jobs")
@@ -43,7 +46,7 @@ class NewToken(Form):
         text = self.cleaned_data["days"]
         days = read_whole(text)
         if text and days is None:
-            raise ValidationError("Choose one of the lifetimes.")
+            raise ValidationError("Choose a lifetime from the list.")
         return days
 
 
@@ -76,7 +79,7 @@ def revoke(request: UserRequest, pk: int) -> HttpResponse:
 def revoke_every(request: UserRequest) -> HttpResponse:
     """Revokes all tokens of the user."""
     revoked = revoke_all(actor=request.user)
-    messages.success(request, f"{how_many(revoked)} revoked." if revoked else "No token was left to revoke.")
+    messages.success(request, f"{how_many(revoked)} revoked." if revoked else "You had no token to revoke.")
     return redirect("preferences")
 
 

@@ -215,12 +215,12 @@ def shorten_the_quantum(ada: Person) -> None:
     page.get_by_label("Quantum, seconds").fill("5")
     page.get_by_label("Switching overhead at most, %").fill("100")
     page.get_by_label(
-        "Trade time between GPU types"
+        "Trade GPU time between GPU types"
     ).uncheck()  # otherwise the team Astro would buy so much GPU time that its job is not preempted
     page.get_by_role("button", name="Save").click()
     expect(page.locator("[data-answers]")).to_contain_text("demo")
     expect(page.get_by_label("Quantum, seconds")).to_have_value("5")
-    expect(page.get_by_label("Trade time between GPU types")).not_to_be_checked()
+    expect(page.get_by_label("Trade GPU time between GPU types")).not_to_be_checked()
 
 
 def submit_the_digits(page: Page) -> int:

@@ -33,10 +33,8 @@ class SharingAnomaly(Schema):
     cause: str = Field(
         description="The main cause: `over_borrowing`, `fragmentation`, `reservation`, `priority`, `failure`, …"
     )
-    causes: dict[str, float] = Field(description="Seconds of delay by cause.")
-    late_seconds: float = Field(
-        description="Delay in seconds; the least possible delay if the job has not started."
-    )
+    causes: dict[str, float] = Field(description="Delay in seconds, by cause.")
+    late_seconds: float = Field(description="Delay in seconds; a lower bound if the job has not started.")
     at_end: bool = Field(description="True: the job ended late. False: it started late.")
     started_at: datetime | None
     ended_at: datetime | None
@@ -66,7 +64,9 @@ class TeamWithoutResult(Schema):
 
 class NewAnalysis(Schema):
     cluster: Line = Field(description="Name of an attached cluster.")
-    days: Whole = Field(7, description="Number of days to analyse, 1 to 31, up to the last full hour.")
+    days: Whole = Field(
+        7, description="Number of days to analyse, 1 to 31. The period ends at the last full hour."
+    )
 
 
 class Analysis(Schema):
@@ -82,32 +82,34 @@ class Analysis(Schema):
 
 class FalseRate(Schema):
     load: float = Field(
-        description="Load of the cluster: demand of the jobs divided by the cluster's capacity."
+        description="Load of the cluster: GPU time that jobs demand, divided by the cluster's capacity."
     )
     part: float = Field(
-        description="Fraction of the compared jobs that are reported although nothing went wrong."
+        description="False positive rate: fraction of compared jobs that are reported although nothing went wrong."
     )
 
 
 class SharingAnomalies(WithOldNames, Schema):
     """The results of one analysis for the teams that the caller may see."""
 
-    analysis: int | None = Field(description="Null if nothing has been analysed yet.")
+    analysis: int | None = Field(description="Id of the analysis; null if there is no analysis yet.")
     cluster: str | None
     begins: datetime | None
     ends: datetime | None
     teams: int
     teams_done: int
     finished_at: datetime | None
-    compared: int = Field(description="Number of compared jobs of these teams.")
+    compared: int = Field(
+        description="Number of jobs that the analysis compared, in the teams that the caller may see."
+    )
     too_large: int = Field(
-        description="Number of jobs that could never run on the private cluster of their team."
+        description="Number of jobs that need more GPUs than the private cluster of their team has."
     )
     false_rates: list[FalseRate] = Field(
-        description="Fraction of jobs that are reported although nothing went wrong, by load, as simulated."
+        description="Simulated false positive rates at several loads of the cluster."
     )
     without_result: list[TeamWithoutResult] = Field(
-        description="Teams whose analysis has no result, and why."
+        description="Teams whose analysis has no result, with the reason."
     )
     nothing_said: list[TeamWithoutResult] = answered_too("without_result")
     items: list[SharingAnomaly]

@@ -16,21 +16,25 @@ class NewBudget(Schema):
     period: Literal["month", "quarter"] = "month"
     percentages: list[Whole] | None = Field(
         None,
-        description="Percentages that warn managers, once a period. Null: the previous value, at first 80 and 100.",
+        description="Percentages of the budget at which managers are warned, each once a period. Null "
+        "keeps the previous value (80 and 100 for a new budget).",
     )
     by_forecast: Flag | None = Field(
         None,
-        description="Whether to warn when the forecast exceeds the budget. Null: the previous value, at first true.",
+        description="Whether to warn when the forecast exceeds the budget. Null keeps the previous value "
+        "(true for a new budget).",
     )
     webhook_url: Line | None = Field(
-        None, description="Address of a webhook for warnings. Null: the previous address, at first none."
+        None,
+        description="URL of a webhook that receives the warnings. Null keeps the previous URL (no webhook "
+        "for a new budget).",
     )
 
 
 class SetBudget(Schema):
     id: int
     signing_key: str | None = Field(
-        description="Key that signs the webhooks. Null without a webhook, or if another user set its address."
+        description="Key that signs calls of the webhook. Null without a webhook, or if another user set its URL."
     )
 
 
@@ -45,5 +49,5 @@ class Budget(Schema):
     ends: datetime
     spent: Figure
     forecast: Figure | None = Field(
-        description="Forecast for the end of the period; null in its first two days."
+        description="Forecast of the cost at the end of the period; null in the first two days of the period."
     )

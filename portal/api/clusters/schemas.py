@@ -27,11 +27,12 @@ class Node(WithOldNames, Schema):
     state: str
     state_reason: str
     drain_deadline: datetime | None = Field(
-        description="When jobs that still run on a drained node are stopped; null if they may finish."
+        description="Deadline of a drain, at which jobs that still run on the node are stopped; null "
+        "without a deadline."
     )
     allocations: list[Allocation]
     held: list[Allocation] = answered_too("allocations")
-    gpus_of_others: int = Field(description="GPUs that are allocated to jobs that the caller may not see.")
+    gpus_of_others: int = Field(description="Number of GPUs allocated to jobs that the caller may not see.")
     held_by_others: int = answered_too("gpus_of_others")
 
 
@@ -39,7 +40,7 @@ class Cluster(Schema):
     name: str
     paused: bool
     paused_reason: str = Field(
-        description="The reason that the operator gave; empty if the cluster is not paused."
+        description="Why an operator paused the cluster; empty if the cluster is not paused."
     )
     quantum_seconds: float
     nodes: list[Node]
@@ -47,14 +48,18 @@ class Cluster(Schema):
 
 class Drain(Schema):
     reason: str = Field(
-        min_length=1, max_length=200, description="Shown on the node and to the owners of its jobs."
+        min_length=1,
+        max_length=200,
+        description="Why the node is drained. Shown on the node and to the owners of its jobs.",
     )
     mode: Literal["finish", "deadline", "now"] = Field(
         "finish",
-        description="Running jobs finish, run until `deadline`, or are stopped now with their grace period.",
+        description="Running jobs finish (`finish`), run until the time `deadline`, or are stopped now "
+        "with their grace period (`now`).",
     )
     deadline: AwareDatetime | None = Field(
-        None, description="Required with mode `deadline`, refused with other modes."
+        None,
+        description="When running jobs are stopped. Required with mode `deadline`, refused with other modes.",
     )
 
 
@@ -67,10 +72,11 @@ class DrainedJob(Schema):
     owner: str
     gpus: int
     gpus_elsewhere: int = Field(
-        description="GPUs of the same gang on other nodes. The gang stops as a whole."
+        description="Number of GPUs that the job has on other nodes. They become free too, because a gang "
+        "stops as a whole."
     )
     since: datetime | None
-    ends: datetime | None = Field(description="When the job ends at the latest; null if unknown.")
+    ends: datetime | None = Field(description="Latest time at which the job ends; null if unknown.")
 
 
 class DrainedNode(Schema):
@@ -78,8 +84,10 @@ class DrainedNode(Schema):
     state: str
     state_reason: str
     drain_deadline: datetime | None
-    jobs: list[DrainedJob] = Field(description="Jobs with GPUs of the node that the caller may see.")
-    hidden_jobs: int = Field(description="Number of jobs with GPUs of the node that the caller may not see.")
+    jobs: list[DrainedJob] = Field(description="Jobs that run on the node and that the caller may see.")
+    hidden_jobs: int = Field(
+        description="Number of jobs that run on the node but that the caller may not see."
+    )
 
 
 class NewKubeconfig(Schema):
@@ -90,25 +98,28 @@ class NewKubeconfig(Schema):
 
 class NewCluster(NewKubeconfig):
     name: Line
-    namespace_prefix: Line = Field("fairlot", description="Prefix of the namespace of each team.")
+    namespace_prefix: Line = Field("fairlot", description="Prefix of the name of each team's namespace.")
     writes_per_second: Number = Field(
-        50, description="Most changes a second that Fairlot makes in the cluster."
+        50, description="Maximum number of API writes per second that Fairlot makes in the cluster."
     )
     writes_at_once: Whole = 100
     checkpoint_claim: Line = Field(
-        "", description="PersistentVolumeClaim in the namespace of each team; each job gets a folder in it."
+        "",
+        description="Name of the PersistentVolumeClaim for checkpoints in each team's namespace; each job "
+        "gets a folder in it.",
     )
 
 
 class Reachable(Schema):
     ranges: list[Line] = Field(
-        description="Ranges of addresses in CIDR notation. If empty, jobs reach only the namespace of their team."
+        description="Address ranges that jobs may reach, in CIDR notation. If empty, jobs reach only the "
+        "namespace of their team."
     )
 
 
 class StandalonePods(WithOldNames, Schema):
     standalone_pods: Flag = Field(
-        description="Whether new jobs of one worker run as pods without a Kubernetes Job."
+        description="Whether new jobs with one worker run as pods without a Kubernetes Job."
     )
     bare_pods: Flag | None = read_as("standalone_pods")
 
@@ -119,17 +130,22 @@ class ClusterAccess(WithOldNames, Schema):
     version: str
     namespace_prefix: str
     checkpoint_claim: str
-    reachable: list[str] = Field(description="Ranges of addresses that jobs in the cluster may reach.")
+    reachable: list[str] = Field(
+        description="Address ranges that jobs in the cluster may reach, in CIDR notation."
+    )
     standalone_pods: bool = Field(
-        description="Whether new jobs of one worker run as pods without a Kubernetes Job."
+        description="Whether new jobs with one worker run as pods without a Kubernetes Job."
     )
     bare_pods: bool = answered_too("standalone_pods")
     checked_at: datetime | None
-    trouble: str = Field(description="Problems of the cluster in plain words; empty without problems.")
-    rights: dict[str, bool] = Field(description="Whether Fairlot has each right that it needs.")
-    beyond: list[str] = Field(description="Rights that Fairlot has and does not need.")
+    trouble: str = Field(description="Problems of the cluster in plain words; empty if there is no problem.")
+    rights: dict[str, bool] = Field(
+        description="For each Kubernetes right that Fairlot needs: whether Fairlot has the right."
+    )
+    beyond: list[str] = Field(description="Kubernetes rights that Fairlot has but does not need.")
     podgroups: str = Field(
-        description="Version of PodGroups that the cluster offers for gangs; empty if it offers none."
+        description="Version of the PodGroup API that the cluster offers for gangs; empty if the cluster "
+        "has no such API."
     )
 
 
@@ -137,14 +153,17 @@ class AttachedCluster(Schema):
     name: str
     backend: str
     detached_at: datetime | None
-    access: ClusterAccess | None = Field(description="Null unless this is an attached Kubernetes cluster.")
+    access: ClusterAccess | None = Field(
+        description="How Fairlot reaches the cluster; null unless this is an attached Kubernetes cluster."
+    )
 
 
 class PolicyChoice(Schema):
     name: Line
     options: dict[str, Flag | float | Line] = Field(
         default_factory=dict,
-        description="Options whose values differ from the default. `choices` of the policy lists all options.",
+        description="Values of options, by name. Options that are left out have their default. `choices` "
+        "lists all options.",
     )
 
 
@@ -156,7 +175,7 @@ class PolicyVersion(Schema):
 class NewPolicy(PolicyChoice):
     shadow: PolicyVersion | None = Field(
         None,
-        description="A policy whose decisions have no effect and are only compared; null for no shadow policy.",
+        description="Shadow policy: its decisions are only compared and have no effect. Null for no shadow policy.",
     )
 
 
@@ -164,7 +183,9 @@ class PolicyOption(Schema):
     name: str
     default: bool | float | str
     description: str
-    choices: list[str] = Field(description="Accepted words; empty for options of other types.")
+    choices: list[str] = Field(
+        description="Accepted values of a text option; empty for numbers and booleans."
+    )
     least: float | None
     most: float | None
 

@@ -39,7 +39,7 @@ def hand_over(request: ApiRequest, username: str, new: schemas.HandOver) -> dict
     to = heirs(tenant, request.auth).filter(username=new.to).first()
     if to is None:
         raise Refused(
-            f"{new.to} may not submit jobs in {tenant.name}. Choose a member of the team who may.", "to"
+            f"{new.to} may not submit jobs in {tenant.name}. Choose a member who may submit jobs there.", "to"
         )
     done = settle_work(actor=request.auth, user=user, fate=Fate.HAND_OVER, to=to, tenant=tenant)
     return {} if done is None else asdict(done)

@@ -19,11 +19,15 @@ class Work(Schema):
 
 class HandOver(Schema):
     team: Line
-    to: Line = Field(description="User name of somebody who may submit jobs in the team.")
+    to: Line = Field(
+        description="User name of the new owner, who must have the right to submit jobs in the team."
+    )
 
 
 class HandedOver(Schema):
     jobs: int
     services: int
     schedules: int
-    kept: list[str] = Field(description="Names of work that stays because it uses secrets.")
+    kept: list[str] = Field(
+        description="Names of jobs, services and schedules that were not handed over because they use secrets."
+    )

@@ -26,7 +26,7 @@ class FairAmounts(Schema):
     due: float
     received: float
     owed: float
-    delivered: float | None = Field(description="received / due; null if nothing was due.")
+    delivered: float | None = Field(description="Ratio of received to due GPU time; null if nothing was due.")
 
 
 class FairnessRow(Schema):
@@ -65,7 +65,7 @@ class FinishedJobs(WithOldNames, Schema):
 
     team: str
     ended: int
-    rated: int = Field(description="Number of jobs whose ratio is known.")
+    rated: int = Field(description="Number of ended jobs whose finish-time ratio is known.")
     told: int = answered_too("rated")
     median: float | None
     worst: float | None

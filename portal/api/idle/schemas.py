@@ -15,27 +15,31 @@ from portal.api.old_names import OldValues, WithOldNames, answered_too
 class GpuUse(Schema):
     measured_until: datetime
     measure: Literal["gpu", "cpu"] = Field(
-        description="`gpu`: utilisation of the GPUs. `cpu`: CPU time of the processes, if the GPUs report nothing."
+        description="`gpu`: utilisation of the GPUs. `cpu`: CPU time of the processes, used if the GPUs "
+        "report no utilisation."
     )
     percent: float = Field(
-        description="Utilisation of the GPUs, or of one processor, at the last measurement."
+        description="Utilisation in percent at the last measurement: of the GPUs, or with `cpu` of one CPU."
     )
-    idle_since: datetime | None = Field(description="Null if the GPUs are used.")
-    idle_seconds: float = Field(description="Seconds without use since `idle_since`, as measured.")
+    idle_since: datetime | None = Field(
+        description="Time since which the GPUs are idle; null if they are used."
+    )
+    idle_seconds: float = Field(description="Measured seconds without use since `idle_since`.")
     processless_since: datetime | None = Field(
         description="Time since which no process has used the GPUs; null if a process uses them, or if unknown."
     )
     warned_at: datetime | None
     then: Literal["stop", "preemptible"] | None = Field(
-        description="What follows the warning: the job is stopped, or becomes preemptible."
+        description="What happens after the warning: the job is stopped (`stop`) or becomes `preemptible`. "
+        "Null if nothing happens."
     )
     acts_at: datetime | None = Field(
-        description="Earliest time of the action `then`, which does not happen if the GPUs are used again."
+        description="Earliest time of the action in `then`. The action does not happen if the GPUs are used again."
     )
     snoozed_until: datetime | None
     snooze_reason: str
     snooze_at_most: datetime | None = Field(
-        description="Latest possible value of `until` in a snooze; null if the job cannot be snoozed."
+        description="Latest accepted value of `until` in a snooze; null if the job cannot be snoozed."
     )
 
 
@@ -61,7 +65,9 @@ class IdleTeam(WithOldNames, Schema):
     allocated_gpu_seconds: Figure
     held_gpu_seconds: Figure = answered_too("allocated_gpu_seconds")
     part: float = Field(description="Idle time as a fraction of the allocated time.")
-    idle_cost: Figure = Field(description="Sum over all hours of the idle fraction of the hour's cost.")
+    idle_cost: Figure = Field(
+        description="Cost of the idle time: the sum, over all hours, of cost times idle fraction."
+    )
     cost: Figure = Field(description="Cost of all allocated time.")
     currency: str
 
@@ -73,7 +79,8 @@ class Snooze(Schema):
 
 class NewIdleRule(Schema):
     team: Line = Field(
-        "", description="Slug of a team. The rule also applies to teams below it that have no rule."
+        "",
+        description="Slug of a team. The rule also applies to the teams below this team that have no rule.",
     )
     cluster: Line = Field("", description="Name of a cluster. The rule applies to teams without a rule.")
     action: Annotated[
@@ -82,10 +89,11 @@ class NewIdleRule(Schema):
     after_minutes: Whole
     grace_minutes: Whole = 30
     snooze_hours: Whole = Field(
-        24, description="For how many hours owners may snooze the rule; 0 forbids snoozing."
+        24, description="Longest snooze that owners may choose, in hours; 0 forbids snoozing."
     )
     services: Flag = Field(
-        False, description="Whether to warn about idle replicas of services, too. Replicas are never stopped."
+        False,
+        description="Whether owners are also warned about idle replicas of services. Idle replicas are never stopped.",
     )
 
 

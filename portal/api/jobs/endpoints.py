@@ -162,7 +162,12 @@ def submit_bulk(
     tenant, cluster = place_of(request.auth, new)
     if sum(len(spec) for spec in new.specs if isinstance(spec, str)) > MOST_YAML:
         raise SpecError(
-            {"specs": f"must have at most {fixed(MOST_YAML)} characters of YAML. Send fewer, or use JSON."}
+            {
+                "specs": (
+                    f"must have at most {fixed(MOST_YAML)} characters of YAML in total. Send fewer "
+                    "specifications, or use JSON."
+                )
+            }
         )
     outcomes: dict[int, Outcome] = {}
     specs: dict[int, JobSpec] = {}

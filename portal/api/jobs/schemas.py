@@ -51,10 +51,11 @@ class NewJob(Schema):
 
     spec: Spec
     team: Line = Field("", description="Slug of the team that the job is billed to.")
-    cluster: Line = Field("", description="Name of the cluster.")
+    cluster: Line = Field("", description="Name of the cluster on which to run.")
     even_if_never: Flag = Field(
         False,
-        description="Queue a job that can never run with the current nodes and limits. Otherwise the job is refused.",
+        description="Whether to queue the job even if it can never run with the current nodes and limits. "
+        "If false, such a job is refused.",
     )
 
 
@@ -73,14 +74,16 @@ class NewJobs(Schema):
 
     specs: list[Spec] = Field(min_length=1, max_length=MOST_AT_ONCE)
     team: Line = Field("", description="Slug of the team that the job is billed to.")
-    cluster: Line = Field("", description="Name of the cluster.")
+    cluster: Line = Field("", description="Name of the cluster on which to run.")
     even_if_never: Flag = Field(
         False,
-        description="Queue jobs that can never run with the current nodes and limits. Otherwise such jobs are refused.",
+        description="Whether to queue jobs even if they can never run with the current nodes and limits. "
+        "If false, such jobs are refused.",
     )
     atomic: Flag = Field(
         True,
-        description="True: all jobs are queued or none. False: accepted jobs are queued, refused jobs are reported.",
+        description="True: if one job is refused, no job is queued. False: accepted jobs are queued, and "
+        "refused jobs are reported.",
     )
 
 
@@ -96,16 +99,20 @@ class BulkAnswer(Schema):
 class BulkAnswers(Schema):
     accepted: int
     refused: int
-    items: list[BulkAnswer] = Field(description="One for each specification, in the order of the request.")
+    items: list[BulkAnswer] = Field(
+        description="One result for each specification, in the order of the request."
+    )
 
 
 class Job(WithOldNames):
     # No ninja Schema: it reads each field in Python, which is slow for lists of jobs.
     id: int
-    kind: str = Field(description="`training`, `replica` or `session`.")
+    kind: str = Field(description="Kind of the job: `training`, `replica` or `session`.")
     name: str
     state: str
-    service_id: int | None = Field(description="The service that a replica belongs to; null for other jobs.")
+    service_id: int | None = Field(
+        description="Id of the service that a replica belongs to; null for other jobs."
+    )
     reason: str = Field("", description="Why the job waits, in a few words; empty if it does not wait.")
     team: str
     owner: str
@@ -123,7 +130,9 @@ class Job(WithOldNames):
     created_at: datetime
     first_started_at: datetime | None
     ended_at: datetime | None
-    files_removed_at: datetime | None = Field(description="When the log and the checkpoints were deleted.")
+    files_removed_at: datetime | None = Field(
+        description="When the log and the checkpoints were deleted; null before."
+    )
     exit_code: int | None
     end_reason: str
     end_message: str
@@ -141,9 +150,9 @@ class JobFilters(WithOldNames, Schema):
     state: Line = ""
     kind: Line = ""
     team: Line = Field("", description="Slug of a team.")
-    owner: Line = Field("", description="User name.")
-    q: Line = Field("", description="A part of the job's name.")
-    label: Line = Field("", description="`key=value`, or a key for any value.")
+    owner: Line = Field("", description="User name of the owner.")
+    q: Line = Field("", description="Text that the job's name contains.")
+    label: Line = Field("", description="A label as `key=value`, or only `key` for any value.")
     preemptible: AskedFlag | None = Field(
         None, description="True: only preemptible jobs. False: only jobs that are not preemptible."
     )
@@ -173,8 +182,10 @@ class Event(WithOldNames, Schema):
     at: datetime
     kind: str
     code: str = Field(description="Code of the event, for programs; empty for events of earlier releases.")
-    text: str = Field(description="A sentence for people; its wording may change.")
-    attempt: int = Field(description="Number of the attempt that the event belongs to; 0 before the first.")
+    text: str = Field(description="Description of the event for people; the wording may change.")
+    attempt: int = Field(
+        description="Number of the attempt that the event belongs to; 0 before the first attempt."
+    )
     epoch: int = answered_too("attempt")
 
 
@@ -212,15 +223,16 @@ class Scheduling(Schema):
     detail: list[str]
     unblock: list[str]
     starts_by: datetime | None = Field(
-        description="Latest start of a waiting job if no other job arrives; earlier if another job ends."
+        description="Latest start of a waiting job if no other job arrives. The job may start earlier if "
+        "another job ends."
     )
     not_before: datetime | None = Field(
-        description="Set if `starts_by` is not known: the job does not start before this end of the forecast."
+        description="Set if `starts_by` is unknown: end of the forecast. The job does not start before this time."
     )
     deadline: datetime | None = Field(description="Time by which the job should end, as set by its owner.")
     ends_by: datetime | None = Field(
-        description="When the job ends if it starts by `starts_by`, or now, and runs as long as its owner expects; "
-        "null if it has run longer."
+        description="Expected end of a job that runs or starts by `starts_by`, from its owner's expected "
+        "run time. Null if unknown, or if the job has already run longer."
     )
     is_late: bool = Field(description="Whether the job ended, or is expected to end, after its deadline.")
 
@@ -233,7 +245,9 @@ class Preflight(Schema):
         min_length=2,
         max_length=2,
     )
-    cost_per_hour: dict[str, Figure] = Field(description="Cost of an hour of all workers, by generation.")
+    cost_per_hour: dict[str, Figure] = Field(
+        description="Cost of one hour of all workers of the job, by generation."
+    )
     detail: list[str]
-    currencies: dict[str, str] = Field(description="Currency of each cost, by generation.")
-    currency: str = Field(description="The currency in which prices are set now.")
+    currencies: dict[str, str] = Field(description="Currency of each cost in `cost_per_hour`, by generation.")
+    currency: str = Field(description="Currency in which new prices are set.")

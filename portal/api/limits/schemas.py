@@ -16,21 +16,25 @@ AtLimit = Literal["block", "idle", "warn"]
 
 class LimitTerms(Schema):
     kind: LimitKind = Field(
-        description="`longest_run` is in hours, `borrowed` is a fraction of the entitlement."
+        description="What is limited. A limit of `longest_run` is in hours; a limit of `borrowed` is a "
+        "fraction of the entitlement."
     )
     limit: Amount
     generation: Line | None = Field(
         None, description="Name of a generation; null for all generations together."
     )
-    user: Line | None = Field(None, description="Limits this user instead of the whole team.")
+    user: Line | None = Field(
+        None, description="User name of the member to limit; null to limit the whole team."
+    )
     each_user: Flag = False
     period: Literal["", "month", "quarter", "rolling"] = Field(
-        "", description="Period of `gpu_hours` and `money`; a calendar month if empty."
+        "", description="Period over which `gpu_hours` and `money` are counted; a calendar month if empty."
     )
     days: Whole | None = Field(None, description="Length of a rolling period in days.")
     at_limit: AtLimit = Field(
         "block",
-        description="What happens at the limit: nothing more runs, jobs run only on idle GPUs, or a warning is sent.",
+        description="What happens at the limit: `block` stops further jobs, `idle` runs jobs only on idle "
+        "GPUs, `warn` sends a warning.",
     )
 
 
@@ -41,7 +45,8 @@ class NewLimit(LimitTerms):
 class Limit(NewLimit):
     id: int
     used: Figure | None = Field(
-        description="Present usage; with `each_user`, the highest usage of a user. Null in the answer to a change."
+        description="Current usage; with `each_user`, the usage of the user who uses most. Null in the "
+        "response to a change."
     )
 
 

@@ -46,7 +46,8 @@ class Usage(Schema):
     rows: list[UsageRow]
     totals: list[UsageRow]
     lacks_before: datetime | None = Field(
-        description="Usage before this time is archived: parts of hours (by job: of days in UTC) are not counted."
+        description="Usage before this time is archived. Hours only partly in the period (by job: days in "
+        "UTC) are not counted there."
     )
 
 
@@ -54,7 +55,7 @@ class Days(Schema):
     """A period of whole days."""
 
     period: Literal["this-month", "last-month", "dates"] | None = Field(
-        None, description="`dates` if `from` or `to` is set, else `this-month`."
+        None, description="By default `dates` if `from` or `to` is set, otherwise `this-month`."
     )
     first: Line = Field(
         "",
@@ -67,7 +68,7 @@ class Days(Schema):
 
 class StatementQuery(Days):
     team: Line = Field("", description="Slug of a team; by default the first that the caller may see.")
-    part: Line = Field("", description="With `format=csv`: key of the only table in the file.")
+    part: Line = Field("", description="With `format=csv`: key of the one table to return.")
     format: FileFormat = "json"
 
 
@@ -98,10 +99,11 @@ class Statement(Tables):
 class CapacityOfGeneration(Schema):
     generation: str
     gpu_seconds: dict[str, Figure] = Field(
-        description="By class: `busy`, `idle`, `assembling`, `free`, `others`, `drained`, `down`. Sum: the capacity."
+        description="GPU-seconds by class: `busy`, `idle`, `assembling`, `free`, `others`, `drained`, "
+        "`down`. The sum is the capacity."
     )
     capacity_gpu_seconds: Figure
-    value: Figure = Field(description="The capacity times the price.")
+    value: Figure = Field(description="Value of the capacity: GPU-hours times the price per GPU-hour.")
     currency: str
 
 
@@ -118,15 +120,20 @@ class CapacityIdentity(WithOldNames, Schema):
 
     currency: str
     tenants: list[Bearing]
-    written_off: Figure = Field(description="Usage that corrections took back and billed to nobody else.")
+    written_off: Figure = Field(
+        description="Value of usage that corrections took back and billed to nobody else."
+    )
     taken_back: Figure = answered_too("written_off")
     classes: Figure = Field(
-        description="Amount by which class prices reduced bills; negative if they increased bills."
+        description="Amount by which the prices of idle, preemptible and borrowed time reduced bills; "
+        "negative if they increased bills."
     )
-    unallocated: Figure = Field(description="Free GPUs, GPUs used outside Fairlot, and rounding.")
-    used_by_others: Figure = Field(description="A part of `unallocated`: GPUs used outside Fairlot.")
+    unallocated: Figure = Field(
+        description="Value of free GPUs, of GPUs used outside Fairlot, and of rounding."
+    )
+    used_by_others: Figure = Field(description="The part of `unallocated` for GPUs used outside Fairlot.")
     rounding: Figure = Field(
-        description="A part of `unallocated`: the sum of the rounding differences of all bills."
+        description="The part of `unallocated` for rounding: the sum of the rounding differences of all bills."
     )
     drained: Figure
     down: Figure

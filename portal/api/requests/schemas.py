@@ -13,7 +13,7 @@ from portal.api.limits.schemas import LimitTerms
 
 
 class NewRequest(Schema):
-    team: Line = Field(description="Slug of the team; for a new team, of the team above it.")
+    team: Line = Field(description="Slug of the team that asks; for a new team, slug of the parent team.")
     kind: Literal["tickets", "limit", "extension", "team"]
     reason: Words
     until: AwareDatetime | None = Field(
@@ -22,7 +22,7 @@ class NewRequest(Schema):
     tickets: Whole | None = None
     name: Line | None = Field(None, description="Name of the new team.")
     limit: LimitTerms | None = None
-    extends: Key | None = Field(None, description="Id of the granted request that should last longer.")
+    extends: Key | None = Field(None, description="Id of the granted request to extend.")
 
 
 class Approval(Schema):
@@ -56,7 +56,8 @@ class Request(Schema):
     granted: dict[str, Any] | None
     ends_at: datetime | None
     overtaken_at: datetime | None = Field(
-        description="When somebody changed the granted value by hand. The end of the grant keeps that change."
+        description="When somebody changed the granted value by hand; null if nobody did. The end of the "
+        "grant does not undo that change."
     )
     ended_at: datetime | None
     ending: str = Field(description="What happened when the grant ended, or why it cannot end yet.")

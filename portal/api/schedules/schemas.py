@@ -28,17 +28,21 @@ class NewSchedule(NewJob):
     begins: AwareDatetime | None = None
     ends: AwareDatetime | None = None
     missed: Literal["skip", "once", "all"] = Field(
-        "once", description="What happens to missed runs: they are skipped, run once, or all run."
+        "once",
+        description="What happens to missed runs: `skip` skips them, `once` runs one job for all of them, "
+        "`all` runs each of them.",
     )
     catch_up_seconds: Whole = Field(
-        86_400, description="Runs that were missed longer ago than this are skipped."
+        86_400, description="Missed runs that are older than this, in seconds, are skipped."
     )
     overlap: Literal["allow", "forbid", "replace"] = Field(
-        "forbid", description="What happens when a run is due and an earlier one has not ended."
+        "forbid",
+        description="What happens if an earlier run has not ended when a run is due: `allow` runs both, "
+        "`forbid` skips the new run, `replace` cancels the earlier run.",
     )
     even_if_never: Literal[False] = Field(
         False,
-        description="Not available here: a run that can never start is refused, and listed with the reason.",
+        description="Not available for schedules: a run that can never start is refused, and listed with the reason.",
     )
 
 
@@ -56,9 +60,9 @@ class Schedule(Schema):
     missed: str
     catch_up_seconds: int
     overlap: str
-    next_due_at: datetime | None = Field(description="Null if no run is left.")
+    next_due_at: datetime | None = Field(description="Time of the next run; null if no run is left.")
     refusals: int = Field(
-        description="Number of runs refused in a row; after five the schedule pauses itself."
+        description="Number of runs refused in a row; after five the schedule is paused automatically."
     )
     paused_at: datetime | None
     paused_reason: str
@@ -74,7 +78,7 @@ class ScheduleInFull(Schedule):
 
 class ScheduleFilters(Schema):
     team: Line = Field("", description="Slug of a team.")
-    owner: Line = Field("", description="User name.")
+    owner: Line = Field("", description="User name of the owner.")
 
 
 class SchedulePage(Schema):
@@ -102,7 +106,7 @@ class ScheduleRun(Schema):
     text: str
     job_id: int | None
     asked_by: str | None = Field(
-        description="The user who ran the schedule by hand; null for a run that was due."
+        description="User name of the person who started the run by hand; null for a run by the timetable."
     )
     at: datetime
 

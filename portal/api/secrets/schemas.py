@@ -14,20 +14,23 @@ class SecretTexts(Schema):
     """The content of a secret: one text, or several texts by key. No response ever contains it."""
 
     value: SecretStr | None = None
-    values: dict[Line, SecretStr] = Field({}, description="Texts by key, instead of `value`.")
+    values: dict[Line, SecretStr] = Field({}, description="Secret texts by key; replaces `value`.")
 
 
 class NewSecret(SecretTexts):
-    name: Line = Field(description="Lowercase letters, digits and hyphens.")
+    name: Line = Field(description="Name of the secret: lowercase letters, digits and hyphens.")
     team: Line = Field(
-        "", description="Slug of the team whose members may use the secret; empty for a secret of the caller."
+        "",
+        description="Slug of the team whose members may use the secret; empty for a personal secret of the caller.",
     )
 
 
 class Secret(Schema):
     id: int
     name: str
-    team: str = Field(description="Slug of the team that owns the secret; empty for a secret of the caller.")
+    team: str = Field(
+        description="Slug of the team that owns the secret; empty for a personal secret of the caller."
+    )
     keys: list[str]
     created_at: datetime
     changed_at: datetime

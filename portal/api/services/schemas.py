@@ -21,7 +21,7 @@ class ServiceRules(Schema):
         None, description="Replicas that may be unavailable during a rollout; 0 by default."
     )
     progress_deadline_seconds: Whole | None = Field(
-        None, description="Seconds without progress after which a rollout has failed; 600 by default."
+        None, description="Seconds without progress after which a rollout counts as failed; 600 by default."
     )
     auto_rollback: Flag | None = Field(
         None, description="Whether a failed rollout is rolled back; true by default."
@@ -59,22 +59,25 @@ class ServiceRevision(Schema):
     spec: dict[str, Any]
     author: str
     at: datetime
-    proved_at: datetime | None = Field(description="When all replicas were ready for the first time.")
+    proved_at: datetime | None = Field(
+        description="When all replicas of this revision were first ready; null before."
+    )
     failed_at: datetime | None
     why_failed: str
 
 
 class Interruption(Schema):
-    job_id: int = Field(description="The job that answered before the interruption.")
+    job_id: int = Field(description="Id of the job that answered requests before the interruption.")
     name: str
     cause: str = Field(
-        description="`claimed`, `own_jobs`, `limit`, `moved`, `drained`, `lost`, `team_archived`, `owner_may_not`, "
-        "`portal_stopped`, `person`, `replaced`, `ended` or `not_ready`."
+        description="Cause, for programs: `claimed`, `own_jobs`, `limit`, `moved`, `drained`, `lost`, "
+        "`team_archived`, `owner_may_not`, `portal_stopped`, `person`, `replaced`, `ended` or "
+        "`not_ready`."
     )
     text: str = Field(description="The cause in plain words.")
     began_at: datetime
-    ended_at: datetime | None = Field(description="Null while the interruption lasts.")
-    seconds: float = Field(description="How long the interruption lasted, or has lasted so far.")
+    ended_at: datetime | None = Field(description="End of the interruption; null while it lasts.")
+    seconds: float = Field(description="Length of the interruption in seconds, so far if it still lasts.")
 
 
 class ServiceReplica(Schema):
@@ -113,12 +116,12 @@ class Service(Schema):
     stopped_at: datetime | None
     removed_at: datetime | None
     created_at: datetime
-    status: str = Field(description="The state in a word or two, as on the service's page.")
+    status: str = Field(description="State of the service in one or two words, as on the service's page.")
     url: str = Field(
-        description="Where members of the team reach the service, in a browser or with an API token that may write. "
-        "Empty if the portal has no host names for programs."
+        description="URL of the service for members of the team, in a browser or with an API token that "
+        "may write. Empty if the portal has no host names for services."
     )
-    trouble: str = Field(description="Problems of the service in plain words; empty without problems.")
+    trouble: str = Field(description="Problems of the service in plain words; empty if there is no problem.")
 
 
 class ReplicaFailure(Schema):
@@ -134,18 +137,20 @@ class ServiceInFull(Service):
     last_failure: ReplicaFailure | None = Field(
         description="The latest failure of the current revision; null once all replicas are ready."
     )
-    sentences: list[str] = Field(description="What runs, and what waits and why.")
+    sentences: list[str] = Field(
+        description="Sentences about the replicas: how many run or wait, and why they wait."
+    )
     revisions: list[ServiceRevision]
     members: list[ServiceReplica]
     interruptions: list[Interruption] = Field(description="The latest 20 interruptions, latest first.")
     expected_back_at: datetime | None = Field(
-        description="When the first waiting replica starts at the latest; null if unknown."
+        description="Latest expected start of the first waiting replica; null if unknown."
     )
 
 
 class ServiceFilters(Schema):
     team: Line = Field("", description="Slug of a team.")
-    owner: Line = Field("", description="User name.")
+    owner: Line = Field("", description="User name of the owner.")
 
 
 class ServicePage(Schema):

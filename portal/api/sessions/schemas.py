@@ -28,17 +28,17 @@ class NewSession(WithOldNames, NewJob):
     )
 
     idle_timeout_minutes: Whole = Field(
-        60, description="Minutes without use after which the session is stopped, following a warning."
+        60, description="Minutes without use after which the session is stopped. Its owner is warned before."
     )
     idle_minutes: Whole | None = read_as("idle_timeout_minutes")
     time_limit_hours: Whole = Field(
-        12, description="Hours after its first start at which the session is stopped in any case."
+        12, description="Hours after the first start after which the session is stopped, used or not."
     )
     longest_hours: Whole | None = read_as("time_limit_hours")
 
 
 class Session(WithOldNames, Schema):
-    id: int = Field(description="The id of the session and of its job.")
+    id: int = Field(description="Id of the session; its job has the same id.")
     name: str
     state: str
     team: str
@@ -46,14 +46,14 @@ class Session(WithOldNames, Schema):
     cluster: str
     ready: bool
     reason: str = Field(description="Why the session waits or does not answer; empty if it answers.")
-    sentence: str = Field(description="The state in plain words.")
-    warned: bool = Field(description="Whether the session is stopped soon because nobody uses it.")
+    sentence: str = Field(description="State of the session in plain words.")
+    warned: bool = Field(description="Whether the session will be stopped soon because nobody uses it.")
     idle_timeout_minutes: int
     idle_minutes: int = answered_too("idle_timeout_minutes")
     time_limit_hours: int
     longest_hours: int = answered_too("time_limit_hours")
     idle_ends_at: datetime | None = Field(
-        description="When the idle timeout stops the session if nobody uses it; null while it does not run."
+        description="When the idle timeout stops the session if nobody uses it; null while the session does not run."
     )
     ends_at: datetime | None = Field(
         description="When the time limit stops the session; null before its first start and after its end."
@@ -68,7 +68,7 @@ class Session(WithOldNames, Schema):
 class SessionInFull(Session):
     interruptions: list[Interruption] = Field(description="The latest 20 interruptions, latest first.")
     expected_back_at: datetime | None = Field(
-        description="When a waiting session starts at the latest; null if unknown."
+        description="Latest expected start of a waiting session; null if unknown."
     )
     exit_meaning: str = Field(
         description="What the exit code of a failed job means; empty if the code has no known meaning."

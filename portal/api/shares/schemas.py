@@ -31,7 +31,9 @@ class Amounts(Schema):
 class ShareOfGeneration(Schema):
     generation: str
     total: Amounts
-    owed: float = Field(description="The balance that the next rounds pay back.")
+    owed: float = Field(
+        description="GPU-seconds that the next rounds give back to the team; negative if the team received too much."
+    )
     points: list[Amounts]
 
 
@@ -42,7 +44,7 @@ class Share(Schema):
     """
 
     team: str
-    cluster: str | None = Field(description="Null if there is no cluster.")
+    cluster: str | None = Field(description="Name of the cluster; null if no cluster is attached.")
     begins: datetime
     ends: datetime
     step_seconds: float
@@ -57,9 +59,13 @@ class TradeSide(Schema):
     got_generation: str
     speedup: float
     without: float = Field(
-        description="GPUs that the side gave, converted to the slow generation by the speed-up of its jobs."
+        description="GPUs that this team gave, converted to GPUs of the slow generation with the measured "
+        "speed-up of its jobs."
     )
-    with_trade: float = Field(description="GPUs that the side got, converted in the same way.")
+    with_trade: float = Field(
+        description="GPUs that this team got, converted to GPUs of the slow generation with the measured "
+        "speed-up of its jobs."
+    )
     gain: float
 
 
@@ -96,7 +102,7 @@ class TradePage(Schema):
 
 class TradePeriod(Days):
     period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = Field(  # type: ignore[assignment]  # other names than those of whole days
-        None, description="`dates` if `from` or `to` is set, else `24h`."
+        None, description="By default `dates` if `from` or `to` is set, otherwise `24h`."
     )
 
 

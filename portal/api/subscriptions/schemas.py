@@ -27,13 +27,16 @@ class NewSubscription(Schema):
     ] = "statement"
     team: Line = Field(
         "",
-        description="Slug of a team, required for `statement`. Without it, `usage`, `fairness`, `idle`, `trades` and "
-        "`anomalies` are of all teams that the caller may see. All other reports are for operators.",
+        description="Slug of a team; required for `statement`. If empty, `usage`, `fairness`, `idle`, "
+        "`trades` and `anomalies` cover all teams that the caller may see. Only operators may "
+        "subscribe to the other reports.",
     )
     by: Literal["", "user", "job", "generation", "day", "label", "tenant"] = Field(
-        "", description="Grouping of `usage`; by user if empty."
+        "", description="How the `usage` report is grouped; by user if empty."
     )
-    label: Line = Field("", description="Key of the label of `usage` by label.")
+    label: Line = Field(
+        "", description="Key of the label by which `usage` is grouped; only with `by` set to `label`."
+    )
     rhythm: Literal["weekly", "monthly"]
     form: Literal["pdf", "xlsx", "csv", "link"] = "pdf"
 

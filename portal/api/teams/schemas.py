@@ -24,16 +24,18 @@ class Me(Schema):
 
 
 class MaybeDry(Schema):
-    dry_run: Flag = Field(False, description="Return what the change would do to shares without saving it.")
+    dry_run: Flag = Field(
+        False, description="True: only return how the change would affect shares; nothing is saved."
+    )
 
 
 class TeamTickets(MaybeDry):
-    tickets: Whole = Field(description="Weight of the team among the teams of its level.")
+    tickets: Whole = Field(description="Weight of the team among the teams with the same parent.")
 
 
 class TeamParent(MaybeDry):
     parent: Line | None = Field(
-        description="Slug of the team above; null for the top level. The field is required."
+        description="Slug of the parent team; null for the top level. This field is required."
     )
 
 
@@ -55,7 +57,7 @@ class Team(Schema):
 
 class MemberChange(Schema):
     role: Literal["viewer", "member", "manager"] | None = Field(
-        None, description="Null leaves the role unchanged."
+        None, description="Role of the member in the team; null leaves the role unchanged."
     )
     tickets: Whole | None = Field(
         None, description="Weight of the member in the team; null leaves the tickets unchanged."
@@ -63,7 +65,7 @@ class MemberChange(Schema):
 
 
 class NewMember(Schema):
-    user: Line = Field(description="User name or e-mail address of an existing user, exactly.")
+    user: Line = Field(description="Exact user name or e-mail address of an existing user.")
     role: Literal["viewer", "member", "manager"] = "member"
     tickets: Whole = 100
 
@@ -81,11 +83,11 @@ class TeamShare(Schema):
 
     name: str
     before: float | None
-    after: float | None = Field(description="Null if the team has no share.")
+    after: float | None = Field(description="Share after the change; null if the team has no share.")
 
 
 class TeamChange(Schema):
-    team: Team | None = Field(description="Null in a dry run of a new team.")
+    team: Team | None = Field(description="The team after the change; null in a dry run of a new team.")
     shares: list[TeamShare] = Field(
-        description="Shares of the team and of the teams of its level, before and after the change."
+        description="Shares of the team and of the teams with the same parent, before and after the change."
     )

@@ -14,11 +14,16 @@ class TradeLimit(Schema):
     """
 
     generation: Line = ""
-    trades: Flag = Field(True, description="False: GPUs of this generation are neither given nor taken.")
+    trades: Flag = Field(
+        True,
+        description="Whether the team trades GPUs of this generation. If false, the team neither gives nor takes them.",
+    )
     most_gpus: Amount | None = Field(
-        None, description="Most GPUs given away at once on all clusters together; null for no limit."
+        None,
+        description="Maximum number of GPUs given away at the same time, on all clusters together; null for no limit.",
     )
     most_part: Amount | None = Field(
         None,
-        description="Most of the entitlement given away at once on each cluster, from 0 to 1; null for no limit.",
+        description="Maximum fraction of the entitlement given away at the same time on each cluster, from "
+        "0 to 1; null for no limit.",
     )

@@ -12,7 +12,7 @@ from portal.api.fields import Flag, Line
 class NewVolume(Schema):
     name: Line = Field(description="The name that jobs use: lowercase letters, digits and hyphens.")
     source: Line = Field(
-        description="A PersistentVolumeClaim in the namespace of the team; on a local cluster a folder."
+        description="Name of a PersistentVolumeClaim in the team's namespace; on a local cluster, the path of a folder."
     )
     read_only: Flag = True
     team: Line = Field(

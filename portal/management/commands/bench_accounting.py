@@ -133,14 +133,22 @@ SELECT capacity.book, month, lower(period), node.id, node.name, capacity.generat
 
 
 class Command(BaseCommand):
-    help = "Times the pages that report on a year of a hundred teams."
+    help = "Measures how long report pages take to answer with a year of usage of 100 teams."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--jobs", type=int, default=1_000_000)
-        parser.add_argument("--hours", type=float, default=12.5, help="How long the longest job runs.")
-        parser.add_argument("--requests", type=int, default=40, help="Of each page.")
-        parser.add_argument("--trace", type=Path, help="A trace for `import_trace`, instead of the year.")
-        parser.add_argument("--keep", action=BooleanOptionalAction, help="Leave the database there.")
+        parser.add_argument(
+            "--hours", type=float, default=12.5, help="Run time of the longest job, in hours."
+        )
+        parser.add_argument("--requests", type=int, default=40, help="Number of requests for each page.")
+        parser.add_argument(
+            "--trace",
+            type=Path,
+            help="File with a trace for `import_trace`, used instead of the generated year.",
+        )
+        parser.add_argument(
+            "--keep", action=BooleanOptionalAction, help="Keep the database after the measurement."
+        )
 
     def handle(
         self,
@@ -190,7 +198,7 @@ class Command(BaseCommand):
                 self._tell(
                     f"{page:<42} {who:<9} {statistics.median(laps):>5.0f} ms {p95:>13.0f} ms {laps[-1]:>6.0f} ms"
                 )
-        self._tell(f"the slowest page's 95th percentile: {worst:.0f} ms")
+        self._tell(f"95th percentile of the slowest page: {worst:.0f} ms")
 
 
 def _lap(client: Client, path: str) -> float:
@@ -198,7 +206,7 @@ def _lap(client: Client, path: str) -> float:
     answer = client.get(path)
     elapsed = (time.perf_counter() - begun) * 1000
     if answer.status_code != 200:
-        raise CommandError(f"{path} answers {answer.status_code}")
+        raise CommandError(f"{path} answers with status {answer.status_code}")
     return elapsed
 
 
@@ -228,7 +236,10 @@ def _pages(user: User, dice: random.Random) -> Iterator[tuple[str, Callable[[], 
     yield "statement of a team, a month", lambda: f"/usage/statement/?{month()}{team}"
     yield "statement of a team, this month", lambda: f"/usage/statement/?{team}"
     if user.is_operator:
-        yield "statement of a tenth, a month", lambda: f"/usage/statement/?{month()}&team=department-3"
+        yield (
+            "statement of a department (a tenth of the teams), a month",
+            lambda: f"/usage/statement/?{month()}&team=department-3",
+        )
     yield "bill of a job", lambda: f"/jobs/{dice.choice(jobs)}/bill/"
     if user.is_operator:
         yield "capacity, a month", lambda: f"/usage/capacity/?{month()}"

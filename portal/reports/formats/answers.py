@@ -37,7 +37,7 @@ def in_format(document: Document, form: str, *, alone: str = "") -> bytes:
             return xlsx_of(document)
         case "pdf":
             return pdf_of(document)
-    raise ValueError(f"No such format: {form}.")
+    raise ValueError(f"Unknown format: {form}.")
 
 
 def answer(document: Document, form: str, name: str, *, alone: str = "") -> HttpResponseBase:

@@ -87,7 +87,7 @@ def cut_note(shown: int, more: int) -> str:
     """Returns a note that says how many rows a table shows and leaves out; "" if it leaves out none."""
     if more <= 0:
         return ""
-    return f"Here are {shown} of {shown + more} rows; the CSV, XLSX and JSON files have them all."
+    return f"This table shows {shown} of {shown + more} rows. The CSV, XLSX and JSON files contain all rows."
 
 
 def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:

@@ -58,14 +58,16 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
             use = week.get((day, hour))
             held, busy = (use.part_held, use.part_busy) if use else (None, None)
             told = (
-                "no closed hour"
+                "no closed hour in the period"
                 if held is None or busy is None
                 else f"{percent(held)} held, {percent(busy)} busy"
             )
             title = f"{name} {hour:02}:00: {told}"
             cells.append(HeatCell(LABEL + hour * step, step, (day - 1) * ROW, held, title))
     known = sorted((cell for cell in cells if cell.part is not None), key=lambda cell: cell.part or 0.0)
-    summary = f"The most {known[-1].title}; the least {known[0].title}" if known else "No hour is closed yet"
+    summary = (
+        f"Highest: {known[-1].title}. Lowest: {known[0].title}." if known else "No hour has been closed yet"
+    )
     return Week(
         cells,
         [(name[:3], (day + 1) * ROW - 8) for day, name in enumerate(WEEKDAYS)],
@@ -97,7 +99,7 @@ def node_cells(gpus: Sequence[GpuHeld]) -> list[HeatCell]:
             width,
             0,
             one.part,
-            f"GPU {one.gpu}: {'not known' if one.part is None else f'held {percent(one.part)} of the time'}",
+            f"GPU {one.gpu}: {'unknown' if one.part is None else f'held {percent(one.part)} of the time'}",
         )
         for place, one in enumerate(gpus)
     ]

@@ -211,7 +211,7 @@ def use_document(asked: Asked) -> Document:
     columns += [seconds("capacity", "Capacity"), part("held_part", "Held"), part("busy_part", "Busy")]
     week = Table(
         "week",
-        "By the hour of the week",
+        "By hour of the week",
         [Column("weekday", "Weekday"), count("hour", "Hour"), *columns],
         [
             [
@@ -226,7 +226,8 @@ def use_document(asked: Asked) -> Document:
             ]
             for (day, hour), one in sorted(asked.week.items())
         ],
-        note="Closed hours only, each by the time at which it began. Fractions are of capacity. Usable: held or free.",
+        note="Contains closed hours only, each listed at its start. Fractions are of capacity. "
+        "Usable: held or free.",
     )
     demand = Table(
         "demand",
@@ -240,7 +241,8 @@ def use_document(asked: Asked) -> Document:
             seconds("beyond", "Beyond capacity"),
         ],
         [[one.begins, one.ends, one.wanted, one.held, one.usable, one.beyond] for one in asked.demand],
-        note="Wanted: the GPUs of all jobs from submission to end. Beyond capacity: wanted above usable, hour by hour.",
+        note="Wanted: GPU time of all jobs from submission to end. Beyond capacity: the excess of "
+        "wanted over usable time in each hour, summed.",
     )
     return _of_closed_hours("Use and demand", asked, [week, demand])
 
@@ -249,7 +251,7 @@ def nodes_document(asked: Asked) -> Document:
     columns = [Column("cluster", "Cluster"), Column("node", "Node"), Column("generation", "GPU")]
     columns += [count("gpus", "GPUs"), Column("state", "State now"), Column("reason", "Reason")]
     columns += [
-        count("failed_gpus", "GPUs failed now"),
+        count("failed_gpus", "Failed GPUs now"),
         seconds("held", "Held"),
         seconds("drained", "Drained"),
     ]
@@ -272,10 +274,15 @@ def nodes_document(asked: Asked) -> Document:
             ]
             for one in asked.nodes
         ],
-        note="GPU time is of closed hours; other figures are as observed. MTBF: time up divided by the number of"
-        " failures of the node or its GPUs. MTTR: time down divided by how often the node went down.",
+        note="GPU time covers closed hours only; other figures are as observed. MTBF: time up "
+            "divided by the number of failures of the node or its GPUs. MTTR: time down divided by "
+            "how often the node went down.",
     )  # fmt: skip
-    of_page = "" if asked.page is None else " Shows the GPUs of the nodes above; the files have all GPUs."
+    of_page = (
+        ""
+        if asked.page is None
+        else " This table shows the GPUs of the nodes above. The files contain all GPUs."
+    )
     gpus = Table(
         "gpus",
         "GPUs of nodes",
@@ -300,14 +307,14 @@ def nodes_document(asked: Asked) -> Document:
             ]
             for one in asked.gpus
         ],
-        note=f"Held: as observed from leases. Of: the time in which the node existed, up to now.{of_page}",
+        note=f"Held: as observed from leases. Of: GPU time for which the node existed, up to now.{of_page}",
     )
     happened, count_of_events = node_events(
         *asked.bounds, cluster=asked.cluster, most=MOST_EVENTS if asked.is_page else None
     )
     events = Table(
         "changes",
-        "What happened to nodes",
+        "Changes of nodes",
         [
             Column("at", "At", Kind.MOMENT),
             Column("node", "Node"),
@@ -342,7 +349,7 @@ def waits_document(asked: Asked) -> Document:
 
     It covers all clusters together, because the jobs of a team may run on any cluster.
     """
-    sizes = [Column("generation", "GPU"), Column("size", "GPUs of the job"), count("jobs", "Jobs")]
+    sizes = [Column("generation", "GPU"), Column("size", "GPUs per job"), count("jobs", "Jobs")]
     waited = Table(
         "waits",
         "Waits",
@@ -355,7 +362,8 @@ def waits_document(asked: Asked) -> Document:
             [one.generation or "all", one.size or "all", one.jobs, one.p50, one.p90, one.p95, one.mean, one.most]
             for one in waits(None, *asked.bounds)
         ],
-        note="From submission to the first GPUs, of training jobs and sessions that first got GPUs in this period.",
+        note="Time from submission to the first GPUs, for training jobs and sessions that got their "
+            "first GPUs in this period.",
     )  # fmt: skip
     expanded = Table(
         "expansion",
@@ -378,13 +386,13 @@ def waste_document(asked: Asked) -> Document:
     lacks = ""
     if archived and asked.period.begins < archived:
         lacks = (
-            f" Bills before {archived:%-d %B %Y} are archived: of that time, days (UTC) that are only partly in the"
-            " period are left out."
+            f" Bills before {archived:%-d %B %Y} are archived. Archived days (UTC) that are "
+            "only partly in the period are left out."
         )
     users = [one for one in told.users if one.wasted]
     tables = [
         _waste_table(
-            ("waste", "Held in vain"), [Column("generation", "GPU")], told.generations, _generation, total=told.total
+            ("waste", "Wasted GPU time"), [Column("generation", "GPU")], told.generations, _generation, total=told.total
         ),
         _waste_table(("waste_teams", "By team"), [Column("team", "Team")], told.tenants, lambda one: [one.tenant]),
         _waste_table(
@@ -419,13 +427,14 @@ def _waste_table(
         return [one.held, *causes, one.wasted, None if one.part is None else float(one.part)]
 
     causes = [seconds(cause, word) for cause, word in WASTE_WORDS.items()]
-    columns = [*names, seconds("held", "Held"), *causes, seconds("wasted", "In vain"), part("part", "Part")]
+    columns = [*names, seconds("held", "Held"), *causes, seconds("wasted", "Wasted"), part("part", "Part")]
     return Table(
         *title,
         columns,
         [[*named(one), *cells(one)] for one in rows],
         totals=[["all", *[None] * (len(names) - 1), *cells(total)]] if total else (),
-        note="Each GPU-second has one cause: failed or cancelled training jobs, work lost and run again, or idle GPUs.",
+        note="Each wasted GPU-second has one cause: failed or cancelled training jobs, work lost "
+        "and run again, or idle GPUs.",
     )
 
 
@@ -450,7 +459,7 @@ def prices_document(asked: Asked) -> Document:
              one.set_by, one.set_at]
             for one in price_history(*asked.bounds)
         ],
-        note="All prices that are valid at any time of the period. Until is empty while no later price is set.",
+        note="All prices that are valid at some time in the period. Until is empty if no later price is set.",
     )  # fmt: skip
     return _document("Prices", asked, [table])
 
@@ -466,7 +475,7 @@ def chargeback_document(asked: Asked) -> Document:
             Column("generation", "GPU"), Column("gpu_seconds", "Held, GPU-h", Kind.GPU_TIME, digits=2),
             seconds("busy", "Busy"), seconds("idle", "Idle"), seconds("assembling", "Assembling"),
             Column("cost", "Cost", Kind.MONEY, digits=6),
-            Column("corrections", "Of which corrections", Kind.MONEY, digits=6), Column("currency", "Currency"),
+            Column("corrections", "Cost from corrections", Kind.MONEY, digits=6), Column("currency", "Currency"),
         ],
         [
             [one.path, one.tenant, one.slug, one.parent, one.generation, *_borne([one]), one.currency]
@@ -476,8 +485,8 @@ def chargeback_document(asked: Asked) -> Document:
             ["all", *[None] * 4, *_borne([one for one in asked.charges if one.currency == currency]), currency]
             for currency in sorted({one.currency for one in asked.charges})
         ],
-        note="Closed hours only. The row of a team does not include the teams below it."
-        " The costs sum to the amounts that teams bear in the capacity report.",
+        note="Contains closed hours only. The row of a team does not include the teams below it. "
+            "The costs sum to the amounts that teams bear in the capacity report.",
     )  # fmt: skip
     return _of_closed_hours(
         "Chargeback", asked, [table], waiting=unsettled_of(None, *asked.bounds, book=asked.book)

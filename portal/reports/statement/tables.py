@@ -25,7 +25,8 @@ CURRENCY = Column("currency", "Currency")
 MEASURES = ("entitled", "lent", "unused", "borrowed", "sold", "bought", "due", "received", "owed")
 
 LACKS = (
-    "parts of its hours, and in the tables by job, label and day parts of its days (UTC), are not counted."
+    "Archived hours are counted only if they are completely in the period. In the tables by "
+    "job, label and day, the same applies to archived days (UTC)."
 )
 
 
@@ -41,14 +42,14 @@ def document_of(statement: Statement) -> Document:
     if statement.is_provisional:
         facts.append(("State", PROVISIONAL))
     if not statement.days and not statement.is_whole and statement.gpu_seconds:
-        facts.append(("Days", "Of so long a period the CSV, XLSX and JSON files have them."))
+        facts.append(("Days", "For a period this long, only the CSV, XLSX and JSON files list the days."))
     if left := statement.unbooked.in_words(period.zone):
         facts.append(("Not booked yet", left))
     if left := statement.unsettled.in_words(period.zone):
         facts.append(("Not settled yet", left))
     if statement.lacks_before:
         until = to_the_minute(statement.lacks_before.astimezone(period.zone))
-        facts.append(("Archived", f"Usage before {until}; {LACKS}"))
+        facts.append(("Archived", f"Usage before {until} is archived. {LACKS}"))
     return Document(
         title=f"Statement of {statement.tenant.name}",
         tables=list(tables_of(statement)),
@@ -109,8 +110,9 @@ def _head(head: LedgerHead) -> Table:
         "Ledger head",
         [Column("head", "Head"), Column("at", "Made at", Kind.MOMENT)],
         [(printed(head), head.at)],
-        note="The head of the hash chain covers everything that was booked and sealed until then. Keep it: with the "
-        "head, Fairlot can check at any time whether its books still descend from these books.",
+        note="The head of the hash chain covers everything that was booked and sealed until then. "
+        "Keep the head: with it, Fairlot can check at any time that its ledger still contains "
+        "all of this unchanged.",
     )
 
 
@@ -147,9 +149,10 @@ def _lines(statement: Statement) -> Table:
             ("Total", None, None, None, one.gpu_seconds, None, one.cost, one.currency)
             for one in statement.totals
         ],
-        note="All bookings of the ledger, including corrections. An amount is GPU-hours × price. The ledger rounds the "
-        "costs of hours and jobs separately; Rounding is the difference. A price is valid from one time to another. "
-        "Idle, preemptible and borrowed time may have separate prices; all other time has the class Owned.",
+        note="All bookings of the ledger, including corrections. An amount is GPU-hours × price. "
+        "The ledger rounds the costs of hours and jobs separately; Rounding is the difference. "
+        "From and Before limit the time in which a price is valid. Idle, preemptible and "
+        "borrowed time may have separate prices; all other time has the class Owned.",
     )
 
 
@@ -194,9 +197,10 @@ def _taken_back(statement: Statement) -> Table:
             ("Total", *[None] * 9, -seconds, -cost, currency)
             for currency, (seconds, cost) in _by_currency(statement.taken_back).items()
         ],
-        note="Corrections of usage in this period. A negative amount was taken back from the team, and is not in the "
-        "lines above. A positive amount was billed to the team instead, and is in the lines above. Each row has the "
-        "number of its correction, and the transactions that had booked the usage. The class prices of corrected usage "
+        note="Corrections of usage in this period. A negative amount was taken back from the team "
+        "and is not in the lines above. A positive amount was billed to the team instead of "
+        "another team and is in the lines above. Each row shows the number of its correction "
+        "and the transactions that had booked the usage. The class prices of corrected usage "
         "are settled later, for the team that pays then.",
     )
 
@@ -218,7 +222,7 @@ def _held(statement: Statement) -> Table:
     rows = [(one.generation, *(getattr(one, name) for name in names)) for one in statement.held]
     return Table(
         "held",
-        "What the GPUs did",
+        "Held GPU time by class",
         [Column("generation", "GPU"), *columns],
         rows,
         totals=[("Total", *_sums(rows, range(1, 5)))],
@@ -265,10 +269,11 @@ def _budgets(statement: Statement) -> Table:
             )
             for one in statement.budgets
         ],
-        note=f"Budgets whose period overlaps these days, at most the latest {MOST_PERIODS} of each kind. Amounts are "
-        "as of the end of the budget's period or of these days, whichever is earlier, and include usage that is not "
-        "booked yet. The forecast is for the end of the budget's period; there is none in the first two days and after "
-        f"the end of that period.{left_out if others else ''}",
+        note=f"Budgets whose period overlaps these days, at most the latest {MOST_PERIODS} of each "
+        "kind. Amounts are as of the end of the budget's period or of these days, whichever is "
+        "earlier, and include usage that is not booked yet. The forecast is for the end of the "
+        "budget's period. There is no forecast in the first two days and after the end of that "
+        f"period.{left_out if others else ''}",
     )
 
 
@@ -317,7 +322,7 @@ def _totals(statement: Statement, name: str | None) -> list[Sequence[Cell]]:
 def _people(statement: Statement) -> Table:
     users = statement.users
     more = users.count - len(users.rows)
-    note = "Only the largest users; the total includes all users." if more else ""
+    note = "Only the largest users are listed. The total includes all users." if more else ""
     table = _usage(statement, "users", users.rows, by="user", heading="User", title="By user", note=note)
     return replace(table, more=more)
 
@@ -334,7 +339,7 @@ def _jobs(statement: Statement) -> Table:
 
 def _labels(statement: Statement) -> Table:
     more = statement.more_keys
-    keys = f" {more} more labels are in the CSV, XLSX and JSON files." if more else ""
+    keys = f" The CSV, XLSX and JSON files contain {more} more labels." if more else ""
     rows: list[Sequence[Cell]] = []
     for one in statement.labels:
         rows += [
@@ -346,7 +351,8 @@ def _labels(statement: Statement) -> Table:
         "By label",
         [Column("label", "Label"), Column("value", "Value"), TIME, AMOUNT, CURRENCY],
         rows,
-        note=f"The values of each label sum to the total; (none) is for jobs without the label.{keys}",
+        note="The values of each label sum to the total. The value (none) stands for jobs without "
+        f"the label.{keys}",
         more=sum(one.count - len(one.rows) for one in statement.labels),
     )
 
@@ -377,7 +383,7 @@ def _shares(statement: Statement) -> Table:
         "Entitled and received",
         [Column("generation", "GPU"), *columns],
         rows,
-        note="due = entitled − lent − unused + borrowed − sold + bought; owed = due − received.",
+        note="Due = entitled − lent − unused + borrowed − sold + bought. Owed = due − received.",
     )
 
 
@@ -387,7 +393,7 @@ def _waits(statement: Statement) -> Table:
         "waits",
         "Waits for GPUs",
         [
-            Column("gpus", "GPUs of a job"),
+            Column("gpus", "GPUs per job"),
             Column("jobs", "Jobs", Kind.NUMBER),
             *(Column(f"{name}_seconds", f"{heading}, min", Kind.MINUTES, 1) for name, heading in figures),
         ],
@@ -395,7 +401,7 @@ def _waits(statement: Statement) -> Table:
             (one.size or "All", one.jobs, *(getattr(one, name) for name, _ in figures))
             for one in statement.waits
         ],
-        note="From submission to the first GPUs, of jobs that got their first GPUs in this period.",
+        note="Time from submission to the first GPUs, for jobs that got their first GPUs in this period.",
     )
 
 
@@ -405,7 +411,7 @@ def _expansions(statement: Statement) -> Table:
         "expansions",
         "Expansion factor",
         [
-            Column("gpus", "GPUs of a job"),
+            Column("gpus", "GPUs per job"),
             Column("jobs", "Jobs", Kind.NUMBER),
             *(Column(name, heading, Kind.NUMBER, 2) for name, heading in names.items()),
         ],
@@ -421,12 +427,12 @@ def _expansions(statement: Statement) -> Table:
 def _waste(statement: Statement) -> Table:
     total = statement.waste
     causes = {
-        "failed": "Of jobs that failed",
-        "cancelled": "Of jobs that were cancelled",
-        "run_again": "Run again after a preemption",
+        "failed": "Failed jobs",
+        "cancelled": "Cancelled jobs",
+        "run_again": "Work run again after a preemption",
         "idle": "Idle",
     }
-    part = Column("part", "Of what was held, %", Kind.NUMBER, 1)
+    part = Column("part", "Part of the held time, %", Kind.NUMBER, 1)
     rows = [
         (text, seconds, _percent(seconds, total.held))
         for name, text in causes.items()
@@ -434,7 +440,7 @@ def _waste(statement: Statement) -> Table:
     ]
     return Table(
         "waste",
-        "Held in vain",
+        "Wasted GPU time",
         [Column("cause", "Cause"), TIME, part],
         rows,
         totals=[("Total", total.wasted, _percent(total.wasted, total.held))],

@@ -36,7 +36,7 @@ def test_a_token_is_shown_once_and_kept_as_a_digest(scene: Scene, browser_of) ->
 @pytest.mark.parametrize(
     ("form", "said"),
     [({"name": "", "days": "30"}, "needs a name"), ({"name": "x", "days": "9999"}, "1 to 366 days"),
-     ({"name": "x", "days": "soon"}, "one of the lifetimes")],
+     ({"name": "x", "days": "soon"}, "a lifetime from the list")],
 )  # fmt: skip
 def test_a_wrong_form_says_what_is_accepted(scene: Scene, browser_of, form, said) -> None:
     response = browser_of(scene.people.alice).post("/account/tokens/", form)
@@ -132,7 +132,7 @@ def test_a_password_change_keeps_tokens_and_offers_to_revoke_them(scene: Scene, 
         "new_password2": "staple battery horse correct",
     }
     html = browser.post("/account/password/", form, follow=True).content.decode()
-    assert "Your password is changed." in html
+    assert "Your password has been changed." in html
     assert "1 active <a" in html
     assert "Changing your password does not revoke API tokens." in html
     assert find_token(scene.secret)
@@ -143,7 +143,9 @@ def test_a_password_change_keeps_tokens_and_offers_to_revoke_them(scene: Scene, 
     assert find_token(scene.secret) is None
     event = AuditEvent.objects.get(verb="token.revoke_all")
     assert (event.actor, event.after) == (bob, {"tokens_revoked": 1})
-    assert "No token was left" in browser.post("/account/tokens/revoke/", follow=True).content.decode()
+    assert (
+        "You had no token to revoke" in browser.post("/account/tokens/revoke/", follow=True).content.decode()
+    )
     assert AuditEvent.objects.filter(verb="token.revoke_all").count() == 1
 
 

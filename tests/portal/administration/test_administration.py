@@ -177,7 +177,7 @@ def test_a_drain_is_confirmed_on_a_page_that_lists_the_affected_jobs(scene, brow
     for told in ("supernova", "Training", "Astro", "bob", "1 job"):
         assert told in page, told
     assert re.search(r'value="finish"[^>]* checked', page)
-    said = {"finish": "Its jobs run to their end", "now": "Its jobs are being stopped"}
+    said = {"finish": "Jobs on the node run to their end", "now": "Jobs on the node are being stopped"}
     for mode, told in said.items():
         drained = olga.post(f"/admin/nodes/{spare.pk}/drain/", {"reason": "fan", "mode": mode}, follow=True)
         assert told in drained.content.decode()
@@ -241,7 +241,7 @@ def test_a_pause_is_confirmed_with_a_reason_that_owners_of_waiting_jobs_see(scen
 
 REFUSALS = [
     ("/admin/tenants/new/create/", {"name": "Astro", "parent": "top", "tickets": "5"}, "a team of this name already"),
-    ("/admin/tenants/new/create/", {"name": "Chem", "parent": "x", "tickets": "5"}, "Choose one of the list"),
+    ("/admin/tenants/new/create/", {"name": "Chem", "parent": "x", "tickets": "5"}, "Choose an option from the list"),
     ("/admin/tenants/new/create/", {"name": "Chem", "tickets": "100"}, "or the top level"),
     ("/admin/tenants/astro/move/", {"parent": ""}, "or the top level"),
     ("/admin/tenants/astro/tickets/", {"tickets": "0"}, "whole number from 1 to 1\xa0000\xa0000"),
@@ -249,7 +249,7 @@ REFUSALS = [
     ("/admin/tenants/uni/move/", {"parent": "{astro}"}, "cannot be moved below itself"),
     ("/admin/tenants/uni/archive/", {}, "has teams below it"),
     ("/admin/tenants/astro/delete/", {}, "cannot be deleted"),
-    ("/admin/tenants/astro/members/add/", {"user": "", "role": "member", "tickets": "1"}, "Choose one"),
+    ("/admin/tenants/astro/members/add/", {"user": "", "role": "member", "tickets": "1"}, "Choose an option"),
     ("/admin/tenants/astro/members/{member}/change/", {"role": "king", "tickets": "1"}, "Unknown role"),
     ("/admin/tenants/astro/quotas/set/", {"kind": "gpus", "generation": "", "limit": "1.5"}, "whole number"),
     ("/admin/tenants/astro/quotas/set/", {"kind": "gpus", "generation": "", "limit": "abc"}, "ust be a whole number"),
@@ -273,7 +273,7 @@ REFUSALS = [
      "virtual_speed": "1"}, "A node's name has 1 to 63 characters"),
     ("/admin/tenants/new/create/", {"name": "日本", "parent": "top", "tickets": "5"}, "letters a to z or digits"),
     ("/admin/tenants/astro/tickets/", {"tickets": "9" * 23}, "This is too large."),
-    ("/admin/tenants/astro/tickets/", {"tickets": "9" * 12}, "This is too large."),
+    ("/admin/tenants/astro/tickets/", {"tickets": "9" * 12}, "This number is too large."),
     ("/admin/tenants/astro/budgets/set/", {"amount": "9" * 40, "budget_period": "month", "percentages": "80"},
      "This is too large, or has too many digits."),
     ("/admin/users/create/", {"username": "-", "portal_role": "user"}, "begins with a letter or a digit"),

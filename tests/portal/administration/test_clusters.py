@@ -68,7 +68,7 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
     asked = len(list(needed(in_teams=False)))
     assert USER in page
     assert f"Rights {asked} of {asked} requested rights are granted" in page
-    assert "In the whole cluster nodes get list watch finds GPUs" in page
+    assert "Rights in the whole cluster nodes get list watch finds GPUs" in page
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,8 @@ def test_a_chosen_file_does_as_well(ada: Client, api_server: StandIn) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"), [(b"\xff\xfe", "This file is no text."), (b"#" * 70_000, "This file is too large")]
+    ("data", "said"),
+    [(b"\xff\xfe", "This file is not UTF-8 text."), (b"#" * 70_000, "This file is too large")],
 )
 def test_another_file_is_refused(ada: Client, data: bytes, said: str) -> None:
     file = SimpleUploadedFile("photo.jpg", data)

@@ -91,7 +91,7 @@ def test_a_manager_hands_work_over_by_the_api(scene: Scene, browser_of: Browser)
         answer = post(people.alice, to=name)
         assert answer.status_code == 409
         assert answer.json()["detail"] == (
-            f"{name} may not submit jobs in Astro. Choose a member of the team who may."
+            f"{name} may not submit jobs in Astro. Choose a member who may submit jobs there."
         )
     done = post(people.alice, to="alice")
     assert done.json() == {"jobs": 1, "services": 1, "schedules": 1, "kept": []}
@@ -120,7 +120,7 @@ def test_managers_can_choose_among_the_users_they_see(scene: Scene, browser_of: 
     for pk in (cora.pk, people.charlie.pk, 10**6):
         refused = alice.post(f"{team}/remove/", {"fate": "hand_over", "to": str(pk)})
         assert refused.status_code == 422
-        assert "Choose one of the list." in refused.content.decode()
+        assert "Choose an option from the list." in refused.content.decode()
 
 
 def test_a_refusal_is_shown_though_the_work_has_ended_meanwhile(scene: Scene, browser_of: Browser) -> None:
@@ -133,7 +133,7 @@ def test_a_refusal_is_shown_though_the_work_has_ended_meanwhile(scene: Scene, br
     for url in (f"{leaving(scene)}/remove/", f"/admin/users/{people.bob.pk}/settle/"):
         refused = ada.post(url, form)
         assert refused.status_code == 422
-        assert "Choose one of the list." in refused.content.decode()
+        assert "Choose an option from the list." in refused.content.decode()
 
 
 @pytest.mark.parametrize(("above", "to"), [(False, "/"), (True, "/team/astro/")])

@@ -35,7 +35,7 @@ CASES = [
     (OSError(errno.EDQUOT, "Disk quota exceeded"), 507, "A disk is full"),
     (OperationalError("server closed the connection unexpectedly"), 503, "The database does not answer"),
     (InterfaceError("connection already closed"), 503, "The database does not answer"),
-    (TooManyPasswords("Too many people are signing in at once."), 503, "Fairlot is busy"),
+    (TooManyPasswords("Too many people are signing in right now."), 503, "Fairlot is busy"),
     (OSError(errno.EACCES, "Permission denied"), 500, "Server error"),
 ]
 

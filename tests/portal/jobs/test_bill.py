@@ -48,7 +48,7 @@ def test_lines_are_billed_to_another_team(scene: Scene, browser_of) -> None:
     browser, count = browser_of(scene.people.ada), len(standing(scene))
     same = correct(browser, scene, team=str(scene.people.astro.pk))
     assert same.status_code == 422
-    assert "billed for it already" in same.content.decode()
+    assert "are already billed to that team" in same.content.decode()
     correct(browser, scene, team=str(scene.people.bio.pk))
     owner = scene.job.owner.username
     assert standing(scene) == [("Bio", owner)] * count
@@ -88,7 +88,10 @@ def test_archived_lines_are_mentioned_and_not_corrected_by_mistake(scene: Scene,
     )  # fmt: skip
     assert "are archived" in browser_of(scene.people.bob).get(f"/jobs/{scene.job.pk}/bill/").content.decode()
     answer = correct(browser_of(scene.people.ada), scene)
-    assert (answer.status_code, "is archived; begin there" in answer.content.decode()) == (422, True)
+    assert (answer.status_code, "are archived and cannot be corrected" in answer.content.decode()) == (
+        422,
+        True,
+    )
 
 
 def test_only_admins_correct_bills(scene: Scene, browser_of) -> None:

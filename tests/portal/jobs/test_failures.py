@@ -41,7 +41,7 @@ def test_colours_and_overwritten_lines_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [(126, "cannot be run"), (127, "was not found"), (137, "memory ran out"), (139, "SIGSEGV"), (143, "SIGTERM"),
+    [(126, "cannot run"), (127, "was not found"), (137, "memory ran out"), (139, "SIGSEGV"), (143, "SIGTERM"),
      (129, "SIGHUP"), (1, ""), (2, ""), (0, ""), (None, ""), (128, ""), (255, "")],
 )  # fmt: skip
 def test_exit_codes_that_mean_the_same_everywhere_are_worded(code: int | None, said: str) -> None:

@@ -112,7 +112,10 @@ def test_the_owner_postpones_the_stop_and_all_readers_see_why(scene: Scene, warn
     late = bob.post(url, {"until": "2199-01-01T00:00", "reason": "sleeps"})
     assert "The rule allows snoozing until" in late.content.decode()
     assert 'value="sleeps"' in late.content.decode()
-    assert "Enter when the snooze ends." in bob.post(url, {"until": "", "reason": "x"}).content.decode()
+    assert (
+        "Enter the time at which the snooze ends."
+        in bob.post(url, {"until": "", "reason": "x"}).content.decode()
+    )
     assert browser_of(scene.people.charlie).post(url, {"until": in_an_hour()}).status_code == 404
     assert bob.post(url, {"until": in_an_hour(), "reason": "loads <its> data"}).status_code == 302
     assert "loads &lt;its&gt; data" in text(browser_of(scene.people.alice), f"/jobs/{warned.pk}/")
@@ -239,8 +242,8 @@ def test_admins_set_rules_of_all_of_a_cluster_and_of_teams(scene: Scene, browser
     assert {rule.whose for rule in IdleRule.objects.all()} == {"all teams", "lab", "Astro"}
     html = text(ada, "/admin/tenants/astro/")
     assert 'value="20"' in html
-    assert "as the cluster, or all teams" in html
-    assert "as Astro" not in html
+    assert "use the rule of the cluster or of all teams" in html
+    assert "use the rule of Astro" not in html
     assert ada.post("/admin/tenants/astro/idle/", {"action": "above"}).status_code == 302
     assert not IdleRule.objects.filter(tenant=scene.people.astro).exists()
     refused = ada.post("/admin/tenants/astro/idle/", FIELDS | {"after_minutes": "0"})

@@ -567,7 +567,7 @@ def test_where_nothing_was_analysed_the_letter_says_so(scene: Scene, alice: User
         actor=alice, report="anomalies", tenant=scene.people.astro, rhythm="monthly"
     )
     assert send(subscription) is True
-    assert "No analysis whose time ended in this period is finished." in Letter.objects.get().text
+    assert "No analysis has finished for a time range that ends in this period." in Letter.objects.get().text
 
 
 def test_a_letter_of_anomalies_says_which_days_of_its_period_were_analysed(future: Scene) -> None:

@@ -227,7 +227,7 @@ def test_files_have_all_rows_and_pages_say_how_many_more_there_are(
     told = olga.get(f"/api/v1/operations/nodes?{WIDE}").json()["tables"]["changes"]["rows"]
     assert len(told) > 1
     page = olga.get(f"/usage/operations/nodes/?{WIDE}").content.decode()
-    assert f"Here are 1 of {len(told)} rows; the CSV, XLSX and JSON files have them all." in page
+    assert f"This table shows 1 of {len(told)} rows. The CSV, XLSX and JSON files contain all rows." in page
     for number, job in enumerate((scene.job, scene.other)):
         begins = now_from_database() - timedelta(minutes=10)
         with transaction.atomic():
@@ -246,6 +246,6 @@ def test_files_have_all_rows_and_pages_say_how_many_more_there_are(
     for name in ("waste_users", "waste_teams", "waste_jobs"):
         assert len(tables[name]["rows"]) >= 2
         assert (
-            f"Here are 1 of {len(tables[name]['rows'])} rows; the CSV, XLSX and JSON files have them all."
+            f"This table shows 1 of {len(tables[name]['rows'])} rows. The CSV, XLSX and JSON files contain all rows."
             in page
         )

@@ -432,5 +432,7 @@ def test_a_pdf_lists_so_many_rows_and_says_that_there_are_more(full: Scene) -> N
     text = text_of(answers.in_format(Document("Numbers", [some]), "pdf"))
     assert " 999. " in text
     assert "1000." not in text
-    assert "Here are 1000 of 1500 rows; the CSV, XLSX and JSON files have them all. A note." in text
+    assert (
+        "This table shows 1000 of 1500 rows. The CSV, XLSX and JSON files contain all rows. A note." in text
+    )
     assert "Total" in text

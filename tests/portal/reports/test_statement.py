@@ -197,12 +197,12 @@ def test_files_have_all_rows_and_the_page_and_the_pdf_say_how_many_more_there_ar
         text_of(alice.get(f"/usage/statement.pdf?{ASTRO}").content),
     ):
         assert (
-            "Here are 1 of 2 rows; the CSV, XLSX and JSON files have them all. Only the largest users;"
-            in text
+            "This table shows 1 of 2 rows. The CSV, XLSX and JSON files contain all rows. "
+            "Only the largest users are listed." in text
         )
-        assert "Here are 2 of 6 rows; the CSV, XLSX and JSON files have them all." in text
-        assert "3 more labels are in the CSV, XLSX and JSON files." in text
-        assert "Of so long a period the CSV, XLSX and JSON files have them." in text
+        assert "This table shows 2 of 6 rows. The CSV, XLSX and JSON files contain all rows." in text
+        assert "The CSV, XLSX and JSON files contain 3 more labels." in text
+        assert "For a period this long, only the CSV, XLSX and JSON files list the days." in text
 
 
 def test_the_total_is_the_ledgers_and_the_sum_of_the_lines(rich: Scene) -> None:

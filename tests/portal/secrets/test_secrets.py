@@ -37,7 +37,7 @@ def test_stored_secrets_are_listed_and_never_shown(scene: Scene, browser_of: Any
     browser = browser_of(scene.people.alice)
     form = {"name": "hf-token", "value": f"{TEXT}\r\nsecond line", "team": "astro"}
     shown = browser.post(reverse("secrets"), form, follow=True).content.decode()
-    assert "The secret hf-token is kept." in shown
+    assert "The secret hf-token is saved." in shown
     assert held("hf-token") == {"value": f"{TEXT}\nsecond line"}
     assert "hf-token" in everywhere(browser)
     assert TEXT not in everywhere(browser) + shown
@@ -61,7 +61,10 @@ def test_several_texts_are_lines(scene: Scene, browser_of: Any) -> None:
         ({"name": "x", "lines": f"{TEXT} and=x"}, "Key 1 has an invalid name"),
         ({"name": "x", "lines": f"{TEXT}=a\n{TEXT}=b"}, "line 2 names a key a second time"),
         ({"name": "x", "lines": f"a=b\n{TEXT}=="}, "key 2 consists of = only"),
-        ({"name": "x", "value": TEXT, "team": "astro"}, "Choose one of the list"),  # Bob is not a manager
+        (
+            {"name": "x", "value": TEXT, "team": "astro"},
+            "Choose an option from the list",
+        ),  # Bob is not a manager
     ],
 )
 def test_a_wrong_form_says_why_and_repeats_nothing(

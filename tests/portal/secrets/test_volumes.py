@@ -77,7 +77,10 @@ def test_a_wrong_grant_says_why_beside_its_field(
         ({"name": "x", "source": "claim", "read_only": "off"}, "absolute path of an existing folder"),
         ({"name": "x", "source": str(tmp_path), "read_only": "on"}, "the kernel is too old"),
         ({"name": "No Name", "source": str(tmp_path), "read_only": "off"}, "lower-case letters"),
-        ({"name": "x", "source": str(tmp_path), "read_only": "off", "team": "99"}, "Choose one of the list"),
+        (
+            {"name": "x", "source": str(tmp_path), "read_only": "off", "team": "99"},
+            "Choose an option from the list",
+        ),
     ):
         response = browser.post(url, form)
         assert (response.status_code, said in response.content.decode()) == (422, True), form

@@ -74,7 +74,7 @@ def test_a_session_on_notice_says_when_it_may_go_and_afterwards_why_it_went(
         looked_until=now_from_database(),
     )  # fmt: skip
     text = words(browser_of(people.bob).get(page))
-    assert "It is ready." not in text
+    assert "The session is ready." not in text
     assert "1 interruption in the last 7 days" in text
     assert "bob has 3 GPUs, of which 2 are guaranteed; waiting jobs get 1" in text
     assert "not running again yet" in text

@@ -110,9 +110,9 @@ def test_an_update_makes_a_revision_and_the_page_shows_what_changed(scene: Scene
     assert "bob has made revision 2" in html
     assert "- command: serve" in html
     assert "+ command: python better.py" in html
-    assert "Revision 2 is being rolled out: 0 of 2 have been ready." in html
+    assert "Revision 2 is being rolled out: 0 of 2 replicas have been ready." in html
     shown = text_of(bob.post(f"{page}rollback/", {"revision": "1"}, follow=True))
-    assert "supernova-api: revision 1 is rolled out." in shown
+    assert "supernova-api: revision 1 is being rolled out." in shown
     assert "bob has it go from revision 2 to 1" in shown
     assert "has no revision 7" in text_of(bob.post(f"{page}rollback/", {"revision": "7"}, follow=True))
 
@@ -136,10 +136,10 @@ def test_it_says_what_is_up_what_waits_and_why(scene: Scene, bob: Client) -> Non
     step_service(service_id=service.pk)
     html = text_of(bob.get(page_of(service)))
     assert "0 of 2 replicas are ready." in html
-    assert "2 wait for GPUs" in html
+    assert "2 replicas wait for GPUs" in html
     bring_up(scene, service, ready=False)
     html = text_of(bob.get(page_of(service)))
-    assert "2 run and are not ready: GET /health was answered with 503." in html
+    assert "2 running replicas are not ready: GET /health was answered with 503." in html
     bring_up(scene, service, ready=True)
     html = text_of(bob.get(page_of(service)))
     assert "2 of 2 replicas are ready." in html
@@ -216,11 +216,11 @@ def test_scaling_stopping_starting_and_removing(scene: Scene, bob: Client) -> No
         assert "aria-invalid" in field
         assert said in text_of(wrong)
     assert bob.get(f"{page}scale/").headers["Location"] == page, "a reload after a refusal"
-    assert "It is stopped." in text_of(bob.post(f"{page}stop/", follow=True))
+    assert "The service is stopped." in text_of(bob.post(f"{page}stop/", follow=True))
     assert "Started by bob" in text_of(bob.post(f"{page}start/", follow=True))
     assert "No services yet" in text_of(bob.post(f"{page}remove/", follow=True))
     html = text_of(bob.get(page))
-    assert "It was removed." in html
+    assert "The service was removed." in html
     assert "Update" not in html
     assert bob.get(f"{page}update/").status_code == 403
 

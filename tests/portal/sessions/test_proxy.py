@@ -748,7 +748,7 @@ def test_a_services_address_outlasts_its_replicas_and_says_meanwhile_why_it_is_s
     assert page.headers["Content-Type"].startswith("text/html")
     assert "The service api is not ready" in page.body.decode()
     assert "v100-0 is being drained: fans." in page.body.decode()
-    assert "It is expected back by" in page.body.decode()
+    assert "is expected to be ready by" in page.body.decode()
     return_node(actor=lab.people.olga, node=lab.cluster.nodes.get())
     until_ready(lab, service, 1)
     assert browser.ask("/a/b").status == 200, "at the same address, with the same cookie"

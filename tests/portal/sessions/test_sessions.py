@@ -116,7 +116,7 @@ def test_the_page_leads_in_warns_keeps_and_stops(lab: World, browser_of: Browser
     assert browser.post(reverse("session_stop", args=[session.pk])).url == page
     assert Job.objects.get(pk=session.pk).state == Job.State.CANCELLING
     lab.carry_out()
-    assert "It has ended. Stopped by bob" in browser.get(page).content.decode()
+    assert "The session has ended. Stopped by bob" in browser.get(page).content.decode()
     assert browser.get(door).url == page
 
 
