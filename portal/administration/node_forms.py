@@ -91,7 +91,7 @@ class SchedulingForm(Form):
         "Preemption notice, seconds",
         help_text="Service replicas and sessions are warned this long before they are preempted.",
     )
-    overhead_limit = Percentage("Switching overhead at most, %")
+    overhead_limit = Percentage("Highest switching overhead, %")
     cpu_per_gpu = Measure("CPUs", required=False)
     memory_per_gpu = Measure("Memory, GiB", required=False)
     cpu_limit_per_gpu = Measure("Maximum CPUs", required=False)

@@ -118,7 +118,7 @@ def _compared(report: FairnessReport, over_all: Indices) -> Iterator[Table]:
             TEAM,
             *_measures("{}_weighted_gpu_seconds"),
             _ratio("delivered", "Delivered"),
-            _ratio("of_entitled", "Of entitled"),
+            _ratio("of_entitled", "Received ÷ entitled"),
         ],
         [
             (
