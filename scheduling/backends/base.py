@@ -33,8 +33,8 @@ class Worker:
 class Endpoint:
     """The port on which a gang's first worker listens, and the settings of its readiness probe.
 
-    The program reads the port from the environment variables PORT and FAIRLOT_PORT. A worker becomes ready with its
-    first successful probe. It stays ready until `failures` probes in a row have failed.
+    The worker's program reads the port from the environment variables PORT and FAIRLOT_PORT. The worker becomes ready
+    with its first successful probe. It stays ready until `failures` probes in a row have failed.
     """
 
     port: int  # as the user asked; where gangs share a machine, each gang gets a different port
@@ -52,7 +52,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class SecretFolder:
-    """A secret that is mounted as a folder with one file per key."""
+    """A secret that is mounted into the workers of a gang as a folder with one file for each key of the secret."""
 
     name: str
     path: str  # as the user asked: absolute, and the same in every worker
@@ -107,7 +107,7 @@ DEFAULT_CONTAINER = Container()
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Everything that a backend needs to start one lease of a job."""
+    """Everything that a backend needs to start one lease (one attempt) of a job."""
 
     job_id: int
     epoch: int
@@ -210,7 +210,10 @@ class NodeGpus:
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """A part of a rank's log. `data` begins at byte `offset`; the next read continues at `next_offset`."""
+    """A part of the log of one rank (one worker of a gang).
+
+    `data` begins at byte `offset` of the log; the next read continues at byte `next_offset`.
+    """
 
     rank: int
     offset: int
@@ -236,7 +239,7 @@ class Backend(Protocol):
     orders_at_once: int  # how many threads may give orders in parallel
 
     def preload(self, job_id: int) -> None:
-        """Loads from the database the data that orders to this job need.
+        """Loads the data that orders about the job need from the database.
 
         Threads without a database connection can then give these orders.
         """
@@ -251,10 +254,16 @@ class Backend(Protocol):
         """
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
-        """Sends SIGTERM to every process of the lease, and SIGKILL after `grace_seconds`. Returns without waiting."""
+        """Sends SIGTERM to every process of a lease, and SIGKILL after `grace_seconds`. Returns without waiting.
+
+        `epoch` and `token` identify the lease.
+        """
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Suspends the processes of the lease until a call of `thaw` resumes them. Returns without waiting."""
+        """Suspends the processes of a lease until a call of `thaw` resumes them. Returns without waiting.
+
+        `epoch` and `token` identify the lease.
+        """
 
     def thaw(self, gang: Gang) -> None:
         """Resumes the job's suspended processes under the new epoch of `gang`, on the same GPUs."""
@@ -271,28 +280,32 @@ class Backend(Protocol):
         messages."""
 
     def staleness(self) -> float:
-        """Returns the greatest age that the data behind `observe` may have, in seconds."""
+        """Returns the largest possible age of the data that `observe` returns, in seconds."""
 
     def use(self) -> Sequence[Use]:
         """Returns the measurements of GPU use since the last call.
 
-        Returns an empty sequence if another process measures this backend's GPU use.
+        Returns an empty sequence if Fairlot measures the GPU use of this cluster without the backend.
         """
 
     def advance(self) -> None:
         """Continues orders that need several steps, such as a gang's start, as far as the cluster's state allows.
 
-        The caller calls this method after every change.
+        The caller calls this method again whenever the state of the cluster may have changed.
         """
 
     def node_gpus(self) -> Sequence[NodeGpus] | None:
         """Returns all GPUs of the cluster if any of them changed since the last call, otherwise None.
 
-        Always returns None on clusters whose nodes admins declare, because nothing is discovered there.
+        Always returns None on clusters whose nodes were entered by admins, because the backend discovers no nodes
+        there.
         """
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Deletes the backend's report about an ended lease. Keeps the job's logs and checkpoints."""
+        """Deletes the backend's report about an ended lease. Keeps the job's logs and checkpoints.
+
+        `epoch` and `token` identify the lease.
+        """
 
     def remove_files(self, *, job_id: int) -> None:
         """Deletes the logs and checkpoints of a job that has ended. Idempotent."""
@@ -305,12 +318,13 @@ class Backend(Protocol):
         """
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
-        """Removes the DNS name that `announce` created. Idempotent."""
+        """Removes the DNS name `name` that `announce` created for the service with ID `service`. Idempotent."""
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`.
 
-        The chunk's `complete` is true if the chunk reaches the end of the log and no attempt up to `last_attempt` will
+        `last_attempt` is the epoch of the last attempt whose output the caller expects; 0 if no attempt ran. The
+        chunk's `complete` is true if the chunk reaches the end of the log and no attempt up to `last_attempt` will
         write more.
         """
 

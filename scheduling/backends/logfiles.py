@@ -76,7 +76,7 @@ class LogFiles:
             raise LogUnreadable(opening.why(error)) from error
 
     def _end(self, found: os.stat_result) -> int:
-        """Returns the offset at which the log ends.
+        """Returns the offset at which the log ends. `found` is the file's status.
 
         Beyond the size limit, counts only bytes that occupy disk space, because a job may have made the file sparse.
         """

@@ -19,7 +19,7 @@ Key = TypeVar("Key")
 
 @dataclass(slots=True)
 class _Run:
-    """A series of samples of one lease, without a gap of more than LONGEST_GAP seconds."""
+    """A series of samples of one lease. Two successive samples are at most LONGEST_GAP seconds apart."""
 
     last: float
     window_from: float
@@ -32,7 +32,8 @@ class Meter(Generic[Key]):
     """Measures the use and the idleness of several leases. All times are seconds on the same monotonic clock."""
 
     def __init__(self, *, negligible: float = 0.0) -> None:
-        """Creates a meter without samples. Use of up to `negligible` per window counts as none.
+        """Creates a meter without samples. If a lease uses at most `negligible` in a window, it counts as idle in this
+        window.
 
         Such a threshold is useful because programs that only wait also use a little processor time.
         """
@@ -44,7 +45,8 @@ class Meter(Generic[Key]):
         its use:
 
         - 0: the lease is in use.
-        - A positive number: at the end of an idle window, the seconds up to `at` for which the lease has been idle.
+        - A positive number: an idle window has just ended. The number is the seconds up to `at` for which the lease has
+          been idle without interruption.
         - None: nothing new to report. The window has not ended, or use was already reported within the last WINDOW
           seconds.
 

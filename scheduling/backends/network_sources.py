@@ -1,5 +1,5 @@
-"""Parses network addresses in settings, for the network policies of jobs: the portal's addresses, and ranges that jobs
-may reach."""
+"""Parses network addresses from Fairlot's settings, for the network policies of jobs. The settings contain the portal's
+addresses, and address ranges that jobs may reach."""
 
 from __future__ import annotations
 
@@ -98,9 +98,10 @@ def hidden_in(cidr: str) -> list[str]:
 
 
 def _network(text: str) -> Network:
-    """Parses a network. Raises ValueError also for forms that Kubernetes refuses in a NetworkPolicy.
+    """Parses a network. Raises ValueError for invalid texts, and for forms that Kubernetes does not accept in a
+    NetworkPolicy.
 
-    With such a policy, no job of the cluster could start.
+    If such a form got into a NetworkPolicy, no job of the cluster could start.
     """
     network = ipaddress.ip_network(text)
     first = network.network_address

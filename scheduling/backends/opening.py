@@ -43,10 +43,11 @@ def opened(fd: int) -> Iterator[int]:
 
 
 def open_folder(base: Path, *names: str, make: bool = False) -> int:
-    """Opens the folder `base`/`names`… and returns its file descriptor. The caller must close the descriptor.
+    """Opens the folder `base`/`names[0]`/`names[1]`… and returns its file descriptor. The caller must close the
+    descriptor.
 
-    `base` may contain symbolic links, because the operator chose it. Raises OSError if one of `names` is a link. With
-    `make`, creates missing folders with mode 0700.
+    `base` may contain symbolic links, because the operator of the portal chose it. Raises OSError if one of `names` is
+    a link. With `make`, creates missing folders with mode 0700.
     """
     fd = os.open(base, FOLDER & ~os.O_NOFOLLOW)
     for name in names:
@@ -98,8 +99,10 @@ def open_path(path: Path, flags: int, *, folders: int = 2) -> int:
 
 
 def read_file(name: str, *, folder: int, limit: int) -> bytes:
-    """Returns the content of a plain file. Raises OSError if the name is not a plain file or has more than `limit`
-    bytes."""
+    """Returns the content of the plain file `name` in the open folder `folder`.
+
+    Raises OSError if `name` is not a plain file or has more than `limit` bytes.
+    """
     with opened(open_file(name, os.O_RDONLY, folder=folder)) as fd, open(fd, "rb", closefd=False) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -108,10 +111,10 @@ def read_file(name: str, *, folder: int, limit: int) -> bytes:
 
 
 def replace_file(name: str, content: bytes, *, folder: int, durable: bool = False) -> None:
-    """Atomically replaces the file `name`, or whatever else has this name, with a new file that has this content.
+    """Atomically replaces the file `name` in the open folder `folder` with a new file that has this content.
 
-    With `durable`, the new content also survives a power cut. A folder of this name is renamed, because it cannot be
-    replaced. Only one process at a time may write the same name.
+    Anything else with this name, such as a link, is replaced too; a folder is renamed instead. With `durable`, the new
+    content also survives a power cut. Only one process at a time may write the same name.
     """
     temporary = f".{_checked(name)}.new"
     remove_file(temporary, folder=folder)
@@ -130,8 +133,10 @@ def replace_file(name: str, content: bytes, *, folder: int, durable: bool = Fals
 
 
 def remove_file(name: str, *, folder: int) -> None:
-    """Removes the entry `name`, if it exists. Removes a link and not its target. Renames a folder instead of deleting
-    it."""
+    """Removes the entry `name` of the open folder `folder`, if it exists. Removes a link and not the link's target.
+
+    If the entry is itself a folder, renames it instead of deleting it.
+    """
     try:
         os.unlink(_checked(name), dir_fd=folder)
     except FileNotFoundError:

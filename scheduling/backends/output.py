@@ -21,11 +21,12 @@ class Log:
     def __init__(
         self, fd: int | None, limit: int, *, cut: int = 0, resumes: bool = False, trouble: str = ""
     ) -> None:
-        """Takes over the open file `fd`. If `fd` is None, the file could not be opened, for the reason in `trouble`,
-        and all output is dropped.
+        """Takes over the open file `fd`. If `fd` is None, the file could not be opened, and all output is dropped;
+        `trouble` is the reason.
 
-        `cut` is the number of bytes that an earlier `Log` of the same file dropped. With `resumes`, the log continues
-        after a disk error; otherwise a disk error ends the log.
+        - `limit`: the maximum size of the log in bytes.
+        - `cut`: the number of bytes that an earlier `Log` of the same file dropped.
+        - `resumes`: whether the log continues when a disk error has passed. Otherwise a disk error ends the log.
         """
         self._fd = fd
         self._limit = limit
@@ -40,8 +41,8 @@ class Log:
         self.trouble = trouble  # why the file cannot be written now; empty if it can be written
 
     def write(self, data: bytes) -> None:
-        """Appends the output. Never raises an error: drops and counts bytes beyond the limit and bytes that the disk
-        refuses."""
+        """Appends the output. Never raises an error. Drops and counts bytes beyond the limit, and bytes that cannot be
+        written because of a disk error."""
         if self._stopped and not self._try_again():
             self._leave_out(len(data))
             return
@@ -99,7 +100,8 @@ class Log:
         return True
 
     def _append(self, data: bytes) -> int:
-        """Appends the data and returns the number of bytes written, which is less than all if the disk refuses."""
+        """Appends the data and returns the number of bytes written. After a disk error, this is less than the length of
+        the data."""
         done = 0
         while self._fd is not None and done < len(data):
             try:
@@ -118,7 +120,7 @@ class Log:
 
 
 class Progress:
-    """The last number of steps that a worker reported, in a line of its output or in its progress file."""
+    """The number of steps that a worker last reported, either in a line of its output or in its progress file."""
 
     def __init__(self, pattern: str, file: Path | None = None) -> None:
         options = re2.Options()
@@ -144,7 +146,10 @@ class Progress:
         return self._search(text[tail:end]) or (tail > 0 and self._search(text[:tail]))
 
     def finish(self) -> bool:
-        """Searches the end of the output, a last line without a line break. Returns whether it reported progress."""
+        """Searches the last line of the output if it has no line break. Returns whether this line reported progress.
+
+        Called when no more output will come.
+        """
         rest, self._rest = self._rest, b""
         return self._search(rest)
 

@@ -85,7 +85,8 @@ def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Back
 def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> Cluster:
     """Changes scheduling settings of a cluster. The changes take effect in the next round.
 
-    Raises Refused, with the setting as the field, if a setting is unknown or its value is invalid.
+    `changes` maps the names of settings to their new values. Raises Refused, with the setting as the field, if a
+    setting is unknown or its value is invalid.
     """
     require(actor, "cluster.update")
     for name, value in changes.items():
@@ -108,7 +109,8 @@ def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> C
 
 
 def check_options(policy: str, options: Mapping[str, object]) -> None:
-    """Raises Refused, with the option as the field, if the policy does not accept one of the options."""
+    """Raises Refused, with the option as the field, if the scheduling policy `policy` does not accept one of the
+    options."""
     for name in OWN_SETTINGS & options.keys():
         raise Refused(f"{name} is a setting of the cluster, not an option of its policy.", field=name)
     try:
@@ -165,8 +167,8 @@ def declare_node(
 ) -> Node:
     """Creates a node, or restores a removed node of this name.
 
-    A virtual node has a `virtual_speed`; a node with real GPUs has `gpu_uuids` instead. Raises Refused if the name is
-    invalid or taken, or if a value is out of bounds.
+    A virtual node (a node with simulated GPUs) has a `virtual_speed`. A node with real GPUs has `gpu_uuids` instead.
+    `gpus` is the number of GPUs. Raises Refused if the name is invalid or taken, or if a value is out of bounds.
     """
     require(actor, "node.declare")
     if virtual_speed is None:  # a machine keeps its own name, so only virtual nodes must match NODE_NAME

@@ -32,8 +32,11 @@ OF_ALL_GPUS = Q(
 
 @dataclass(frozen=True)
 class _Places:
-    """The cluster's settings for objects that Fairlot creates: their names, and the address ranges that jobs may
-    reach."""
+    """The settings of an attached cluster for the objects that Fairlot creates in it.
+
+    The settings are the prefix of namespace names, the claim for checkpoints, and the address ranges that jobs may
+    reach.
+    """
 
     prefix: str
     checkpoint_claim: str
@@ -96,7 +99,7 @@ def _backend(
 class _Tenancy:
     """Maps jobs to tenants and sets up the tenants' namespaces.
 
-    Each process sets up a namespace once, and again when the tenant's limit on GPUs has changed.
+    Each process sets up each namespace once. It repeats the setup when the tenant's limit on GPUs has changed.
     """
 
     def __init__(self, cluster_id: int, uid: str, places: _Places) -> None:

@@ -44,8 +44,12 @@ def attach_cluster(
     writes_at_once: int = 100,
     checkpoint_claim: str = "",
 ) -> Cluster:
-    """Attaches a Kubernetes cluster, so that jobs may run there. Attaches a detached cluster of this name again, with
-    its history.
+    """Attaches a Kubernetes cluster, so that jobs may run there. If a detached cluster has this name, attaches it
+    again, with its history.
+
+    - `namespace_prefix`: the beginning of the names of teams' namespaces.
+    - `writes_per_second`, `writes_at_once`: the rate limit for write requests to the API server, and the largest burst.
+    - `checkpoint_claim`: the PersistentVolumeClaim for checkpoints in each team's namespace; "" for none.
 
     Raises Refused, with the invalid argument as the field, also if the API server does not answer or refuses access.
     Missing rights raise no error; `access.trouble` of the cluster describes them.
@@ -205,7 +209,7 @@ def set_bare_pods(*, actor: User | None, cluster: Cluster, bare_pods: bool) -> C
 
 
 def _set(actor: User | None, access: ClusterAccess, field: str, value: object, *others: str) -> ClusterAccess:
-    """Sets the field `field` to `value`, saves it, and writes the audit event.
+    """Sets the field `field` of the cluster's access settings to `value`, saves it, and writes the audit event.
 
     Also saves the fields `others`, which the caller has already changed.
     """
@@ -225,11 +229,11 @@ def _set(actor: User | None, access: ClusterAccess, field: str, value: object, *
 
 @transaction.atomic(durable=True)
 def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
-    """Detaches a cluster: deletes its kubeconfig, and ends all entitlement and trades there. The cluster's history
-    stays.
+    """Detaches a cluster: deletes its kubeconfig, and ends all teams' entitlements and trades in this cluster. The
+    cluster's history stays.
 
-    The cluster may later be attached again under its name. Raises Refused while it has unfinished jobs or jobs that
-    hold GPUs.
+    The cluster may later be attached again under its name. Raises Refused while the cluster has unfinished jobs or jobs
+    that hold GPUs.
     """
     require(actor, "cluster.attach")
     lock_schedule(cluster.pk)
@@ -304,9 +308,9 @@ def _access(cluster: Cluster, among: Any = ClusterAccess.objects) -> ClusterAcce
 
 
 def _refuse_taken(cluster: Cluster | None) -> None:
-    """Raises Refused if a new cluster cannot have the name of the existing cluster `cluster`.
+    """Raises Refused if a new cluster cannot have its name because `cluster`, an existing cluster, has the same name.
 
-    The name is free if `cluster` is None or a detached Kubernetes cluster.
+    A new cluster may have the name if `cluster` is None or a detached Kubernetes cluster.
     """
     if cluster is None:
         return
@@ -315,7 +319,8 @@ def _refuse_taken(cluster: Cluster | None) -> None:
 
 
 def _attached_as_other(access: ClusterAccess) -> str:
-    """Returns the error message that says that this Kubernetes cluster is already attached under another name."""
+    """Returns an error message that says under which other name the Kubernetes cluster of `access` is already
+    attached."""
     return _attached_as(ClusterAccess.objects.filter(identity=access.identity).exclude(pk=access.pk).first())
 
 

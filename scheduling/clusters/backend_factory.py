@@ -27,7 +27,8 @@ def backend_for(cluster: Cluster) -> Backend:
 
 
 def isolation_of(cluster: Cluster) -> Isolation | None:
-    """Returns how jobs of a local cluster are isolated; None for a Kubernetes cluster.
+    """Returns how jobs of a local cluster are isolated, as stored by the process that starts them; None for a
+    Kubernetes cluster.
 
     Raises BackendError if no job can run in the cluster.
     """
@@ -90,16 +91,18 @@ def local_places() -> HostPaths:
 
 
 def environments_of(cluster: Cluster) -> tuple[str, ...] | None:
-    """Returns the names of the environments that jobs in the cluster may use. Returns None if jobs may use any
-    image."""
+    """Returns the names of the environments (named values of PATH) from which jobs in the cluster must choose.
+
+    Returns None if jobs choose a container image instead, as in Kubernetes clusters.
+    """
     return tuple(settings.FAIRLOT_ENVIRONMENTS) if cluster.backend == "local" else None
 
 
 def paths_of(cluster: Cluster, environment: str) -> str | None:
-    """Returns the value of PATH in an environment of a local cluster. If `environment` is empty, uses the default
-    environment.
+    """Returns the value of the variable PATH in an environment of a local cluster. If `environment` is empty, uses the
+    default environment.
 
-    Returns None for an unknown environment, and for a cluster whose jobs may use any image.
+    Returns None for an unknown environment, and for a Kubernetes cluster, whose jobs use images instead.
     """
     if cluster.backend != "local":
         return None

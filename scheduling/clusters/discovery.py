@@ -1,4 +1,4 @@
-"""Declares nodes for the GPUs that this machine's NVIDIA driver reports."""
+"""Reads this machine's GPUs from the NVIDIA driver and declares (creates) nodes with these GPUs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ GIB = 1024**3
 
 
 def declare_local_gpus(*, actor: User | None, cluster: Cluster) -> list[Node]:
-    """Declares one node for each GPU model of this machine, and returns the nodes; none without a driver or GPU.
+    """Declares one node for each GPU model of this machine, and returns the nodes. Returns an empty list without a
+    driver or GPU.
 
-    A node that already exists stays unchanged unless its GPUs were replaced. It then gets the new UUIDs. Raises Refused
-    if jobs hold GPUs of a node whose GPUs were replaced.
+    A node that already exists stays unchanged unless its GPUs were replaced. If they were, the node gets the UUIDs of
+    the new GPUs. Raises Refused if jobs hold GPUs of a node whose GPUs were replaced.
     """
     by_model: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in discover():
@@ -35,9 +36,9 @@ def declare_local_gpus(*, actor: User | None, cluster: Cluster) -> list[Node]:
 
 
 def model_of(product: str) -> str:
-    """Returns the GPU model in a product name, such as "A100" for "NVIDIA A100-SXM4-80GB".
+    """Returns the GPU model in the driver's product name, such as "A100" for "NVIDIA A100-SXM4-80GB".
 
-    Returns the product name if no model is recognised in it.
+    If no model is recognised, returns the product name in a form that is valid as a name.
     """
     found = MODEL.search(product)
     return (

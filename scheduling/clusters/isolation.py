@@ -17,13 +17,13 @@ logger = logging.getLogger(__name__)
 
 
 def is_trusted(user: User) -> bool:
-    """Returns whether the user may run programs with the rights of the portal itself."""
+    """Returns whether the user may run programs with all rights that the portal itself has on its machine."""
     return user.is_admin or settings.FAIRLOT_LOCAL_TRUSTS_ALL
 
 
 def isolation_in(cluster: Cluster) -> Isolation | None:
-    """Returns how jobs of a local cluster are isolated. Returns None for a Kubernetes cluster, or while no job can
-    run."""
+    """Returns how jobs of a local cluster are isolated. Returns None for a Kubernetes cluster, or if no job can run in
+    the cluster."""
     try:
         return isolation_of(cluster)
     except BackendError as error:
@@ -32,7 +32,8 @@ def isolation_in(cluster: Cluster) -> Isolation | None:
 
 
 def why_refused(cluster: Cluster, user: User) -> str:
-    """Explains why `user` may not submit jobs to the cluster, and how to change that. Returns "" if the user may."""
+    """Explains why `user` may not submit jobs to the cluster, and how to change that. Returns "" if the user may submit
+    jobs."""
     if cluster.backend != Cluster.Backend.LOCAL or is_trusted(user):
         return ""
     try:

@@ -92,6 +92,8 @@ def measure_cluster(*, cluster_id: int) -> int:
 def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float) -> Iterator[Use]:
     """Yields the GPU use of each running gang if all of its workers were measured.
 
+    `busy` contains the measured use, by worker. `took` is the number of seconds from `asked_at` to the answer.
+
     Prometheus evaluates the query at an unknown moment between `asked_at` and the answer, and looks back over WINDOW
     seconds. GPU time therefore counts as unused only if it lies before `asked_at` and within the WINDOW seconds before
     the answer. Idle gangs whose attempt began less than WINDOW seconds before `asked_at` are skipped. The metrics do

@@ -11,8 +11,10 @@ MEASURES = ("entitled", "received", "lent", "unused", "borrowed", "bought", "sol
 
 @dataclass(frozen=True)
 class Amounts:
-    """GPU-seconds of one generation in one period, split by how they count for a team's share. ShareInterval defines
-    the parts."""
+    """A team's GPU-seconds of one generation in one period, split by how they count for the team's share.
+
+    The parts, such as entitled, lent and borrowed, have the same names and meanings as the columns of ShareInterval.
+    """
 
     entitled: float = 0.0
     received: float = 0.0
@@ -30,15 +32,17 @@ class Amounts:
 
     @property
     def due(self) -> float:
-        """Returns the GPU-seconds that the team should have received, after lending, borrowing and trades."""
+        """Returns the GPU-seconds that the team should have received: its entitlement after lending, borrowing and
+        trades, without GPU time that nobody used."""
         return self.entitled - self.lent - self.unused + self.borrowed + self.bought - self.sold
 
     @property
     def delivered(self) -> float | None:
-        """Returns the ratio of received to due GPU time; None if no time was due."""
+        """Returns the received GPU time divided by the due GPU time; None if no time was due."""
         return delivered(self.received, self.due)
 
     @property
     def owed(self) -> float:
-        """Returns due minus received GPU time, in GPU-seconds. Negative if the team received more than was due."""
+        """Returns the GPU-seconds that the team has yet to receive: due minus received. Negative if the team received
+        more than was due."""
         return self.due - self.received

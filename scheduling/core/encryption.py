@@ -29,7 +29,7 @@ def seal(secret: bytes) -> bytes:
 
 
 def unseal(sealed: bytes) -> bytes:
-    """Returns the decrypted secret. Raises SealError if `sealed` was not encrypted with any of the keys."""
+    """Returns the decrypted secret. Raises SealError if none of the keys decrypts `sealed`."""
     try:
         return _keys().decrypt(sealed)
     except InvalidToken:

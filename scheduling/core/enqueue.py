@@ -38,9 +38,10 @@ CHANGES_ITS_CLUSTER = {
 
 
 def want_rounds_after(verb: str, target: models.Model) -> None:
-    """Requests a round of each cluster that a change may affect. The audit event of the change has `verb` and `target`.
+    """Requests a round of each cluster that a change may affect.
 
-    Many verbs affect no cluster. Runs in the caller's transaction.
+    `verb` and `target` are those of the audit event of the change. Many verbs affect no cluster; then this does
+    nothing. Runs in the caller's transaction.
     """
     if verb in CHANGES_EVERY_CLUSTER:
         want_rounds(Cluster.objects.attached())

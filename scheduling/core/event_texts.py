@@ -25,14 +25,19 @@ def text_of(event: JobEvent) -> str:
 
 
 def end_text_of(job: Job) -> str:
-    """Explains how the job ended: why it was cancelled or, if it was not, the backend's message. Returns "" if neither
-    is known."""
+    """Explains how the job ended. If Fairlot recorded a code for the end, for example of a cancellation, returns the
+    sentence for this code.
+
+    Otherwise returns the backend's message, or "" if there is none.
+    """
     return end_text(job.end_code, job.end_detail, job.end_message)
 
 
 def end_text(code: str, parameters: Parameters, message: str) -> str:
-    """Explains how a job ended, like `end_text_of`, from the job's columns `end_code`, `end_detail` and
-    `end_message`."""
+    """Explains how a job ended, like `end_text_of`, but takes the values of the job's columns instead of the job.
+
+    `code`, `parameters` and `message` are the values of `end_code`, `end_detail` and `end_message`.
+    """
     return sentence(code, parameters) if code else message
 
 
@@ -62,9 +67,10 @@ def _utc(moment: str, form: str = "%Y-%m-%d %H:%M") -> str:
 
 
 def _more(text: str, name: str) -> Callable[[Parameters], str]:
-    """Returns a function that formats `text` with an event's parameters.
+    """Returns a function that fills an event's parameters into `text`.
 
-    If the parameters contain a value for `name`, the function also appends ": " and this value.
+    `name` is the name of a parameter. If the event has a value for this parameter, the function also appends ": " and
+    the value.
     """
 
     def made(parameters: Parameters) -> str:
@@ -100,7 +106,11 @@ def _drained(parameters: Parameters) -> str:
 
 
 def _beyond(parameters: Parameters) -> str:
-    """Describes how many GPUs a job's owner has and how many of them are guaranteed. Returns "" if this is unknown."""
+    """Describes how many GPUs a job's owner has, and how many of these GPUs are guaranteed. Returns "" if this is
+    unknown.
+
+    `parameters` are the parameters of an event.
+    """
     if "guaranteed" not in parameters:
         return ""
     gpus = parameters["gpus"]

@@ -1,4 +1,5 @@
-"""PostgreSQL advisory locks, such as the lock of a cluster's schedule and the lock of a cluster's active watcher."""
+"""PostgreSQL advisory locks. For example, one lock protects a cluster's schedule, and another ensures that only one
+process watches a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from django.db import connection
 
 
 class Lock(IntEnum):
-    """The first key of each advisory lock. The second key is the cluster's ID unless a comment says otherwise.
+    """The first key of each PostgreSQL advisory lock; a lock has two integer keys. The second key is the cluster's ID
+    unless a comment says otherwise.
 
     accounting/core/locks.py defines further locks.
     """
@@ -85,7 +87,7 @@ def lock_limits() -> None:
 
 
 def lock_team_uids() -> None:
-    """Waits for the lock for assigning UIDs to teams, and holds it until the transaction ends."""
+    """Waits for the lock for assigning UIDs (Unix user IDs) to teams, and holds it until the transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [Lock.TEAM_UIDS, 0])
 
@@ -110,8 +112,8 @@ def lock_attachment(cluster_id: int) -> None:
 
 
 def try_lock_watch(cluster_id: int) -> bool:
-    """Takes the lock of the cluster's watcher for this database connection until the connection closes, and returns
-    True.
+    """Takes the lock that allows this process to watch the cluster, and returns True. The database connection holds the
+    lock until it closes.
 
     Returns False without waiting if another connection holds the lock.
     """

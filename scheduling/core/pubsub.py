@@ -57,7 +57,7 @@ def publish(*topics: str) -> None:
 
 
 def position() -> str:
-    """Returns the ID of the latest message in the stream; "0-0" if the stream is empty.
+    """Returns the ID of the latest message in the stream of recent messages; "0-0" if the stream is empty.
 
     A page that reads the database after this call sees all changes up to this message. Returns "" if Redis does not
     answer within some hundredths of a second. For the next SILENT_SECONDS then returns "" without asking Redis, so that

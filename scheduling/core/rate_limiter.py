@@ -40,7 +40,8 @@ ALONE = 0.1
 class Limit:
     """A maximum number of requests per second. `take` waits until one more request may be sent.
 
-    If Redis does not answer, each process limits itself, and no method raises an error.
+    If Redis does not answer, the processes cannot share the limit. Each process then limits its own requests, and no
+    method raises an error.
     """
 
     name: str

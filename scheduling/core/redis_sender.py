@@ -38,7 +38,8 @@ class Outgoing:
         self._dropped = 0
 
     def put(self, key: Hashable, send: Callable[[], None]) -> None:
-        """Queues `send`, which the thread will call, unless a message with the same `key` is already waiting.
+        """Queues `send`, a function that sends one message; the thread will call it. Does nothing if a message with the
+        same `key` is already waiting.
 
         Drops the oldest message if MOST_WAITING messages are waiting.
         """

@@ -25,11 +25,12 @@ MOST_FAILURES = 20
 
 
 def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]]) -> list[R]:
-    """Calls `do` with all items. If it raises, calls it with random halves of the items, down to single items.
+    """Calls `do` with all items. If the call raises an error, calls `do` with random halves of the items, down to
+    single items.
 
     Leaves out single items that fail. Returns the results for all items that succeeded. `do` must open its own
     transaction. Stops after MOST_FAILURES failures in a row, because they probably have a common cause; a later call
-    must process the remaining items. Raises errors that mean that the database is unavailable.
+    must process the remaining items. If the database is unavailable, raises that error immediately.
     """
     left: list[Sequence[T]] = [items] if items else []
     done: list[R] = []
@@ -58,7 +59,8 @@ def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Itera
 
 @transaction.atomic(durable=True)
 def note_failure(*, cluster_id: int, what: str, error: Exception) -> None:
-    """Stores a failure and its time in the cluster's row. The cluster's page shows them."""
+    """Stores a failure and its time in the cluster's row, for the cluster's page. `what` says in a few words what
+    failed."""
     text = f"{what[:300]}: {type(error).__name__}: {error}"
     storable = text.replace("\0", "").encode("utf-8", "replace").decode()
     Cluster.objects.filter(pk=cluster_id).update(

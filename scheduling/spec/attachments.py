@@ -84,7 +84,10 @@ def check_path(path: str) -> None:
 
 
 def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None:
-    """Raises RefusedAt if two mounts have the same folder, or if one is inside the folder of another."""
+    """Raises RefusedAt if two mounts have the same folder, or if the folder of one mount is inside that of another.
+
+    Each item of `mounts` is a pair: the path of the value in the spec, for the error, and the mount.
+    """
     for at, (place, one) in enumerate(mounts):
         for _, other in mounts[:at]:
             if is_in(one.place, other.place) or is_in(other.place, one.place):
@@ -107,7 +110,8 @@ def read_bytes(text: str) -> int:
 
 
 def check_reference(said: str) -> None:
-    """Raises ValueError if `said` does not have the form of a secret's name, or of name/key for one key of a secret."""
+    """Raises ValueError if `said` is neither a valid secret name nor of the form name/key, which refers to one key of a
+    secret."""
     name, slash, key = said.partition("/")
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a valid secret name: {NAME_IN_WORDS}")
@@ -174,8 +178,8 @@ Id = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class Brings(Protocol):
-    """The type of a spec with secrets, volumes and memory: the fields that `check_together` and `named_secrets`
-    read."""
+    """The type of a spec that has secrets, volumes and memory. It has the fields that `check_together` and
+    `named_secrets` read."""
 
     variables: Any
     secrets: Any
@@ -187,7 +191,8 @@ class Brings(Protocol):
 
 
 def check_together(spec: Brings) -> None:
-    """Raises RefusedAt if the values of different fields conflict, for example if shared memory exceeds memory."""
+    """Raises RefusedAt if the values of different fields conflict, for example if there is more shared memory than
+    memory."""
     if both := sorted(set(spec.variables) & set(spec.secrets)):
         raise RefusedAt(("secrets", both[0]), f"{both[0]} is among the variables already")
     files: list[tuple[Place, Any]] = [(("secret_files", at), one) for at, one in enumerate(spec.secret_files)]

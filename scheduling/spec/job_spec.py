@@ -194,9 +194,11 @@ class JobSpec(BaseModel):
         return self.workers * self.gpus_per_worker
 
     def problems_of_endless(self) -> dict[str, str]:
-        """Returns, by field, what is wrong with the spec for a service or session.
+        """Returns the problems that the spec has if it is used for a service or session. The keys are fields, and the
+        values are error texts.
 
-        Fields about a job's expected duration are wrong there, because services and sessions do not end by themselves.
+        Services and sessions do not end by themselves. Fields about a job's expected duration are therefore not
+        accepted.
         """
         given = {name for name in ("expected_hours", "deadline_hours") if getattr(self, name) is not None}
         return dict.fromkeys(sorted(given), "is for jobs that end by themselves")

@@ -1,8 +1,8 @@
 """Well-known fields of Kubernetes pods that a job spec does not have, each with an error text.
 
-The text names the spec field to use instead, or says why there is none. A spec refuses unknown fields anyway; these
-texts make the errors more helpful. Fields are found at any depth, so that a user who submits a complete Pod or Job gets
-an answer for each field.
+The text names the spec field to use instead, or says why there is no such field. A spec refuses unknown fields anyway;
+these texts make the errors more helpful. Fields are found at any depth, so that a user who submits a complete Pod or
+Job gets an error text for each field.
 """
 
 from __future__ import annotations
@@ -111,13 +111,16 @@ DEEPEST, MOST = 12, 40
 
 
 def why_not(field: str) -> str | None:
-    """Explains why a spec does not have a field, and what to use instead. Returns None if `field` is no known
-    Kubernetes field."""
+    """Explains why a spec does not have the Kubernetes field `field`, and what to use instead.
+
+    Returns None if `field` is not a well-known Kubernetes field.
+    """
     return REFUSED.get(field.lower().replace("_", "").replace("-", ""))
 
 
 def refusals(data: Mapping[Any, Any], known: frozenset[str]) -> dict[str, str]:
-    """Returns, by path, the error text for each Kubernetes field in `data`.
+    """Returns the error text for each Kubernetes field in `data`, a user's mapping. The keys are the paths of the
+    fields.
 
     Skips the top-level fields in `known`, because they are fields of the spec itself.
     """

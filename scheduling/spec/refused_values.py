@@ -23,9 +23,10 @@ def path_of(item: ErrorDetails) -> tuple[str, ...]:
 
 
 def by_top_field(problems: dict[str, str]) -> dict[str, str]:
-    """Groups error messages by top-level field, for forms.
+    """Groups error messages by the spec's top-level fields, for forms. The keys of `problems` are paths such as
+    volumes.0.path.
 
-    A message about a value inside a field begins with the path of the value.
+    The message about a value inside a field begins with the rest of the value's path.
     """
     told: dict[str, list[str]] = {}
     for path, text in problems.items():

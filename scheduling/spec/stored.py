@@ -28,7 +28,8 @@ def load(model: type[M], data: object) -> M:
 
 
 def value_of(kind: Any, value: object, usual: Any) -> Any:
-    """Returns `value` if it has the type `kind`, otherwise `usual`. Models inside `value` are loaded too."""
+    """Returns `value` if it has the type `kind`, otherwise `usual`, the default. Models inside `value` are loaded too,
+    like in `load`."""
     try:
         return _typed(kind, value)
     except TypeError:

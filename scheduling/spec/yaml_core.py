@@ -38,7 +38,8 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 
 class NotYaml(ValueError):
-    """Raised when a text is not valid YAML. `where`, such as " in line 3", is also part of the message."""
+    """Raised when a text is not valid YAML. `where` is the place of the error, such as " in line 3"; the message
+    contains it too."""
 
     def __init__(self, why: str, where: str = "") -> None:
         super().__init__(f"cannot be read{where}: {why}")
@@ -84,9 +85,9 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def scan_to_next_token(self) -> None:
-        """Moves to the next token. In addition to what PyYAML skips, skips tabs at the end of a line.
+        """Moves to the next token. Skips what PyYAML skips, and also tabs at the end of a line.
 
-        PyYAML would take such tabs for the beginning of a token.
+        PyYAML would treat such tabs as the beginning of a token.
         """
         super().scan_to_next_token()
         if blanks := TABS_AT_END.match(self.buffer, self.pointer):
@@ -94,8 +95,8 @@ class _Loader(yaml.SafeLoader):
             super().scan_to_next_token()
 
     def construct_core(self, node: yaml.Node) -> Any:
-        """Returns the data of a node according to its tag. Raises ConstructorError if the value does not fit the
-        tag."""
+        """Converts a node to data according to the node's tag (its YAML type). Raises ConstructorError if the value
+        does not fit the tag."""
         kind = node.tag.removeprefix(TAG)
         match kind, node:
             case "map", yaml.MappingNode():

@@ -90,8 +90,10 @@ class Api:
             return _parsed(_body(answer))
 
     def list_all(self, path: str, *, page: int = PAGE, **query: Any) -> tuple[list[Object], str]:
-        """Returns a pair: all objects at `path`, and the resourceVersion of the list. Reads `page` objects per
-        request."""
+        """Returns a pair: all objects in the collection at `path`, and the resourceVersion of the list.
+
+        Reads at most `page` objects with each request.
+        """
         found: list[Object] = []
         asked = {**query, "limit": page}
         while True:
@@ -110,7 +112,8 @@ class Api:
         return self._write("PATCH", path, list(operations), "application/json-patch+json")
 
     def apply(self, path: str, thing: Object) -> Object:
-        """Creates or updates the object by server-side apply, and returns it.
+        """Creates or updates the object `thing` by server-side apply, and returns the object that the API server
+        stored.
 
         Removes the fields that Fairlot set earlier and that `thing` no longer contains. Keeps fields that other clients
         set.
@@ -127,8 +130,8 @@ class Api:
     ) -> Object:
         """Deletes the object at `path` and the objects that it owns.
 
-        Raises Changed if the object has a UID other than `uid` or, when `version` is given, another resourceVersion.
-        `grace_seconds` replaces a pod's grace period.
+        Deletes the object only if its UID is `uid` and, when `version` is given, its resourceVersion is `version`.
+        Otherwise raises Changed. `grace_seconds` replaces a pod's grace period.
         """
         conditions = {"uid": uid} if version is None else {"uid": uid, "resourceVersion": version}
         options: Object = {"propagationPolicy": "Background", "preconditions": conditions}
@@ -197,7 +200,7 @@ class Api:
     def _credentials(self) -> dict[str, str]:
         """Returns the Authorization header with the current token; an empty dictionary if the kubeconfig has no token.
 
-        Asks for the token at every request, because the official client may refresh it.
+        Every request needs a new call, because the official client may refresh the token.
         """
         token = self._configuration.get_api_key_with_prefix("authorization", "BearerToken")
         return {"Authorization": token} if token else {}

@@ -65,7 +65,7 @@ NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Tenancy(Protocol):
-    """The type of a function that maps a job to its tenant's namespace."""
+    """The type of a function that returns the namespace of a job's tenant."""
 
     def __call__(self, job_id: int) -> str:
         """Returns the namespace of the job's tenant. Raises KeyError for an unknown job."""
@@ -107,14 +107,15 @@ class _Watch:
 
 
 class KubernetesBackend:
-    """Runs gangs on one cluster. Any process may give orders. Only one process at a time may watch, by iterating over
-    `changes`.
+    """Runs gangs on one cluster. Any process may give orders. Only one process at a time may watch the cluster, by
+    iterating over `changes`.
 
-    - `owner` labels the objects of this installation of Fairlot.
-    - `logs` is the folder that contains one folder per job. At most `log_streams` logs are followed at the same time.
-    - `settle` is called before each start and creates the tenant's namespace if it is missing.
-    - `preload` is called before threads give orders.
-    - `is_bare` returns whether a job runs as a bare pod, that is, without a Job. Its answer for a job never changes.
+    - `owner`: identifies this installation of Fairlot in the labels of its objects.
+    - `logs`: the folder that contains one folder per job. At most `log_streams` logs are followed at the same time.
+    - `settle`: a function that is called before each start. It creates the tenant's namespace if it is missing.
+    - `preload`: a function that is called before threads give orders.
+    - `is_bare`: a function that returns whether a job runs as a bare pod, that is, without a Job. Its answer for a job
+      never changes.
     """
 
     orders_at_once = AT_ONCE
@@ -213,7 +214,8 @@ class KubernetesBackend:
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
         """Orders the lease's pods to stop: the kubelets send SIGTERM, and SIGKILL after the grace period.
 
-        The grace period is the shorter of the pod's own grace period and `grace_seconds`.
+        The grace period is the shorter of the pod's own grace period and `grace_seconds`. `epoch` and `token` identify
+        the lease.
         """
         with _plainly(f"the stop of job {job_id}"):
             outcome = self._order_stop(job_id, epoch, str(token))
@@ -232,9 +234,10 @@ class KubernetesBackend:
         self.start(gang)
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Removes a gang from the cache if the gang was deleted in the cluster and `token` names its latest lease.
+        """Removes a gang from the cache if the gang was deleted in the cluster and its latest lease has the token
+        `token`.
 
-        Deletes nothing in the cluster, where an ended Job stays for a day and an ended bare pod for minutes.
+        Deletes nothing in the cluster. There an ended Job stays for a day and an ended bare pod for minutes.
         """
         if self._watch:
             self._watch.view.forget(job_id, token)
@@ -254,14 +257,19 @@ class KubernetesBackend:
                 raise BackendError(f"the logs of job {job_id} cannot be removed: {trouble}") from trouble
 
     def announce(self, *, service: int, name: str, job_id: int) -> None:
-        """Creates a Kubernetes Service called `name` in the tenant's namespace. Its endpoints are the ready replicas of
-        Fairlot's service with ID `service`."""
+        """Creates a Kubernetes Service called `name` in the namespace of the job's tenant.
+
+        The endpoints of the Kubernetes Service are the ready replicas of Fairlot's service with ID `service`.
+        """
         with _plainly(f"the Service {name}"):
             self._settle(self.api, job_id)
             probes.announce(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
-        """Deletes the Kubernetes Service called `name` if it belongs to Fairlot's service with ID `service`."""
+        """Deletes the Kubernetes Service called `name` if it belongs to Fairlot's service with ID `service`.
+
+        The Kubernetes Service is in the namespace of the job's tenant.
+        """
         with _plainly(f"the Service {name}"):
             probes.withdraw(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
 
@@ -289,21 +297,24 @@ class KubernetesBackend:
         return self._watch.cluster_events.take() if self._watch else ()
 
     def staleness(self) -> float:
-        """Returns the age of the watch's data in seconds.
+        """Returns the age in seconds of the cluster's state in the cache.
 
-        Returns 0 in processes that do not watch, because they ask the API server each time.
+        Returns 0 in processes that do not watch the cluster, because they ask the API server each time.
         """
         return self._watch.view.staleness() if self._watch else 0.0
 
     def advance(self) -> None:
         """Opens the scheduling gates of gangs whose pods all exist. Stops gangs that fail to start or have lost a
-        worker."""
+        worker.
+
+        Does nothing in processes that do not watch the cluster.
+        """
         if self._watch:
             with _plainly("tending the gangs"):
                 self._ungater.advance(self.api, self._watch.view, self._orders)
 
     def node_gpus(self) -> Sequence[NodeGpus] | None:
-        """Returns the GPUs of all nodes after each change and at regular intervals; None between these times.
+        """Returns the GPUs of all nodes if a node has changed or the last result is old; otherwise None.
 
         Always returns None in processes that do not watch the cluster.
         """
@@ -312,7 +323,8 @@ class KubernetesBackend:
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`.
 
-        The chunk's `complete` is true if the chunk reaches the end of the log and no attempt up to `last_attempt` will
+        `last_attempt` is the epoch of the last attempt whose output the caller expects; 0 if no attempt ran. The
+        chunk's `complete` is true if the chunk reaches the end of the log and no attempt up to `last_attempt` will
         write more.
         """
         files = files_of(self.logs, job_id)
@@ -334,8 +346,8 @@ class KubernetesBackend:
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Watches the cluster and yields None at every change, and at least every `timeout` seconds.
 
-        Raises BackendError if the first lists do not arrive in time or the API server no longer accepts the
-        credentials.
+        Raises BackendError if the cache is not filled in time after the start, or if the API server no longer accepts
+        the credentials.
         """
         self._watch = watch = self._begin_watch()
         try:
@@ -457,7 +469,9 @@ def _run(reflector: Reflector) -> None:
 
 @contextmanager
 def _plainly(what: str) -> Iterator[None]:
-    """Converts errors inside the `with` block to BackendError, with a message for users that begins with `what`.
+    """Converts errors inside the `with` block to BackendError, whose message is for users.
+
+    `what` names what was attempted; the message begins with it.
 
     Raises the subclass Unanswered if the effect of the request is unknown or the API server is overloaded.
     """

@@ -55,7 +55,8 @@ class Findings:
 def look(kubeconfig: Kubeconfig, *, namespace_prefix: str, now: datetime) -> Findings:
     """Checks a kubeconfig against its cluster and returns the findings.
 
-    Raises NoAnswer if the API server does not answer or refuses the credentials.
+    `namespace_prefix` is the beginning of the names of teams' namespaces. `now` is the current time, with which the
+    expiry of the credentials is compared. Raises NoAnswer if the API server does not answer or refuses the credentials.
     """
     api = Api(kubeconfig.content)
     try:
@@ -134,7 +135,7 @@ def _allowed(api: Api, right: Right, namespace: str) -> bool:
 
 
 def _a_teams_namespace(api: Api, prefix: str) -> str:
-    """Returns the name of any namespace that Fairlot created for a team.
+    """Returns the name of any one namespace that Fairlot created for a team. Such names begin with `prefix`.
 
     Returns "" if there is none, or if Fairlot may not list namespaces.
     """
@@ -185,7 +186,8 @@ def _other_user(user: str) -> str:
 def _policies(api: Api) -> str:
     """Describes to users what is wrong with the cluster's admission policies; "" if nothing is wrong.
 
-    The policies of deploy/kubernetes must be in force, in the version of this release of Fairlot or a later one.
+    All policies of the folder deploy/kubernetes must be active. Their version must be the one of this release of
+    Fairlot or a later one.
     """
     path, ours = (
         "/apis/admissionregistration.k8s.io/v1/validatingadmission",

@@ -54,8 +54,10 @@ class Gang:
 
 
 class PodListener(Protocol):
-    """An object that the cache notifies of changes of Fairlot's pods. The cache calls it while holding the cache's
-    lock."""
+    """An object that the cache notifies of changes of Fairlot's pods.
+
+    The cache holds its own lock while it calls the methods `put` and `gone`.
+    """
 
     def put(self, pod: Object) -> None:
         """Receives the current state of a new or changed pod."""
@@ -65,7 +67,11 @@ class PodListener(Protocol):
 
 
 class ClusterCache:
-    """A cache of one cluster. Reflectors fill its parts `jobs`, `pods`, `nodes` and `foreign_pods`, called mirrors."""
+    """A cache of one cluster's state. It consists of the mirrors (copies of the objects of one kind) `jobs`, `pods`,
+    `nodes` and `foreign_pods`.
+
+    A reflector, which lists and watches one kind of object, fills each mirror.
+    """
 
     def __init__(self, *, wall: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         """Creates an empty cache. `wall` returns the current time and should be close to the cluster's clock.
@@ -111,9 +117,9 @@ class ClusterCache:
         return changed
 
     def staleness(self) -> float:
-        """Returns the age of the cache in seconds: the time since the API server last reported on Jobs or pods.
+        """Returns the age of the cache in seconds: the time since the API server last reported on both Jobs and pods.
 
-        Jobs and pods are reported separately; the older of the two reports counts.
+        Jobs and pods are reported separately, so the time counts from the older of their two last reports.
         """
         return time.monotonic() - min(self.jobs.heard_at, self.pods.heard_at)
 
@@ -174,7 +180,8 @@ class ClusterCache:
         """Returns the GPUs of all nodes if a node changed since the last result or the last result is NODES_EVERY
         seconds old.
 
-        Returns None otherwise. The repetition lets the caller retry a change that had to wait until jobs left a node.
+        Returns None otherwise. Without a change, the result is repeated so that the caller can try again to store a
+        change that had to wait until jobs left a node.
         """
         with self._lock:
             if not self._hosts_changed and time.monotonic() - self._offered_at < NODES_EVERY:
@@ -221,8 +228,10 @@ class ClusterCache:
             ]
 
     def tombstones(self, age: float) -> list[Object]:
-        """Returns bare pods that ended at least `age` seconds ago. The caller must delete them, because no controller
-        does."""
+        """Returns bare pods (pods without a Job) that ended at least `age` seconds ago.
+
+        The caller must delete these pods, because no controller of Kubernetes deletes them.
+        """
         before = time.monotonic() - age
         with self._lock:
             return [
@@ -238,7 +247,10 @@ class ClusterCache:
     # --- changing --------------------------------------------------------------------------------
 
     def record_progress(self, job_id: int, epoch: int, steps: float, at: float) -> None:
-        """Stores the number of steps that a worker of attempt `epoch` reported at the monotonic time `at` (seconds)."""
+        """Stores the progress of a job: the number of steps `steps` that a worker of attempt `epoch` has reported.
+
+        `at` is the time of the report on the monotonic clock, in seconds.
+        """
         with self._lock:
             if gang := self._gangs.get(job_id):
                 gang.progress = epoch, steps, at
@@ -247,8 +259,10 @@ class ClusterCache:
                 self._changed_jobs.add(job_id)
 
     def record_denial(self, job_id: int, uid: str, denial: Denial) -> None:
-        """Stores why the Job controller could not create a pod of the Job with UID `uid`, and wakes threads in
-        `wait`."""
+        """Stores a denial: the reason why the Job controller could not create a pod of the Job with UID `uid`.
+
+        Also wakes threads that wait in `wait`.
+        """
         with self._lock:
             _, before = self._denials.get(job_id, ("", None))
             if before is None or denial.at >= before.at:
@@ -286,8 +300,11 @@ class ClusterCache:
         )
 
     def _adopt_orphans(self) -> None:
-        """Adds gangs for running pods whose Job was deleted before this cache was filled, because the pods still hold
-        GPUs."""
+        """Adds a gang to the cache for each job whose pods run although their Job was deleted before this cache was
+        filled.
+
+        These pods must not be overlooked, because they still hold GPUs.
+        """
         if not self.jobs.filled.is_set():
             return
         for job_id, pods in list(self._pods_without_job.items()):
@@ -325,7 +342,10 @@ class ClusterCache:
         self._evaluate(job_id, gap)
 
     def _put_bare(self, pod: Object, gap: float) -> None:
-        """Stores a bare pod as a gang of one worker."""
+        """Stores a bare pod (a pod without a Job) as a gang of one worker.
+
+        `gap` is the length in seconds of the period in which changes may have gone unseen; see `_evaluate`.
+        """
         job_id, uid = objects.job_id_of(pod), pod["metadata"]["uid"]
         gang = self._gangs.get(job_id)
         if gang is None or gang.job["metadata"]["uid"] != uid:
@@ -359,8 +379,10 @@ class ClusterCache:
             self._pods_without_job[job_id][uid] = pod
 
     def _tell(self, pod: Object) -> None:
-        """Passes a pod to the listener. The pod's Job must be in the cache, because the listener looks up the job's
-        settings."""
+        """Passes a pod to the cache's PodListener, which reads the logs of pods.
+
+        The pod's Job must already be in the cache, because the listener looks up the job's settings there.
+        """
         if self.pod_listener:
             self.pod_listener.put(pod)
 
@@ -384,8 +406,8 @@ class ClusterCache:
     def _evaluate(self, job_id: int, gap: float) -> None:
         """Computes the gang's status from its Job and pods, and stores it.
 
-        `gap` is the time in seconds in which changes may have gone unseen. A new phase is dated at most `gap` seconds
-        back.
+        `gap` is the length in seconds of the period in which changes may have gone unseen. If the phase has changed,
+        the change is dated at most `gap` seconds before now.
         """
         gang = self._gangs[job_id]
         status = self._deleted(gang) if gang.deleted else _look(gang)
@@ -418,9 +440,10 @@ class ClusterCache:
         return replace(gang.status, phase=Phase.ENDED, since=None, end=End.DELETED, message=DELETED)
 
     def _when(self, moment: datetime | None, gap: float) -> float:
-        """Converts a time on the cluster's clock to the monotonic clock. None stands for the current time.
+        """Converts a time on the cluster's clock to the monotonic clock. `moment` None stands for the current time.
 
-        The result is at most `gap` seconds ago, even if `moment` is earlier.
+        `gap` is the length in seconds of the period in which changes may have gone unseen. The result is at most `gap`
+        seconds before now, even if `moment` is earlier.
         """
         age = (self._wall() - moment).total_seconds() if moment else 0.0
         return time.monotonic() - min(max(0.0, age), gap)

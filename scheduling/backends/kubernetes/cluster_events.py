@@ -20,7 +20,8 @@ WAIT_SECONDS = 60.0
 
 @dataclass
 class ClusterEvents:
-    """Collects the cluster's events about jobs. Reflectors fill `mirrors`, which has one mirror per event selector."""
+    """Collects the Kubernetes events about jobs. Each mirror in `mirrors` stores the events that one field selector
+    finds; a reflector fills it."""
 
     view: ClusterCache
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -59,8 +60,10 @@ class ClusterEvents:
                 yield from self._of(word, gang)
 
     def _of(self, word: EventText, gang: Gang) -> Iterator[ClusterEvent]:
-        """Yields the event as a ClusterEvent of this gang. Yields nothing if the event is older than the gang's attempt
-        or comes from another namespace."""
+        """Yields the event `word` as a ClusterEvent of this gang.
+
+        Yields nothing if the event is older than the gang's current attempt or comes from another namespace.
+        """
         about = gang.job["metadata"]
         began = objects.began(gang.job)
         if gang.status is None or (word.namespace and word.namespace != about["namespace"]):

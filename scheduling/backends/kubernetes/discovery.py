@@ -38,7 +38,10 @@ class Supply:
 
 
 def supplies(node: Object, *, tolerated: Collection[str] = TOLERATED) -> list[Supply]:
-    """Returns the GPUs of a node, one Supply for each resource name; empty for a node without GPUs."""
+    """Returns the GPUs of a node, one Supply for each resource name; an empty list for a node without GPUs.
+
+    `tolerated` contains the keys of taints that do not keep Fairlot's pods off a node.
+    """
     labels, status = node["metadata"].get("labels", {}), node.get("status", {})
     capacity, allocatable = status.get("capacity", {}), status.get("allocatable", {})
     product = labels.get(PRODUCT, "unknown")
@@ -93,7 +96,10 @@ def _why_not(node: Object, tolerated: Collection[str]) -> str:
 
 
 def used_by_others(pods: Iterable[Object]) -> Counter[tuple[str, str]]:
-    """Counts the GPUs that pods not created by Fairlot hold, by (node, resource). Includes terminating pods."""
+    """Counts the GPUs that are held by pods that Fairlot did not create. Includes pods that are terminating.
+
+    The keys of the result are pairs: the node, and the resource name of the GPUs.
+    """
     used: Counter[tuple[str, str]] = Counter()
     for pod in pods:
         node = pod["spec"].get("nodeName")

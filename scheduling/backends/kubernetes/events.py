@@ -79,7 +79,10 @@ def job_of_pod(name: str) -> tuple[int, int] | None:
 
 
 def job_of(about: Object) -> int | None:
-    """Returns the job ID if `about`, the object of an event, is one of Fairlot's Jobs. Otherwise returns None."""
+    """Returns the ID of Fairlot's job if `about`, the object that an event concerns, is the Kubernetes Job of this job.
+
+    Returns None for other objects.
+    """
     ours = job_of_pod(f"{about.get('name', '')}-0-x") if about.get("kind") == "Job" else None
     return ours[0] if ours else None
 
@@ -132,7 +135,7 @@ def describe_node_event(event: Object) -> str:
 
 
 def denial(event: Object) -> Denial | None:
-    """Returns why the Job controller could not create a pod. Returns None for events that report something else."""
+    """Returns why the Job controller could not create a pod, if the event reports this. Otherwise returns None."""
     if event.get("reason") != "FailedCreate":
         return None
     said = _said(event).removeprefix("Error creating: ")
@@ -178,7 +181,8 @@ class EventText:
 
 @dataclass
 class Events:
-    """A store that a reflector fills with events. Keeps new events until the next call of `take`."""
+    """A store of Kubernetes events, filled by a reflector. Keeps the descriptions of new events until the next call of
+    `take`."""
 
     changed: Callable[[], None]
     filled: threading.Event = field(default_factory=threading.Event)
@@ -203,8 +207,8 @@ class Events:
         return words, denials
 
     def heard(self) -> None:
-        """Does nothing. A reflector calls this method when the API server has answered, but nobody asks how old events
-        are."""
+        """Does nothing. A reflector calls this method whenever the API server has answered, but events need no time of
+        the last answer."""
 
     def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
         there = {event["metadata"]["uid"] for event in objects}

@@ -51,7 +51,7 @@ class GangStatus:
 def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
     """Returns the status of the Job's latest lease; None if the Job has never had a lease.
 
-    `pods` must contain all pods of Fairlot's job, including pods that an earlier Job of the same name created.
+    `pods` must contain all pods of Fairlot's job. These include pods of an earlier Kubernetes Job of the same name.
     """
     annotations = job["metadata"]["annotations"]
     if objects.LEASE not in annotations:
@@ -107,11 +107,10 @@ def vanished_pod_status(status: GangStatus, pod: Object) -> GangStatus:
 
 
 def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
-    """Returns how a bare pod ended, as a triple: the end, the exit code (None if it does not count) and a message for
-    users.
+    """Returns how a bare pod (a pod without a Job) ended, as a triple: the end, the exit code, and a message for users.
 
-    The exit code does not count after an order to stop, because programs that save their state on SIGTERM often exit
-    with 0.
+    The exit code is None if it is unknown, or after an order to stop the pod or its removal by the cluster. Programs
+    that save their state on SIGTERM often exit with 0, so the exit code then does not show success.
     """
     ordered = objects.is_ordered_to_end(pod) and _ended_after(pod, _ordered_at(pod))
     if ordered and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
@@ -129,8 +128,8 @@ def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
 def _exit_code(pod: Object) -> int | None:
     """Returns the exit code of the pod's program; None if it is not known.
 
-    Reads the container's state instead of the pod's phase. A pod that its kubelet ended has the phase Failed even if
-    its program exited with 0.
+    Reads the container's state instead of the pod's phase. If the kubelet ended the pod, the phase is Failed even if
+    the program exited with 0.
     """
     for status in pod["status"].get("containerStatuses", ()):
         if ended := status.get("state", {}).get("terminated"):
@@ -171,8 +170,10 @@ def orphan_status(pods: Sequence[Object]) -> GangStatus | None:
 
 
 def because(end: End, message: str) -> str:
-    """Encodes, as one text, the end and the message of a stop that Fairlot itself decided. `_why_stopped` decodes the
-    text."""
+    """Encodes why Fairlot itself stopped a gang as one text, which `_why_stopped` decodes.
+
+    The text contains `end` and `message`, the reason in words for users.
+    """
     return f"{end.value}: {message}"
 
 
@@ -245,7 +246,10 @@ def _alive(
 
 
 def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
-    """Returns when the last of the gang's workers started; None if some worker has not started yet."""
+    """Returns when the last of the gang's workers started. From then on, all workers ran.
+
+    `workers` is the gang's number of workers. Returns None if a worker has not started yet.
+    """
     began: dict[int, datetime] = {}
     for pod in pods:
         for status in pod.get("status", {}).get("containerStatuses", ()):
@@ -257,7 +261,8 @@ def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
 
 
 def _last(pods: Sequence[Object]) -> datetime | None:
-    """Returns when the last container of these pods ended; None if no container has ended."""
+    """Returns when the last container of these pods ended. Ignores containers that still run; None if none has
+    ended."""
     ends = [
         _moment(ended["finishedAt"])
         for pod in pods
@@ -270,7 +275,8 @@ def _last(pods: Sequence[Object]) -> datetime | None:
 def _why_failed(job: Object, pods: Sequence[Object], failed: Object) -> tuple[int | None, str]:
     """Returns a pair: the exit code of the worker that failed first, and a message for users.
 
-    The exit code is None if Kubernetes does not report one.
+    The exit code is None if Kubernetes does not report one. `failed` is a part of the Job's or pod's status that gives
+    the reason of the failure. Its text is the message if no pod gives a reason.
     """
     for pod in sorted(pods, key=lambda pod: str(_last([pod]))):
         for status in pod.get("status", {}).get("containerStatuses", ()):

@@ -63,10 +63,12 @@ class GangUngater:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="gates")
 
     def advance(self, api: Api, view: ClusterCache, orders: Callable[[int], Commands]) -> None:
-        """Ungates or stops every gang that is starting or has lost a worker.
+        """Opens the scheduling gates of gangs whose pods all exist. Stops gangs that fail to start or have lost a
+        worker.
 
-        At intervals also deletes running pods whose Job is gone, and bare pods that ended some time ago. Raises
-        Unreachable.
+        `view` is the cache of the cluster's gangs. `orders` returns, for a job ID, the object through which orders to
+        this job are given. At intervals, the method also deletes running pods whose Job is gone, and bare pods that
+        ended some time ago. Raises Unreachable if the API server does not answer.
         """
         unsettled = view.unsettled()
         coming = {status.token for _, status in unsettled if status.phase is Phase.STARTING}
@@ -94,8 +96,10 @@ class GangUngater:
             list(self._pool.map(partial(_remove, api), some))
 
     def _trouble(self, gang: Gang, status: GangStatus) -> tuple[End | None, str]:
-        """Returns a pair if the gang must be stopped: its end and the reason in words for users. Otherwise returns
-        (None, "")."""
+        """Returns why the gang must be stopped, as a pair: its end, and the reason in words for users.
+
+        Returns (None, "") if the gang need not be stopped.
+        """
         pods = objects.of_attempt(gang.job, list(gang.pods.values()))
         if lost := gang.lost or removal_reason(gang.job, pods):
             return End.LOST, lost
@@ -127,9 +131,9 @@ class GangUngater:
 
 
 def _has_new(gang: Gang, pods: Sequence[Object]) -> bool:
-    """Returns whether the gang has a gated pod although all workers have already run.
+    """Returns whether a pod of the gang still has a scheduling gate, although all workers of the gang have run before.
 
-    Such a pod replaces a worker that was lost.
+    Such a pod was created later, as a replacement for a worker that was lost.
     """
     return gang.ran is not None and any(map(objects.is_gated, pods))
 
@@ -179,7 +183,10 @@ def _open(api: Api, pod: Object, node: str, members: str) -> None:
 
 
 def _unplaced(pods: Sequence[Object]) -> str:
-    """Returns ": " and the scheduler's message about a pod that it could not place; "" if there is no such pod."""
+    """Returns ": " and the Kubernetes scheduler's message about a pod that it could not bind to a node.
+
+    Returns "" if there is no such pod.
+    """
     for pod in pods:
         for found in pod.get("status", {}).get("conditions", ()):
             said = str(found.get("message", ""))

@@ -50,8 +50,8 @@ class Unusable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """A parsed kubeconfig. `content` contains one context and only the settings that are needed to reach the
-    cluster."""
+    """A parsed kubeconfig. `content` is the kubeconfig reduced to one context and to the settings that are needed to
+    reach the cluster."""
 
     server: str
     content: Mapping[str, Any] = field(repr=False)
@@ -90,7 +90,7 @@ def parse(text: str) -> Kubeconfig:
 
 
 def load(stored: bytes) -> Kubeconfig:
-    """Parses a kubeconfig that `Kubeconfig.as_bytes` wrote. Raises Unusable like `parse`."""
+    """Parses a stored kubeconfig: the bytes that `Kubeconfig.as_bytes` returned. Raises Unusable like `parse`."""
     return parse(stored.decode())
 
 

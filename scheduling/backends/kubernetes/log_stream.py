@@ -31,7 +31,7 @@ Report = Callable[[int, int, float, float], None]  # job ID, epoch, steps, monot
 
 
 def files_of(root: Path, job_id: int) -> LogFiles:
-    """Returns the log files of a job, in the same layout as in the local backend."""
+    """Returns the log files of a job below the folder `root`, in the same layout as in the local backend."""
     return LogFiles(root / str(job_id) / "logs")
 
 
@@ -83,8 +83,8 @@ class LogContext:
 
 @dataclass(frozen=True)
 class ReadResult:
-    """The result of reading a worker's log: whether the log is complete, the number of new bytes, and the error or
-    None."""
+    """The result of one request for a worker's log: whether the log is complete, the number of new bytes, and the error
+    or None."""
 
     is_done: bool = False
     bytes: int = 0
@@ -139,9 +139,10 @@ class LogReader:
             transcript.close()
 
     def _ask(self, transcript: Transcript, *, follow: bool) -> tuple[Exception | None, bool]:
-        """Requests the log and copies it to `transcript`.
+        """Requests the log once and passes the response to `transcript`, which writes the log file.
 
-        Returns a pair: the error or None, and whether the response was read to its end.
+        With `follow`, the response continues until the worker's program ends. Returns a pair: the error or None, and
+        whether the response was read to its end.
         """
         worker, context = self._worker, self._context
         query = {"container": "main", "timestamps": "true", "follow": "true" if follow else "false"}
@@ -188,9 +189,9 @@ class LogReader:
         return True
 
     def _is_gone(self, trouble: Exception | None) -> bool:
-        """Returns whether `trouble` is the API server's answer that the pod no longer exists.
+        """Returns whether `trouble`, the error of a request, says that the API server no longer has the pod.
 
-        A kubelet's answer that it does not know the pod is not enough.
+        If only the kubelet answers that it does not know the pod, the pod may still exist; the result is then False.
         """
         return isinstance(trouble, Missing) and f'pods "{self._worker.name}" not found' in trouble.message
 

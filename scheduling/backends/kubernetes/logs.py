@@ -34,7 +34,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 
 @dataclass
 class QueuedWorker:
-    """A worker whose output has not been stored completely, with its position in the queue of reads."""
+    """A worker whose output has not been stored completely, with its position in the queue of workers to read."""
 
     worker: WorkerStream
     not_before: float = 0.0  # monotonic time of the next read
@@ -47,7 +47,8 @@ class QueuedWorker:
 
 @dataclass
 class ReaderThreads:
-    """The threads of one kind: those that follow one worker each, or those that fetch from workers in turn."""
+    """The reader threads of one kind. Threads of the first kind follow one worker each; threads of the second kind
+    fetch new output from workers in turn."""
 
     most: int
     wake: threading.Condition
@@ -85,7 +86,8 @@ class Follower:
     # --- changes of pods ------------------------------------------------------------------------
 
     def put(self, pod: Object) -> None:
-        """Receives the current state of one of Fairlot's pods, and queues the pod for reading if that is needed."""
+        """Receives the current state of one of Fairlot's pods. Queues the pod for reading if it may have output that is
+        not stored yet."""
         uid = pod["metadata"]["uid"]
         has_begun, has_ended = _container(pod)
         with self._lock:
@@ -196,8 +198,11 @@ class Follower:
                 self._requeue(known, pause)
 
     def _take(self, kind: str) -> QueuedWorker | None:
-        """Waits for the next worker that a thread of kind `kind` must read, and returns it. Returns None after
-        `stop`."""
+        """Waits until a worker is due to be read by a thread of kind `kind`, and returns the worker. Returns None after
+        `stop`.
+
+        `kind` is FOLLOW for threads that follow one worker each, or FETCH for threads that fetch from workers in turn.
+        """
         group = self._groups[kind]
         with self._lock:
             while not self._context.stopped.is_set():
@@ -222,7 +227,8 @@ class Follower:
     def _first(self) -> QueuedWorker | None:
         """Returns the worker at the head of the queue; None if the queue is empty.
 
-        Removes invalid entries. Postpones workers on nodes to which `_close` has paused requests.
+        Removes entries that a later entry of the same worker has replaced. Postpones workers on nodes to which `_close`
+        has paused requests.
         """
         while self._queue:
             _, ticket, known = self._queue[0]
@@ -238,8 +244,10 @@ class Follower:
         return None
 
     def _requeue(self, known: QueuedWorker, pause: float | None) -> None:
-        """Queues a worker again, to be read after `pause` seconds. If `pause` is None, marks its output as complete
-        instead."""
+        """Queues the worker `known` again, to be read after `pause` seconds.
+
+        If `pause` is None, marks the worker's output as complete instead.
+        """
         worker = known.worker
         with self._lock:
             known.reader = ""
@@ -258,8 +266,11 @@ class Follower:
     # --- reading -------------------------------------------------------------------------------
 
     def _read(self, known: QueuedWorker, *, follow: bool) -> float | None:
-        """Reads the worker's log once. Returns the pause in seconds until the next read, or None if the output is
-        complete."""
+        """Reads the worker's log once; with `follow`, until the program ends. Returns the pause in seconds until the
+        next read.
+
+        Returns None if the output is complete.
+        """
         worker = known.worker
         try:
             result = LogReader(self._context, worker).read(follow=follow)

@@ -31,7 +31,8 @@ Busy: TypeAlias = Mapping[tuple[str, str], Mapping[int, float]]
 def ask(url: str, query: str, *, to_private: bool) -> Busy:
     """Returns the highest GPU use, in percent, of each worker during the last WINDOW seconds.
 
-    Raises NotReachable if the server gives no usable answer. `to_private` permits private addresses.
+    `url` is the address of the Prometheus server, and `query` is the PromQL query. `to_private` permits an address in a
+    private network. Raises NotReachable if the server gives no usable answer.
     """
     asked = urlencode({"query": query.replace("$window", f"{WINDOW:.0f}s")})
     answer = get(f"{url.rstrip('/')}/api/v1/query?{asked}", to_private=to_private, most=MOST_BYTES)

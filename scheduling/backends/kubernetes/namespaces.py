@@ -32,9 +32,10 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceIsolation:
-    """The isolation of a tenant's namespace: limits for its pods, and the addresses that may be connected.
+    """The isolation of a tenant's namespace: limits for its pods, and network addresses outside the namespace.
 
-    Besides these addresses, pods may reach only DNS and each other.
+    `reachable` contains the addresses that the pods may reach besides DNS and each other. `portal` contains the sources
+    from which the portal may connect to notebook sessions.
     """
 
     gpus: Mapping[str, int]  # limit per extended resource, such as {"nvidia.com/gpu": 64}
@@ -52,9 +53,10 @@ def ensure(
 ) -> str:
     """Creates the tenant's namespace and its objects, or repairs them, and returns the namespace's name.
 
-    `cluster` is Fairlot's ID of the cluster (Cluster.uid). It distinguishes two installations of Fairlot that share one
-    cluster. Raises Unusable if no job can run in the namespace. After Refused or Unreachable, the caller must repeat
-    the call to complete the namespace.
+    `prefix` is the beginning of the namespace's name. `cluster` is Fairlot's ID of the cluster (Cluster.uid); it
+    distinguishes two installations of Fairlot that share one cluster. Raises Unusable if no job can run in the
+    namespace. If the call raises Refused or Unreachable, the namespace may be incomplete, and the caller must repeat
+    the call.
     """
     name = name_of(tenant_id, prefix)
     _create_or_repair(api, name, {**_labels(), TENANT: str(tenant_id), CLUSTER: cluster})
@@ -98,7 +100,11 @@ def _create_or_repair(api: Api, name: str, labels: Mapping[str, str]) -> None:
 
 
 def _check_owner(there: Object, labels: Mapping[str, str]) -> None:
-    """Raises Unusable if the namespace does not belong to this tenant of this installation, or is being deleted."""
+    """Raises Unusable if the existing namespace `there` does not belong to this tenant and this installation, or is
+    being deleted.
+
+    `labels` are the labels that the tenant's namespace must have.
+    """
     name, found = there["metadata"]["name"], there["metadata"].get("labels", {})
     if TENANT not in found:
         raise Unusable(
@@ -167,8 +173,8 @@ def _wait_for_rights(api: Api, namespace: str) -> None:
 
 
 def _quota(isolation: NamespaceIsolation) -> Object:
-    """Returns the namespace's ResourceQuota. This is a second safeguard, because Fairlot itself enforces the tenant's
-    limit."""
+    """Returns the namespace's ResourceQuota. It is only a second safeguard, because Fairlot itself already enforces the
+    tenant's limit."""
     gpus = {f"requests.{resource}": str(count) for resource, count in isolation.gpus.items()}
     return {
         "apiVersion": "v1",

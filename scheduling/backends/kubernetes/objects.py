@@ -1,4 +1,5 @@
-"""Builds the Job of a gang, bare pods, and the patches that start, ungate, stop and end them.
+"""Builds the Kubernetes objects of gangs: Jobs, bare pods (pods without a Job), and the JSON Patches that start,
+ungate, stop and end them.
 
 A Job carries the epoch of the last lease that it was ordered to run; this epoch only grows. Every order is one JSON
 Patch that first tests the object's UID and epoch. The API server applies the patch as a whole or not at all. An order
@@ -117,11 +118,12 @@ def new_job(
     begin: Attempt | None = None,
     grouped: bool = False,
 ) -> Object:
-    """Returns a new Job: suspended or, if `begin` is given, started for that attempt. Pods of gangs have a scheduling
-    gate.
+    """Returns a new Job with one pod per worker. Pods of gangs have a scheduling gate.
 
-    `epoch` is the last attempt that belonged to an earlier Job; orders for attempts up to it are refused. With
-    `grouped`, the pods refer to a PodGroup.
+    - `begin`: the attempt for which the Job starts. If None, the Job is suspended.
+    - `epoch`: the last attempt that belonged to an earlier Job; orders for attempts up to `epoch` are refused.
+    - `owner`: identifies this installation of Fairlot in the Job's labels.
+    - `grouped`: whether the pods refer to a PodGroup.
     """
     name = job_name(job_id)
     annotations = {EPOCH: str(epoch)} | _facts(pod, workers) | (_marks(begin) if begin else {})
@@ -162,7 +164,10 @@ def new_job(
 
 
 def new_pod(job_id: int, pod: Pod, *, owner: str, attempt: Attempt) -> Object:
-    """Returns the bare pod of a job for one attempt. It has the labels and annotations that a Job would have."""
+    """Returns the bare pod of a job for one attempt. It has the labels and annotations that a Job would have.
+
+    `owner` identifies this installation of Fairlot in the labels.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -187,8 +192,11 @@ def _facts(pod: Pod, workers: int) -> dict[str, str]:
 
 
 def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
-    """Returns a pod spec that meets Kubernetes' restricted Pod Security Standard and gives the pod no rights in the
-    cluster."""
+    """Returns a pod spec that meets Kubernetes' restricted Pod Security Standard. The pod gets no access to the
+    Kubernetes API.
+
+    `workers` is the gang's number of workers.
+    """
     volumes = _volumes(job_id, pod, workers)
     return {
         "restartPolicy": "Never",
@@ -325,7 +333,11 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
 
 
 def start(uid: str, *, at: int, attempt: Attempt) -> list[Operation]:
-    """Returns a patch that starts `attempt` in a suspended Job whose epoch is `at`. A gang's pods are ungated later."""
+    """Returns a patch that starts `attempt` in the suspended Job with UID `uid`. The patch fails if the Job's epoch is
+    not `at`.
+
+    If the attempt has several workers, their pods keep their scheduling gates until `ungate`.
+    """
     return [
         *_fence(uid, at),
         {"op": "test", "path": "/spec/suspend", "value": True},
@@ -337,10 +349,11 @@ def start(uid: str, *, at: int, attempt: Attempt) -> list[Operation]:
 
 
 def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> list[Operation]:
-    """Returns a patch that suspends a Job whose epoch is `at` and raises its epoch to `epoch`.
+    """Returns a patch that suspends the Job with UID `uid` and sets its epoch to `epoch`. The patch fails if the Job's
+    epoch is not `at`.
 
-    If the lease `epoch` has not started yet, it can then no longer start. `because` is the reason if Fairlot itself
-    decided to stop the lease.
+    `epoch` and `token` identify the lease to stop. If this lease has not started yet, it can then no longer start.
+    `because` is the reason if Fairlot itself decided to stop the lease.
     """
     return [
         *_fence(uid, at),
@@ -350,7 +363,10 @@ def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> lis
 
 
 def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
-    """Returns a patch that makes the kubelet end a running bare pod. The pod object stays.
+    """Returns a patch that makes the kubelet end the running bare pod with UID `uid`. The pod object stays.
+
+    The patch fails if the pod's epoch is not `at`. It records `because`, the reason if Fairlot itself decided to stop
+    the lease.
 
     The patch sets a deadline that has already passed. The kubelet sends SIGTERM, waits for the pod's own grace period
     and sends SIGKILL. The pod then becomes Failed with the reason DeadlineExceeded, even if its program exited with 0.
@@ -365,16 +381,19 @@ def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
 
 
 def note_reason(uid: str, *, at: int, because: str) -> list[Operation]:
-    """Returns a patch that records in a bare pod's annotations why Fairlot is about to delete the pod."""
+    """Returns a patch that records in a bare pod's annotations why Fairlot is about to delete the pod. `because` is the
+    reason.
+
+    The patch fails if the pod's UID is not `uid` or its epoch is not `at`.
+    """
     return [*_fence(uid, at), *_puts(ANNOTATIONS, {BECAUSE: because})]
 
 
 def ungate(uid: str, *, node: str, members: str) -> list[Operation]:
-    """Returns a patch that removes a pod's scheduling gate, binds the pod to `node` and records `members` in an
-    annotation.
+    """Returns a patch that removes the scheduling gate of the pod with UID `uid` and binds the pod to `node`.
 
-    `members` is the hash of the gang's pods (see `members_of`). A repeated patch changes nothing, because it first
-    tests that the gate exists.
+    The patch also records `members`, the hash of the gang's pods (see `members_of`), in an annotation. A repeated patch
+    changes nothing, because the patch first tests that the gate exists.
     """
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
@@ -464,8 +483,10 @@ def is_of(pod: Object, job: Object) -> bool:
 
 
 def of_attempt(job: Object, pods: Sequence[Object]) -> list[Object]:
-    """Returns the pods that belong to the Job's current attempt. Pods that an earlier Job of the same name created are
-    left out."""
+    """Returns those of `pods` that belong to the Job's current attempt.
+
+    Leaves out pods that an earlier Job of the same name created.
+    """
     return [pod for pod in pods if epoch_of(pod) == epoch_of(job) and is_of(pod, job)]
 
 
@@ -536,7 +557,7 @@ def has_ended(pod: Object) -> bool:
 
 
 def holds_gpus(job: Object) -> bool:
-    """Returns whether the Job still has active or terminating pods, because these pods hold GPUs."""
+    """Returns whether the Job still has pods that are active or terminating. These pods hold GPUs."""
     status = job.get("status", {})
     return bool(status.get("active", 0) or status.get("terminating", 0))
 

@@ -56,7 +56,7 @@ class Commands(Protocol):
         """
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
-        """Stops the pods of the lease `epoch`, and returns the effect of the order.
+        """Stops the pods of the lease that `epoch` and `token` identify, and returns the effect of the order.
 
         `because` is the reason if Fairlot itself decided to stop the lease.
         """
@@ -88,8 +88,8 @@ class Orders:
 
         - `begin`: the attempt for which a new Job is started.
         - `epoch`: the last attempt that may have belonged to an earlier Job of this job; 0 if there is none.
-        - `may_have_run`: whether an attempt up to `epoch` may have run. If so, raises StillThere while pods of the job
-          run.
+        - `may_have_run`: whether an attempt up to `epoch` may have run. If true, raises StillThere while pods of an
+          earlier Job run.
         - `grouped`: whether the pods of a new Job refer to a PodGroup. Has no effect if the cluster does not support
           PodGroups.
 
@@ -179,7 +179,8 @@ class Orders:
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """Suspends the Kubernetes Job of a job, which stops its pods. Returns the effect of the order.
 
-        The lease `epoch` can then no longer start, even if its start order arrives later.
+        `epoch` and `token` identify the lease to stop. The lease can then no longer start, even if its start order
+        arrives later. `because` is the reason if Fairlot itself decided to stop the lease.
         """
         for last in tries():
             job = self.find(job_id)
@@ -203,7 +204,7 @@ class Orders:
     def _create_attachments(self, job: Object, pod: objects.Pod, attempt: Attempt) -> None:
         """Creates the other objects that the attempt's pods need: the gang's Service and ConfigMap, and Secrets.
 
-        Called before the pods exist.
+        The caller calls this method before the pods exist.
         """
         if len(attempt.nodes) > 1 and not objects.has_begun(job):
             self._create_names(job, len(attempt.nodes), pod.gpus)
@@ -211,8 +212,11 @@ class Orders:
         secret_objects.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
 
     def _create_names(self, job: Object, workers: int, gpus: int) -> None:
-        """Creates a gang's Service and ConfigMap. Raises StillThere if someone else has replaced the Job in the
-        meantime."""
+        """Creates the Service and the ConfigMap by which a gang's workers find each other.
+
+        `workers` is the number of workers, and `gpus` the number of GPUs of each worker. Raises StillThere if the Job
+        has been replaced by a new one in the meantime.
+        """
         is_current = rendezvous.prepare(
             self.api, self.namespace, job, job_label=objects.JOB, workers=workers, gpus=gpus
         )
@@ -226,8 +230,8 @@ class Orders:
             self.api.delete(path, uid=_uid(job), version=version)
 
     def _left_behind(self, job_id: int) -> bool:
-        """Returns whether pods of the job still run. The caller has found no Job, so these pods have outlived their
-        Job."""
+        """Returns whether pods of the job still run. Called when the job's Job is gone, so these pods have outlived
+        their Job."""
         pods = self.api.get(PODS.format(self.namespace), labelSelector=f"{objects.JOB}={job_id}")["items"]
         return any(not objects.has_ended(pod) for pod in pods)
 
@@ -238,7 +242,7 @@ class Orders:
 def look_up(api: Api, path: str, *, namespace: str, owner: str) -> Object | None:
     """Returns the object at `path`; None if the object or its namespace does not exist.
 
-    Raises NotOurs if another installation or another user created the object.
+    `owner` identifies this installation of Fairlot. Raises NotOurs if the object's label names another owner or none.
     """
     try:
         there = api.get(path)
@@ -274,7 +278,7 @@ def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> No
 
 
 def _cannot_move(job: Object, refusal: Refused) -> bool:
-    """Returns whether the API server refused the start because the Job's nodes cannot be changed.
+    """Returns whether the API server refused to start the Job because the Job's nodes cannot be changed.
 
     Before Kubernetes 1.36, the nodes of a Job that has run are immutable.
     """
@@ -286,5 +290,6 @@ def _uid(job: Object) -> str:
 
 
 def tries() -> list[bool]:
-    """Returns a list to iterate over, with one item for each try of an order: whether this try is the last."""
+    """Returns a list with one item for each try of an order, for use in a `for` loop. An item is True only for the last
+    try."""
     return [False] * (TRIES - 1) + [True]

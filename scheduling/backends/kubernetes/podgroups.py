@@ -21,8 +21,8 @@ WAITS = "waiting for minCount pods from a gang"
 
 
 class PodGroups:
-    """Remembers whether one API server offers PodGroups, and asks it again after a while. All orders share one
-    instance."""
+    """Remembers whether one API server offers PodGroups, and asks the API server again after a while. All orders to its
+    cluster share one instance."""
 
     def __init__(self, *, kept_seconds: float = KEPT_SECONDS) -> None:
         self._kept_seconds = kept_seconds
@@ -38,10 +38,10 @@ class PodGroups:
         return "" if time.monotonic() < self._refused_until else self._offered(api)
 
     def ensure(self, api: Api, namespace: str, job: Object) -> bool:
-        """Creates the PodGroup to which the Job's pods refer. Returns whether the pods can then be scheduled.
-        Idempotent.
+        """Creates the PodGroup to which the Job's pods refer, if it does not exist.
 
-        Returns True if the Job's pods refer to no PodGroup.
+        Returns whether the Kubernetes scheduler can then schedule the pods. Returns True without a request if the pods
+        refer to no PodGroup.
         """
         name = named_by(job)
         if not name:
@@ -96,9 +96,9 @@ def is_transient(refusal: Refused) -> bool:
 
 
 def name_of(job: str, epoch: int) -> str:
-    """Returns the name of a Job's PodGroup.
+    """Returns the name of the PodGroup of the Job named `job`. `epoch` is the epoch with which the Job was created.
 
-    The name contains the epoch. Otherwise a new Job could use the PodGroup of a deleted Job of the same name.
+    Without the epoch in the name, a new Job could use the PodGroup of a deleted Job of the same name.
     """
     return f"{job}-{epoch}"
 
@@ -122,7 +122,10 @@ def only_waits(message: str) -> bool:
 
 
 def _made(api: Api, path: str, version: str, job: Object) -> Object:
-    """Returns the Job's PodGroup. Creates the PodGroup if it does not exist."""
+    """Returns the Job's PodGroup. Creates the PodGroup if it does not exist.
+
+    `path` is the API path of the namespace's PodGroups, and `version` is their API version.
+    """
     one = f"{path}/{named_by(job)}"
     try:
         return api.get(one)

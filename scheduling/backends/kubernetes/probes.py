@@ -48,8 +48,10 @@ def of_container(endpoint: Endpoint | None) -> Object:
 
 
 def labels(endpoint: Endpoint | None) -> dict[str, str]:
-    """Returns the pod labels by which Services and network policies select the endpoint; empty if `endpoint` is
-    None."""
+    """Returns the pod labels by which Services and network policies select the pods of this endpoint.
+
+    Returns an empty dictionary if `endpoint` is None.
+    """
     if endpoint is None:
         return {}
     of_service = {} if endpoint.service is None else {SERVICE: str(endpoint.service)}
@@ -59,7 +61,8 @@ def labels(endpoint: Endpoint | None) -> dict[str, str]:
 def announce(api: Api, namespace: str, name: str, *, service: int, owner: str) -> None:
     """Creates the Kubernetes Service called `name` for Fairlot's service with ID `service`, if it does not exist.
 
-    Raises NameTaken if a Service of this name belongs to someone else.
+    `owner` identifies this installation of Fairlot. Raises NameTaken if a Service of this name belongs to another owner
+    or to another of Fairlot's services.
     """
     if _find(api, namespace, name, service=service, owner=owner) is None:
         try:
@@ -71,7 +74,8 @@ def announce(api: Api, namespace: str, name: str, *, service: int, owner: str) -
 def withdraw(api: Api, namespace: str, name: str, *, service: int, owner: str) -> None:
     """Deletes the Kubernetes Service called `name` if it belongs to Fairlot's service with ID `service`.
 
-    Otherwise does nothing.
+    `owner` identifies this installation of Fairlot. Does nothing if there is no such Service, or if it belongs to
+    someone else.
     """
     try:
         there = _find(api, namespace, name, service=service, owner=owner)
@@ -127,9 +131,10 @@ def variables(endpoint: Endpoint | None) -> dict[str, str]:
 
 
 def ready_since(pods: Sequence[Object]) -> tuple[datetime | None, str]:
-    """Returns a pair: when the gang's first worker became ready (None while it is not ready), and its address.
+    """Returns a pair: the time since when the gang's first worker has been ready, and the worker's address.
 
-    The address is "" while no worker that declares a port runs. `pods` are the pods of rank 0 in one attempt.
+    The time is None while the worker is not ready. The address is "" while no worker that declares a port runs. `pods`
+    are the pods of rank 0 in one attempt.
     """
     for pod in pods:
         address = _address(pod)

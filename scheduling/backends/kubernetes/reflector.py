@@ -50,13 +50,15 @@ class Mirror(Protocol):
         """Removes an object from the store, because it was deleted in the cluster."""
 
     def heard(self) -> None:
-        """Records that the API server has just answered, so that the stored objects are known to be current."""
+        """Records that the API server has just answered. The stored objects are therefore known to be current."""
 
 
 @dataclass
 class Reflector:
-    """Keeps `mirror` up to date with the objects at `path` while a thread executes `run`. Ends when `stop` is
-    called."""
+    """Keeps `mirror` (a local store) up to date with the objects at the API path `path`, while a thread executes `run`.
+
+    The thread returns from `run` after a call of `stop`.
+    """
 
     api: Api
     path: str
@@ -84,7 +86,8 @@ class Reflector:
     def run(self) -> None:
         """Lists and watches the objects until `stop` is called.
 
-        Raises Unauthorized if the API server refuses the credentials twice in a row, that is, also after a refresh.
+        Raises Unauthorized if the API server refuses the credentials twice in a row. By the second time, the client has
+        refreshed the credentials.
         """
         refused_before = False
         while not self._stopped.is_set():
@@ -108,7 +111,8 @@ class Reflector:
                     self._pause(0.0)
 
     def _step(self) -> None:
-        """Lists the objects if there is no resourceVersion to continue from. Then watches until the watch ends."""
+        """Lists all objects if no resourceVersion is known from which a watch can continue. Then watches until the
+        watch ends."""
         if self._version is None:
             self._version = self._list()
         began, before = time.monotonic(), self._version

@@ -15,8 +15,9 @@ TRIES = 3  # to create an object while the cluster still deletes an old object o
 
 
 def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
-    """Returns the environment variables that are the same for all workers of a gang. `name` is the name of the gang's
-    Job.
+    """Returns the environment variables that are the same for all workers of a gang.
+
+    `name` is the name of the gang's Job, `workers` the number of workers, and `gpus` the number of GPUs of each worker.
 
     WORLD_SIZE counts workers, each of which sees only its own GPUs. A launcher such as torchrun starts one process per
     GPU. It reads the variables that begin with PET_ and sets WORLD_SIZE again for its processes.
@@ -38,17 +39,21 @@ def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
 
 
 def host(name: str, rank: int) -> str:
-    """Returns the DNS name of the worker of this rank, for other pods of the namespace. `name` is the name of the
-    gang's Job."""
+    """Returns the DNS name of the worker with this rank. Only pods of the same namespace can use this name.
+
+    `name` is the name of the gang's Job.
+    """
     return f"{name}-{rank}.{name}"
 
 
 def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: int, gpus: int) -> bool:
     """Creates a gang's Service, which gives its workers DNS names, and its ConfigMap with the host list. Idempotent.
 
-    Replaces objects that an earlier Job left. Kubernetes deletes the new objects together with `job`. Returns False if
-    the objects could not be created for this Job, for example because a later Job has replaced it. Otherwise returns
-    True.
+    `gpus` is the number of GPUs of each worker. `job_label` is the name of the label that contains the job's ID.
+    Replaces objects that an earlier Job left. Kubernetes deletes the new objects together with `job`.
+
+    Returns False if the objects could not be created for this Job, for example because a later Job has replaced it.
+    Otherwise returns True.
     """
     about = job["metadata"]
     name, job_id = about["name"], about["labels"][job_label]
@@ -79,10 +84,11 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
 
 
 def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> bool:
-    """Creates the object. If an earlier Job's object of this name still exists, deletes that object first.
+    """Creates the object `thing` in the collection `kind`, such as "services". First deletes an object of the same name
+    that belongs to an earlier Job.
 
-    Such objects may exist because Kubernetes deletes them with a delay. Returns False if `job` is no longer the current
-    Job, or after TRIES attempts.
+    Kubernetes deletes the objects of a deleted Job with a delay, so they may still exist. Returns False if `job` is no
+    longer the current Job, or after TRIES attempts.
     """
     path, name = f"/api/v1/namespaces/{namespace}/{kind}", job["metadata"]["name"]
     for _ in range(TRIES):

@@ -30,7 +30,7 @@ def is_needed(secrets: Secrets) -> bool:
 
 
 def write(api: Api, namespace: str, job: Object, secrets: Secrets, *, annotations: Mapping[str, str]) -> None:
-    """Writes all Secrets of the gang whose Job is `job`. Idempotent.
+    """Writes all Secrets of the gang whose Job is `job`, each with `annotations`. Idempotent.
 
     Raises Refused and Unreachable, whose messages never contain a secret value.
     """
@@ -97,9 +97,10 @@ def folders(job: str, secrets: Secrets) -> list[tuple[Object, Object]]:
 
 
 def pulling(job: str, secrets: Secrets) -> dict[str, list[Object]]:
-    """Returns the pod spec field that names the Secret for pulling the image; empty if no credentials are needed.
+    """Returns the pod spec field that names the Secret with the credentials for pulling the image. `job` is the name of
+    the gang's Job.
 
-    `job` is the name of the gang's Job.
+    Returns an empty dictionary if the image needs no credentials.
     """
     return {"imagePullSecrets": [{"name": _of_image(job)}]} if secrets.image else {}
 

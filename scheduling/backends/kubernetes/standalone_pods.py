@@ -67,8 +67,11 @@ class BarePodOrders:
         """Ends the job's pod if the pod belongs to the lease `epoch` or an earlier lease. Returns the effect of the
         order.
 
-        If the job has no pod, a late order may still start this lease. Only a process that was believed dead can send
-        such an order. Fairlot finds and stops the resulting pod, because the pod has no open lease.
+        `because` is the reason if Fairlot itself decided to stop the lease.
+
+        If the job has no pod, a start order for this lease that arrives later may still create one. Only a process that
+        was believed dead can send such a late order. Fairlot finds and stops that pod, because the pod then has no open
+        lease.
         """
         for last in tries():
             there = self.find(job_id)
@@ -91,7 +94,8 @@ class BarePodOrders:
     def _end(self, pod: Object, because: str = "") -> None:
         """Ends the pod. If its program has started, sets a deadline that has passed; otherwise deletes the pod.
 
-        Raises Invalid, Missing or Changed if the pod has changed since it was read, or if another pod has its name.
+        `because` is the reason if Fairlot itself decided to stop the lease. Raises Invalid, Missing or Changed if the
+        pod has changed since it was read, or if another pod has its name.
         """
         about, at, path = pod["metadata"], objects.epoch_of(pod), self._path(objects.job_id_of(pod))
         if objects.has_started(pod):

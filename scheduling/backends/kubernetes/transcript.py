@@ -1,5 +1,5 @@
-"""Appends a worker's output, as the kubelet sends it, to the log of its rank. Each line is written once, despite
-interruptions.
+"""Appends a worker's output, as the kubelet sends it, to the log of the worker's rank. Each line is written exactly
+once, even if the connection breaks.
 
 A request asks the kubelet for the lines since a given second. The kubelet answers with all those lines that it still
 has, each with its time of writing in nanoseconds. After an interruption, the answer therefore repeats the last second.
@@ -37,7 +37,7 @@ class LogLocked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A recorded position in a rank's log, from which the log can be compared with the kubelet's output.
+    """A recorded position in a rank's log. From this position on, the log can be compared with the kubelet's output.
 
     From byte `offset` on, the log contains the pod's lines since second `since`, in the order in which the kubelet sent
     them.
@@ -92,11 +92,12 @@ class Transcript:
         limit: int,
         new: Callable[[bytes, int], None] = lambda data, moment: None,
     ) -> None:
-        """Locks and opens the log. Raises LogLocked if another process writes the log, and OSError if it cannot be
-        opened.
+        """Locks and opens the log of rank `rank`. Raises LogLocked if another process writes the log, and OSError if it
+        cannot be opened.
 
-        The writer calls `new` with each piece of output that the log did not have, and with the time of the piece's
-        last line (nanoseconds of Unix time).
+        `pod` is the pod's UID, `epoch` its attempt, and `limit` the maximum size of the log in bytes. The writer calls
+        `new` with each piece of output that the log did not have, and with the time of the piece's last line
+        (nanoseconds of Unix time).
         """
         self._rest, self._at_start = b"", True
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -185,9 +186,10 @@ class Transcript:
             self._mark = self._stored = mark
 
     def finish(self, *, is_complete: bool = True) -> None:
-        """Records that the pod's output is complete.
+        """Records that no more of the pod's output will be read.
 
-        `is_complete` is false if reading stopped early, so that the number of dropped bytes is unknown.
+        `is_complete` is false if reading stopped early because the log is full. The number of dropped bytes is then
+        unknown.
         """
         self._is_counted = is_complete
         if self._held:  # a last line without a newline
@@ -245,9 +247,10 @@ class Transcript:
                 self._match(line)
 
     def _begun(self) -> bytes:
-        """Returns the unfinished line at the end of the log if the held-back bytes of the response continue that line.
+        """Returns the unfinished line at the end of the log if the current line of the response continues it; otherwise
+        b"".
 
-        Otherwise returns b"".
+        Compares the bytes of the current line that are held back, that is, received but not written yet.
         """
         last = self._tail.rfind(b"\n") + 1
         begun = self._tail[last:]
@@ -277,9 +280,10 @@ class Transcript:
         self._write(line[len(begun) :])
 
     def _boundary(self) -> int:
-        """Returns the offset of the line that may have been incomplete when the position was recorded.
+        """Returns where the last line begins that was written before the position was recorded; this line may be
+        incomplete.
 
-        The offset counts from the beginning of the part of the log that was read.
+        The result is an offset in bytes from the beginning of the part of the log that was read.
         """
         return self._tail.rfind(b"\n", 0, self._later) + 1
 

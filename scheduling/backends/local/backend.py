@@ -78,8 +78,8 @@ class LocalBackend:
         """Does nothing, because orders to local jobs do not need the database."""
 
     def prepare(self) -> None:
-        """Creates the root folder, and probes how this machine can isolate jobs. Raises BackendError if no job can run
-        here."""
+        """Creates the root folder, and tries out how this machine can isolate jobs. Raises BackendError if no job can
+        run here."""
         try:
             self._make_root()
             found = isolation.probe_again(self.places)
@@ -100,8 +100,10 @@ class LocalBackend:
             raise BackendError(f"local jobs cannot run here: {error}") from None
 
     def last_isolation(self) -> Isolation:
-        """Returns how jobs are isolated, as last stored by the process that starts jobs. Raises BackendError if no job
-        can run here."""
+        """Returns the isolation of jobs that the process that starts jobs has stored most recently.
+
+        Raises BackendError if no job can run on this machine.
+        """
         try:
             return isolation.last(self.places)
         except OSError as error:
@@ -129,9 +131,9 @@ class LocalBackend:
         self._begin(gang, thaw=True)
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
-        """Sends SIGTERM to every process of the lease, and SIGKILL after `grace_seconds`. Returns without waiting.
+        """Sends SIGTERM to every process of a lease, and SIGKILL after `grace_seconds`. Returns without waiting.
 
-        If the lease has not started yet, it will never start.
+        `epoch` and `token` identify the lease. If the lease has not started yet, it will never start.
         """
         order = {"epoch": epoch, "token": str(token), "verb": "stop", "grace_seconds": grace_seconds}
         try:
@@ -152,7 +154,10 @@ class LocalBackend:
             logger.warning("job %s is stopped by a signal, as %s", job_id, error)
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Suspends the processes of a lease. Does nothing if the lease is being stopped. Returns without waiting."""
+        """Suspends the processes of a lease. Does nothing if the lease is being stopped. Returns without waiting.
+
+        `epoch` and `token` identify the lease.
+        """
         with self._orders(job_id) as files:
             order = read_json(files.desired)
             known = order is not None and order["epoch"] == epoch and order["verb"] != "stop"
@@ -161,8 +166,10 @@ class LocalBackend:
                 files.poke()
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Deletes the report about an ended lease. The lease's epoch can never run again. Keeps the job's logs and
-        checkpoints."""
+        """Deletes the report about an ended lease. Keeps the job's logs and checkpoints.
+
+        `epoch` and `token` identify the lease. Afterwards this epoch of the job can never run again.
+        """
         with self._orders(job_id) as files:
             status = read_json(files.status(epoch))
             if status is None or status["phase"] != "ended" or status["token"] != str(token):
@@ -234,7 +241,10 @@ class LocalBackend:
         return events
 
     def use(self) -> Sequence[Use]:
-        """Takes a sample of GPU use and returns the resulting measurements. One process must take all samples."""
+        """Takes a sample of GPU use and returns the resulting measurements.
+
+        The same process must take all samples, because an instance compares each sample with the one before.
+        """
         return self._use_meter.sample()
 
     def advance(self) -> None:
@@ -244,6 +254,7 @@ class LocalBackend:
         """Returns up to `limit` bytes of a rank's log from byte `offset`. The log contains the output of all attempts.
 
         The chunk's `complete` is true if the chunk reaches the end of the log and no attempt of the job is running.
+        `last_attempt` is not needed for this and is ignored.
         """
         files = JobFiles(self.root, job_id)
         return self._logs(job_id).read(
@@ -276,7 +287,10 @@ class LocalBackend:
             return False
 
     def _settled(self, files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
-        """Returns the gang's report. If the gang's supervisor hangs or has vanished, first ends the gang."""
+        """Returns the gang's current report. If the gang's supervisor hangs or has vanished, first ends the gang.
+
+        `status` is the report as it was read from its file.
+        """
         status = reports.settle(files, status)
         if status["phase"] != "ended" and self._watchdog.is_overdue(files, status):
             why = f"its supervisor gave no sign of life for {watchdog.PATIENCE:g} s and was killed"
@@ -304,10 +318,10 @@ class LocalBackend:
             raise BackendError(f"the folder of job {job_id} cannot be used: {error}") from error
 
     def _is_newest(self, files: JobFiles, epoch: int, token: UUID) -> bool:
-        """Returns whether this lease may still get orders: no later epoch is known, and `forget` was not called for
-        this epoch.
+        """Returns whether the lease that `epoch` and `token` identify may still get orders.
 
-        Raises BackendError if the epoch belongs to another lease.
+        This is so if no later epoch of the job is known and `forget` was not called for this epoch. Raises BackendError
+        if the epoch belongs to a lease with another token.
         """
         known = [read_json(path) for path in (files.gang, files.desired, files.forgotten)]
         for other in filter(None, known):
@@ -345,7 +359,8 @@ class LocalBackend:
         files.poke()
 
     def _order_run(self, files: JobFiles, gang: dict[str, Any]) -> None:
-        """Writes the order to run the gang. If no supervisor holds the run lock, also starts a supervisor."""
+        """Writes the order to run the gang. Also starts a supervisor if none is running, that is, if no supervisor
+        holds the run lock."""
         run_lock = files.open_run_lock()
         try:
             for older in files.statuses():
@@ -362,8 +377,10 @@ class LocalBackend:
                 os.close(run_lock)
 
     def _clear_older(self, files: JobFiles, older: dict[str, Any], epoch: int, *, supervised: bool) -> None:
-        """Ends an older attempt of a job that is about to start attempt `epoch`, and deletes old reports.
+        """Ends the attempt of the report `older` if it is older than attempt `epoch`, which is about to start. If the
+        attempt ended long ago, deletes its report.
 
+        `supervised` says whether a supervisor of the job is running. If so, that supervisor ends the older attempt.
         Raises BackendError while processes of the older attempt are still ending.
         """
         if older["epoch"] >= epoch:
@@ -433,7 +450,7 @@ class LocalBackend:
         return self.places.confinement(found, files.folder, gang.uid, binds, closed=closed)
 
     def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:
-        """Returns all environment variables of a worker.
+        """Returns all environment variables of a worker. `path` is the default value of PATH.
 
         The user's variables replace the defaults, such as PATH and HOME. They never replace the variables that describe
         the attempt, such as RANK and those whose names begin with FAIRLOT_.
@@ -502,9 +519,10 @@ def _probe_settings(endpoint: Endpoint | None) -> dict[str, Any] | None:
 
 @contextmanager
 def _errors_of_supervisor(folder: int) -> Iterator[int]:
-    """Opens supervisor.log for the supervisor's error output, and yields its file descriptor.
+    """Opens supervisor.log in the job's folder for the supervisor's error output, and yields its file descriptor.
 
-    If supervisor.log cannot be opened, yields a descriptor of /dev/null.
+    `folder` is the file descriptor of the job's folder. If supervisor.log cannot be opened, yields a descriptor of
+    /dev/null.
     """
     try:
         fd = opening.open_file("supervisor.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, folder=folder)
@@ -518,7 +536,8 @@ def _errors_of_supervisor(folder: int) -> Iterator[int]:
 def _launch(files: JobFiles, run_lock: int, prefix: Sequence[str]) -> None:
     """Starts the supervisor as a process that is independent of this one and inherits only the run lock.
 
-    Raises BackendError if the supervisor does not start within LAUNCH_SECONDS.
+    `run_lock` is the file descriptor of the run lock. `prefix` is put before the supervisor's command. Raises
+    BackendError if the supervisor does not start within LAUNCH_SECONDS.
     """
     which = (str(files.root), str(files.job_id), str(run_lock))
     command = [*prefix, sys.executable, "-I", str(SHIM), "start", *which]

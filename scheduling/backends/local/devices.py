@@ -1,4 +1,4 @@
-"""The device files of this machine's GPUs: which of them a job must not open, and which every job with GPUs needs."""
+"""The device files of this machine's GPUs: files that a job must not open, and files that every job with GPUs needs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CONTROL = ("nvidiactl", "nvidia-uvm")  # files that every program needs in addit
 
 
 def of_others(held: Collection[str], dev: Path = DEV) -> list[str]:
-    """Returns the device files of all GPUs except those whose UUIDs are in `held`; empty on machines without GPUs.
+    """Returns the device files of all GPUs except the GPUs in `held`; empty on machines without GPUs.
 
-    Raises ValueError if a GPU in `held` does not exist. Raises gpus.NvmlError if the driver does not say which device
-    files belong to a GPU.
+    `held` contains the UUIDs of the job's GPUs. `dev` is the folder of device files. Raises ValueError if a GPU in
+    `held` does not exist. Raises gpus.NvmlError if the driver does not say which device files belong to a GPU.
     """
     found = _numbered(dev)
     if not found:

@@ -104,8 +104,11 @@ class JobFiles:
         return beat if beat is not None and beat.get("epoch") == epoch else {}
 
     def make(self) -> None:
-        """Creates the job's folders. Raises OSError if the disk refuses, or if one of the names belongs to something
-        other than a folder."""
+        """Creates the job's folders and its FIFO `poke`.
+
+        Raises OSError if the disk is full or read-only, or if one of the names belongs to something other than a
+        folder.
+        """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in (self.logs, self.beat.parent, self.status(0).parent):
             with self.opened(path, make=True):
@@ -126,9 +129,10 @@ class JobFiles:
             yield fd
 
     def open_poke(self, flags: int) -> int:
-        """Opens the job's FIFO `poke` without blocking, and returns its file descriptor.
+        """Opens the job's FIFO `poke` with the flags `flags`, without blocking, and returns its file descriptor.
 
-        Raises OSError if `poke` is not a FIFO, or if it is opened for writing and has no reader.
+        Raises OSError if `poke` is not a FIFO. Also raises OSError if `flags` ask for writing and no process reads the
+        FIFO.
         """
         with self.opened(self.folder) as folder:
             fifo = os.open("poke", flags | opening.CAREFULLY, dir_fd=folder)

@@ -113,7 +113,7 @@ def _discover() -> list[Gpu]:
 def devices(dev: Path, pci: Path = PCI) -> dict[str, list[Path]]:
     """Returns, by GPU UUID, the device files of each GPU in the folder `dev`. Leaves out GPUs that do not answer.
 
-    Raises NvmlError if the driver does not work.
+    `pci` is the folder in which the kernel lists PCI devices. Raises NvmlError if the driver does not work.
     """
     return _in_time(lambda: _devices(dev, pci))
 
@@ -132,7 +132,10 @@ def _devices(dev: Path, pci: Path) -> dict[str, list[Path]]:
 
 
 def _drawing(handle: object, pci: Path) -> list[str]:
-    """Returns the names of the GPU's DRM device files, such as dri/renderD128."""
+    """Returns the names of the GPU's DRM device files (for graphics), such as dri/renderD128.
+
+    `handle` is NVML's handle of the GPU. `pci` is the folder in which the kernel lists PCI devices.
+    """
     # NVML writes the domain of a PCI address with eight digits, the kernel with four.
     address = _text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower()[4:]
     return sorted(f"dri/{node.name}" for node in (pci / address / "drm").glob("*[0-9]"))
@@ -143,7 +146,7 @@ def utilization(since: Mapping[str, int] | None = None) -> list[Utilization]:
 
     `since` maps a GPU's UUID to the `sampled_at` that the previous call returned. The load of such a GPU is the average
     since the previous call. For other GPUs, or if the driver keeps no samples, the load covers the driver's last
-    measurement period of less than a second. Raises NvmlError.
+    measurement period of less than a second. Raises NvmlError if the driver does not work.
     """
     return _in_time(lambda: _utilization(since or {}))
 
@@ -163,12 +166,13 @@ def _utilization(since: Mapping[str, int]) -> list[Utilization]:
 
 
 def _busy(handle: object, since: int) -> tuple[float, int]:
-    """Returns a pair: the load in percent since `since`, and the time of the last sample. Both times are on the
-    driver's clock.
+    """Returns a pair: the GPU's average load in percent since the time `since`, and the time of the last sample. Both
+    times are on the driver's clock.
 
     NVML's own rate covers one period of some hundred milliseconds, so that a caller that asks every two seconds would
     miss most of the work. NVML also keeps recent samples (an H100 keeps five a second for 14 seconds), and this
-    function uses their average. If there are no samples, it returns NVML's own rate and 0.
+    function uses their average. If `since` is 0 or there are no samples, the load is NVML's own rate. Without samples,
+    the time is 0.
     """
     rate = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     try:

@@ -160,8 +160,9 @@ class HostPaths:
     ) -> Confinement:
         """Returns the confinement of the job whose folder is `folder`.
 
-        `binds` are paths that the job may see in addition to its own folders. `closed` are device files that the job
-        must not open; they take effect only if the isolation includes namespaces.
+        - `uid`: the UID of the team's user; not used if the isolation has no separate users.
+        - `binds`: paths that the job may see in addition to its own folders.
+        - `closed`: device files that the job must not open. They take effect only if the isolation includes namespaces.
         """
         uid = uid if isolation.users else None
         view = self._view(folder, binds, uid) if isolation.namespaces else None
@@ -238,8 +239,11 @@ def closed_ancestor(path: Path) -> Path | None:
 
 
 def _outermost(places: Iterable[Path]) -> list[Path]:
-    """Returns the given paths that exist, without those that lie inside another given path or in a folder for temporary
-    files."""
+    """Returns those of the given paths that exist and do not lie inside another given path or in a folder for temporary
+    files.
+
+    Leaves out symbolic links and the root folder.
+    """
     found: list[Path] = []
     for place in sorted(places):
         around = (*found, *map(Path, TEMPORARY))
@@ -282,10 +286,9 @@ def known(places: HostPaths) -> Isolation:
 
 
 def last(places: HostPaths) -> Isolation:
-    """Returns how jobs are isolated, as last stored by the process that starts jobs. Probes the machine if nothing
-    usable is stored.
+    """Returns the isolation of jobs that the process that starts jobs has stored most recently.
 
-    Raises OSError if no job could run.
+    If nothing valid is stored, probes the machine instead. Raises OSError if no job could run.
     """
     try:
         written = read_json(places.jobs / WRITTEN)
@@ -295,7 +298,8 @@ def last(places: HostPaths) -> Isolation:
 
 
 def _read(written: dict[str, Any]) -> Isolation | None:
-    """Parses the stored isolation. Returns None if another version of Fairlot stored it in a different format."""
+    """Converts the stored mapping `written` to an Isolation. Returns None if another version of Fairlot stored it in a
+    different format."""
     try:
         lists = {name: tuple(written[name]) for name in FOUND}
         return Isolation(**{**written, **lists})
@@ -395,9 +399,9 @@ def _try(places: HostPaths, isolation: Isolation) -> tuple[Isolation | None, str
 
 
 def _is_refused_by(why: str) -> bool:
-    """Returns whether `why`, the launcher's error, means that the machine forbids user namespaces.
+    """Returns whether `why`, the error of the program `unshare`, means that the machine forbids user namespaces.
 
-    Returns False for errors that may pass, such as a shortage of memory.
+    Returns False for temporary errors, such as a shortage of memory.
     """
     # ENOSPC means that a limit of user namespaces is reached.
     short_of = map(os.strerror, PASSING - {errno.ENOSPC})

@@ -39,7 +39,7 @@ def parts(places: Iterable[Path]) -> list[Part]:
     """Returns the parts of file systems that are visible in `places`, including file systems that are mounted below
     them.
 
-    The paths in `places` must not be symbolic links. Raises OSError.
+    The paths in `places` must not be symbolic links. Raises OSError if the table of mounts or a path cannot be read.
     """
     with ExitStack() as stack:
         fds = []

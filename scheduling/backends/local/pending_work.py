@@ -23,8 +23,10 @@ EVERY = 0.1  # seconds; a call to the driver takes some hundredths of a second
 
 
 def held_gpus(gang: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the UUIDs of the GPUs of a gang, given as the content of gang.json. Empty if the GPUs were declared
-    without UUIDs."""
+    """Returns the UUIDs of the GPUs that a gang holds. Empty if the gang's GPUs were declared without UUIDs.
+
+    `gang` is the content of gang.json.
+    """
     # The first entry is the node's name.
     named = [name for worker in gang["workers"] for name in worker["gpus"][1:]]
     return tuple(name for name in named if isinstance(name, str))
@@ -40,10 +42,11 @@ class PendingWork:
         self._answer: Future[list[Utilization]] | None = None
 
     def is_over(self) -> bool:
-        """Returns whether the GPUs have finished: they are idle, report no load, or have had LONGEST seconds.
+        """Returns whether the GPUs have finished their work. They count as finished if they are idle, if they report no
+        load, or after LONGEST seconds.
 
-        The caller repeats this call after all processes have been stopped. It never waits for the driver; a later call
-        reads the driver's answer.
+        The caller stops all processes and then repeats this call until it returns True. The call never waits for the
+        driver; a later call reads the driver's answer.
         """
         now = _clock()
         if not self._uuids or now >= self._latest:

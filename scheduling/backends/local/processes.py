@@ -45,7 +45,10 @@ def stamp() -> Stamp:
 
 
 def age(then: Stamp) -> float:
-    """Returns the seconds since `then`. Uses the boot clock or, if the machine has rebooted since, the wall clock."""
+    """Returns the seconds that have passed since `then`, a result of `stamp`.
+
+    Uses the boot clock or, if the machine has rebooted since `then`, the wall clock.
+    """
     boot, at, wall = then
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
     if boot == boot_id():
@@ -81,8 +84,8 @@ def cpu_seconds(counted: Iterable[Process]) -> float:
 def is_namespace_init(pid: int) -> bool:
     """Returns whether the process is the first process of its own PID namespace.
 
-    Such a process, when killed, ends only after all other processes of its namespace have ended. Those with a parent
-    outside the namespace must also be reaped by that parent first.
+    If such a process is killed, it ends only after all other processes of its namespace have ended. Some of these have
+    a parent outside the namespace, which must first reap them.
     """
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -143,10 +146,10 @@ def _all() -> list[Process]:
 
 
 def marked(marker: str, known: Iterable[tuple[int, int]] = ()) -> list[Process]:
-    """Returns the living processes of a gang: those with `marker` in their environment, those in `known`, and their
-    descendants.
+    """Returns the living processes of a gang: those with `marker` in their environment, those in `known`, and the
+    descendants of both.
 
-    `known` contains pairs of pid and start time.
+    `marker` is a text that is the same for all of the gang's processes. `known` contains pairs of pid and start time.
     """
     wanted = f"{MARKER}={marker}".encode()
     known = {(int(pid), int(start)) for pid, start in known}
@@ -185,7 +188,7 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def send(process: Process, number: signal.Signals) -> None:
-    """Sends a signal to the process with this pid and start time.
+    """Sends the signal `number` to the process if it still has this pid and this start time.
 
     Does nothing if the process has ended or belongs to another user.
     """
@@ -216,7 +219,8 @@ def kill(processes: Iterable[Process]) -> None:
 
 
 def wait_for_end(waited: Iterable[Process], seconds: float) -> None:
-    """Waits until all these processes have ended, but at most `seconds`. They need not be children of this process."""
+    """Waits until all processes in `waited` have ended, but at most `seconds`. They need not be children of this
+    process."""
     deadline = time.monotonic() + seconds
     for process in waited:
         try:

@@ -27,7 +27,8 @@ REMOVE_SECONDS = 300.0  # to delete all files of a job
 
 
 def remove(files: JobFiles) -> None:
-    """Deletes the job's folder and its reports. Raises Busy while the job runs, and OSError if the disk refuses.
+    """Deletes the job's folder and its reports. Raises Busy while the job runs, and OSError if a file cannot be
+    deleted.
 
     The folder is first renamed, so that the job has either all of its files or none. If a call is interrupted, for
     example by TimeoutError after REMOVE_SECONDS, the next call deletes the remaining files.
@@ -55,9 +56,10 @@ def _remove_reports(files: JobFiles, aside: int) -> None:
 
 @contextmanager
 def _aside(root: int) -> Iterator[int]:
-    """Opens and locks, for the `with` block, the folder to which files are moved for deletion.
+    """Opens and locks the folder to which files are moved before they are deleted. Yields its file descriptor for the
+    `with` block.
 
-    Raises Busy if another process holds its lock.
+    `root` is the file descriptor of the folder of all jobs. Raises Busy if another process holds the folder's lock.
     """
     with suppress(FileExistsError):
         os.mkdir(REMOVED, 0o700, dir_fd=root)
@@ -71,7 +73,8 @@ def _aside(root: int) -> Iterator[int]:
 def _not_running(files: JobFiles, root: int) -> Iterator[None]:
     """Ensures, inside the `with` block, that the job does not run: holds its run lock, if the lock file exists.
 
-    Also makes the job's folder writable. Raises Busy if a supervisor holds the lock.
+    Also makes the job's folder writable. `root` is the file descriptor of the folder of all jobs. Raises Busy if a
+    supervisor holds the lock.
     """
     name = str(files.job_id)
     try:
@@ -109,8 +112,10 @@ def _run_lock(folder: int) -> Iterator[int | None]:
 
 
 def _open(name: str, parent: int) -> int:
-    """Opens the folder `name`. Changes its mode only if it cannot be opened otherwise, because the job may still be
-    running."""
+    """Opens the folder `name` in the open folder `parent`, and returns its file descriptor.
+
+    Changes the folder's mode only if the folder cannot be opened otherwise, because the job may still be running.
+    """
     try:
         return os.open(name, FOLDER, dir_fd=parent)
     except PermissionError:
@@ -118,8 +123,11 @@ def _open(name: str, parent: int) -> int:
 
 
 def _open_up(name: str, parent: int) -> int:
-    """Sets the mode of the folder `name` to 0700 and opens it, because the job may have removed even the owner's
-    permissions."""
+    """Sets the mode of the folder `name` in the open folder `parent` to 0700, opens it, and returns its file
+    descriptor.
+
+    The mode must be set because the job may have removed even the owner's permissions.
+    """
     path_only = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     with opened(os.open(name, path_only, dir_fd=parent)) as place:
         os.chmod(f"/proc/self/fd/{place}", 0o700)
@@ -127,7 +135,8 @@ def _open_up(name: str, parent: int) -> int:
 
 
 def clear(name: str, aside: int, *, seconds: float = CLEAR_SECONDS) -> None:
-    """Deletes `name` from the folder `aside`. Also deletes its parts `name.N`, which an earlier call moved there.
+    """Deletes `name` from the open folder `aside` (a file descriptor). Also deletes the parts `name.N`, which an
+    interrupted earlier call left there.
 
     Moves each subfolder to `aside` and empties it there, so that few folders are open at the same time, however deep
     the tree is. Raises TimeoutError after `seconds`; the next call deletes the remaining parts.
@@ -161,7 +170,8 @@ def _check(until: float) -> None:
 
 
 def _unlinked(name: str, folder: int) -> bool:
-    """Deletes the entry `name` if it is not a folder. Returns whether it was deleted."""
+    """Deletes the entry `name` of the open folder `folder`, unless the entry is itself a folder. Returns whether it was
+    deleted."""
     try:
         os.unlink(name, dir_fd=folder)
     except IsADirectoryError:

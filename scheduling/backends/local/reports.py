@@ -65,7 +65,10 @@ def cluster_events(status: dict[str, Any]) -> list[ClusterEvent]:
 
 
 def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
-    """Returns the gang's report. If the supervisor vanished without reporting the gang's end, first ends the gang."""
+    """Returns the gang's current report. `status` is the report as it was read from its file.
+
+    If the supervisor vanished without reporting the gang's end, first ends the gang.
+    """
     if status["phase"] == "ended":
         return status
     if status["supervisor"]:
@@ -91,7 +94,8 @@ def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
 
 
 def kill_hung(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
-    """Kills a hanging supervisor and all its descendants, and reports the gang's end with the reason `why`.
+    """Kills the hanging supervisor of the gang with the report `status`, and all descendants of the supervisor. Reports
+    the gang's end with the reason `why`.
 
     Returns after KILL_SECONDS even if some processes have survived SIGKILL. The next call then tries again.
     """
@@ -129,7 +133,8 @@ def launched(files: JobFiles) -> list[processes.Process]:
 
 
 def terminate(files: JobFiles, epoch: int, token: str) -> bool:
-    """Sends SIGTERM to the lease's supervisor, which then ends its gang with the gang's grace period.
+    """Sends SIGTERM to the supervisor of the lease that `epoch` and `token` identify. The supervisor then ends its gang
+    with the gang's grace period.
 
     Returns False if the lease has no running supervisor, otherwise True.
     """
@@ -144,11 +149,12 @@ def terminate(files: JobFiles, epoch: int, token: str) -> bool:
 
 
 def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
-    """Kills the processes that a vanished supervisor left, and reports the gang's end.
+    """Kills the processes that a vanished supervisor left, and reports the gang's end with the reason `why`. If `why`
+    is "", finds the reason itself.
 
-    Returns False, without a report, if some of the processes still exist. The caller must hold the orders lock. It must
-    also hold the run lock or have killed the supervisor, because the kernel may release a killed supervisor's run lock
-    late.
+    Returns False, without a report, if some of the processes still exist. The caller must hold the orders lock. The
+    caller must also hold the run lock or have killed the supervisor, because the kernel may release a killed
+    supervisor's run lock late.
     """
     epoch, token = status["epoch"], status["token"]
     if not status["supervisor"]:
@@ -170,8 +176,12 @@ def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> 
 
 
 def finish(files: JobFiles, epoch: int, token: str, end: End, message: str, **more: Any) -> None:
-    """Writes the last report of an epoch that has no supervisor. Also deletes the job's secrets of this and earlier
-    epochs."""
+    """Writes the last report of an attempt that has no supervisor. Also deletes the job's secrets of this and earlier
+    attempts.
+
+    `epoch` and `token` identify the attempt's lease. `end` and `message` say how and why the attempt ended. `more`
+    contains further fields of the report.
+    """
     secret_files.delete(files, epoch)
     now = processes.stamp()
     status = read_json(files.status(epoch)) or {"ordered_at": now}

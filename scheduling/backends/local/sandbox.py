@@ -117,7 +117,8 @@ def drop_privileges(uid: int | None) -> None:
 def be_first_to_go() -> None:
     """Raises the OOM score of this process and its children, so that the kernel kills them before the portal.
 
-    Must be called while the process is dumpable, because an ordinary user's process cannot set its OOM score otherwise.
+    Must be called while the process is dumpable (see prctl). Otherwise a process of an ordinary user cannot set its OOM
+    score.
     """
     score = Path("/proc/self/oom_score_adj")
     if int(score.read_text()) < 500:  # lowering the score would need a capability that few processes have
@@ -135,10 +136,12 @@ def _leave_keyring() -> None:
 
 
 def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = lambda: None) -> None:
-    """Creates the folders that a job may write. If `uid` is not None, makes that user their owner. Raises OSError.
+    """Creates the folders that a job may write, inside the job's folder `folder`. If `uid` is not None, makes that user
+    their owner. Raises OSError.
 
     `folder` must belong to the portal, so that the job cannot replace any of these folders. No process of the job may
-    run during the call. `go_on` is called repeatedly, because changing the owner of a large tree takes long.
+    run during the call. `go_on` is called repeatedly, so that the caller can do other work: changing the owner of a
+    large tree takes long.
     """
     for name in OWN:
         path = folder / name
@@ -155,9 +158,10 @@ def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = l
 
 
 def grant_read(folder: Path, *, below: Path, gid: int) -> None:
-    """Lets the group `gid` read the folder tree `folder`, and enter the folders between `below` and it.
+    """Lets the group `gid` read all files and folders in `folder`. Also lets the group enter each folder on the way
+    from `below` to `folder`.
 
-    The portal must have just created the tree. Does nothing if `folder` does not exist.
+    The portal must have just created these folders. Does nothing if `folder` does not exist.
     """
     if not folder.exists():
         return
@@ -238,9 +242,10 @@ class Namespaces:
         return _born(self._join)
 
     def _join(self) -> None:
-        """Prepares a helper process so that its next child is born in the gang's PID namespace.
+        """Prepares a helper process so that the next child that it forks is in the gang's PID namespace.
 
-        Also makes the helper non-dumpable, because the job's processes can see the child from the beginning.
+        Also makes the helper non-dumpable, because the job's processes can see the child from the beginning and must
+        not read its memory or files.
         """
         be_first_to_go()
         # otherwise processes of the same user could reach hidden files through /proc/<pid> of the child
@@ -297,7 +302,11 @@ def _read_line(fd: int) -> bytes:
 
 
 def _run_init(view: View, writer: int, waiting: int, supervisor: int) -> NoReturn:
-    """Runs as the first process of new namespaces: makes the mounts, then reaps orphans until it is killed.
+    """Runs as the first process of new namespaces: makes the mounts of `view`, then reaps orphans until it is killed.
+
+    - `writer`: the pipe through which this process reports that it is ready, or its error.
+    - `waiting`: a pipe. This process begins after it has read a byte from the pipe.
+    - `supervisor`: the pid of the supervisor. This process ends together with the supervisor.
 
     When this process ends, for any reason, the kernel kills all other processes in its PID namespace.
     """
@@ -404,8 +413,10 @@ def _arrange(view: View) -> None:
 
 @contextmanager
 def _opened(paths: Sequence[str]) -> Iterator[list[int]]:
-    """Opens paths before mounts hide them, and yields their file descriptors. Raises OSError if a path contains a
-    symbolic link."""
+    """Opens the paths, so that they can be used after mounts have hidden them. Yields their file descriptors.
+
+    Raises OSError if a path contains a symbolic link.
+    """
     opened: list[int] = []
     try:
         for path in paths:
@@ -440,7 +451,8 @@ def _bind(source: int, path: str, *, writable: bool) -> None:
 
 
 class Findings(TypedDict):
-    """The result of a probe: what a confined process could do and could not do."""
+    """The result of a probe: which forbidden paths a confined process could use, and which paths that jobs need it
+    could not use."""
 
     exposed: list[str]  # paths that the process must not read or write, but could
     unreachable: list[str]  # paths that jobs need, but the process could not read
@@ -448,7 +460,7 @@ class Findings(TypedDict):
 
 
 class Question(TypedDict):
-    """The input of a probe: a confinement, and the paths that the probe tries to read, write or open."""
+    """The input of a probe: a confinement, and the paths that the confined process tries to read, write or open."""
 
     confinement: Confinement
     folder: str  # an empty folder in the role of a job's folder

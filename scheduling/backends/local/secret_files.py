@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 def write(files: JobFiles, epoch: int, secrets: Secrets) -> None:
     """Writes the secret files for the attempt `epoch`. First deletes files that an earlier call wrote for that attempt.
 
-    Raises OSError if the disk refuses.
+    Raises OSError if the files cannot be written, for example because the disk is full.
     """
     if not secrets:
         return
@@ -47,7 +47,11 @@ def write(files: JobFiles, epoch: int, secrets: Secrets) -> None:
 
 
 def check(secrets: Secrets) -> None:
-    """Raises ValueError, with a message for users, if the path of a secret folder is not possible on this machine."""
+    """Raises ValueError, with a message for users, if the user chose a path for a secret folder that is not possible on
+    this machine.
+
+    On this machine, all secret folders must be inside one fixed folder.
+    """
     for one in secrets.folders:
         if not is_in(one.path, SECRETS) or one.path == SECRETS:
             raise ValueError(
@@ -99,9 +103,9 @@ def _folder(files: JobFiles, epoch: int) -> Path:
 
 @contextmanager
 def _secrets_of(files: JobFiles) -> Iterator[int]:
-    """Opens the job's `secrets` folder for the `with` block.
+    """Opens the job's `secrets` folder for the `with` block, and yields its file descriptor.
 
-    If the job has put something else in place of the folder, removes that first.
+    If the job has put something other than a folder in its place, removes that first.
     """
     with files.opened(files.folder) as folder:
         try:

@@ -28,8 +28,10 @@ from scheduling.backends.local.supervisor import Supervisor
 
 
 def detach() -> None:
-    """Forks to detach from the starter: the parent process, for which the starter waits, exits, and the child
-    continues."""
+    """Detaches this process by a fork from the starter (the process that started it).
+
+    The parent process exits, so that the starter stops waiting for it. The child process continues.
+    """
     if os.fork() > 0:
         os._exit(0)
     os.chdir("/")
@@ -94,10 +96,10 @@ def main(mode: str, root: str, job_id: str, lock: str) -> None:
 
 
 def check() -> None:
-    """Runs the probe and prints its findings as JSON.
+    """Probes whether a gang could run on this machine, and prints the probe's findings as JSON.
 
-    If the probe fails, prints the reason to standard error. The exit code is then sandbox.REFUSED if the machine
-    refuses, or 1 if the probe gave no answer.
+    If the probe fails, prints the reason to standard error. The exit code is then sandbox.REFUSED if the machine does
+    not allow the isolation, or 1 if the probe gave no answer.
     """
     try:
         json.dump(sandbox.probe(json.load(sys.stdin)), sys.stdout)

@@ -154,8 +154,11 @@ class Supervisor:
             self._beat()
 
     def _log_troubles(self) -> dict[str, tuple[str, processes.Stamp]]:
-        """Returns, by rank, the reason and the time for each log that could not be written. Keeps entries whose cause
-        has passed."""
+        """Returns a pair for each worker whose log could not be written: the reason, and the time when this was
+        noticed. The keys are ranks.
+
+        Keeps the entry of a worker even if its log can be written again.
+        """
         known: dict[str, tuple[str, processes.Stamp]] = self.status.get("log_troubles", {})
         found = {str(worker.rank): worker.log.trouble for worker in self.workers if worker.log is not None}
         return known | {
@@ -234,7 +237,10 @@ class Supervisor:
             self.selector.register(self.namespaces.emptied, selectors.EVENT_READ)
 
     def _has_started(self, worker: Worker, shared: dict[str, str]) -> bool:
-        """Starts the worker and returns True. If the start fails, ends the gang and returns False."""
+        """Starts the worker with the additional environment variables in `shared`, and returns True.
+
+        If the start fails, ends the gang and returns False.
+        """
         self._beat_if_due()
         try:
             worker.start(shared, self.namespaces)
@@ -350,7 +356,8 @@ class Supervisor:
         return f"worker {worker.rank} " if len(self.workers) > 1 else ""
 
     def _advance(self) -> None:
-        """Continues a suspension or an end that is under way, and reports changes of the gang's readiness."""
+        """Performs the next step of a suspension or an end that has begun. Also reports changes of the gang's
+        readiness."""
         if self.probe is not None and (answer := self.probe.answer) != self.reported_answer:
             self.reported_answer = answer
             self._report(ready_at=self.reported_answer.ready_at, why_not_ready=self.reported_answer.trouble)
@@ -456,8 +463,8 @@ class Supervisor:
     def _end(self, verdict: tuple[str, int | None, str], grace: float) -> None:
         """Begins to end the gang: sends SIGTERM at the first call, and SIGKILL after the grace period.
 
-        `grace` is the grace period in seconds; 0 skips SIGTERM. A later call can shorten the grace period but cannot
-        change the verdict.
+        `verdict` says how the gang ended: the end, the exit code or None, and a message for users. `grace` is the grace
+        period in seconds; 0 skips SIGTERM. A later call can shorten the grace period but cannot change the verdict.
         """
         self.kill_at = min(self.kill_at, time.monotonic() + grace)
         if self.verdict is not None:

@@ -43,8 +43,11 @@ class _Known:
 
 
 class UseMeter:
-    """Measures the use of GPUs by repeated samples in one process. Time before the first sample or in a gap counts as
-    not measured."""
+    """Measures the use of GPUs by repeated samples, all taken in the same process.
+
+    Time before the first sample counts as not measured. So does a period of more than LONGEST_GAP seconds without
+    samples.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -124,9 +127,9 @@ class UseMeter:
         return self._sample_processors(token, status)
 
     def _empty_for(self, token: str, now: float) -> float:
-        """Records that a sample found no process of the gang on its GPUs.
+        """Records that a sample at the time `now` found no process of the gang on its GPUs.
 
-        Returns for how many seconds consecutive samples have found none.
+        Returns for how many seconds all samples without interruption have found no process there.
         """
         since, last = self._empty.get(token, (now, now))
         if now - last > LONGEST_GAP:

@@ -16,7 +16,8 @@ from scheduling.spec.paths import VOLUMES, is_in
 def check(mounts: Sequence[Mount], places: HostPaths, *, read_only: bool) -> None:
     """Raises ValueError, with a message for users, if one of the mounts is not possible on this machine.
 
-    `read_only` says whether this machine can keep jobs from writing to a read-only volume.
+    `places` contains the folders of this machine that jobs must not see. `read_only` says whether this machine can keep
+    jobs from writing to a read-only volume.
     """
     for one in mounts:
         if not is_in(one.path, VOLUMES) or one.path == VOLUMES:
@@ -39,7 +40,7 @@ def place(files: JobFiles) -> Path:
 
 
 def link(files: JobFiles, mounts: Sequence[Mount]) -> None:
-    """Replaces the symbolic links to the job's volumes. Raises OSError if the disk refuses."""
+    """Replaces the symbolic links to the job's volumes. Raises OSError if the links cannot be written."""
     with files.opened(files.folder) as folder:
         removal.clear("volumes", folder)  # deletes the links themselves and follows none
     for one in mounts:

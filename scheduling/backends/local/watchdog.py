@@ -38,7 +38,10 @@ class _Silence:
 
 
 class Watchdog:
-    """Measures how long each supervisor below `root` has been silent. One process must make all checks."""
+    """Measures how long each supervisor below `root` has been silent.
+
+    The same process must make all checks, because an instance adds up the silence from check to check.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -48,13 +51,17 @@ class Watchdog:
         self._disk_takes: bool | None = None  # tried at most once per check; None: not tried yet
 
     def begin_check(self) -> None:
-        """Begins a check of all supervisors. The caller must call `end_check` after the last supervisor."""
+        """Begins a check of all supervisors. When the caller has checked the last supervisor, it must call
+        `end_check`."""
         now = _now()
         self._passed, self._checked_at = min(now - self._checked_at, LONGEST_GAP), now
         self._disk_takes = None
 
     def is_overdue(self, files: JobFiles, status: dict[str, Any]) -> bool:
-        """Returns whether the supervisor has been silent for PATIENCE seconds. Its gang must not have ended."""
+        """Returns whether the supervisor has given no sign of life for PATIENCE seconds.
+
+        `status` is the supervisor's report. It must not say that the gang has ended.
+        """
         token, sign = status["token"], _sign(files, status)
         known = self._silences.get(token)
         if known is None or (sign is not None and sign != known.sign):
@@ -66,7 +73,8 @@ class Watchdog:
         return known.seconds >= PATIENCE
 
     def end_check(self, tokens: Iterable[str]) -> None:
-        """Ends a check. Drops the data of all supervisors whose gangs are not in `tokens`."""
+        """Ends a check. Keeps the data of the supervisors whose gangs' tokens are in `tokens`, and drops the data of
+        all others."""
         self._silences = {token: self._silences[token] for token in tokens if token in self._silences}
 
     def _does_disk_take(self) -> bool:
@@ -76,9 +84,10 @@ class Watchdog:
 
 
 def _sign(files: JobFiles, status: dict[str, Any]) -> object:
-    """Returns a value that changes whenever the supervisor gives a sign of life.
+    """Returns a value that changes whenever the supervisor gives a sign of life, such as a heartbeat.
 
-    Returns None if it gives none, for example because a signal has stopped it.
+    `status` is the supervisor's report. Returns None if the supervisor gives no sign, for example because a signal has
+    stopped it.
     """
     if not status["supervisor"]:
         # The gang waits for its previous attempt, whose supervisor has its own heartbeat, or no supervisor claimed the
@@ -104,8 +113,8 @@ def _now() -> float:
 
 
 def _takes_writes(root: Path) -> bool:
-    """Returns whether the disk accepts a heartbeat. Writes a file durably to find out, which takes as long as the disk
-    needs."""
+    """Returns whether the disk accepts a heartbeat. To find out, writes a file below `root` and waits until it is safe
+    on disk."""
     name = f".probe-{os.getpid()}-{threading.get_ident()}"
     try:
         with opening.folder(root, ".beats") as folder:

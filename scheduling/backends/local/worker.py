@@ -84,7 +84,13 @@ class Worker:
         supervisor: int,
         namespaces: sandbox.Namespaces | None,
     ) -> None:
-        """Runs in the forked child: replaces the child by the user's program with exec. Never returns."""
+        """Runs in the forked child: replaces the child by the user's program with exec. Never returns.
+
+        - `output`: the pipe that becomes the program's standard output and standard error.
+        - `writer`: the pipe through which the child reports why the program could not start.
+        - `supervisor`: the pid of the supervisor, which must still be the child's parent if there are no namespaces.
+        - `namespaces`: the gang's namespaces, which the child joins; None if the gang has none.
+        """
         try:
             os.setsid()
             for number in IGNORED_BY_US:
@@ -150,7 +156,8 @@ class Worker:
             self.progressed_at = processes.stamp()
 
     def close(self) -> None:
-        """Stores the output that is still in the pipe, and closes the pipe and the log."""
+        """Stores the output that is still in the pipe, reads the progress file a last time, and closes the pipe and the
+        log."""
         while self.pump():
             continue
         if self.pipe is not None:  # a process outside the job still holds the writing end
