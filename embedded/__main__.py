@@ -37,11 +37,11 @@ def main() -> int:
 
 
 def run_command(command: list[str]) -> int:
-    """Runs `command` with the servers and settings of var/. Returns its exit status; 128 + N if signal N ended the
-    command.
+    """Runs `command` with the servers and settings of the data folder (`var/` by default).
 
-    Ignores Ctrl-C, because the terminal also sends it to the command. Passes SIGTERM and SIGHUP on to the command. If
-    the servers cannot be started, prints an error and returns 1.
+    Returns the exit status of the command; 128 + N if signal N ended the command. Ignores Ctrl-C, because the terminal
+    also sends it to the command. Passes SIGTERM and SIGHUP on to the command. If the servers cannot be started, prints
+    an error and returns 1.
     """
     try:
         with servers_running(Home.from_environment()) as environment:

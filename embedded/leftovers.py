@@ -48,7 +48,11 @@ def marked_processes(home: Home, supervisor: int | None = None) -> Iterator[int]
 
 
 def end_leftovers(home: Home, patience: float, supervisor: int | None = None) -> None:
-    """Waits until the processes that `marked_processes` finds have ended. Kills them after `patience` seconds."""
+    """Waits until the services of this data folder and their child processes have ended. Kills them after `patience`
+    seconds.
+
+    `supervisor`: the pid of the supervisor whose services are meant; None means those of all supervisors.
+    """
     deadline = time.monotonic() + patience
     while pids := list(marked_processes(home, supervisor)):
         if time.monotonic() >= deadline:

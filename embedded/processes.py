@@ -77,7 +77,8 @@ def run(
 def stop(process: subprocess.Popen[bytes], how: signal.Signals, patience: float) -> bool:
     """Sends the signal `how` to the process, and waits up to `patience` seconds for it to end.
 
-    Then kills its process group. Returns whether the process ended before it was killed.
+    Then kills its process group, which may contain child processes that are still running. Returns whether the process
+    ended before it was killed.
     """
     if process.poll() is None:
         process.send_signal(how)
@@ -103,7 +104,7 @@ def kill_group(pgid: int) -> None:
 def shedding_root(*must_reach: Path) -> tuple[str, ...]:
     """Returns the `setpriv` options with which root starts a child process as the user nobody.
 
-    Returns () if this process is not root. The child must be able to read the folders `must_reach`. If only root may
+    Returns () if this process is not root. `must_reach`: folders that the child must be able to read. If only root may
     enter one of them (for example a checkout in /root), the options let the child keep the capability to bypass file
     permissions. This is acceptable, because the portal itself runs as root in that case. Raises StartError if the child
     cannot read the folders even with this capability.

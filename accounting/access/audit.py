@@ -28,11 +28,11 @@ def record(
     before: Mapping[str, Any] = NOTHING,
     after: Mapping[str, Any] = NOTHING,
 ) -> AuditEvent:
-    """Writes one audit event in the caller's transaction, calls the listeners, and returns the event.
+    """Writes one audit event in the caller's transaction and returns it. Also calls the functions in `listeners`.
 
-    `actor`: the user who made the change; None means Fairlot itself. `tenant`: managers of this tenant may read the
-    event. `before` and `after`: the changed values before and after the change; dates, decimals and UUIDs are stored as
-    text.
+    `actor`: the user who made the change; None means Fairlot itself. `verb`: what was done, such as "quota.set".
+    `target`: the changed object. `tenant`: managers of this tenant may read the event. `before` and `after`: the
+    changed values before and after the change; dates, decimals and UUIDs are stored as text.
 
     The event stores the current names of the actor and the target, so that later renames do not change it.
     """
@@ -52,7 +52,7 @@ def record_many(
 ) -> None:
     """Writes one audit event for each pair (target, new values) in `changes`.
 
-    Unlike `record`, does not call the listeners.
+    Unlike `record`, does not call the functions in `listeners`, which other modules add to react to audit events.
     """
     insert_rows(_event(actor, verb, target, tenant, after=after) for target, after in changes)
 

@@ -1,4 +1,4 @@
-"""The table of permissions and of the roles that have them, for actions, pages and docs/permissions.md.
+"""The table of permissions, with the roles that have each permission. Actions, pages and docs/permissions.md use it.
 
 An actor of None means Fairlot itself (for example, a management command). Fairlot has all permissions.
 """
@@ -78,7 +78,10 @@ PERMISSIONS: dict[str, Permission] = {
 
 
 def may(user: User, verb: str, tenant: Tenant | None = None) -> bool:
-    """Returns whether `user` has the permission `verb` through a portal role or through a role in `tenant`."""
+    """Returns whether `user` has the permission `verb` through a portal role or through a role in `tenant`.
+
+    If `tenant` is None, only portal roles count.
+    """
     roles = PERMISSIONS[verb].roles
     if user.is_authenticated and (
         (ADMIN in roles and user.is_admin) or (OPERATOR in roles and user.is_operator)
@@ -113,7 +116,7 @@ def changeable_where(user: User, verb: str) -> TenantQuerySet:
 def require(actor: User | None, verb: str, tenant: Tenant | None = None) -> None:
     """Raises NotAllowed unless `actor` has the permission `verb` through a portal role or through a role in `tenant`.
 
-    An actor of None is Fairlot itself, which has all permissions.
+    If `tenant` is None, only portal roles count. An actor of None is Fairlot itself, which has all permissions.
     """
     if actor is None or may(actor, verb, tenant):
         return

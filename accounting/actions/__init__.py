@@ -1,4 +1,4 @@
-"""User actions on accounting data. Each verb is one function, which also writes the audit event.
+"""User actions on accounting data. Each action is one function, which also writes the audit event.
 
 All actions raise NotAllowed if the actor lacks the permission. They raise Refused, with the reason, if the change is
 impossible.

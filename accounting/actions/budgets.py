@@ -48,8 +48,11 @@ def set_budget(
 ) -> Budget:
     """Sets the budget of a tenant: how much money the tenant plans to spend in each `period`. Returns the budget.
 
-    If `percentages`, `by_forecast` or `webhook_url` is None, its present value stays. A manager's `amount` must not
-    exceed the smallest budget that the tenants above have for the same period.
+    `percentages`: the percentages of the budget at which a warning is sent. `by_forecast`: whether a warning is also
+    sent when the forecast reaches the budget. `webhook_url`: the address that receives the warnings, in addition to
+    mail. If one of these three is None, its present value stays, and a new budget gets the default.
+
+    A manager's `amount` must not exceed the smallest budget that the tenants above have for the same period.
     """
     require(actor, "budget.set", tenant)
     check_choice("period", period, Budget.Period.values, "period")
@@ -171,7 +174,11 @@ class Outlook:
 
     @property
     def reached(self) -> list[str]:
-        """Returns the thresholds that the spending or the forecast has reached: percentages as text, and FORECAST."""
+        """Returns the warning thresholds that have been reached.
+
+        A threshold is a percentage of the amount, as text, that the spending has reached. It can also be FORECAST, if
+        the budget watches the forecast and the forecast has reached the amount.
+        """
         percentages = [str(one) for one in self.budget.percentages]
         watched = [*percentages, BudgetWarning.FORECAST] if self.budget.by_forecast else percentages
         return [one for one in watched if _is_reached(one, self.amount, self.spent, self.forecast)]
@@ -179,8 +186,9 @@ class Outlook:
     def is_covered_by(self, warning: BudgetWarning) -> bool:
         """Returns whether an earlier warning still covers its threshold, so that no new warning is due.
 
-        This is so if the spending (or forecast) recorded in `warning` also reaches the threshold of the budget's
-        present amount. The amount may have changed since the warning.
+        The budget's amount may have changed since the warning. The warning still covers its threshold if the spending
+        (or forecast) recorded in `warning` also reaches this threshold for the present amount (for a past period: the
+        amount at its end).
         """
         return _is_reached(warning.threshold, self.amount, warning.spent, warning.forecast)
 
@@ -201,7 +209,8 @@ def outlook(budget: Budget, *, now: datetime, held: Iterable[UnbookedUsage]) -> 
 def outlook_back(budget: Budget, *, now: datetime, held: Iterable[UnbookedUsage]) -> Outlook | None:
     """Returns the budget's state at the end of the previous period. Its `forecast` is the final spending.
 
-    Returns None if the previous period ended more than LOOKED_BACK ago, or if this budget did not exist at its end.
+    `held`: usage that is not in the ledger yet. Returns None if the previous period ended more than LOOKED_BACK (a day)
+    ago, or if the team had no such budget when that period ended.
     """
     ends, _ = period_of(budget.period, None, now)
     if now - ends > LOOKED_BACK:
@@ -221,10 +230,10 @@ def _below(budget: Budget) -> list[int]:
 
 @transaction.atomic(durable=True)
 def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
-    """Sends a warning by mail and webhook for each threshold that the spending has reached. Returns the new warnings.
+    """Sends a warning by mail and webhook for each threshold that has been reached. Returns the new warnings.
 
-    Each threshold causes one warning per period. If the budget's amount changes, a threshold can cause a second
-    warning: namely if the spending in the earlier warning is below the threshold of the new amount.
+    Each threshold causes one warning per period. It causes a further warning if the budget's amount has changed, and
+    the spending (or forecast) recorded in the earlier warning does not reach the threshold for the new amount.
 
     `stands`: the spending and the forecast. The present amount is read again from the database; the amount of a past
     period is taken from `stands`.

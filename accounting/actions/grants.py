@@ -37,9 +37,10 @@ class NotYet(Refused):
 
 
 def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Validates the values of a request of this kind, and returns them in the form in which the database stores them.
+    """Validates the values that a request asks for, and returns them in the form in which the database stores them.
 
-    Raises Refused, naming the invalid field.
+    `kind`: the kind of the request, such as tickets or a limit. `wanted`: the values by field name. Raises Refused,
+    naming the invalid field.
     """
     match kind:
         case Kind.TICKETS:
@@ -156,7 +157,7 @@ def end(request: Request) -> str:
 def _next_in_the_pile(request: Request, value: str) -> Request | None:
     """Locks and returns the next newer grant of the same value; None if there is no such grant.
 
-    Also returns None if the newer grant did not replace the value that `request` had granted.
+    `value`: the value that `request` granted. Also returns None if the newer grant did not replace this value.
     """
     pile = Request.objects.in_force().filter(
         tenant=request.tenant_id, target=request.target, decided_at__gt=request.decided_at
@@ -171,7 +172,8 @@ def _value(request: Request) -> str:
 
 
 def _standing(request: Request) -> str | None:
-    """Returns the present number of tickets, or the present limit, as text; None if the limit no longer exists.
+    """Returns the value that the grant changed (tickets or a limit) as it is now, as text; None if the limit no longer
+    exists.
 
     If the present value equals the granted value, returns the text of the granted value (for example 2.50 instead of
     2.5). The caller can then compare the texts.

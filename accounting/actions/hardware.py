@@ -94,9 +94,9 @@ def set_price(
 ) -> Price:
     """Sets the price of a GPU-hour from `since` (default: now) until the next price that is already set.
 
-    `idle`, `preemptible`, `borrowed`: prices for time of these classes; None means that `per_gpu_hour` applies. See
-    accounting/closing/class_prices.py. The price is in Fairlot's present currency, and keeps this currency if the
-    setting changes later.
+    `idle`, `preemptible`, `borrowed`: separate prices for GPU time of these classes; None means that `per_gpu_hour`
+    applies. See accounting/closing/class_prices.py. The price is in Fairlot's present currency, and keeps this currency
+    if the setting changes later.
 
     The price that was valid at `since` ends at `since`. If it also began at `since`, it is replaced. Raises Refused if
     usage or capacity after `since` is already posted, because a new price never changes the past.

@@ -35,7 +35,7 @@ def take_back_usage(
 ) -> list[LedgerTransaction]:
     """Reverses usage segments, so that reports no longer count them. Returns the posted transactions.
 
-    With a `payer`, posts the same usage again for that payer.
+    `payer`: the tenant and user that pay for the usage instead. If given, the same usage is posted again for them.
     """
     require(actor, "ledger.correct")
     booked = correct_usage(actor=actor, segments=segments, reason=reason, payer=payer)
@@ -47,11 +47,13 @@ def take_back_usage(
 
 
 def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
-    """Resumes the sealing of the ledger after it stopped.
+    """Resumes the sealing of the ledger after it stopped. Sealing adds the ledger's new rows to a hash chain.
 
-    Returns a new head (signed end of the hash chain) with the reason. Rows that were written during the stop are then
-    sealed with their present content. `verify_ledger` prints the reason. This function does not restore lost seals: a
-    book that lacks one of its seals stays stopped until its seals are restored.
+    Returns a new head (signed link over all chains), which stores the reason. Rows that were written during the stop
+    are then sealed with their present content. `verify_ledger` prints the reason.
+
+    This function does not restore lost seals (links of a chain). If a book (cluster's ledger) lacks one of its seals,
+    its sealing stays stopped until the seal is restored.
     """
     require(actor, "ledger.correct")
     reason = reason.strip()

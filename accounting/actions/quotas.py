@@ -33,8 +33,12 @@ def set_quota(
 ) -> Quota:
     """Sets a limit for the subtree of `tenant` together, or for users in this subtree. Returns the limit.
 
-    `user`: limits this user. `each_user`: limits each user separately. If the same limit exists already, only its
-    amount changes. Limits on GPU-hours and on money apply per calendar month unless `period` names another period.
+    `kind`: the limited quantity, such as GPUs or GPU-hours. `generation`: None means all generations together. `user`:
+    limits this user. `each_user`: limits each user separately. `period`: for limits on GPU-hours and money, a calendar
+    month (default), a calendar quarter, or the last `days` days. `at_limit`: whether Fairlot blocks jobs at the limit,
+    makes them preemptible, or only warns.
+
+    If the same limit exists already, only its amount changes.
     """
     require(actor, "quota.set")
     quota = limit_of(
@@ -111,7 +115,8 @@ def check_limit(quota: Quota, limit: Decimal) -> None:
 def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
     """Sets a limit in the caller's transaction. The caller must have checked the permission.
 
-    Unlike `set_quota`, this does not cancel the grants of this limit.
+    Unlike `set_quota`, this does not cancel grants (approved requests) of this limit. A grant restores the former value
+    when it ends.
     """
     lock_limits_of(quota.tenant)
     held = find(quota)
@@ -129,7 +134,8 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
 def remove_within(*, actor: User | None, quota: Quota) -> None:
     """Removes a limit in the caller's transaction. The caller must have checked the permission and locked `quota`.
 
-    Unlike `remove_quota`, this does not cancel the grants of this limit.
+    Unlike `remove_quota`, this does not cancel grants (approved requests) of this limit. A grant restores the former
+    value when it ends.
     """
     audit.record(
         actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=audit_values(quota)
@@ -143,7 +149,7 @@ def lock_limits_of(tenant: Tenant) -> None:
 
 
 def find(quota: Quota) -> Quota | None:
-    """Returns the stored limit with the same key as `quota`; None if no such limit is stored."""
+    """Returns the stored limit that equals `quota` in everything but the amount; None if no such limit is stored."""
     found = Quota.objects.filter(tenant=quota.tenant_id).select_related("tenant", "user", "generation")
     return next((held for held in found if held.key() == quota.key()), None)
 

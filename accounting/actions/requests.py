@@ -41,8 +41,9 @@ def ask(
 ) -> Request:
     """Stores a manager's request and mails the operators. Raises Refused if the request is invalid.
 
-    `wanted`: the requested values, which depend on `kind`. `until`: the requested end of the grant; None means no end.
-    `extends`: the grant to extend, if `kind` is an extension.
+    `kind`: a request for tickets, a limit, a new team, or an extension of a grant. `reason`: the manager's reason, for
+    the operators. `wanted`: the requested values, which depend on `kind`. `until`: the requested end of the grant; None
+    means no end. `extends`: the grant to extend, if `kind` is an extension.
     """
     require(actor, "request.ask", tenant)
     if tenant.archived_at:
@@ -270,7 +271,10 @@ def _name(actor: User | None) -> str:
 
 
 def _tell(request: Request, what: str, said: str) -> None:
-    """Mails the managers of the team. Also mails the requester if the requester may still see the request."""
+    """Mails the managers of the team. Also mails the requester if the requester may still see the request.
+
+    `what`: the end of the subject, such as "ends soon". `said`: a sentence for the text of the mail.
+    """
     managers = User.objects.filter(
         memberships__tenant=request.tenant_id, memberships__role=Membership.Role.MANAGER
     )

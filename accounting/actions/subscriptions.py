@@ -33,8 +33,11 @@ def subscribe_to_report(
 ) -> ReportSubscription:
     """Subscribes the actor to a report by mail. The first mail reports the present period.
 
-    `rhythm`: how often the report is sent. `by`: how a usage report groups usage (default: by user). `label`: the label
-    key if `by` is "label". A repeated subscription to the same report with the same rhythm only changes the format.
+    `tenant`: the team of the report; None for all teams that the actor may see, or for a report without a team.
+    `rhythm`: how often the report is sent. `form`: the file format. `by`: how a usage report groups usage (default: by
+    user). `label`: the label key if `by` is "label".
+
+    If the actor already has the same subscription, only its file format changes.
     """
     by = _refuse_nonsense(report, tenant, by, label)
     if not may_have(actor, report, tenant):
@@ -120,7 +123,8 @@ def _record(
 ) -> None:
     """Writes the audit event `what` of a subscription.
 
-    The target of the event is the team of the report, or the user if the report has no team.
+    `told`: the values `before` and `after` the change. The target of the event is the team of the report, or the user
+    if the report has no team.
     """
     tenant = subscription.tenant
     is_statement = subscription.report == ReportSubscription.Report.STATEMENT

@@ -4,10 +4,10 @@ Whole months are archived, oldest first. These rows of an archived month stay in
 
 - transactions, their entries, and capacity segments
 - rollups by hour, day and job
-- hourly rollups of prices, classes and corrections of the bills
+- sums of the bills by hour, price and correction
 
-Therefore archiving does not change balances, the totals of closed books, statements, or reports of whole hours.
-(Reports by job need whole days, UTC.)
+Therefore archiving does not change balances, the totals of closed books (clusters' ledgers), statements, or reports of
+whole hours. Reports by job stay the same only for whole days (UTC).
 
 A month can be restored only from the files of its last archiving. The seals (links of the hash chain) cover the
 archived vouchers. The rows that stay have separate seals, so that they can be verified without the vouchers. Seals also
@@ -139,11 +139,12 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     """Moves the vouchers (detailed usage rows) of a month to files in `folder`.
 
     Returns a summary with the files' digests. The files are complete and synced to disk before the rows are dropped.
-    Also adds the remaining rows to the hash chain: for this month, and for months that an earlier release archived
-    without doing so.
+    Also seals the rows that stay in the database (adds them to the hash chain). If an earlier release archived months
+    without sealing their rows, seals these rows too.
 
-    Raises Refused unless the month has ended, is the oldest month with usage, and is closed, priced and sealed (in the
-    hash chain) in every cluster's ledger. Also raises Refused if the rollups do not cover all usage of the month.
+    Raises Refused unless the month has ended and is the oldest month with usage. In every cluster's ledger, the month's
+    hours must be closed, their class prices settled, and its transactions sealed. Also raises Refused if the rollups do
+    not cover all usage of the month.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     _require_archivable(month, books)
@@ -251,8 +252,8 @@ def _archived_until_before(month: date) -> datetime | None:
 def _drop(month: date, remains: list[Remains]) -> None:
     """Drops the vouchers (detailed usage rows) of the month, and adds the rows that stay to the hash chain.
 
-    Each try requests all locks together, and releases them if another transaction holds one of them. Raises
-    OperationalError after MOST_TRIES failed tries.
+    `remains`: the new links of the hash chain for the rows that stay. If a lock is not free within half a second,
+    releases all locks and tries again. Raises OperationalError after MOST_TRIES failed tries.
     """
     for _ in range(MOST_TRIES - 1):
         try:
@@ -310,7 +311,7 @@ def _whole(file: Path) -> Iterator[BinaryIO]:
 def _private(path: str, flags: int) -> int:
     """Opens a file with mode 0600, because the file contains the usage and prices of all teams.
 
-    Returns the file descriptor.
+    Returns the file descriptor. This is an opener for Python's `open`.
     """
     return os.open(path, flags, mode=0o600)
 
@@ -329,8 +330,10 @@ def _digest(file: Path) -> str:
 
 
 def _sealed_files_of(month: date) -> dict[str, str]:
-    """Returns the digests of the month's archive files; raises Refused if the hash chain of a book covers other
-    digests."""
+    """Returns the digests of the month's archive files.
+
+    Raises Refused if they differ from the digests that the hash chain of a book (cluster's ledger) contains.
+    """
     digests = files_of(month)
     for book in books_of(month):
         if sealed_files(book, month) not in (None, leaf_of_files(digests)):
@@ -339,8 +342,10 @@ def _sealed_files_of(month: date) -> dict[str, str]:
 
 
 def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Yields (table name, file) for each archived table; raises Refused if a file's SHA-256 digest is not that in
-    `digests`."""
+    """Yields (table name, file) for each archived table.
+
+    Raises Refused if the SHA-256 digest of a file differs from its digest in `digests`.
+    """
     for name in VOUCHERS:
         file = folder / f"{name}.csv.gz"
         if _digest(file) != digests.get(file.name):
@@ -351,8 +356,8 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Pa
 def _load(name: str, month: date, file: Path) -> int:
     """Loads the archived file of the table `name` as the month's partition. Returns the number of rows.
 
-    The rows are first loaded into a separate table, which is then attached as the partition. The partition itself would
-    reject rows whose transaction was posted earlier.
+    The rows are first loaded into a separate table, which is then attached as the partition. If they were inserted into
+    the partition, it would reject them, because their transactions were posted earlier.
     """
     part, parent = _part(name, month), f"accounting_{name}"
     with connection.cursor() as cursor:

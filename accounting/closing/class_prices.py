@@ -1,7 +1,8 @@
 """Bills class prices: idle, preemptible or borrowed GPU time may have a price that differs from the plain price.
 
 Usage is first billed at the plain price. The class of a lease's time is known only after its hour is closed and the
-hour's shares are computed. Then each segment with time in a priced class gets a charge or a credit for the difference.
+tenants' fair shares in that hour are computed. The hour is then settled: each segment with time in a priced class gets
+a charge or a credit for the difference.
 
 - Time that is in several priced classes gets the price of the first of these: idle, preemptible, borrowed.
 - The GPU time that a team borrowed in an hour is spread evenly over the team's time that was not preemptible. This is
@@ -56,7 +57,8 @@ class HeldHow:
 def next_hour_to_price(*, book: int) -> datetime | None:
     """Returns the first closed hour with bills that class prices may still change; None if there is no such hour.
 
-    Marks all hours before that hour as settled. Must run in the caller's transaction.
+    `book`: the id of the cluster whose ledger is meant. In the caller's transaction, also records that class prices are
+    settled (final) for all hours before the returned hour.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().filter(book=book).first()
@@ -82,11 +84,11 @@ def next_hour_to_price(*, book: int) -> datetime | None:
 def unsettled(
     begins: datetime, ends: datetime, *, tenants: Collection[int] | None = None, book: int | None = None
 ) -> dict[int, datetime]:
-    """Returns, by cluster's book (ledger), the first moment in [begins, ends) from which class prices may still change
-    bills.
+    """Returns the first moment in [begins, ends) from which class prices may still change bills, by book (cluster's
+    ledger).
 
-    With `tenants`, considers only the bills of these tenants. Leaves out books without such bills. Makes at most two
-    queries.
+    `tenants`: considers only the bills of these tenants. `book`: considers only this book. The result leaves out books
+    without such bills. Makes at most two queries.
     """
     books = ClosedBook.objects.filter(*[] if book is None else [Q(book=book)], priced_until__lt=ends)
     waiting = [
@@ -109,8 +111,9 @@ def unsettled(
 def price_hour(*, book: int, hour: datetime, how: HeldHow) -> list[LedgerTransaction]:
     """Posts the class charges and credits of the closed hour that begins at `hour`. Returns the transactions.
 
-    All charges form one transaction, and all credits another. Must run in the caller's transaction. Raises
-    BookedOtherwise if `hour` is not the next hour to settle, or if its charges were already posted.
+    `how`: which time of the leases was borrowed, preemptible or idle. All charges form one transaction, and all credits
+    another. Must run in the caller's transaction. Raises BookedOtherwise if `hour` is not the first hour whose class
+    prices are not settled, or if its charges were already posted.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().get(book=book)
@@ -201,7 +204,11 @@ class _Team:
 def _teams(
     segments: Iterable[UsageSegment], preemptible: Mapping[int, Decimal], how: HeldHow
 ) -> Mapping[tuple[int, int], _Team]:
-    """Returns the sums of the segments' GPU-seconds by (tenant id, generation id)."""
+    """Returns the sums of the segments' GPU-seconds by (tenant id, generation id).
+
+    `preemptible`: each segment's preemptible GPU-seconds, by segment id. `how`: the source of each tenant's borrowed
+    GPU-seconds.
+    """
     found: dict[tuple[int, int], _Team] = {}
     for one in segments:
         key = one.tenant_id, one.generation_id
@@ -232,7 +239,8 @@ def _charge(
     cost.
 
     `preemptible`: the segment's preemptible GPU-seconds. `preemptible_and_idle`: the part of these that was also idle.
-    Time in several priced classes counts only in the first of idle, preemptible and borrowed.
+    `team`: tells which fraction of the team's time was borrowed. Time in several priced classes counts only in the
+    first of idle, preemptible and borrowed.
     """
     nothing = Decimal(0)
     idle, both = (nothing, nothing) if price.idle is None else (segment.idle, preemptible_and_idle)

@@ -48,10 +48,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Represents GPUs of one node that a gang held from `begins` to `ends`. These times may lie outside the hour.
+    """Represents GPUs of one node that a gang held from `begins` to `ends`. These times may lie outside the hour to be
+    closed.
 
-    `assembled`: the time at which all workers ran; None if that never happened. `unused`: the intervals in which
-    Fairlot observed no use of the GPUs.
+    `assembled`: the time at which all workers of the gang ran; None if that never happened. `unused`: the intervals in
+    which Fairlot observed no use of the GPUs.
     """
 
     generation: int
@@ -108,8 +109,9 @@ def classify(
 ) -> dict[tuple[int, int], Classes]:
     """Returns the GPU time of one node in each class, by (generation, index of the interval).
 
-    `bounds`: for each generation, the sorted edges of its intervals. The first and the last edge are the same for all
-    generations. Before a node's first condition, only its held GPUs count, because its other GPUs are unknown.
+    `bounds`: for each generation, the sorted edges of the intervals, in microseconds. They divide the hour wherever the
+    price of the generation changes. The first and the last edge are the same for all generations. Before a node's first
+    condition, only its held GPUs count, because its other GPUs are unknown.
     """
     begins, ends = (next(iter(bounds.values()))[at] for at in (0, -1))
     changes: dict[int, _Change] = defaultdict(_Change)

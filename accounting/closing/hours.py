@@ -1,8 +1,8 @@
 """Closes the books (the clusters' ledgers) hour by hour.
 
-The closing of an hour posts the GPU time of each class, and the value of the GPU time that no lease held. Hours are
-closed once and in order, after all usage in the hour is posted. Corrections may later change what tenants pay, but the
-posted capacity and its value stay.
+The closing of an hour posts all GPU time of the cluster by class (such as busy, idle or free), and the value of the GPU
+time that no lease held. Hours are closed once and in order, after all usage in the hour is posted. Corrections may
+later change what tenants pay, but the posted capacity and its value stay.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> Le
 
 
 def close_empty_days(*, book: int, until: datetime) -> None:
-    """Closes all days (UTC) up to `until`.
+    """Closes all days (UTC) from the end of the closed time until `until`.
 
     The caller must know that the cluster had no GPUs and no leases in these days. Must run in the caller's transaction.
     Raises BookedOtherwise if usage was billed in these days, or if the time to close does not consist of whole days.

@@ -9,7 +9,7 @@ from django.db import connection
 
 
 def now_from_database() -> datetime:
-    """Returns the present time in UTC from the database's clock.
+    """Returns the present time in UTC from the database's clock, or from the clock that a test has set.
 
     Unlike SQL's `Now()`, which returns the start of the transaction, the returned time advances within a transaction.
     """
@@ -17,7 +17,10 @@ def now_from_database() -> datetime:
 
 
 def read_database() -> datetime:
-    """Returns the database server's present time in UTC."""
+    """Reads the database server's present time and returns it in UTC.
+
+    `now_from_database` calls this function, except in tests that set another clock.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         now: datetime = cursor.fetchone()[0]

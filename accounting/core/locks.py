@@ -10,8 +10,11 @@ from django.db import connection
 
 
 class OutboxLock(IntEnum):
-    """Lists the first keys of the advisory locks that outboxes use. scheduling/core/locks.py lists the other first
-    keys."""
+    """Lists the advisory locks of the outboxes of mail and webhooks.
+
+    A PostgreSQL advisory lock has two integer keys, and each value here is a first key. scheduling/core/locks.py lists
+    all other first keys.
+    """
 
     LETTERS = 7_108
     WEBHOOKS = 7_109
@@ -21,7 +24,8 @@ class OutboxLock(IntEnum):
 def only_one(lock: int, key: int = 0) -> Iterator[bool]:
     """Context manager that tries to take an advisory lock without waiting, and yields whether it got the lock.
 
-    The lock is held until the block ends or the connection is lost. Use it outside transactions only.
+    `lock` and `key`: the two integers that identify the lock. The lock is held until the block ends or the connection
+    is lost. Use it outside transactions only.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, key])

@@ -27,7 +27,8 @@ def packed_ints(column: str) -> str:
 def packed_millionths(column: str) -> str:
     """Returns the SQL expression that aggregates a decimal column as whole millionths into a byte string for `ints`.
 
-    The column contains seconds or money. A value may be up to 2.5 billion hours.
+    The column contains seconds or money. The millionths must fit into 64 bits, so a value may be up to 9.2 trillion,
+    which as seconds is 2.5 billion hours.
     """
     return packed_ints(f"({column} * {MICROSECONDS})::bigint")  # takes half the time of a cast to float8
 

@@ -37,7 +37,7 @@ TYPES = dict(zip(SINGLE, ("bigint", "text", "timestamptz"), strict=True))
 
 
 class RowLimit(int):
-    """Represents the maximum number of rows.
+    """Represents the maximum number of rows that a prepared query returns.
 
     The number is written into the SQL, because the best query plan depends on it.
     """
@@ -46,8 +46,9 @@ class RowLimit(int):
 class Prepared(Generic[M]):
     """Represents a prepared query. Calling it with values returns the same list as `list(build(*values))`.
 
-    `build` must only put its arguments into the query as values; it must not branch on them. Each argument is an
-    integer, a string, a datetime, a list of integers for `__in`, or a RowLimit for a slice.
+    `build`: a function that returns a queryset. It must only put its arguments into the query as values; it must not
+    branch on them. Each argument is an integer, a string, a datetime, a list of integers for `__in`, or a RowLimit for
+    a slice.
 
     The rows are model objects, including `select_related`, `only` and `annotate`, or the tuples of `values_list`. A
     queryset with `prefetch_related` raises ValueError.
@@ -77,9 +78,10 @@ class Prepared(Generic[M]):
 class Question:
     """Represents a query that is repeated with different primary keys, such as the ids of a user's tenants.
 
-    `build` returns the SQL for the given keys, or None if the result is always empty. Keys None means all rows, and []
-    means no rows. `build` may use the keys only as parameters. `about` identifies the query: the same `about` with the
-    same number of keys must give the same SQL.
+    `build`: a function that returns the SQL for the given keys, or None if the result is always empty. If the keys are
+    None, the query must return all rows; if they are an empty list, no rows. `build` may use the keys only as
+    parameters of the SQL. `about` identifies the query: the same `about` with the same number of keys must give the
+    same SQL.
 
     All other values, such as datetimes, are written into the SQL. PostgreSQL then plans for these values, and reads
     only the partitions that it needs.
@@ -89,7 +91,8 @@ class Question:
     build: Callable[[list[int] | None], Sql | None] = field(compare=False)
 
     def ask(self, keys: Sequence[int] | None) -> list[tuple[Any, ...]]:
-        """Runs the query with these keys and returns the rows as tuples. Keys None means all keys."""
+        """Runs the query with these primary keys and returns the rows as tuples. If `keys` is None, all rows are
+        included."""
         made = _asked_last(self, None if keys is None else len(keys))
         if made is None:
             return []
@@ -142,7 +145,7 @@ class _Made:
 
 
 def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _Made | None:
-    """Returns a prepared query for values with the types and list lengths of `values`.
+    """Returns the query of `build`, prepared for all values that have the same types and list lengths as `values`.
 
     Returns None if the result is always empty, for example for an empty list. Raises ValueError if `build` uses
     `prefetch_related`, or if a value does not appear in the query.
@@ -186,10 +189,12 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
 
 
 def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tuple[Statement, list[Place]]:
-    """Returns a prepared statement and, for each parameter of the statement, the place of its value in the call.
+    """Returns a prepared statement and, for each of its parameters, the position of the value among the caller's
+    values.
 
-    `marks`: the places of the placeholder values. All other values in `given` are written into the SQL. Raises
-    ValueError if the SQL lacks a placeholder value.
+    `sql` and `given`: SQL with %s marks, and the values for these marks. `marks`: the positions of the placeholder
+    values, which stand for the caller's values. All other values in `given` are written into the SQL. Raises ValueError
+    if the SQL lacks a placeholder value.
     """
     shown: list[Any] = []
     numbers: dict[Place, int] = {}
@@ -217,9 +222,11 @@ def _shape(value: Value) -> Any:
 
 
 def _mark(marks: dict[Any, Place], value: Any, at: int, place: int | None) -> int | str | datetime:
-    """Returns a new placeholder value of the same type as `value`, and stores in `marks` where the real value is.
+    """Returns a new placeholder value of the same type as `value`, and stores in `marks` the position of the real
+    value.
 
-    `at` is the index of the argument. `place` is the index in that argument if the argument is a list, else None.
+    The position consists of `at`, the index of the argument, and `place`, the index in that argument if it is a list;
+    else None.
     """
     mark: int | str | datetime = FIRST_MARK + len(marks)
     if isinstance(value, str):

@@ -65,9 +65,9 @@ def correct_usage(
 ) -> list[LedgerTransaction]:
     """Reverses usage segments and returns the posted transactions.
 
-    With a `payer`, also posts the segments again for that payer, at the same prices. Posts one correction for each
-    month of each cluster's ledger. The repeated posting follows its correction in the result. Raises Refused if
-    `segments` is empty, or if one of the segments was already reversed.
+    `payer`: if given, the segments are also posted again for this payer, at the same prices. Posts one correction for
+    each month of each cluster's ledger. In the result, each correction is followed by the new posting for the payer.
+    Raises Refused if `segments` is empty, or if one of the segments was already reversed.
     """
     require_transaction()
     reason = _reason(reason)

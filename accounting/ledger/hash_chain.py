@@ -201,11 +201,12 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """Represents the content of one link (seal) of the hash chain before it is sealed.
+    """Represents the content of one link (seal) of the hash chain before it is sealed. `leaves` are the digests of its
+    rows.
 
     - If `month` is None, the link covers new transactions.
     - If `month` is set, the link covers the rows that stay in the database when this month is archived.
-    - If `of_sums` is also true, the link covers the rollups of this month instead.
+    - If `of_sums` is also true, the link covers the rollups and the archive files of this month instead.
     """
 
     book: int
@@ -218,9 +219,10 @@ class Remains:
 
 
 def hold_books(books: Iterable[int]) -> None:
-    """Prevents these books (ledgers) from being added to the hash chain until the caller's transaction ends.
+    """Prevents the sealing of these books (clusters' ledgers) until the caller's transaction ends.
 
-    Otherwise a seal (hash-chain link) could leave out postings that the transaction has not committed yet.
+    Sealing adds new rows to a book's hash chain. Without this lock, a seal (hash-chain link) could leave out rows that
+    the transaction has not committed yet.
     """
     with connection.cursor() as cursor:
         for book in sorted(set(books)):
@@ -231,7 +233,7 @@ def seal_book(book: int) -> int:
     """Seals the new rows of a book or journal: adds their digests to its hash chain. Returns the number of rows.
 
     `book`: the id of a cluster, whose ledger is a book, or the negative number of a journal. Raises SealingStopped if a
-    row that is older than a day has no seal.
+    row has had no seal for more than a day, or if sealing is stopped for another reason.
     """
     journal = JOURNALS.get(book)
     until: int | None = LAST_OF_ALL
@@ -320,9 +322,10 @@ def _last_seal(book: int) -> LedgerSeal | None:
 
 
 def _rows(book: int, form: int, after: int, until: int, most: int | None) -> list[Row]:
-    """Returns the rows of a book with ids in (after, until], sorted by id, with their leaves in the given form.
+    """Returns the rows of a book with ids in (after, until], sorted by id, each with its leaves (digests of its
+    content).
 
-    `most`: the maximum number of rows; None means no maximum.
+    `form`: the version of the leaf format. `most`: the maximum number of rows; None means no maximum.
     """
     query = JOURNALS[book].leaves if book in JOURNALS else LEAVES[form]
     with connection.cursor() as cursor:
@@ -365,9 +368,10 @@ def _publish(before: LedgerHead | None) -> None:
 
 @transaction.atomic(durable=True)
 def _idle(before: LedgerHead | None) -> None:
-    """Appends a head (signed link over all chains) without a new seal if the last head is older than an hour.
+    """Appends a head (signed link over all chains) without a new seal if the last head is at least an hour old.
 
-    The new head proves that there was nothing to seal.
+    The new head proves that there was nothing to seal. `before`: the last head before this run of the sealing task; if
+    None, appends nothing.
     """
     now = heads.hold()
     head = heads.last_head()
@@ -379,10 +383,10 @@ def _idle(before: LedgerHead | None) -> None:
 
 
 def sealed_until(book: int) -> int:
-    """Returns the id of the book's last transaction in the hash chain; 0 if the chain is empty.
+    """Returns the id of the last transaction (of a journal: the last row) in the book's hash chain; 0 if the chain is
+    empty.
 
-    For a journal, the id of a row. Ignores the links that archiving adds, because they do not cover the complete
-    content of a transaction.
+    Ignores the links that archiving adds, because they do not cover the complete content of a transaction.
     """
     last = LedgerSeal.objects.filter(book=book, month=None).order_by("-number")
     return last.values_list("last_id", flat=True).first() or 0
@@ -415,7 +419,10 @@ def books_of(month: date) -> list[int]:
 
 
 def leaves_of_sums(book: int, month: date, form: int = NUMBERED) -> bytes:
-    """Returns two concatenated digests for a month: of the rollups of usage, and of the node hours."""
+    """Returns two concatenated digests for a month of a book: of the rollups of usage, and of the node hours.
+
+    `form`: the version of the format. It decides which columns of the rollups the digest covers.
+    """
     held = HELD_NOW if form >= NUMBERED else HELD
     return _leaf_of(held, book, month) + _leaf_of(NODES, book, month)
 
@@ -514,9 +521,9 @@ def _append(link: Remains) -> None:
 def digest_of(link: Remains | LedgerSeal, before: bytes, sealed_at: datetime) -> bytes:
     """Returns the digest of a hash-chain link. `before` is the digest of the previous link; empty for the first link.
 
-    The digest covers the content of the link and its form (version of the leaf format). Otherwise a link could be
-    passed off as a link of another form, whose rows are not compared. In the oldest form, WHOLE, the digest covers the
-    kind of the link only if the link covers rollups.
+    The digest covers the content of the link and its form (version of the leaf format). Otherwise somebody could
+    present the link as a link of another form, whose rows are not compared. Links of the oldest form, WHOLE, are an
+    exception: their digest does not cover the form, and covers the book and month only if the link covers rollups.
     """
     told = f"sums of {link.month} in {link.book}\n" if link.of_sums else ""
     if link.form != WHOLE:
@@ -586,8 +593,8 @@ def _cut(leaves: bytes, size: int) -> list[bytes]:
 def _broken_transactions(seal: LedgerSeal, whole_until: int) -> str | None:
     """Returns a description of how transactions differ from their seal (hash-chain link); None if they match.
 
-    `whole_until`: the last id covered by the previous seals. For an archived transaction, compares only the digest of
-    the rows that stay, because the other rows are not in the database.
+    `whole_until`: the id of the last transaction that the previous seals cover. The detailed rows of an archived
+    transaction are not in the database. For such a transaction, compares only the digest of the rows that stay.
     """
     if seal.book in JOURNALS:
         size = begins = ends = ID_BYTES + LEAF_BYTES
@@ -624,7 +631,8 @@ def _difference(
     """Returns a description of the first difference between rows and the leaves in their seal; None if all rows match.
 
     A leaf is the digest of a row. A row can be removed, inserted or changed. `keys` and `now`: the keys and leaves of
-    the present rows. `sealed`: the leaves in the seal (hash-chain link).
+    the present rows. `sealed`: the leaves in the seal (hash-chain link). `word`: the word for a row in the description.
+    `is_numbered`: whether each leaf begins with the row's id, so that removed rows can be named.
     """
     place = next((at for at, (one, was) in enumerate(zip(now, sealed, strict=False)) if one != was), None)
     if place is None:

@@ -202,7 +202,8 @@ def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
 def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: str = "") -> LedgerHead:
     """Stores the next head (link of the head chain) and returns it. The head is signed if a signing key is configured.
 
-    The caller must hold the lock on heads.
+    `book`, `seal`, `seal_digest`: the book, number and digest of the seal (hash-chain link) that the head covers.
+    `reason`: why somebody resumed the sealing; empty otherwise. The caller must hold the lock on heads.
     """
     before = last_head()
     head = LedgerHead(

@@ -1,7 +1,7 @@
 """Journals: append-only tables outside the ledger's books that the hash chain also covers, such as the audit trail.
 
 In the hash chain, each journal counts as a book with a negative number. A row's leaf (digest) covers only the columns
-that are listed here. To cover a column that is added later, a new form of leaves is needed.
+that are listed here. To cover a column that is added later, a new version of the leaf format is needed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ class Journal:
 
     @property
     def leaves(self) -> str:
-        """Returns the SQL query for the id, key and leaf (digest) of each row.
+        """Returns the SQL query for the id, key and leaf (digest) of each row, and for false, as journals are never
+        archived.
 
-        Its parameters are those of `hash_chain.LEAVES`.
+        The query has four parameters: the journal's number, the bounds of the ids (the lower bound is excluded), and
+        the maximum number of rows.
         """
         return f"""
             SELECT id, '{self.row} ' || id AS key,

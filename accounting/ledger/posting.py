@@ -42,7 +42,7 @@ Voucher = TypeVar("Voucher", UsageSegment, CapacitySegment, ClassCharge)
 class Booking:
     """Represents a transaction to be stored, with its entries and its vouchers (detailed rows).
 
-    Entries of 0 are not stored.
+    Entries with the amount 0 are not stored.
     """
 
     transaction: LedgerTransaction
@@ -106,8 +106,7 @@ def _insert(bookings: Sequence[Booking]) -> None:
 
 
 def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) -> Entries:
-    """Returns the ledger entries of usage segments: GPU-seconds and money, for the users of tenants and for the
-    cluster.
+    """Returns the ledger entries of usage segments, in GPU-seconds and money: for tenants' users and for the cluster.
 
     `taken_back`: whether the segments are reversed. Reversed time and money go to write-off accounts, so that capacity
     and revenue stay the same. If the usage is posted again for another payer, its time and money come from these
@@ -136,7 +135,8 @@ def entries_of_charges(
 ) -> Entries:
     """Returns the ledger entries, in money, of class charges: for the users of tenants, and for the opposite account.
 
-    `from_whom`: the kind of the opposite account. `taken_back`: whether the charges are reversed.
+    A class charge is the amount that the price for idle, preemptible or borrowed time adds to a bill. `from_whom`: the
+    kind of the opposite account. `taken_back`: whether the charges are reversed.
     """
     sign = -1 if taken_back else 1
     entries: dict[AccountKey, Decimal] = {}

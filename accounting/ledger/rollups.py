@@ -82,8 +82,9 @@ def _write(statement: str, transaction_id: int, book: int, begins: datetime, end
 def correct_sums(*, book: int, bookings: Sequence[Booking]) -> None:
     """Adds rows to the rollups of closed hours and days, with the differences that the stored bookings cause.
 
-    The bookings are corrections, repeated postings and class charges. The caller must hold the lock on the ClosedBook
-    row of `book`, so that no hour is closed at the same time.
+    The bookings are corrections, usage that is posted again, and class charges (differences due to prices for idle,
+    preemptible or borrowed time). The caller must hold the lock on the ClosedBook row of `book`, so that no hour is
+    closed at the same time.
     """
     held = ClosedBook.objects.filter(book=book).first()
     if held is None:

@@ -64,7 +64,8 @@ def quotas_between(
 ) -> Iterator[PastQuota]:
     """Yields the past states of limits in [begins, ends), sorted by limit and then by time. Makes one query.
 
-    Includes only limits whose kind is in `kinds` and whose action at the limit is in `at_limit`.
+    Includes only limits whose kind is in `kinds` and whose action is in `at_limit`. The action says whether jobs at the
+    limit are blocked, made preemptible, or only cause a warning.
     """
     found = QuotaChange.objects.filter(kind__in=kinds, at_limit__in=at_limit)
     for changes in _in_time(found, begins, by=attrgetter("quota_id")):

@@ -54,8 +54,9 @@ def past_budgets(
     The values of a period that ends within these days are as of the period's end. The values of any other period are as
     of `until`, the end of the days. If that time is after `now`, the values are as of `now`.
 
-    Whether a period overlaps the days is decided by dates alone: budgets use UTC, but a statement may use another time
-    zone. The caller must read `held` in the same consistent read.
+    `held`: usage that is not in the ledger yet. The caller must read it in the same database snapshot
+    (`consistent_read`) in which it calls this function. Whether a period overlaps the days is decided by dates alone:
+    budgets use UTC, but a statement may use another time zone.
     """
     changes = list(BudgetChange.objects.filter(tenant_id=tenant.pk))
     below: list[int] | None = None
@@ -91,7 +92,11 @@ def _periods(period: str, first: date, last: date) -> Iterable[tuple[datetime, d
 
 
 def amount_at(changes: Iterable[BudgetChange], period: str, at: datetime) -> Decimal | None:
-    """Returns the amount of the budget just before `at`; None if the team had no such budget then."""
+    """Returns the amount of the team's budget for the given `period` just before `at`; None if it had no such budget
+    then.
+
+    `changes`: the team's budget changes in order of time. `period`: month or quarter.
+    """
     amounts = [
         change.amount
         for change in changes

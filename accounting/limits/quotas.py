@@ -1,4 +1,5 @@
-"""Computes how much of each limit is used, and words the messages about limits that are reached or forbid a job."""
+"""Computes how much of each limit is used. Also writes the messages that name a reached limit or one that forbids a
+job."""
 
 from __future__ import annotations
 
@@ -101,7 +102,7 @@ class LimitUsage:
 def is_reached(quota: Quota, used: Decimal) -> bool:
     """Returns whether the limit is used up.
 
-    If nothing is used yet, only a limit on GPU-hours or money (with the limit 0) counts as used up.
+    A limit of 0 with no usage counts as used up only if it is a limit on GPU-hours or money.
     """
     return used >= quota.limit and (used > 0 or quota.kind in Quota.OF_A_PERIOD)
 
@@ -127,7 +128,10 @@ def visible_lineage(tenant: Tenant, reader: User | None) -> frozenset[int]:
 
 
 def limit_usage(quota: Quota, used: Decimal, tenant: Tenant, user: User | None, now: datetime) -> LimitUsage:
-    """Returns the LimitUsage of a limit that applies to `user` in `tenant`. `used` is the usage in the limit's unit."""
+    """Returns the LimitUsage (a limit with its usage) of a limit that applies to `user` in `tenant`.
+
+    `used`: the usage in the limit's unit. `now`: the time whose period of the limit is meant.
+    """
     ends = period_of(quota.period, quota.days, now)[1] if quota.period else None
     return LimitUsage(quota, used, tenant, user if quota.is_of_users else None, ends)
 

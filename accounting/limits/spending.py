@@ -63,10 +63,11 @@ def spent(
     *,
     ends: datetime | None = None,
 ) -> Mapping[Holder, Amount]:
-    """Returns the usage from `begins` until `ends`, by (tenant id, user id, generation id).
+    """Returns GPU-seconds and money used from `begins` until `ends`, by (tenant id, user id, generation id).
 
-    If `ends` is None or after `now`, unbooked usage in `held` counts until `now`. Counts only money in Fairlot's
-    present currency. `tenants`: the ids of the tenants to include; None means all tenants.
+    `held`: GPUs that leases hold and whose usage is not in the ledger yet. This usage counts until `ends`, or until
+    `now` if `ends` is None or later. Counts only money in Fairlot's present currency. `tenants`: the ids of the tenants
+    to include; None means all tenants.
     """
     narrow = {} if tenants is None else {"tenant__in": tenants}
     plan = UsagePlan(Scope(None, begins, ends, narrow), by_job=False)
@@ -99,7 +100,10 @@ def money_spent(
     *,
     ends: datetime | None = None,
 ) -> Decimal:
-    """Returns the total money that `spent` finds for these arguments, in Fairlot's present currency."""
+    """Returns the money spent by all tenants in `tenants` together, in Fairlot's present currency.
+
+    The arguments have the same meaning as in `spent`.
+    """
     return sum((one.money for one in spent(begins, now, held, tenants, ends=ends).values()), Decimal(0))
 
 
@@ -114,7 +118,10 @@ def money_held(begins: datetime, now: datetime, held: Sequence[UnbookedUsage]) -
 def _add_held(
     found: dict[Holder, Amount], held: Sequence[UnbookedUsage], begins: datetime, now: datetime
 ) -> None:
-    """Adds unbooked usage to `found`. Adds its cost only if the price is in Fairlot's present currency."""
+    """Adds unbooked usage from `begins` until `now` to `found`: its GPU-seconds and, if possible, its cost.
+
+    The cost is added only if the price is in Fairlot's present currency.
+    """
     for one, seconds, rate in _pieces_held(held, begins, now):
         amount = found[one.tenant_id, one.user_id, one.generation_id]
         amount.gpu_seconds += seconds
@@ -149,9 +156,10 @@ class Spending:
         *,
         ahead: timedelta = NO_TIME,
     ) -> None:
-        """Keeps the limits over a period from `quotas`. `held`: the usage that is not in the ledger yet.
+        """Stores those limits in `quotas` that apply over a period (limits on GPU-hours or money).
 
-        With `ahead`, computes the usage as of `now` + `ahead`, on the assumption that no GPU is used after `now`.
+        `held`: the usage that is not in the ledger yet. `ahead`: if given, the usage is computed as of `now` + `ahead`,
+        on the assumption that no GPU is used after `now`.
         """
         self.quotas = [quota for quota in quotas if quota.kind in Quota.OF_A_PERIOD]
         self._ahead = ahead
@@ -170,8 +178,10 @@ class Spending:
         return self._used[quota.pk].get(account, Decimal(0))
 
     def left(self, quota: Quota, account: Account) -> Decimal:
-        """Returns how much of the limit `account` has left, in GPU-seconds as `left_of` returns it; negative if
-        overspent."""
+        """Returns how much of the limit `account` has left, in GPU-seconds; negative if overspent.
+
+        A limit on money is converted to GPU-seconds at a price of 1 per GPU-hour.
+        """
         return left_of(quota, self.used(quota, account))
 
     def accounts(self, quota: Quota) -> Iterable[Account]:
@@ -224,10 +234,10 @@ def limited_by(quota: Quota, tenant_id: int, user_id: int | None) -> Account:
 
 
 def left_of(quota: Quota, used: Decimal) -> Decimal:
-    """Returns how much of a limit remains if `used` is used, in GPU-seconds; negative if overspent.
+    """Returns how much of a limit remains, in GPU-seconds; negative if overspent.
 
-    A limit on money is converted at a price of 1 per GPU-hour. The result is exact, because GPU-seconds and money are
-    whole millionths.
+    `used`: how much is used, in the limit's unit (GPU-hours or money). A limit on money is converted at a price of 1
+    per GPU-hour. The result is exact, because GPU-seconds and money are whole millionths.
     """
     return ((quota.limit - used) * HOUR).quantize(MICRO)
 
@@ -235,8 +245,8 @@ def left_of(quota: Quota, used: Decimal) -> Decimal:
 def frees_at(quota: Quota, account: Account, now: datetime, held: Iterable[UnbookedUsage]) -> datetime | None:
     """Returns the full hour at which part of a used-up limit becomes free again, if no GPU is used until then.
 
-    Works only for limits over a rolling period, from which old usage drops out; returns None for other limits. Also
-    returns None if the limit is 0. Finds the hour by bisection.
+    `held`: the usage that is not in the ledger yet. Works only for limits over a rolling period, from which old usage
+    drops out; returns None for other limits. Also returns None if the limit is 0. Finds the hour by bisection.
     """
     if quota.limit <= 0 or quota.days is None:
         return None

@@ -1,4 +1,5 @@
-"""The closed hours of the clusters' ledgers: the class and the value of all GPU time, and the rollups for reports."""
+"""The closed hours of the clusters' ledgers: all GPU time by class (such as busy, idle or free), its value, and the
+rollups for reports."""
 
 from __future__ import annotations
 
@@ -32,8 +33,9 @@ class ByHourQuerySet(models.QuerySet["models.Model"]):
 class ClosedBook(models.Model):
     """Represents the closed part of a cluster's book (ledger): all full hours from `since` until `until`.
 
-    `priced_until`: class prices are settled until this time. `details_since`: for earlier hours, the database has only
-    rollups, because the details are archived (accounting/closing/archive.py).
+    `priced_until`: before this time, class prices (prices for idle, preemptible or borrowed time) can no longer change
+    bills. `details_since`: for earlier hours, the database has only rollups, because the details are archived
+    (accounting/closing/archive.py).
     """
 
     book = models.BigIntegerField(primary_key=True, help_text="Id of the cluster.")
@@ -64,8 +66,8 @@ class CapacitySegment(models.Model):
     `capacity`.
 
     `value` is capacity times price, rounded once. It is the sum of `charged` (the cost of the tenants' usage), the
-    values of the classes that nobody held, and `rounding`. `rounding` is needed because each cost is rounded
-    separately.
+    values of the time in which nobody held the GPUs (free, others, drained, down), and `rounding`. `rounding` is needed
+    because each cost is rounded separately.
     """
 
     transaction = models.ForeignKey(
@@ -124,10 +126,10 @@ class NodeHour(models.Model):
 
 
 class UsageSum(models.Model):
-    """Represents a rollup: the sum of closed usage segments of one user in a tenant, for one generation.
+    """Represents a rollup: the sum of the usage segments of one user in a tenant, for one generation, in closed time.
 
     A correction of closed time adds another row with the difference, so the sum of all rows is the valid value.
-    `assembling` and `idle` are parts of `gpu_seconds`.
+    `assembling` (a gang's workers do not all run yet) and `idle` are parts of `gpu_seconds`.
     """
 
     transaction_id = models.BigIntegerField(help_text="The last closing of it, or a correction.")
@@ -164,8 +166,8 @@ class UsageDay(UsageSum):
 class ArchiveRecord(models.Model):
     """Records that the detailed usage rows (vouchers) of a month were archived in files, or restored from files.
 
-    The last row of a month is valid. The table is append-only, and the hash chain covers it. If the vouchers of a month
-    are missing, this table proves whether they were archived or deleted.
+    If a month has several records, the last one is valid. The table is append-only, and the hash chain covers it. If
+    the vouchers of a month are missing, this table proves whether they were archived or deleted.
     """
 
     month = models.DateField()
@@ -196,7 +198,8 @@ class ArchivedHour(models.Model):
     """Represents the sum of the bills of one archived hour, by tenant, price and correction.
 
     Only archived months have such rows. `cost`: the cost at the plain price. `charged`: the amount that class prices
-    added. `brought`: the part of `charged` that was copied when usage was posted again after a correction.
+    (prices for idle, preemptible or borrowed time) added; negative if they reduced the cost. `brought`: the part of
+    `charged` that was copied when usage was posted again after a correction.
     """
 
     book = models.BigIntegerField()

@@ -30,9 +30,10 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
     def with_charges(self) -> Self:
         """Adds two costs to each segment, as aliases for further expressions.
 
-        `full_cost`: the cost at class prices, or the plain cost while class prices are not settled. `booked_cost`: the
-        cost that the segment's own transaction posted. If usage was posted again after a correction, `booked_cost`
-        includes the class charge that was copied from the former payer.
+        `full_cost`: the cost at class prices (prices for idle, preemptible or borrowed time), or the plain cost while
+        class prices may still change it. `booked_cost`: the cost that the segment's own transaction posted. If usage
+        was posted again after a correction, `booked_cost` includes the class charge that was copied from the former
+        payer.
         """
         same_month = models.Q(class_charge__month=models.F("month"))
         charged = self.alias(charge=models.FilteredRelation("class_charge", condition=same_month))
@@ -65,8 +66,8 @@ class UsageSegment(models.Model):
     """Represents the GPUs that a lease held in one interval. It is a voucher (detailed row) of a usage transaction.
 
     A segment never extends across a full UTC hour or a price change, so that hours and days sum exactly. Names are
-    those at the time of posting. `version`: how often the same time of the lease was posted again after a correction.
-    At most one version is in force; all others are reversed.
+    those at the time of posting. `version`: 0 when first posted, and one more each time the same usage is posted again
+    after a correction. At most one version is in force; all others are reversed.
     """
 
     transaction = models.ForeignKey(
@@ -134,8 +135,9 @@ class ClassCharge(models.Model):
     """Represents the amount that class prices add to the plain cost of a usage segment; negative if they reduce the
     cost.
 
-    Contains the segment's GPU-seconds in each class that has a price, and the prices of these classes. All other time
-    costs the plain price. The segment's cost plus `amount` is the total cost, rounded once.
+    Class prices are prices for idle, preemptible or borrowed time. Contains the segment's GPU-seconds in each class
+    that has a price, and the prices of these classes. All other time costs the plain price. The segment's cost plus
+    `amount` is the total cost, rounded once.
     """
 
     segment = models.OneToOneField(

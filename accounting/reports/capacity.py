@@ -5,8 +5,9 @@ For any closed hours, this identity must hold to the last digit:
     tenants + taken back + classes + unallocated + drained + down = capacity x price
 
 *taken back* is the cost that corrections reversed without billing another payer (write-offs). *classes* is the amount
-by which class prices reduced bills; it is negative if they increased bills. *unallocated* is the value of GPU time that
-was free or used by processes outside Fairlot, plus the rounding of bills.
+by which class prices (prices for idle, preemptible or borrowed time) reduced bills; it is negative if they increased
+bills. *unallocated* is the value of GPU time that was free or used by processes outside Fairlot, plus the rounding of
+bills.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ WORTHS = ("free", "others", "drained", "down")
 
 @dataclass(frozen=True, slots=True)
 class CapacityRow:
-    """Represents the GPU time of one generation and currency: GPU-seconds by class, and their value."""
+    """Represents the GPU time of one generation and currency: GPU-seconds by class (such as busy or free), and their
+    value."""
 
     generation: str
     currency: str
@@ -186,8 +188,8 @@ def _written_off(
 ) -> dict[str, Decimal]:
     """Returns the write-offs, by currency: the cost that corrections reversed without billing another payer.
 
-    In archived time, the write-offs are computed as a difference: the tenants' usage charged in closings, minus the
-    bills. Verification before archiving has checked that only write-offs cause this difference.
+    For archived time, the database does not contain the reversed segments, so the write-offs are computed as a
+    difference (see `_not_borne`). Verification before archiving has checked that only write-offs cause this difference.
     """
     archived = max((one.details_since for one in books if one.details_since), default=first)
     found = _not_borne(book, first, min(last, archived)) if first < archived else {}
@@ -197,7 +199,11 @@ def _written_off(
 
 
 def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, Decimal]:
-    """Returns the usage charges of these hours that neither tenants nor class prices account for, by currency."""
+    """Returns the write-offs of archived hours in [first, last), by currency, as a difference.
+
+    They are the usage charges in the closings of these hours, minus the tenants' present cost, minus the amount by
+    which class prices reduced the bills.
+    """
     of_book = Q() if book is None else Q(book=book)
     closed = CapacitySegment.objects.filter(of_book, month__gte=first_of_month(first), month__lte=last.date())
     closed = closed.filter(period__startswith__gte=first, period__startswith__lt=last).order_by()
@@ -211,8 +217,11 @@ def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, D
 
 
 def _classes(of_book: Q, first: datetime, last: datetime) -> dict[str, Decimal]:
-    """Returns the ledger amounts, by currency, that were posted for class prices of these hours when the hours were
-    priced."""
+    """Returns the amounts by which class prices reduced the bills of these hours, by currency; negative if they
+    increased bills.
+
+    Includes only the amounts that were posted when the hours were priced, and no later corrections.
+    """
     booked = LedgerEntry.objects.filter(
         account__kind=LedgerAccount.Kind.CLASSES,
         month__gte=first.date().replace(day=1),

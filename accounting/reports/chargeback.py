@@ -25,10 +25,10 @@ NOTHING = (Decimal(0), Decimal(0), Decimal(0), Decimal(0))
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Represents the usage and the cost of one tenant in one generation and currency.
+    """Represents the usage and the cost of one tenant in one generation and currency, without the tenants below it.
 
-    Leaves out the tenants below it. Busy, idle and assembling time sum to `gpu_seconds`. `corrections`: the part of
-    `cost` that results from corrections of hours in the period; negative if corrections reduced the cost.
+    `gpu_seconds` is the sum of busy, idle and assembling time (until all workers of a gang run). `corrections`: the
+    part of `cost` that results from corrections of hours in the period; negative if corrections reduced the cost.
     """
 
     tenant_id: int

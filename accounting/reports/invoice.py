@@ -83,9 +83,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Represents GPU time of one generation at one price (None: no price, free of charge), and its cost in the ledger.
+    """Represents GPU time of one generation at one price, and its cost in the ledger. Reversed usage is not included.
 
-    Reversed usage is not included.
+    `price`: None if the time is free of charge because no price was valid, or if `kind` is SEVERAL (at several prices).
     """
 
     generation: str
@@ -99,7 +99,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _InClasses:
-    """Represents the GPU-seconds in each class that has its own price.
+    """Represents the GPU-seconds in each class (idle, preemptible, borrowed) that has its own price.
 
     `unknown`: the amount by which class prices changed the cost in archived time for which the class times are not
     stored.
@@ -180,7 +180,11 @@ def _by_generation(reader: UsageReader) -> Sequence[UsageRow]:
 
 
 def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -> Iterator[Line]:
-    """Yields one line for each class of time, and then lines for the difference from the cost in the ledger."""
+    """Yields one line for each class of GPU time. If these lines do not sum to the cost in the ledger, also yields
+    lines for the difference.
+
+    The lines are cut to the time in which the price was valid. `classes`: the GPU time in classes with their own price.
+    """
     price = held.price
     if price is not None:
         begins, ends = max(begins, price.valid.lower or begins), min(ends, price.valid.upper or ends)
@@ -224,7 +228,8 @@ def _in_classes(
 ) -> dict[tuple[str, str, int | None], _InClasses]:
     """Returns the GPU time in classes with their own price, by (generation name, currency, price id).
 
-    `without`: the ids of generations to leave out.
+    `hours`: the stored sums of archived bills; None if no bill in the period is archived. `without`: the ids of
+    generations to leave out.
     """
     begins, ends = reader.begins, reader.ends
     charged = _segments(reader).uncorrected().filter(class_charge__isnull=False)
@@ -282,8 +287,9 @@ def _at_each_price(
 def _of_each_piece(reader: UsageReader, rows: Sequence[UsageRow], *, prices: Sequence[Price]) -> list[_Held]:
     """Returns the GPU time and cost at each price, for time of which an earlier release archived only rollups.
 
-    Queries each interval between two price changes separately. An hour in which a price changed belongs to none of
-    these intervals, so its usage gets a line without a price.
+    `rows`: the total usage of the generations whose price changed in the period. Queries each interval between two
+    price changes separately. An hour in which a price changed belongs to none of these intervals, so its usage gets a
+    line without a price.
     """
     begins, ends = reader.begins, reader.ends
     generations = {row.generation_id for row in rows}
@@ -347,8 +353,8 @@ def _part_of(name: str, begins: datetime, ends: datetime) -> Any:
 def taken_back(reader: UsageReader) -> list[TakenBack]:
     """Returns the usage that corrections reversed for the team or billed to the team instead, latest correction first.
 
-    A reversal and the bill that replaces it have the same amounts, whatever class prices are settled later. Makes four
-    queries, and one or two more if part of the period is archived.
+    A reversal and the bill that replaces it have the same amounts, because class charges that are posted after the
+    correction are left out. Makes four queries, and one or two more if part of the period is archived.
     """
     segments, hours = _segments(reader), _archived(reader)
     back = segments.exclude(taken_back=None).annotate(

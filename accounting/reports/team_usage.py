@@ -31,7 +31,10 @@ OF_USERS = ("gpu_seconds", "assembling", "idle", "cost", "segments")
 
 @dataclass(frozen=True, slots=True)
 class GenerationTime:
-    """Represents the GPU-seconds of one generation. `idle` and `assembling` are parts of `held`."""
+    """Represents the GPU-seconds of one generation. `idle` and `assembling` are parts of `held`.
+
+    `assembling` is the time until all workers of a gang run.
+    """
 
     generation: str
     held: Decimal

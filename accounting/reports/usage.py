@@ -280,7 +280,8 @@ def _groups(by: tuple[By, ...]) -> Groups:
 def _in_zone(row: UsageRow, zone: ZoneInfo, unit: str | None) -> UsageRow:
     """Returns the row with its start converted to local time.
 
-    If clocks are set back at midnight, a day has two midnights. It then starts at the first midnight.
+    `unit`: the unit of the rows' intervals, "day" or "hour". If clocks are set back at midnight, a day has two
+    midnights. The day then starts at the first midnight.
     """
     if row.begins is None:
         return row

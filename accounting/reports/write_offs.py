@@ -18,8 +18,8 @@ def written_off(
 ) -> dict[tuple[Any, ...], Decimal]:
     """Returns the write-offs in the closed part of [first, last), by the values of the segment fields `names`.
 
-    Leaves out archived time. In a result by tenant, a tenant that was billed instead of another has a negative amount.
-    It balances the amount of the former payer. Makes two queries.
+    `books`: the clusters' ledgers to include. Leaves out archived time. In a result by tenant, a tenant that was billed
+    instead of another has a negative amount. It balances the amount of the former payer. Makes two queries.
     """
     closed = Q(pk__in=[])
     for one in books:

@@ -1,4 +1,8 @@
-"""Reads the stored sums of archived bills for reports: their prices, class prices and corrections."""
+"""Reads the stored sums of archived bills for reports: their prices, their corrections, and the amounts due to class
+prices.
+
+Class prices are prices for idle, preemptible or borrowed time.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +61,8 @@ def written_off_of_archived(
 ) -> dict[tuple[Any, ...], Decimal]:
     """Returns the write-offs in archived time, by the values of the fields `names`.
 
-    Complements `written_off`, which leaves out archived time.
+    Write-offs are costs that corrections reversed without billing another payer. `written_off` returns those of time
+    that is not archived.
     """
     until = max((one.details_since for one in books if one.details_since), default=first)
     if until <= first:

@@ -1,8 +1,8 @@
 """Database expressions for the part of a usage segment between two moments.
 
-The expressions are exact: wherever a segment is cut, its parts sum to the whole segment. The cost of a part is the
-difference between two running costs, which are counted from the start of the segment. Each running cost is rounded, so
-the sum of all parts is not affected by rounding.
+The expressions are exact: wherever a segment is cut, its parts sum to the whole segment. The cost of a part is the cost
+from the start of the segment to the end of the part, minus the cost from the start of the segment to the start of the
+part. Both costs are rounded before the subtraction, so that the parts always sum to the cost of the segment.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def gpu_seconds_between(start: Combinable, end: Combinable) -> Coalesce:
 def cost_of_each(start: Combinable, end: Combinable, *, of: str = "full_cost") -> ExpressionWrapper[Any]:
     """Returns the expression for each segment's cost from `start` to `end`.
 
-    `of`: the cost column. "full_cost" includes class charges and needs a queryset `with_charges`. "cost" is the cost
-    without class charges.
+    `of`: the cost column. "full_cost" includes class charges (differences due to prices for idle, preemptible or
+    borrowed time) and needs a queryset `with_charges`. "cost" is the cost without class charges.
     """
     return ExpressionWrapper(_cost_until(end, of) - _cost_until(start, of), _amount())
 

@@ -14,7 +14,8 @@ from accounting.usage.scope import Scope
 
 
 class Level:
-    """Represents the rollups of one model with one unit: "day" or "hour" (UTC).
+    """Represents the daily or the hourly rollups (UTC) of one model, and the time that they cover. `unit`: "day" or
+    "hour".
 
     `spans`: for each book (cluster's ledger), the interval within the report's period that these rollups cover.
     """

@@ -47,7 +47,8 @@ class UsagePlan:
     def about(self) -> Hashable:
         """Returns a cache key for the plan's SQL.
 
-        It contains everything that determines the SQL, except tenant ids and `narrow`.
+        It contains everything that determines the SQL, except the ids of the tenants and the scope's additional filters
+        (`narrow`).
         """
         scope = self.scope
         # In UTC, because two different moments in one time zone compare as equal where clocks are set back.
@@ -115,10 +116,11 @@ class UsagePlan:
         return found.overlapping(scope.begins, scope.ends).order_by()
 
     def _left_by(self, finest: Level) -> Iterator[Q]:
-        """Yields conditions for the segments that lie outside the spans of the level `finest`.
+        """Yields conditions for the segments in time that no rollups cover.
 
-        The spans of all other levels lie within those of `finest`. Most of these segments are in the last few hours,
-        and the conditions are written so that PostgreSQL finds them with indexes.
+        `finest`: the level of rollups (daily or hourly) that covers the most time. The other levels cover only parts of
+        that time. Most of these segments are in the last few hours, and the conditions are written so that PostgreSQL
+        finds them with indexes.
         """
         scope = self.scope
         before, after = {}, {}
@@ -144,8 +146,11 @@ class UsagePlan:
             yield Q(book__in=whole)
 
     def _rollup(self, level: Level, taken: Sequence[Level]) -> QuerySet[Any] | None:
-        """Returns a query of those rollups of `level` that the levels in `taken` do not cover; None if there cannot be
-        rows."""
+        """Returns a query of the rollups of `level`; None if there cannot be rows.
+
+        `taken`: the levels whose rollups the plan reads already. Leaves out the time that they cover, so that no usage
+        counts twice.
+        """
         beyond = None
         if taken and not any(map(self._straddles, (level, *taken))):
             (inner,) = taken
@@ -203,9 +208,11 @@ class UsagePlan:
         return rows if tenants is None else rows.filter(tenant__in=tenants)
 
     def _rows_of(self, level: Level, start: Combinable) -> dict[str, Combinable]:
-        """Returns expressions for the report rows to which the first and the last microsecond of a day or hour belong.
+        """Returns expressions that say to which rows of the report a rollup belongs.
 
-        The day or hour (the unit of `level`) begins at `start`.
+        The rollup covers the UTC day or hour (the unit of `level`) that begins at `start`. The two expressions are the
+        report's day or hour that contains the first microsecond of this time, and the one that contains the last
+        microsecond. If both are equal, the rollup belongs to a single row of the report.
         """
         end = ExpressionWrapper(start + Value(level.length - MICROSECOND), output_field=DateTimeField())
         return {

@@ -50,7 +50,8 @@ class Groups:
 def grouped_rows(
     plan: UsagePlan, groups: Groups, *, sum_rollups: bool = True, only: Q = EVERYTHING
 ) -> list[QuerySet[Any]]:
-    """Returns queries with the group columns by_NAME and the columns gpu_seconds_sum, cost_sum and segments_sum.
+    """Returns queries whose columns are by_NAME for each column NAME in `groups`, and gpu_seconds_sum, cost_sum and
+    segments_sum.
 
     Each query has one row per group. If `sum_rollups` is False, the queries of rollups are not summed and have one row
     per rollup. `only`: a condition that all rows must fulfil.
@@ -64,7 +65,10 @@ def grouped_rows(
 def each_row(
     plan: UsagePlan, groups: Groups, amounts: Sequence[str], *, only: Q = EVERYTHING
 ) -> list[QuerySet[Any]]:
-    """Returns queries of single rows, with the group columns by_NAME and a column NAME_sum for each of `amounts`.
+    """Returns queries that do not sum rows: each rollup and each segment is one row.
+
+    The columns are by_NAME for each column NAME in `groups`, and NAME_sum for each NAME in `amounts`. `only`: a
+    condition that all rows must fulfil.
 
     It is unknown when a segment was idle or assembling. If the period or a day or hour of the report ends within a
     segment, the segment is cut. Each part then gets idle and assembling time in proportion to its length, to the

@@ -26,7 +26,8 @@ AMOUNTS = ("gpu_seconds", "idle")
 class GroupedUsage:
     """Represents usage with one row for each group, in ascending order of the keys.
 
-    `held` and `idle` are GPU-microseconds, and `idle` is part of `held`.
+    `keys`: the columns by which the usage is grouped, such as generation and user. `held` and `idle` are
+    GPU-microseconds, and `idle` is part of `held`.
     """
 
     keys: Mapping[str, Ints]

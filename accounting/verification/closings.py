@@ -8,9 +8,9 @@ from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 def a_closing_differs_from_what_was_billed() -> Found | None:
     """Finds a closed hour whose closing is missing, or differs from the bills in GPU time or charges.
 
-    Compares each price separately, so that a closing with the price of another part of the hour is found too. Does not
-    compare currencies: a price determines its currency, and time without a price has the currency that Fairlot used
-    when the time was posted or closed.
+    Compares the time at each price separately. So it also finds a closing that has the price of another part of the
+    hour. Does not compare currencies. The price determines the currency. Only the currency of time without a price may
+    differ between bill and closing: it is the one that Fairlot used when the time was posted or closed.
     """
     return first_row(
         "a closing differs from what was billed",

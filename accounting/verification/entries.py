@@ -101,7 +101,8 @@ def a_voucher_belongs_nowhere() -> Found | None:
     """Finds a voucher (detailed row of a transaction) that has no matching transaction.
 
     The transaction must be in the same cluster's ledger and of a matching kind, and its period must contain the
-    voucher's time. Also finds corrections and class charges whose usage segment is missing.
+    voucher's time. Also finds a correction or class charge (difference due to the price for idle, preemptible or
+    borrowed time) whose usage segment is missing.
     """
     of_segment = {"correctedsegment", "classcharge"}
     queries = []
@@ -316,7 +317,7 @@ def a_segment_was_never_taken_back() -> Found | None:
     """Finds a segment that was posted again although its previous version is missing, was not reversed, or is
     different.
 
-    Both versions must have the same lease, time, use and price.
+    Both versions must have the same lease, time, GPUs, idle and assembling time, price and cost.
     """
     return first_row(
         "a segment is booked anew and none before it was taken back",

@@ -135,10 +135,11 @@ def archived_entries_differ_from_sums() -> Found | None:
 
 
 def archived_entries_differ_from_closings() -> Found | None:
-    """Finds the cluster's entries in an archived month that differ from the closings.
+    """Finds the cluster's entries in an archived month that differ from the closings of the month's hours.
 
-    The capacity accounts must balance to 0, and revenue must equal the value in the closings. Compares the sum over all
-    currencies: an earlier release may have billed an hour in one currency and closed it in another.
+    The entries of the capacity accounts must sum to 0, and the entries of the revenue account must match the total
+    value in the closings. Compares the sum over all currencies: an earlier release may have billed an hour in one
+    currency and closed it in another.
     """
     return first_row(
         "the entries of an archived month are not what its closings tell",

@@ -18,8 +18,9 @@ SINCE_COSTS_HAVE_MILLIONTHS = """
 def costs(amount: str, worth: str, period: str) -> str:
     """Returns an SQL condition: `amount` must equal `worth` / 3600, rounded in the same way as by `tariff.cost_of`.
 
-    `worth`: SQL for GPU-seconds times the price per GPU-hour. `period`: SQL for the time of the usage. For usage from
-    before costs had six decimals, amounts rounded to four decimals are also accepted.
+    `amount`: SQL for the cost. `worth`: SQL for GPU-seconds times the price per GPU-hour. `period`: SQL for the time of
+    the usage. Earlier releases rounded costs to four decimals instead of six. For usage of that time, both roundings
+    are accepted.
     """
     return f"""(
         {_is_rounded(amount, worth, 6)}
@@ -136,7 +137,8 @@ def a_closing_is_worth_otherwise() -> Found | None:
 def a_charge_costs_otherwise() -> Found | None:
     """Finds a class charge with a wrong price, idle part or amount.
 
-    Cannot check how much of the time was preemptible or borrowed, because the ledger does not contain this.
+    A class charge is the amount that the price for idle, preemptible or borrowed time adds to a bill. Cannot check how
+    much of the time was preemptible or borrowed, because the ledger does not contain this.
     """
     worth = (
         "charge.idle * charge.idle_price + charge.preemptible * charge.preemptible_price"
@@ -170,7 +172,8 @@ def a_charge_costs_otherwise() -> Found | None:
 
 
 def a_charge_is_missing() -> Found | None:
-    """Finds idle time without a class charge, although idle time has its own price.
+    """Finds idle time without a class charge (difference due to the price for idle time), although idle time has its
+    own price.
 
     Ignores generations where preemptible or borrowed time also has a price, because that price could cancel out the
     charge.
@@ -197,9 +200,10 @@ def a_charge_is_missing() -> Found | None:
 
 
 def archived_usage_costs_otherwise() -> Found | None:
-    """Finds archived usage that costs less than the lowest price of its hour, or more than the highest price.
+    """Finds archived usage that costs less than at the lowest price valid in its hour, or more than at the highest
+    price.
 
-    Considers the prices of all classes. For each bill, tolerates a rounding error of half the last decimal.
+    Considers the prices of all classes. Tolerates the errors of rounding each bill to the last decimal.
     """
     return first_row(
         "the sums of an archived hour cost what no price of it makes",
