@@ -23,7 +23,8 @@ def approve_request(
 ) -> Request:
     """Approves a request, and grants what was requested. If `granted` is given, grants the values in it instead.
 
-    The grant ends at the time `until`; None means that it is permanent.
+    The grant ends at the time `until`; None means that it is permanent. `answer` is a text for the user who made the
+    request. `actor` None means that Fairlot approves the request.
     """
     given = request.wanted if granted is None else granted
     return approve_within(actor=actor, request=request, answer=answer, granted=given, until=until)
@@ -31,7 +32,8 @@ def approve_request(
 
 @transaction.atomic(durable=True)
 def end_grant(*, request_id: int) -> bool:
-    """Ends a grant whose time has passed. Returns False if the grant need not be ended.
+    """Ends a grant whose time has passed. Returns False if the grant was not ended, for example because it has ended
+    already or cannot end yet.
 
     Any number of workers may call this simultaneously.
     """

@@ -158,8 +158,10 @@ def price_classes() -> None:
 
 @shared_task
 def seal_books() -> None:
-    """Appends the new entries of all books and journals to their hash chains. Includes the books of detached
-    clusters."""
+    """Appends the new entries of the ledger to its hash chains, one for each cluster and one for each journal.
+
+    A cluster's part of the ledger is called its book. Includes the books of detached clusters.
+    """
     books = Cluster.objects.order_by("id").values_list("id", flat=True)
     seal_all([*books, *sorted(JOURNALS)])
 

@@ -1,6 +1,8 @@
 """Requests analyses of sharing anomalies, and runs each analysis in steps of one team.
 
-Each step is one transaction, so a worker that dies loses at most its present step.
+A sharing anomaly is a job that started or ended later than it would have on its team's private cluster, that is, on the
+share of the cluster that the team's tickets are worth. Each step is one transaction, so a worker that dies loses at
+most its present step.
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ def request_analysis(
 
 @transaction.atomic(durable=True)
 def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysis:
-    """Queues the analysis's teams without a result once more, and returns the analysis.
+    """Queues those teams of the analysis that have no result, so that they are analysed again. Returns the analysis.
 
     Raises NotAllowed unless the actor is an operator, and Refused if every team has a result.
     """
@@ -101,7 +103,8 @@ def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysi
 
 
 def _analyse_again(analysis: SharingAnalysis, actor: User | None) -> int:
-    """Queues the analysis's teams without a result once more. Returns the number of these teams."""
+    """Queues those teams of the analysis that have no result, so that they are analysed again. Returns the number of
+    these teams."""
     # Locked, so that no worker marks the analysis finished meanwhile.
     SharingAnalysis.objects.select_for_update().get(pk=analysis.pk)
     parts = analysis.parts.troubled()
@@ -123,8 +126,8 @@ def is_tried_again(analysis: SharingAnalysis) -> bool:
 def request_nightly() -> list[SharingAnalysis]:
     """Requests, for every attached cluster, an analysis of the seven days before the last midnight (UTC).
 
-    Also retries the teams without a result in analyses whose period ended at or after the previous midnight. Returns
-    the requested analyses.
+    Also retries the teams without a result in analyses whose period ended at the midnight one day earlier, or later.
+    Returns the analyses of the seven days.
     """
     ends = start_of_day(now_from_database())
     recent = SharingAnalysis.objects.filter(cluster__detached_at=None, ends__gte=ends - timedelta(days=1))
@@ -139,7 +142,7 @@ def request_nightly() -> list[SharingAnalysis]:
 
 def continue_analyses(*, seconds: float, at_once: int) -> bool:
     """Runs steps of unfinished analyses, oldest first, for about `seconds` seconds. Returns True if the time ran out
-    first.
+    before all steps were done.
 
     At most `at_once` processes run analyses at a time, so that the other workers stay free for reports and forecasts.
     Returns False immediately if `at_once` processes are already running analyses.
@@ -158,7 +161,7 @@ def continue_analyses(*, seconds: float, at_once: int) -> bool:
 
 
 class AnalysisSteps:
-    """Analyses the teams of one analysis, one in each step. Reads the cluster's history once for all teams."""
+    """Runs the steps of one analysis; each step analyses one team. Reads the cluster's history once for all steps."""
 
     def __init__(self, analysis: SharingAnalysis) -> None:
         self.analysis = analysis
@@ -236,7 +239,11 @@ def _write(part: SharingPart, found: Findings, seen: Seen) -> None:
 
 
 def _why_nothing(found: Findings, seen: Seen) -> str:
-    """Returns a text for people that says why the team has no result; an empty text if it has one."""
+    """Returns why the team has no result, as a text for users; an empty text if it has one.
+
+    - `found`: the result of the analysis for the team.
+    - `seen`: the cluster's history that was analysed.
+    """
     if not seen.generations:
         return "nothing is known of the cluster's nodes in this time"
     if found.judged:
@@ -273,8 +280,8 @@ def _anomaly(part: SharingPart, one: Anomaly) -> SharingAnomaly:
 
 @contextmanager
 def _slot(at_once: int) -> Iterator[bool]:
-    """Context manager that holds one of `at_once` advisory locks, and yields True; yields False if all of them are
-    taken.
+    """Context manager that tries to take one of `at_once` advisory locks. Yields True if it got a lock, and False if
+    all are taken.
 
     The lock is released when the block ends or the database connection is lost.
     """

@@ -1,5 +1,8 @@
-"""Reads the recorded history of a cluster over a period from PostgreSQL, as a `Past`
-(fairshare.counterfactual.past)."""
+"""Reads the recorded history of a cluster over a period from PostgreSQL.
+
+The result contains a `Past` (fairshare.counterfactual.past): the jobs, attempts, limits and nodes of the period, with
+indices instead of database rows.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,12 @@ from scheduling.models import Cluster, ClusterPause, HeldGpu, Job, JobEvent, Job
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The history of a cluster as a `Past`, with the tenants and generations to which the indices in the Past refer.
+    """The history of a cluster as a `Past`, with two lists that translate the indices in it.
 
-    `tenants` are primary keys and `generations` are names. A job's key in the Past is the job's primary key.
+    - `tenants`: the primary key of each tenant, by its index in the Past.
+    - `generations`: the name of each generation, by its index in the Past.
+
+    The Past identifies a job by its primary key.
     """
 
     past: Past
@@ -255,9 +261,14 @@ def _runs_to_its_end(row: _Row) -> bool:
 
 
 def _has_failed(since: datetime, running: datetime | None, until: datetime | None, why: str) -> bool:
-    """Returns whether the attempt failed to start, or was lost before it had run for the time STEADY.
+    """Returns whether the attempt failed to start, or was lost after it had run for less than STEADY (one minute).
 
     The analysis assumes that such an attempt did no work.
+
+    - `since`: when the attempt got its GPUs.
+    - `running`: when all its workers ran; None if they never all ran.
+    - `until`: when the attempt ended; None if it has not ended.
+    - `why`: why it ended.
     """
     if until is None:
         return False

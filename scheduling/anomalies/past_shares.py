@@ -19,11 +19,13 @@ from scheduling.shares.snapshot import DEFAULT_TICKETS
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The average shares of tenants over a period. `tenants` are primary keys.
+    """The average shares of tenants over a period, in lists with one element for each tenant in `tenants` (primary
+    keys).
 
-    - `parts`: each tenant's fraction of the cluster, without the teams below the tenant; the sum is 1.
-    - `user_tickets`: for each tenant, the tickets of its users.
-    - `places`: the index of a user in the tenant's tuple in `user_tickets`, by (tenant, user).
+    - `parts`: the fraction of the cluster that the jobs of the tenant's own users get, without the teams below the
+      tenant. The fractions sum to 1.
+    - `user_tickets`: a tuple with the tickets of each of the tenant's users that have jobs.
+    - `places`: by (tenant, user), the position of the user in the tenant's tuple in `user_tickets`.
     """
 
     tenants: Sequence[int]
@@ -33,10 +35,11 @@ class Shares:
 
 
 def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int, int]]) -> Shares:
-    """Returns the average shares of the tenants that were in use in the period or that occur in `users`.
+    """Returns the average shares of the tenants that had tickets in the period or that occur in `users`, and of their
+    ancestors.
 
     `users` are the (tenant, user) pairs that have jobs. As in rounds, a tenant's users compete with the teams below the
-    tenant, and the share of the users counts as the tenant's share. Makes three queries.
+    tenant. The share of the users counts as the tenant's share. Makes three queries.
     """
     stretches = list(tickets_between(begins, ends))
     pairs = sorted(users)
@@ -63,7 +66,8 @@ def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int
 
 
 def _tree(stretches: Sequence[PastTickets], with_jobs: Collection[int]) -> list[Tenant]:
-    """Returns the tenants that had tickets in any of the intervals, those in `with_jobs`, and all their ancestors.
+    """Returns the tenants that had tickets in any interval of `stretches`, those in `with_jobs` (ids), and all their
+    ancestors.
 
     Parents come before their children.
     """
@@ -73,9 +77,11 @@ def _tree(stretches: Sequence[PastTickets], with_jobs: Collection[int]) -> list[
 
 
 def _otherwise(stretches: Sequence[PastTickets], tenants: Sequence[Tenant]) -> list[float]:
-    """Returns, for each tenant, the tickets to assume in intervals for which no tickets are recorded.
+    """Returns, for each tenant, the tickets to assume in those intervals of `stretches` that record no tickets of the
+    tenant.
 
-    This is 0, or the tenant's present tickets if none are recorded in any interval (imported history has no records).
+    This is 0 if another interval records tickets of the tenant. Otherwise it is the tenant's present tickets, because
+    imported history has no records of tickets.
     """
     known = {holder for one in stretches for holder in one.tickets}
     return [0.0 if (one.pk, None) in known else float(one.tickets) for one in tenants]
@@ -91,6 +97,10 @@ def _usual(
     length.
 
     A holder is a tenant, or a user in a tenant.
+
+    - `stretches`: the intervals, with the tickets of holders in each.
+    - `parent`: the index of each holder's parent.
+    - `otherwise`: the tickets of each holder in intervals that record none.
     """
     tickets, parts = np.zeros(len(holders)), np.zeros(len(holders))
     whole = stretches[-1].ends - stretches[0].begins

@@ -88,10 +88,11 @@ def when_spent(
 
 
 def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int, int | None, Hourly]]:
-    """Yields (tenant, user, usage by hour), from the start of the limit's period that contains `begins`.
+    """Yields (tenant, user, usage by hour) for each account to which the limit applies.
 
-    For a limit on users, yields an item for each user of each tenant in the limit's subtree. For other limits, yields
-    an item for each tenant, with user None and the usage of the whole subtree.
+    Usage begins with the limit's period that contains `begins`, and goes up to `ends`. For a limit on users, there is
+    an item for each user of each tenant in the limit's subtree. For other limits, there is an item for each tenant in
+    the subtree, with user None and the usage of the whole subtree.
     """
     first, _ = period_of(quota.period, quota.days, begins)
     tenants = list(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))
@@ -119,7 +120,7 @@ def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int,
 def _spent(
     quota: Quota, hourly: Hourly, begins: datetime, ends: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Yields the intervals in which the limit was used up.
+    """Yields the intervals in which the limit was used up. `hourly` is the usage in each hour.
 
     An interval begins at the end of the hour in which usage reached the limit. It ends when the limit's period ends, or
     when the usage in a rolling period falls below the limit.

@@ -321,7 +321,10 @@ def _give_jobs(jobs: list[Job], to: User, *, by: Message, now: datetime) -> None
 def _note(
     actor: User | None, user: User, to: User, moved: dict[str, list[Job] | list[Service] | list[Schedule]]
 ) -> None:
-    """Writes one audit event for each team whose work was handed over, so that the team's managers can see it."""
+    """Writes one audit event for each team whose work was handed over, so that the team's managers can see it.
+
+    `moved` has the jobs, services and schedules that were handed from `user` to `to`, by kind.
+    """
     by_tenant: dict[int, dict[str, list[int]]] = defaultdict(dict)
     for kind, rows in moved.items():
         for row in rows:

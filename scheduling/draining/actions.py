@@ -46,7 +46,7 @@ def drain_node(
     - Mode *finish*: running jobs finish.
     - Mode *deadline*: jobs that still run at the deadline are stopped with their grace period, and wait for other
       nodes.
-    - Mode *now*: all jobs are stopped like this immediately.
+    - Mode *now*: all jobs are stopped immediately, with their grace period, and wait for other nodes.
 
     Raises Refused for an unknown mode, and for a deadline that is missing, in the past, or given with another mode.
     """

@@ -71,8 +71,11 @@ def _apply(
     offers: Mapping[str, NodeGpus],
     generations: Mapping[str, Generation],
 ) -> bool:
-    """Updates the nodes in `names`. A node without an entry in `offers` has disappeared. Returns whether a node
-    changed."""
+    """Updates the nodes in `names`. Returns whether a node changed.
+
+    - `offers`: the observed nodes, by name. A node without an entry has disappeared.
+    - `generations`: the generation for each hardware product name.
+    """
     lock_schedule(cluster_id)
     now = now_from_database()
     here = Node.objects.filter(cluster=cluster_id, name__in=names).select_related("generation")
@@ -123,10 +126,10 @@ def _shown(offer: NodeGpus, generation: Generation) -> _Shown:
 
 
 def _show(node: Node, shown: _Shown, now: datetime) -> bool:
-    """Writes the observed values to a node's row. Returns whether the row changed.
+    """Writes the observed values `shown` to a node's row. Returns whether the row changed.
 
-    Important changes get an audit event. If GPUs of the node were exchanged, removed or failed, first makes gangs
-    leave.
+    Changes of state, generation or number of GPUs get an audit event. If GPUs of the node were exchanged, removed or
+    failed, first stops gangs on the node where necessary.
     """
     if node.generation_id != shown.generation.pk or shown.gpus < node.gpus:
         shown = _exchange(node, shown, now)
@@ -168,8 +171,8 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
 def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
     """Returns the values to store for a node that has other GPUs, or fewer GPUs, than before.
 
-    While gangs hold or reserve GPUs of the node, makes these gangs leave; the node keeps its old GPUs in the database
-    and is closed.
+    If gangs hold or reserve GPUs of the node, stops them. Until they have left, the node keeps its old GPUs in the
+    database, and has the state CLOSED, in which nothing new starts on it.
     """
     if not HeldGpu.objects.filter(node=node, lease__state__in=Lease.OPEN).exists():
         return shown

@@ -55,8 +55,9 @@ CANCEL_GRACE_SECONDS = 10.0
 def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
     """Executes all due operations of `cluster`. Returns the number of operations that were tried.
 
-    Any number of workers may call this simultaneously, because each operation is claimed by one worker. Executing an
-    operation twice has the same effect as executing it once.
+    `log_limit_bytes` is the maximum size of each worker's log. Any number of workers may call this simultaneously,
+    because each operation is claimed by one worker. Executing an operation twice has the same effect as executing it
+    once.
     """
     backend = backend_for(cluster)
     done = 0
@@ -112,7 +113,10 @@ def _trouble_of(order: Order) -> Exception | None:
 
 
 def _is_put_back(backend: Backend, operation: Operation, trouble: Exception | None) -> bool:
-    """Returns whether the operation failed, that is, `trouble` is an error; if so, schedules a retry or gives up."""
+    """Returns whether the operation failed. If it failed, schedules a retry or gives up.
+
+    `trouble` is the error that the backend raised; None if the operation succeeded.
+    """
     what = f"{operation.verb} of lease {operation.lease_id}"
     match trouble:
         case None:
@@ -149,7 +153,10 @@ def _put_back(backend: Backend, operation: Operation, error: str) -> None:
 
 
 def _try_again(operation: Operation, now: datetime, error: str, **changes: int) -> None:
-    """Schedules a retry of the operation after a delay that grows with the number of attempts."""
+    """Schedules a retry of the operation after a delay that grows with the number of attempts.
+
+    `error` is stored with the operation. `changes` are values for further fields of the operation.
+    """
     wait = RETRY_SECONDS[min(operation.attempts, len(RETRY_SECONDS)) - 1]
     Operation.objects.filter(pk=operation.pk).update(
         not_before=now + timedelta(seconds=wait), error=error, **changes
@@ -183,8 +190,7 @@ def _order(backend: Backend, operation: Operation, log_limit_bytes: int) -> Orde
     """Reads everything that an operation needs from the database. Returns the backend call as a function without
     arguments.
 
-    Threads can call this function without using the database. If reading fails, the function raises the error when
-    called.
+    The returned function does not use the database, so threads can call it. If reading failed, it raises the error.
     """
     try:
         backend.preload(operation.lease.job_id)
@@ -235,7 +241,8 @@ class _Which(TypedDict):
 def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
     """Returns the description of a gang that a backend needs to start the gang's lease.
 
-    Raises BackendError if a secret or volume of the job is unavailable.
+    `log_limit_bytes` is the maximum size of each worker's log. Raises BackendError if a secret or volume of the job is
+    unavailable.
     """
     workers: dict[int, list[tuple[int, str, str, float | None]]] = {}
     resource = ""

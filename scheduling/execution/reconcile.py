@@ -49,7 +49,8 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
 
 
 def follow(cluster: Cluster, backend: Backend) -> None:
-    """Stores what changed in the cluster since the last call, and continues the backend's operations of several steps.
+    """Stores what changed in the cluster since the last call, and continues those operations of the backend that take
+    several steps.
 
     The watcher process calls this whenever something changes.
     """
@@ -145,9 +146,13 @@ def _repeat_orders(
 ) -> tuple[list[int], list[Observation]]:
     """Orders gangs again to start or stop if the observations in `seen` show no effect of the first order.
 
-    Returns a pair: the ids of stopping leases whose start was never tried, and for each lost lease an observation that
-    ends it. A lease that began or was observed shortly before `looked_at` does not count as lost, because `seen` may be
-    older.
+    Returns a pair:
+
+    - The ids of leases that were ordered to stop before their start was tried.
+    - An observation for each lost lease (a lease whose gang no longer exists) that ends the lease.
+
+    `looked_at` is the earliest time at which the observations may have been made. A lease that began or was last
+    observed later, or shortly before, does not count as lost, because `seen` may be older.
     """
     holding = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
     ids = list(holding.order_by("pk").values_list("pk", flat=True))
@@ -195,10 +200,10 @@ def _repeat_orders_of(
 
 
 def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> None:
-    """Marks a lease as missing since `now`, without saving it.
+    """Marks a lease as missing since `now`, because its gang was not observed. Does not save the lease.
 
-    The cluster's state is known until `heard`, and an earlier end would have been reported. So the lease counts as
-    observed until `heard`.
+    `heard` is the time up to which the cluster's state is known. An end before `heard` would have been reported, so the
+    lease counts as observed until `heard`.
     """
     lease.missing_since = now
     if heard is not None and lease.last_seen_at is not None:

@@ -51,10 +51,15 @@ def set_idle_rule(
     snooze_hours: int,
     services: bool = False,
 ) -> IdleRule:
-    """Creates or replaces the idle rule of a tenant with its subtree, or of a cluster, or of all teams.
+    """Creates or replaces the idle rule of a tenant with its subtree, of a cluster, or, if both are None, of all teams.
 
-    The rule is one of all teams if `tenant` and `cluster` are None. Raises NotAllowed unless the actor is an admin.
-    Raises Refused, with the name of the field, for invalid values.
+    - `action`: nothing, only warn, warn and then stop the job, or warn and then make it preemptible.
+    - `after_minutes`: idle time before the warning.
+    - `grace_minutes`: further idle time between the warning and the step after it.
+    - `snooze_hours`: for how long the warning may be postponed; 0 means not at all.
+    - `services`: whether to warn about replicas of services too. Replicas are never stopped.
+
+    Raises NotAllowed unless the actor is an admin. Raises Refused, with the name of the field, for invalid values.
     """
     require(actor, "idle_rule.set")
     if tenant is not None and cluster is not None:

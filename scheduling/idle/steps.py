@@ -35,7 +35,8 @@ class Terms:
 class Idleness:
     """How long the GPUs of an unfinished job have been idle, and when its owner was warned.
 
-    A time is None if the event has not happened or no longer counts.
+    `since` is when the GPUs were last used, or else when the workers began to run; None while the GPUs are in use. The
+    other times are None if the event has not happened.
     """
 
     since: (

@@ -148,8 +148,8 @@ class Explainer:
         return [Reason(reason) for reason in reasons if reason != Reason.NONE]
 
     def _slots(self, job: Job) -> dict[int, int]:
-        """Returns how many workers of the job fit on the nodes of each generation that the job accepts, by generation
-        id."""
+        """Returns, by generation id, how many workers of the job fit on the nodes that the job accepts if all their
+        GPUs are free."""
         slots: dict[int, int] = {}
         for node in self._accepted(job):
             workers = node.gpus // job.gpus_per_worker
@@ -314,7 +314,7 @@ def paused_in_words(cluster: Cluster) -> str:
 def why_owner_may_not(owner: User, tenant: Tenant) -> str:
     """Returns the reason why `owner` may no longer run jobs in `tenant`: a sentence without the full stop at its end.
 
-    The caller knows that `owner` may not.
+    Must be called only if `owner` may not run jobs in `tenant`.
     """
     name = owner.get_username()
     if not owner.is_active:

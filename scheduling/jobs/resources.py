@@ -34,7 +34,8 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The GPUs, CPUs and memory of a node that pods may use. None means that the amount is unknown."""
+    """The size of a node: its GPUs, and how much of its CPUs and memory pods may use. None means that an amount is
+    unknown."""
 
     gpus: int
     cpus: float | None

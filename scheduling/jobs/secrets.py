@@ -200,7 +200,8 @@ def _text(said: str, texts: Mapping[str, Mapping[str, str]]) -> str:
 def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> str:
     """Returns the text of the image pull secret `name`: JSON in the format of `docker login`; empty if `name` is empty.
 
-    Raises BackendError if the secret's text does not have this format.
+    `texts` has the texts of the job's secrets, by name and key. Raises BackendError if the text does not have this
+    format.
     """
     if not name:
         return ""

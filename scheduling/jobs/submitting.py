@@ -62,12 +62,15 @@ def submit_job(
     request_key: str | None = None,
     even_if_never: bool = True,
 ) -> Job:
-    """Queues a job of `actor` in `tenant`, and returns the job. If `request_key` was used before, returns that earlier
-    job.
+    """Queues a job of `actor` in `tenant`, and returns the job.
+
+    `request_key`: a key that a client sends again if it repeats a request. If a job was submitted with this key before,
+    returns that job.
 
     Raises NotAllowed if the actor is not a member of the tenant, and Refused if the tenant is archived. Raises
-    SpecError if the cluster does not accept the spec. A job that can never run on the cluster is queued with that
-    reason. If `even_if_never` is False, raises Refused instead, with all reasons and the field "even_if_never".
+    SpecError if the cluster does not accept the spec. A job that can never run on the cluster is queued nevertheless,
+    with the reason why it cannot run. If `even_if_never` is False, raises Refused for such a job instead, with all
+    reasons and the field "even_if_never".
     """
     return submit_within(
         actor=actor,
@@ -146,8 +149,9 @@ def submit_within(
 def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
     """Queues a job like `submit_within`, for a spec that was accepted and stored earlier.
 
-    Accepts the spec even if the rules for specs have changed since. `name` replaces the name in the spec. Raises
-    NotAllowed if the owner may no longer submit in the team; the message names the owner. Raises Refused if the
+    `data` is the stored spec, which is accepted even if the rules for specs have changed since. `name` replaces the
+    name in the spec. `where` has all other arguments of `submit_within`, such as the owner (`actor`) and the team.
+    Raises NotAllowed if the owner may no longer submit in the team; the message names the owner. Raises Refused if the
     database rejects the job.
     """
     owner, tenant = where["actor"], where["tenant"]

@@ -30,10 +30,11 @@ class Overrun:
     quota: Quota
 
     def says(self, code: EventCode, job: Job) -> Message:
-        """Returns a message about the limit, with its owner and its hours, that everybody who sees the job may read.
+        """Returns a message about the limit that everybody who sees the job may read. `code` selects the message's
+        sentence.
 
-        If the limit belongs to an ancestor of the job's team, the message only says that the ancestor has such a limit,
-        without names and hours.
+        The message says to whom the limit applies, and its hours. If the limit belongs to a team that not everybody who
+        sees the job may see, the message only says that a team above the job's team has such a limit.
         """
         if self.quota.tenant_id not in visible_lineage(job.tenant, None):
             return Message.of(code, above=job.tenant.name)

@@ -148,10 +148,11 @@ def _bill_running(cluster_id: int, lease_ids: Sequence[int]) -> list[Lease]:
 
 
 def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
-    """Returns the leases that have a full hour to bill and whose GPU use in that hour is completely measured.
+    """Returns the leases whose full hours before `now` are not billed yet and can be billed now.
 
-    Leaves out leases that were not observed after that hour: if their processes have died, they are billed only up to
-    the last observation.
+    Leaves out leases for which a measurement of GPU use in these hours may still arrive. Also leaves out leases that
+    were not observed since the present hour began: if their processes have died, they are billed only up to the last
+    observation.
     """
     hour = start_of_hour(now)
     held = Lease.objects.filter(
@@ -161,7 +162,11 @@ def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
 
 
 def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, int]:
-    """Returns a query for the ids of leases for which a measurement of GPU use before `hour` may still arrive."""
+    """Returns a query for the ids of leases for which a measurement of GPU use before `hour` may still arrive after
+    `now`.
+
+    No lease counts once MEASURE_PATIENCE (100 seconds) has passed since `hour`.
+    """
     if now >= hour + MEASURE_PATIENCE:
         return GpuUse.objects.none().values_list("lease_id", flat=True)
     soon = GpuUse.objects.filter(measured_until__gte=hour - MEASURE_PATIENCE, measured_until__lt=hour)
@@ -216,7 +221,8 @@ def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, his
 def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
     """Orders the backend to end the frozen processes of a job, if it has any.
 
-    Runs within the caller's transaction. The caller holds the cluster's scheduling lock.
+    `verb` says how: STOP ends them with their grace period, KILL without. Runs within the caller's transaction. The
+    caller holds the cluster's scheduling lock.
     """
     lease = (
         Lease.objects.filter(job=job, state=Lease.State.CLOSED, end_reason=Lease.End.FROZEN)
@@ -363,7 +369,9 @@ class ObservationBatch:
     def _deleted(self, job: Job, *, at: datetime, epoch: int, message: str, outcome: dict[str, Any]) -> None:
         """Cancels a job because somebody deleted its Kubernetes objects in the cluster.
 
-        This counts as cancelling, because users who may delete the objects may also cancel the job.
+        This counts as cancelling, because users who may delete the objects may also cancel the job. `epoch` is the
+        number of the job's attempt, `message` is the observed cause, and `outcome` has the values of the job's end
+        fields.
         """
         said = Message.of(EventCode.DELETED, message=message)
         self.history.move(job, Event.CANCEL, at=at, said=said, epoch=epoch)
@@ -387,8 +395,8 @@ class ObservationBatch:
     def _lost(self, lease: Lease, *, at: datetime, message: str) -> None:
         """Makes a job wait again after its processes vanished. The job continues from its checkpoint.
 
-        An attempt that ran for less than STEADY counts as a failed start. After MAX_LOST_STARTS failed starts in a row,
-        the job fails.
+        An attempt that ran for less than STEADY (one minute) counts as a failed start. If MAX_LOST_STARTS attempts in a
+        row count as failed starts, the job fails.
         """
         job = lease.job
         said = Message.of(EventCode.VANISHED, message=message)
@@ -486,7 +494,8 @@ class ObservationBatch:
     def moment(self, lease: Lease, age: float) -> datetime:
         """Returns the time `age` seconds ago by the database's clock.
 
-        If this is before the lease's start or before the end of its billed time, returns that later time instead.
+        The result is never before the lease's start or before the end of its billed time. If necessary, returns the
+        later of these times.
         """
         at = self.now - timedelta(seconds=max(0.0, age))
         # The bound is applied last: if the clock was set back, even the present may precede the lease's start.
@@ -572,8 +581,10 @@ def _withdraw_reservations(jobs: Sequence[Job], *, now: datetime) -> None:
 
 
 def _cancelled(job: Job) -> dict[str, str]:
-    """Returns the values of a job's end fields for a cancelled job, except those that were set when the user cancelled
-    it."""
+    """Returns the values of a cancelled job's fields `end_reason` and `end_message`.
+
+    Keeps the message that was stored when the user cancelled the job.
+    """
     return {"end_reason": Job.End.CANCELLED, "end_message": job.end_message}
 
 

@@ -46,8 +46,10 @@ class Causes:
         return Cause.CLAIMED, Message.of(EventCode.CLAIMED, waited=self._waited, **beyond)
 
     def lent_to(self, job: Job, row: int) -> dict[str, Any]:
-        """Returns message parameters for a job whose account holds more GPUs than it is guaranteed; otherwise an empty
+        """Returns message parameters if the job's account holds more GPUs than it is guaranteed; otherwise an empty
         dict.
+
+        `row` is the job's index in the round's snapshot. An account is a user in a tenant, or a tenant.
 
         - `owner`: the name of the job's owner.
         - `gpus`: the GPUs that the account holds from this round on.

@@ -82,10 +82,10 @@ def _note(cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
 
 
 class _Stretches(Generic[Kept]):
-    """Stretches (measured periods) of some leases. Reads those that end at `since` or later, and merges added
-    stretches.
+    """The stretches (measured periods without use of GPUs, or without a process) of some leases.
 
-    An added stretch is merged with all stored stretches that touch or overlap it.
+    Reads the stored stretches that end at `since` or later. An added stretch is merged with all stretches that touch or
+    overlap it.
     """
 
     def __init__(self, model: type[Kept], leases: Iterable[Lease], *, since: datetime) -> None:
@@ -151,10 +151,10 @@ def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: 
 
 
 def _write(known: Mapping[int, GpuUse], *, new: Collection[int]) -> None:
-    """Saves the GpuUse rows, each with the total time for which the job has held idle GPUs, and that time since its
-    warning.
+    """Computes two figures of each GpuUse row, and saves the rows.
 
-    `known` has the rows by job id; `new` are the ids of those that are not in the database yet.
+    The figures are how long the job has held its GPUs since it last used them, and how much of this time was after the
+    idle warning. `known` has the rows by job id; `new` are the ids of those that are not in the database yet.
     """
     idle = {pk: use.idle_since for pk, use in known.items() if use.idle_since is not None}
     held: dict[int, timedelta] = defaultdict(timedelta)

@@ -1,12 +1,13 @@
 """Computes the work that jobs lost and had to repeat, from the progress (in steps) that their programs print.
 
-An attempt that resumes from a checkpoint is first observed at some step. Earlier attempts lost their work beyond that
-step. Their lost time is the GPU time since they reached the step, or all their GPU time if they started beyond it. The
-steps of an attempt count as evenly spread between its first and last observation. The new attempt may have made steps
-before its first observation, so the computed loss never exceeds the actual loss. An attempt whose workers never all ran
-made no lasting progress.
+An attempt that resumes from a checkpoint first prints the step at which it resumes. Work of earlier attempts beyond
+that step is lost. The lost time of an earlier attempt is its GPU time since it reached the step, or all its GPU time if
+it started beyond the step. To estimate when it reached the step, its steps are spread evenly between its first and last
+observation.
 
-For programs that print no progress, no lost work is computed.
+The new attempt may have made steps before its first observation, so the computed loss never exceeds the actual loss. An
+attempt whose workers never all ran made no lasting progress. For programs that print no progress, no lost work is
+computed.
 """
 
 from __future__ import annotations

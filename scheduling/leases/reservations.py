@@ -193,9 +193,9 @@ def _order(operations: Sequence[Operation]) -> None:
 
 
 def _free_from(nodes: Iterable[int], now: datetime) -> dict[tuple[int, int], datetime]:
-    """Returns, by (node id, GPU index), the ends of closed leases that lie after `now`.
+    """Returns, by (node id, GPU index), when each GPU becomes free that a closed lease holds until a time after `now`.
 
-    Leases can end in the future only if the clock was set back. Other GPUs are left out.
+    A closed lease can end after `now` only if the clock was set back. All other GPUs are left out.
     """
     ends: dict[tuple[int, int], datetime] = {}
     later = HeldGpu.objects.filter(

@@ -19,9 +19,11 @@ from scheduling.models import TradeLimit
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Limits how much of one generation a team gives away in trades.
+    """A limit on a team's trades of one generation. `generation` None means all generations without another Allowance.
 
-    `generation` None means all generations for which there is no other Allowance.
+    - `trades`: False forbids all trades of the generation.
+    - `most_gpus`: the maximum number of GPUs given away at a time; None means no limit.
+    - `most_part`: the same maximum, as a fraction of the team's entitlement; None means no limit.
     """
 
     generation: Generation | None = None

@@ -22,9 +22,10 @@ AT_ONCE = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD)
 
 @dataclass
 class Binding:
-    """Finds the limits that jobs of one cluster have reached. Reads the limits of each user once.
+    """Finds the limits that block or warn about jobs of one cluster. Reads the limits of each user once.
 
-    Descriptions name only limits that `reader` may see; None means everybody who may see the job.
+    Descriptions name only limits that `reader` may see. If `reader` is None, they name only limits that everybody who
+    may see the job may see.
     """
 
     cluster: Cluster
@@ -70,14 +71,16 @@ class Binding:
     def in_the_way(self, job: Job, *kinds: str, at_limit: str = Quota.AtLimit.BLOCK) -> list[LimitUsage]:
         """Returns the limits that leave no room for a waiting job.
 
-        Considers only limits of the given kinds that have the effect `at_limit`.
+        Considers only limits of the given kinds, such as GPUs or GPU-hours, whose effect is `at_limit`, such as
+        blocking jobs.
         """
         return [one for one in self._of(job, at_limit) if one.quota.kind in kinds and self._binds(one, job)]
 
     def reached(self, job: Job, at_limit: str) -> list[LimitUsage]:
-        """Returns the exceeded limits of the job's account that have the effect `at_limit`.
+        """Returns the limits that usage exceeds, among those that apply to the job's owner in the job's team.
 
-        A limit on usage per period also counts if it is used up.
+        `at_limit` is the effect of the limits to consider, for example to make jobs preemptible. A limit on usage per
+        period counts as exceeded as soon as it is used up.
         """
         return [one for one in self._of(job, at_limit) if one.is_exceeded()]
 
@@ -130,10 +133,11 @@ class Binding:
         return one.is_exceeded(job.gpus)
 
     def _borrows(self, one: LimitUsage, *, more: int) -> bool:
-        """Returns whether a limit on borrowing is exceeded, on generations of which the account is entitled to GPUs.
+        """Returns whether the limit `one`, on borrowing GPUs beyond the entitlement, is exceeded.
 
-        If `more` is 0, one exceeded generation is enough. Otherwise the limit must be exceeded on all of these
-        generations when the account holds `more` additional GPUs.
+        Considers only generations of which the account is entitled to GPUs. If `more` is 0, one exceeded generation is
+        enough. Otherwise the limit must be exceeded on all of these generations when the account holds `more`
+        additional GPUs.
         """
         most = 1 + float(one.quota.limit)
         key = one.quota.pk, more

@@ -19,21 +19,23 @@ from scheduling.limits.caps import unbooked
 
 @dataclass(frozen=True, slots=True)
 class BudgetReader:
-    """Reads the status of budgets as of one moment. After a database error for one budget, the others can still be
-    read."""
+    """Reads the status (spending and forecast) of budgets as of one moment.
+
+    After a database error for one budget, the others can still be read.
+    """
 
     now: datetime
     held: Sequence[UnbookedUsage]
 
     def present(self, budget: Budget) -> Outlook:
-        """Returns a budget's status in the current budget period."""
+        """Returns a budget's status (spending and forecast) in the current budget period."""
         with transaction.atomic():
             return outlook(budget, now=self.now, held=self.held)
 
     def past(self, budget: Budget) -> Outlook | None:
         """Returns a budget's status at the end of the previous budget period.
 
-        Returns None if that period ended too long ago, or if the budget did not exist then.
+        Returns None if that period ended more than a day ago, or if the budget did not exist at its end.
         """
         with transaction.atomic():
             return outlook_back(budget, now=self.now, held=self.held)
@@ -53,6 +55,6 @@ def consistent_budgets(**which: object) -> Iterator[tuple[Sequence[Budget], Budg
 
 
 def outlooks(**which: object) -> list[Outlook]:
-    """Returns the status of each budget in force that matches the query filters in `which`."""
+    """Returns the status (spending and forecast) of each budget in force that matches the query filters in `which`."""
     with consistent_budgets(**which) as (budgets, reader):
         return [reader.present(budget) for budget in budgets]

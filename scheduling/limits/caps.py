@@ -28,8 +28,9 @@ IN_ROUNDS = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD, Quota.Kind.BORROWED)
 class Caps:
     """The maximum number of GPUs that each account may hold; infinite without a limit. See fairshare.model.Accounts.
 
-    `each` is an array by account and generation (T, K). `total` is an array by account (T,), for all generations
-    together.
+    - `each` (T, K): the maximum by account and generation.
+    - `total` (T,): the maximum for all generations together, by account.
+    - `cost` (T,): the maximum cost per hour of all generations together, by account.
     """
 
     each: fs.Floats
@@ -58,7 +59,9 @@ class Caps:
         """Returns whether each gang exceeds a cap of its account or of an ancestor, as an array by gang and generation
         (J, K).
 
-        `account` has the account of each gang, and `gpus` its number of GPUs.
+        - `tree`: the tree of accounts.
+        - `account` (J,): the account of each gang.
+        - `gpus` (J,): the number of GPUs that each gang needs.
         """
         each, total = tree.least_on_path(self.each), tree.least_on_path(self.total)
         found: fs.Bools = (gpus[:, None] > each[account]) | (gpus > total[account])[:, None]
@@ -67,7 +70,10 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """The GPUs that a user of a tenant holds or has reserved on clusters other than the round's cluster."""
+    """The GPUs that a user of a tenant holds or has reserved on clusters other than the round's cluster.
+
+    `seconds` is the GPU-seconds for which the user holds them until the other clusters' next rounds.
+    """
 
     gpus: int
     seconds: Decimal  # GPU-seconds until the other cluster's next round
@@ -121,9 +127,10 @@ class RoundLimits:
         return self._of(quotas, self.cluster, now=self.spending.now, lock=False)
 
     def on(self, accounts: fs.Accounts, keys: Sequence[Account], generations: Sequence[int]) -> fs.Accounts:
-        """Returns `accounts` with the caps that the limits set in this round.
+        """Returns a copy of `accounts` with the caps that the limits set in this round.
 
-        `keys` are the (tenant, user) pairs of the accounts, in their order.
+        - `keys`: the (tenant, user) pair of each account, in the order of the accounts.
+        - `generations`: the ids of the generations, in the order of columns.
         """
         shape = (len(keys), len(generations))
         cap, claim, borrow = Caps.none(*shape), Caps.none(*shape), Caps.none(*shape)
@@ -157,9 +164,12 @@ class RoundLimits:
         )
 
     def of_periods(self, keys: Sequence[Account], generations: Sequence[int], at_limit: str) -> Caps:
-        """Returns how many GPUs each account can pay until the next round from its remaining GPU-hours and money.
+        """Returns caps: the number of GPUs that each account can pay until the next round from its remaining GPU-hours
+        and money.
 
-        Considers only limits with the effect `at_limit`.
+        - `keys`: the (tenant, user) pair of each account.
+        - `generations`: the ids of the generations, in the order of columns.
+        - `at_limit`: the effect of the limits to consider, that is, whether they block jobs or make them preemptible.
         """
         caps = Caps.none(len(keys), len(generations))
         column = {generation: k for k, generation in enumerate(generations)}
@@ -189,8 +199,8 @@ class RoundLimits:
     ) -> Iterable[tuple[Quota, int, int | None]]:
         """Yields (limit, account index, generation index) for each limit and each account to which the limit applies.
 
-        For a limit on all generations together, the generation index is None. Leaves out limits on generations that are
-        not in `column`.
+        For a limit on all generations together, the generation index is None. `keys` has the (tenant, user) pair of
+        each account, and `column` the index of each generation id. Leaves out limits on other generations.
         """
         teams = {tenant: t for t, (tenant, user) in enumerate(keys) if user is None}
         leaves = [(t, key) for t, key in enumerate(keys) if key[1] is not None]
@@ -211,9 +221,9 @@ class RoundLimits:
     def _elsewhere(self, quota: Quota, key: Account) -> Decimal:
         """Returns how much of a limit the account uses on other clusters.
 
-        For limits on GPUs, this is a number of GPUs. For limits on GPU-hours or money, it is the usage until the other
-        clusters' next rounds, in GPU-seconds. Money counts as GPU-seconds at a price of 1 per GPU-hour, as in
-        `left_of`.
+        - Limit on GPUs: the number of GPUs.
+        - Limit on GPU-hours: the GPU-seconds until the other clusters' next rounds.
+        - Limit on money: these GPU-seconds, multiplied by the price of a GPU-hour. `left_of` uses the same unit.
         """
         tenant, user = key
         taken = Decimal(0)

@@ -16,7 +16,14 @@ from scheduling.models import Cluster, Trade, TradeLimit
 
 @dataclass(frozen=True, slots=True)
 class LimitArrays:
-    """Trade limits in the form of fairshare.model.Accounts. All fields are None if no tenant has set a limit."""
+    """Trade limits of accounts (T) by generation (K), in the form of fairshare.model.Accounts.
+
+    - `deals` (T, K): whether the account trades the generation at all.
+    - `give_most` (T, K): the maximum number of GPUs given away at a time.
+    - `give_part` (T, K): the same maximum, as a fraction of the entitlement.
+
+    All fields are None if no tenant has set a limit.
+    """
 
     deals: fs.Bools | None = None
     give_most: fs.Floats | None = None

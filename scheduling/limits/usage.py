@@ -28,7 +28,8 @@ Row = TypeVar("Row", bound=Model)
 def used_by_account(
     quotas: Iterable[Quota], *, now: datetime
 ) -> list[tuple[Quota, Mapping[Account, Decimal]]]:
-    """Returns each limit with its usage by limited account, in the limit's unit. Leaves out accounts without usage."""
+    """Returns each limit with its usage by account (tenant, user), in the limit's unit. Leaves out accounts without
+    usage."""
     found = list(quotas)
     of_a_period = [quota for quota in found if quota.kind in Quota.OF_A_PERIOD]
     spending = Spending(of_a_period, now, unbooked() if of_a_period else ())
@@ -153,10 +154,12 @@ def _borrowed(quota: Quota) -> Decimal:
 
 
 def shares_of(quota: Quota, *, cluster: Cluster | None = None, more: int = 0) -> list[tuple[float, float]]:
-    """Returns (GPUs, entitlement) of the limit's tenants, for each cluster and generation. `more` is added to the GPUs.
+    """Returns a pair for each cluster and generation: the GPUs that the limit's tenants hold or reserve, and their
+    entitlement.
 
-    GPUs of preemptible jobs do not count, because these jobs borrow nothing. `cluster` None means all attached
-    clusters.
+    `more` is a number of GPUs that is added to the former. GPUs of preemptible jobs do not count, because these jobs
+    borrow nothing. The entitlement is the number of GPUs in the cluster's latest round. `cluster` None means all
+    attached clusters.
     """
     clusters = Cluster.objects.attached() if cluster is None else [cluster]
     below = set(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))

@@ -101,8 +101,8 @@ class Cluster(models.Model):
         return self.name
 
     def is_silent(self, now: datetime) -> bool:
-        """Returns whether the last observation of a Kubernetes cluster is too old, or its API server has not answered
-        since.
+        """Returns whether a Kubernetes cluster does not answer: its last observation is too old, or a later request to
+        its API server got no answer.
 
         Rounds make no decisions for such a cluster. Returns False for local clusters.
         """
@@ -114,7 +114,7 @@ class Cluster(models.Model):
         return self.unanswered_at is not None and self.unanswered_at >= heard
 
     def has_failure(self, now: datetime) -> bool:
-        """Returns whether Fairlot failed to observe the cluster within the last FAILURES_SHOWN."""
+        """Returns whether Fairlot failed to observe the cluster within FAILURES_SHOWN (one day) before `now`."""
         return self.failed_at is not None and now - self.failed_at < FAILURES_SHOWN
 
     @property

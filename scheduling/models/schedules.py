@@ -112,8 +112,11 @@ class Schedule(models.Model):
 
 
 class ScheduleRun(models.Model):
-    """The outcome of one due time, of all due times from `due_from` to `due_at`, or of a run that a user started by
-    hand."""
+    """The outcome of one due time, of all due times from `due_from` to `due_at`, or of a run by hand.
+
+    Several due times have one outcome if all of them were missed. A run by hand is started by the user `asked_by`,
+    outside the timetable.
+    """
 
     class Outcome(models.TextChoices):
         SUBMITTED = "submitted", "Submitted"

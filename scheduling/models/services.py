@@ -100,7 +100,7 @@ class Service(models.Model):
 
     @property
     def wanted(self) -> int:
-        """Returns the desired number of replicas."""
+        """Returns the desired number of replicas; 0 if the service is stopped or removed."""
         return 0 if self.stopped_at or self.removed_at else self.replicas
 
 

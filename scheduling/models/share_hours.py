@@ -61,7 +61,10 @@ class FinishTimeQuerySet(models.QuerySet["FinishTime"]):
 
 
 class FinishTime(models.Model):
-    """How and when a training job finished, for fairness reports. Written when the hour of the job's end is summed."""
+    """The time from submission to end of a training job, and its finish-time fairness (`rho`), for fairness reports.
+
+    Written when the hour of the job's end is summed.
+    """
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="finish_time")
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)

@@ -16,7 +16,8 @@ class TradeLimitQuerySet(models.QuerySet["TradeLimit"]):
 
 
 class TradeLimit(models.Model):
-    """A tenant's limit on its trades of one generation.
+    """A tenant's limit on its trades of one generation: whether it trades the generation, and how much it may give
+    away.
 
     If `generation` is null, the limit applies to all generations for which the tenant has no separate limit. Limits
     apply to trades between the tenant's subtree and other tenants, not to trades within the subtree.

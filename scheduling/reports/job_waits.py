@@ -119,10 +119,10 @@ Group: TypeAlias = tuple[str | None, str | None, Floats, Sequence[float]]
 
 
 def _groups(statement: str, tenants: list[int] | None, begins: datetime, ends: datetime) -> list[Group]:
-    """Runs `statement`, and returns (generation, size, values of all jobs, sums) for each group, in the order of
-    `waits`.
+    """Runs the SQL in `statement`, and returns a tuple for each group of jobs, in the order of `waits`.
 
-    A generation or size of None means all generations or sizes.
+    A tuple is (generation, size, values, sums): `values` has one value for each job, and `sums` are the sums that the
+    statement computes. A generation or size of None means all generations or sizes.
     """
     values = {
         "begins": begins,

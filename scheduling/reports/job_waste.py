@@ -159,8 +159,9 @@ def _look(reader: UsageReader, *, names_jobs: bool) -> tuple[GroupedUsage, Group
     """Returns the usage summed by user, the usage of jobs that are read one by one, and the waste of these jobs by
     cause.
 
-    Returns None if no time was held. If the reader is limited to some tenants, all their jobs are read one by one. This
-    is mostly faster than first finding the failed jobs of the whole cluster.
+    Returns None if no time was held. If `names_jobs` is True, because the report lists jobs, jobs with idle time are
+    also read one by one. If the reader is limited to some tenants, all their jobs are read one by one, because this is
+    mostly faster than first finding the failed jobs of the whole cluster.
     """
     if reader.tenants is None:
         whole = reader.by_user()
@@ -237,8 +238,9 @@ def _causes(reader: UsageReader, found: GroupedUsage) -> list[Ints]:
 def _run_again(reader: UsageReader, found: GroupedUsage, lost: Sequence[Ints]) -> Ints:
     """Returns the lost work of each row of `found`.
 
-    A job's time may be billed to several payers, each with a row for each generation. The job's lost time on a
-    generation is charged to these rows in order, to each at most the time that the row held.
+    `lost` has three arrays with one element for each job and generation: job ids, generation ids, and the lost time. A
+    job's time may be billed to several payers (teams and users), each with a row for each generation. The lost time is
+    charged to these rows in order, to each at most the time that the row held.
     """
     if reader.tenants is None:  # without a restriction, the rows include all payers of a job
         return _borne(found, lost)
@@ -260,9 +262,11 @@ def _whose(rows: GroupedUsage, some: Ints | None = None) -> list[tuple[int, ...]
 
 
 def _borne(payers: GroupedUsage, lost: Sequence[Ints]) -> Ints:
-    """Returns the part of the lost work in `lost` that is charged to each row of `payers`.
+    """Returns the part of the lost work that is charged to each row of `payers`.
 
-    `payers` must include all payers of the jobs, with the rows of one job and generation next to each other.
+    `lost` has three arrays with one element for each job and generation: job ids, generation ids, and the lost time.
+    `payers` must include all rows to which the jobs' time is billed, with the rows of one job and generation next to
+    each other.
     """
     jobs, generations, amounts = lost
     if not len(jobs) or not len(payers.held):
@@ -281,7 +285,11 @@ def _borne(payers: GroupedUsage, lost: Sequence[Ints]) -> Ints:
 
 
 def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) -> tuple[Amounts, int]:
-    """Returns the `most` jobs with the most waste by cause, greatest first, and the number of all jobs with waste."""
+    """Returns the waste by cause of the `most` jobs with the most waste, greatest first, and the number of all jobs
+    with waste.
+
+    `most` None means all jobs with waste.
+    """
     if most == 0:
         return {}, 0
     keys, wasted = sum_groups([found.keys[name] for name in WHOSE_JOB], causes)
@@ -294,10 +302,13 @@ def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) 
 def _of_all(
     whole: GroupedUsage, found: GroupedUsage, causes: Sequence[Ints]
 ) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
-    """Returns the key columns and the amount columns of rows that add up to all held time and all waste by cause.
+    """Returns key columns and amount columns of rows that add up to all held time and all waste by cause.
 
-    The idle time of jobs that were read one by one (`found`) comes from their own rows. All other idle time comes from
-    the sums by user (`whole`).
+    - `whole`: the usage of all jobs, summed by user.
+    - `found`: the usage of the jobs that were read one by one.
+    - `causes`: the waste of each row of `found`, as one array for each cause.
+
+    The idle time of jobs in `found` comes from their own rows. All other idle time comes from `whole`.
     """
     *others, idle = causes
     of_users, sums = sum_groups([found.keys[name] for name in JOB[1:]], [*others, idle - found.idle])
@@ -322,8 +333,10 @@ def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) 
 
 
 def _named(told: Mapping[tuple[str, ...], Amounts]) -> list[list[Wasted]]:
-    """Returns a list of Wasted rows with names for each grouping in `told`, in the same order. Most waste comes
-    first."""
+    """Returns a list of Wasted rows with names for each grouping in `told`, in the same order. Most waste comes first.
+
+    `told` maps the names of a grouping's key columns to its sums by key.
+    """
 
     def of(name: str, names: QuerySet[Any, tuple[int, str]]) -> dict[int, str]:
         return dict(

@@ -113,8 +113,12 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
 def due_kind(cluster: Cluster, now: datetime) -> Round.Kind | None:
     """Returns the kind of round that is due at `now`; None if no round is due.
 
-    A quantum round is due when the quantum is over. Before that, a fill round is due for any of these reasons: somebody
-    requested a round, new jobs wait, a back-off or notice has ended, or the policy asked to decide again.
+    A quantum round is due when the quantum is over. Before that, a fill round is due for any of these reasons:
+
+    - Somebody requested a round, or the policy asked to decide again.
+    - New jobs wait.
+    - The time in which a job may not start after a failed start is over.
+    - The notice time of a replica or session is over, after which it may be preempted.
     """
     last = cluster.last_quantum_at
     # A last round in the future means that the clock was set back: jobs must not wait until the clock catches up.
@@ -279,7 +283,8 @@ class _Commit:
     def _stop(self, leave: dict[int, _Open], *, movers: Set[int]) -> dict[int, Job]:
         """Withdraws those leases in `leave` that are only reserved, and orders the others to stop or freeze.
 
-        Returns the jobs of the leases that were ordered to stop or freeze, by id.
+        `movers` are the ids of jobs that get other GPUs in this round; their gangs are stopped, not frozen, because
+        frozen processes cannot change nodes. Returns, by id, the jobs whose leases were ordered to stop or freeze.
         """
         leases = list(
             Lease.objects.filter(pk__in=[lease.id for lease in leave.values()])
@@ -315,8 +320,10 @@ class _Commit:
         return {self.legend.jobs[i] for i in np.flatnonzero(self.decision.reason == reason).tolist()}
 
     def _on_closed(self, holding: Iterable[Lease]) -> set[int]:
-        """Returns the ids of the jobs that hold GPUs on a node that is not ready, where even a frozen gang may not
-        resume."""
+        """Returns the ids of those jobs whose lease in `holding` has GPUs on a node that is not ready.
+
+        Such a gang must not be frozen, because it may not resume on this node.
+        """
         closed = Node.objects.filter(cluster=self.cluster).exclude(state=Node.State.READY)
         nodes = set(closed.values_list("pk", flat=True))
         return {lease.job_id for lease in holding if nodes & {at.node for at in self.open[lease.pk].places}}
@@ -324,6 +331,9 @@ class _Commit:
     def _reserve(self, newcomers: dict[int, tuple[int, list[int]]], stopping: dict[int, Job]) -> int:
         """Chooses and reserves GPUs for the picked jobs in `newcomers`. Gangs whose GPUs are all free start
         immediately.
+
+        - `newcomers`: (generation id, node ids by rank) for each job that gets a new lease, by job id.
+        - `stopping`: the jobs whose present leases were ordered to stop or freeze, by job id.
 
         Returns the number of new leases. Stores each job whose GPUs are unavailable in `place_lost`.
         """
@@ -355,8 +365,8 @@ class _Commit:
     def _write_reasons(self) -> None:
         """Stores the reasons of those waiting jobs whose reason changed.
 
-        A picked job that still waits gets the reason GPUS_DRAINING. If its GPUs were unavailable, it gets PLACE_LOST
-        instead.
+        A picked job that still waits gets the reason GPUS_DRAINING: other gangs have not left its GPUs yet. If its GPUs
+        are unavailable, it gets PLACE_LOST instead.
         """
         reasons = self.decision.reason.copy()
         reasons[self.decision.run] = fs.Reason.GPUS_DRAINING
@@ -375,9 +385,10 @@ class _Commit:
             )
 
     def _note_lost_places(self, reasons: fs.Ints) -> None:
-        """Sets the reason PLACE_LOST for picked jobs whose GPUs were unavailable, and adds an entry to their histories.
+        """Writes PLACE_LOST to `reasons` (J,) for picked jobs whose GPUs were unavailable.
 
-        Requests another round, unless the job had this reason already: it would probably fail in the same way again.
+        For jobs that did not have this reason before the round, also adds an entry to their histories and requests
+        another round. For the other jobs, another round would probably fail in the same way.
         """
         row = {job: i for i, job in enumerate(self.legend.jobs)}
         for job, why in self.place_lost.items():
@@ -504,7 +515,8 @@ def redraw(round_: Round) -> tuple[fs.Decision, fs.Decision]:
 
 
 def decisions_equal(one: fs.Decision, other: fs.Decision) -> bool:
-    """Returns whether two decisions have equal gangs, places, reasons, shares, trades and `ask_again`."""
+    """Returns whether two decisions are equal: in gangs, places, reasons, shares, trades, and `ask_again` (when the
+    policy wants to decide next)."""
     arrays = ["run", "generation", "place_start", "place_node", "reason", "share"]
     # Early rounds do not store preemptible jobs, and later rounds do not store the entitlement.
     if one.preemptible is not None:

@@ -37,6 +37,10 @@ def give_notice(
     """Begins a notice for each replica or session that a round runs beyond its account's guarantee. Ends all other
     notices.
 
+    - `view`, `plan`: the round's snapshot and decision.
+    - `legend`: the primary keys to which the indices in these refer.
+    - `causes`: gives the figures for the warnings.
+
     Runs in the round's transaction. A later round may preempt such a lease for others only after the notice time is
     over.
     """

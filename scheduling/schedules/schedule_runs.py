@@ -84,9 +84,10 @@ def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None
 
 @transaction.atomic(durable=True)
 def _next_due(schedule_id: int) -> bool:
-    """Records the next step of a due schedule. Returns False if there was nothing to record.
+    """Records the outcome of the next due times of a schedule. Returns False if there was nothing to record.
 
-    That is the case if the schedule is not due, is locked by another worker, or cannot run.
+    There is nothing to record if the schedule is not due or is locked by another worker. Neither is there if its
+    cluster is detached or its timetable can no longer be read.
     """
     now = now_from_database()
     locked = Schedule.objects.due(now).select_for_update(skip_locked=True, of=("self",))
@@ -134,7 +135,8 @@ def _write_missed(schedule: Schedule, step: Step) -> None:
 def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
     """Submits the job for a due time, or records the reason why no job was submitted. Returns the run.
 
-    After MOST_REFUSALS refused runs in a row, pauses the schedule.
+    `is_late` is True if the run starts later than planned; the run's text then says why. After MOST_REFUSALS refused
+    runs in a row, pauses the schedule.
     """
     run = ScheduleRun(schedule=schedule, due_at=due, due_from=due)
     late = f"Late, as {schedule.late_because or NOT_AT_WORK}." if is_late else ""
@@ -169,7 +171,9 @@ def _why_not_beside(schedule: Schedule) -> str:
 def _submit(schedule: Schedule, request_key: str | None = None, *, asked_by: User | None = None) -> Job:
     """Submits the schedule's job with the rights of its owner and the limits of the team.
 
-    First cancels earlier runs, if the schedule's policy for overlap says so. Raises Refused if the job can never run.
+    If the schedule's policy for overlap is REPLACE, first cancels earlier runs that have not ended. `asked_by` is the
+    user who started the run by hand. If a job was submitted with `request_key` before, returns that job. Raises Refused
+    if the job can never run.
     """
     owner = schedule.owner
     if schedule.overlap == Schedule.Overlap.REPLACE:

@@ -107,7 +107,11 @@ class _Look:
 
     @cached_property
     def ended(self) -> Mapping[int, Sequence[Job]]:
-        """Returns, for each slot without a living replica, the slot's last ended replicas, latest first."""
+        """Returns, for each slot whose replica has ended and is not replaced yet, the slot's last replicas, latest
+        first.
+
+        A slot is the number of a position that successive replicas of the service take.
+        """
         taken = [job.slot for job in self.jobs]
         latest = Window(RowNumber(), partition_by=F("slot"), order_by=F("attempt").desc())
         found = (
@@ -124,8 +128,10 @@ class _Look:
 
     @cached_property
     def resting(self) -> set[int]:
-        """Returns the slots in back-off. Their last replica ended by itself a short time ago and must not be replaced
-        yet."""
+        """Returns the slots (numbered positions of replicas) in back-off.
+
+        The last replica in such a slot ended by itself a short time ago, and must not be replaced yet.
+        """
         return {slot for slot, jobs in self.ended.items() if self._rests(jobs)}
 
     def _rests(self, jobs: Sequence[Job]) -> bool:
@@ -154,8 +160,10 @@ class _Look:
 
 
 def _make(look: _Look, slots: Sequence[int]) -> None:
-    """Submits a replica for each of `slots`. After the first refusal, submits no more and stores the reason on the
-    service."""
+    """Submits a replica for each of `slots`, the numbered positions without a replica.
+
+    After the first refusal, submits no more and stores the reason on the service.
+    """
     service, trouble = look.service, ""
     for slot in slots:
         latest = look.ended.get(slot, ())

@@ -43,7 +43,8 @@ class Plan:
 def plan(wanted: Wanted, replicas: Sequence[Replica], resting: Collection[int] = ()) -> Plan:
     """Returns the next step of a rollout. `replicas` must contain all replicas that have not ended.
 
-    `resting` are the slots in back-off: their last replica ended by itself and must not be replaced yet.
+    `resting` are the slots (numbered positions of replicas) in back-off: the last replica there ended by itself and
+    must not be replaced yet.
     """
     staying = [replica for replica in replicas if not replica.is_ending]
     new = [replica for replica in staying if replica.is_current]

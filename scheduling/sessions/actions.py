@@ -48,9 +48,12 @@ def start_session(
 ) -> Session:
     """Starts a session owned by `actor` in `tenant`. If `request_key` was used before, returns the earlier session.
 
+    - `idle_minutes`: how long the session may run unused before it is stopped.
+    - `longest_hours`: the time limit, after which the session is stopped even if it is in use.
+
     Raises the same errors as `submit_job`. Also raises SpecError if the spec cannot be a session (it has several
-    workers or no port), or if a time limit is out of bounds. If `even_if_never` is False, also raises SpecError if the
-    program is not installed in the environment.
+    workers or no port), or if one of these limits is out of bounds. If `even_if_never` is False, also raises SpecError
+    if the program is not installed in the environment.
     """
     _check(spec, idle_minutes=idle_minutes, longest_hours=longest_hours)
     if not even_if_never:

@@ -24,7 +24,9 @@ class Step(Enum):
 class Clocks:
     """The idle time, time limits and warnings of one session, as read at the time `now`.
 
-    `first_started` is None before the first start. `idle_warned` and `end_warned` are None if no warning is in force.
+    - `first_started`: when the session first started; None before that.
+    - `idle_warned`: how long the session has run unused since the idle warning; None if no such warning is in force.
+    - `end_warned`: when the user was warned of the time limit; None if no such warning is in force.
     """
 
     now: datetime

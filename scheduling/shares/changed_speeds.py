@@ -1,4 +1,5 @@
-"""Finds teams whose jobs showed other speed-ups after the team began to trade, because false reports can then pay off.
+"""Finds teams whose jobs' measured speed-ups changed when the team began to trade. False reports of progress can pay
+off only then.
 
 Compares only jobs that have the label `model`.
 """
@@ -24,8 +25,8 @@ def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -
     """Returns, by tenant id, the factor by which the speed-ups of a tenant's jobs changed when the tenant began to
     trade.
 
-    Covers those of `tenants` that began to trade in [`begins`, `ends`), and leaves out those whose speed-ups did not
-    change. Compares a job only with jobs of the same model, as their label `model` says.
+    Considers only those of `tenants` that began to trade in [`begins`, `ends`). Leaves out tenants whose speed-ups did
+    not change. Compares a job only with jobs of the same model, as given by their label `model`.
     """
     began = _first_trades(tenants, begins, ends)
     for tenant in _first_trades(began, begins - WINDOW, begins):

@@ -33,7 +33,10 @@ FINISHED = """
 
 @dataclass(frozen=True)
 class Row:
-    """The GPU-seconds of one tenant on one generation, without those of the tenants below this tenant."""
+    """The amounts of one tenant on one generation, in GPU-seconds: entitled, received and others.
+
+    Does not include the amounts of the tenants below this tenant.
+    """
 
     tenant: Tenant
     generation: Generation
@@ -42,7 +45,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """The GPU-seconds of one tenant over all generations. Each generation counts with its published weight."""
+    """The amounts of one tenant over all generations, in weighted GPU-seconds: entitled, received and others.
+
+    Each generation counts with its published weight.
+    """
 
     tenant: Tenant
     amounts: Amounts
@@ -54,9 +60,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class Indices:
-    """Fairness indices of one period: Jain's index and max-min, over the ratio received / due of each tenant.
+    """Fairness indices of one period: Jain's index and max-min, over one ratio for each tenant.
 
-    Only tenants to which GPU time was due count.
+    The ratio is the received GPU time divided by the GPU time that was due to the tenant by its share. Tenants without
+    due GPU time do not count.
     """
 
     begins: datetime
@@ -86,9 +93,10 @@ class Finished:
 
 @dataclass(frozen=True)
 class Spoken:
-    """One line of a tenant's statement: a generation, its GPU-seconds, and its speed for the tenant's jobs.
+    """One line of a tenant's statement: a generation, the tenant's amounts on it, and its speed for the tenant's jobs.
 
-    The speed is a multiple of the speed on the tenant's slowest generation.
+    The amounts (entitled, received and others) are in GPU-seconds. The speed is a multiple of the speed on the tenant's
+    slowest generation.
     """
 
     generation: Generation
@@ -108,9 +116,9 @@ class Statement:
 
     @property
     def total(self) -> Amounts:
-        """Returns the amounts summed over all generations, converted to GPU-seconds of the slowest generation.
+        """Returns the amounts (entitled, received and others) summed over all generations.
 
-        Leaves out generations without a measured speed.
+        They are converted to GPU-seconds of the slowest generation. Leaves out generations without a measured speed.
         """
         return sum((line.own for line in self.lines), Amounts())
 
@@ -156,9 +164,9 @@ def fairness_rows(scope: Scope) -> list[Row]:
 
 
 def compare(rows: Iterable[Row]) -> list[Compared]:
-    """Returns the GPU-seconds of each tenant, summed over generations and weighted by their published weights.
+    """Returns the amounts (entitled, received and others) of each tenant, in GPU-seconds, summed over generations.
 
-    Tenants are in the order of `rows`.
+    Each generation counts with its published weight. Tenants are in the order of `rows`.
     """
     sums: dict[int, Amounts] = {}
     tenants = {}
@@ -208,8 +216,10 @@ def finished(scope: Scope) -> list[Finished]:
 
 
 def statement(tenant: Tenant, rows: Iterable[Row], scope: Scope) -> Statement:
-    """Returns the statement of `tenant`: the tenant's own rows, with speeds measured on its jobs that held GPUs in the
-    period."""
+    """Returns the fairness statement of `tenant`: a line for each row of the tenant in `rows`, with the tenant's speed.
+
+    Speeds are measured on those jobs of the tenant that held GPUs in the period of `scope`.
+    """
     own = [row for row in rows if row.tenant.pk == tenant.pk]
     column = {row.generation.pk: k for k, row in enumerate(own)}
     measured = _measured(tenant, scope, column)

@@ -76,7 +76,11 @@ def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) 
 
 
 def _part_in_use(left: fs.Floats, borrowed: fs.Floats) -> fs.Floats:
-    """Returns, for each generation (K,), the fraction from 0 to 1 of unused entitlement that other tenants borrow."""
+    """Returns, for each generation (K,), the fraction from 0 to 1 of unused entitlement that other tenants borrow.
+
+    `left` (K,): the GPUs to which tenants are entitled but that they do not use. `borrowed` (K,): the GPUs that tenants
+    use beyond their entitlement.
+    """
     part: fs.Floats = np.divide(borrowed, left, out=np.zeros_like(left), where=left > 0)
     return np.minimum(part, 1.0)  # rounding may make `borrowed` slightly larger than `left`
 
@@ -96,10 +100,11 @@ def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
 def save_shares(
     cluster: Cluster, situation: Situation, decision: fs.Decision, legend: SnapshotIndex, *, corrected: bool
 ) -> None:
-    """Stores the share of each user until the next round, and the GPU-seconds that the user is owed by the policy's
-    state.
+    """Stores each user's share, which applies until the next round, and the GPU-seconds that the policy's state owes
+    the user.
 
-    `corrected` is True if the policy has received the stored corrections; the stored corrections then become 0.
+    Corrections are GPU-seconds by which earlier rounds counted too much or too little received time. `corrected` is
+    True if the policy has taken the stored corrections into account; they are then set to 0.
     """
     owed = owed_now(situation, decision)
     places = [
@@ -137,7 +142,7 @@ def save_shares(
 
 
 def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> Lasted | None:
-    """Writes the share intervals of the last round, up to `now`.
+    """Writes the share intervals of the last round, up to `now`. `since` is the time of the last round.
 
     Ends all trades if the last round's decision stopped applying before `now`, or if the clock was set back. Returns
     what accounts held from `since` to `now`; None if `since` is None or not before `now`.
@@ -160,7 +165,8 @@ def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) ->
 def end_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
     """Ends the effect of the last round and its trades, for a cluster that gets no further round or has no jobs.
 
-    Also deletes the policy's state, and sets all share balances of the cluster to 0.
+    `since` is the time of the last round. Also deletes the policy's state, and sets all share balances of the cluster
+    to 0.
     """
     settle_shares(cluster, since=since, now=now)
     end_trades(cluster, ends=now)
@@ -219,9 +225,9 @@ def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
 def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: datetime) -> list[datetime]:
     """Returns, for each time in `seen`, until when rounds have counted a lease that was last observed at that time.
 
-    This is `last`, the time of the last round, unless the observation is older than SILENCE_SECONDS at that time. Then
-    it is the last round within SILENCE_SECONDS after the observation, or the observation itself if there was no such
-    round.
+    Rounds stop counting a lease after SILENCE_SECONDS without an observation. So the result is `last`, the time of the
+    last round, if the observation was at most SILENCE_SECONDS before it. Otherwise the result is the time of the last
+    round within SILENCE_SECONDS after the observation, or the time of the observation if there was no such round.
     """
     silence = timedelta(seconds=SILENCE_SECONDS)
     silent = sorted({at for at in seen if at is not None and last - at > silence})

@@ -150,9 +150,9 @@ _young = Statement(
 
 
 def last_round(teams: list[int], cluster: Cluster) -> tuple[datetime, datetime | None]:
-    """Returns the present time, and the end of the last round in which `teams` had shares.
+    """Returns a pair: the present time, and the end of the last round in which `teams` had shares.
 
-    The second is None if no such round ended within `SETTLED_WITHIN`.
+    The second is None if no such round ended within SETTLED_WITHIN (15 minutes) before the present time.
     """
     [(now, ends)] = _last_round.ask([cluster.pk, teams, SETTLED_WITHIN])
     return now, ends

@@ -63,8 +63,8 @@ def shadow_of_cluster(cluster: Cluster) -> Policy | None:
 
 
 def policy_for(cluster: Cluster, name: str, options: Mapping[str, object]) -> Policy:
-    """Returns the newest version of the policy named `name`, with `options` and with the cluster's ordering and
-    trading."""
+    """Returns the newest version of the policy named `name`, with `options` and with the cluster's settings for
+    ordering and trading."""
     return _with_settings(cluster, name, None, options)
 
 
@@ -147,7 +147,10 @@ def situation_of_round(
 ) -> tuple[Situation, Happened | None]:
     """Returns the situation in which the cluster's policy decides a round, and what happened since the last round.
 
-    The second is None if no state of the policy is stored, or if the time since the last round is unknown.
+    - `memory`: the policy's stored state and plan; None if none is stored.
+    - `lasted`: the time since the last round, with the GPU-seconds that accounts held in it; None if unknown.
+
+    If one of these is None, the second element of the result is also None.
     """
     now = _as_remembered(policy_of_cluster(cluster), view, axes, memory)
     if memory is None or lasted is None:
@@ -198,10 +201,10 @@ def situation_of_shadow(policy: Policy, round_: Round, memory: Memory | None) ->
 
 
 def happened_as_bytes(happened: Happened | None) -> bytes | None:
-    """Returns those parts of `happened` that are the same for every policy, encoded: `seconds`, `received` and
-    `corrected`.
+    """Returns those parts of `happened` that are the same for every policy, encoded; None if `happened` is None.
 
-    Returns None if `happened` is None.
+    These are the length of the time since the last round (`seconds`), the GPU-seconds that accounts held in it
+    (`received`), and corrections of earlier rounds (`corrected`).
     """
     if happened is None:
         return None

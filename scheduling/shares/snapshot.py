@@ -152,8 +152,8 @@ def read_snapshot(
     """Returns the snapshot from which a round at `now` decides, and the index of its arrays.
 
     Each (tenant, user) in `also` gets an account even if the user has no jobs. The settings are those of a quantum
-    round, which stops gangs whose hours are spent or whose owners may no longer submit. If `between` is True, these
-    gangs continue.
+    round, which stops gangs whose limit on GPU-hours or money is used up, or whose owners may no longer submit. If
+    `between` is True, the settings are those of a round between quantum rounds, in which these gangs continue.
 
     GPUs of stopping gangs count as free, because other gangs can reserve them. A gang that moves counts at its new
     place. The caller holds the cluster's scheduling lock. If `lock` is True, no other cluster can allocate the same
@@ -176,7 +176,11 @@ def _read_snapshot(
     lock: bool = False,
     also: Collection[tuple[int, int]] = (),
 ) -> tuple[fs.Snapshot, SnapshotIndex]:
-    """Returns the snapshot before limits on usage are applied, and the index of its arrays."""
+    """Returns the snapshot before limits on usage are applied, and the index of its arrays.
+
+    `limits` are stored in the index, to be applied later. `lock` and `also` have the same meaning as for
+    `read_snapshot`.
+    """
     nodes = list(Node.objects.filter(cluster=cluster).select_related("generation").order_by("id"))
     generation_names = {node.generation_id: node.generation.name for node in nodes}
     generations = sorted(generation_names)
@@ -210,7 +214,8 @@ def _read_snapshot(
 def within_limits(snapshot: fs.Snapshot, legend: SnapshotIndex, *, between: bool = False) -> fs.Snapshot:
     """Returns `snapshot` with the limits in `legend` applied.
 
-    Accounts get caps. A gang no longer accepts a generation on which its account's hours or money are used up.
+    Accounts get caps. A gang no longer accepts a generation on which its account's GPU-hours or money are nearly spent.
+    If `between` is True (a round between quantum rounds), running gangs still accept it.
     """
     accounts = legend.limits.on(snapshot.accounts, legend.accounts, legend.generations)
     return _without_spent_hours(replace(snapshot, accounts=accounts), legend, between=between)
@@ -244,7 +249,7 @@ def before_and_after(
 
 
 def fs_ordering(cluster: Cluster) -> Any:
-    """Returns the cluster's ordering as a value for `fairshare`, which uses the same names."""
+    """Returns the cluster's ordering (stride or lottery) as a value for `fairshare`, which uses the same names."""
     return str(cluster.ordering)
 
 
@@ -293,7 +298,9 @@ def _read_accounts(
 ) -> tuple[_Accounts, fs.Ints]:
     """Returns the ticket tree of the jobs' owners, and the index of each job's account in the tree (J,).
 
-    In the tree, the tenants come first, parents before children. The users follow as leaves.
+    In the tree, the tenants come first, parents before children. The users follow as leaves. `column` maps generation
+    ids to columns. `also` are further (tenant, user) pairs that get an account. If `lock` is True, no other cluster can
+    trade away the same GPUs until the transaction ends.
     """
     having, place = jobs.accounts()
     with_jobs = {tenant for tenant, _ in having}
@@ -454,8 +461,8 @@ def _attained(
 ) -> fs.Floats | None:
     """Returns the GPU-seconds that each job has held so far, by job and generation (J, K).
 
-    If no policy of the cluster needs all of these, contains them only for jobs whose owners let their jobs take turns,
-    and 0 for other jobs. Returns None if there are no such owners either.
+    If no policy of the cluster needs these values, computes them only for jobs of owners who let their jobs take turns,
+    and sets them to 0 for other jobs. If there are no such owners either, returns None.
     """
     leases = Lease.objects.filter(cluster=cluster, held_from__isnull=False, job__state__in=Job.UNFINISHED)
     if Need.ATTAINED not in _needs(cluster):
@@ -537,9 +544,10 @@ def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs
 
 
 def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) -> Any:
-    """Returns the array `values` (J,) with `one` appended, so that it has J + 1 elements.
+    """Returns the array `values` (J,) with the value `one` appended, so that it has J + 1 elements.
 
-    `without` takes the place of `values` or `one` if that is None. If both are None, returns None.
+    If `values` is None, its elements are `without`. If `one` is None, the appended value is `without`. If both are
+    None, returns None.
     """
     if values is None and one is None:
         return None
@@ -661,9 +669,9 @@ def _without_spent_hours(
     """Returns the snapshot in which gangs accept no generation for which their account's hours or money are nearly
     spent.
 
-    Nearly spent means that they would end before the next round. A job without any generation left is blocked with
-    HOURS_SPENT. `keys` are the accounts, if they differ from those of `legend`. If `between` is True, running gangs may
-    continue.
+    Nearly spent means that they would be used up before the next round. A job without any generation left is blocked
+    with HOURS_SPENT. `keys` are the (tenant, user) pairs of the accounts, if they differ from those of `legend`. If
+    `between` is True (a round between quantum rounds), running gangs may continue.
     """
     jobs, tree = snapshot.jobs, Tree.of(snapshot.accounts.parent)
     caps = legend.limits.of_periods(keys or legend.accounts, legend.generations, Quota.AtLimit.BLOCK)

@@ -54,8 +54,10 @@ def _open(cluster: Cluster) -> list[Trade]:
 
 
 def _row(trade: fs.Trade, legend: SnapshotIndex) -> tuple[float, ...]:
-    """Returns the trade's values for the columns in SAME, then its price, the seller's speed-up and the buyer's
-    speed-up."""
+    """Returns the trade's terms, then its price, the seller's speed-up and the buyer's speed-up.
+
+    The terms are the columns in SAME: primary keys of the two sides and the two generations, and the numbers of GPUs.
+    """
     return (
         legend.accounts[trade.seller][0],
         legend.accounts[trade.buyer][0],

@@ -122,8 +122,10 @@ def uneven_steps(expression: str) -> Iterator[tuple[Field, int]]:
 
 
 def interval_of(parts: list[str], field: Field, step: int) -> str:
-    """Returns an ISO 8601 repeating interval with even steps, which the user of a field with uneven steps probably
-    wanted.
+    """Returns an ISO 8601 repeating interval with even steps, to suggest instead of a cron field with uneven steps.
+
+    - `parts`: the five fields of the cron expression.
+    - `field`, `step`: the field with uneven steps, and its step.
 
     Returns an empty text if other fields restrict the due times further.
     """

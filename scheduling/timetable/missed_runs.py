@@ -19,9 +19,10 @@ SKIP, ONCE, ALL = "skip", "once", "all"
 
 @dataclass(frozen=True)
 class Step:
-    """The outcome of one or more successive due times. Some are missed, and then at most one runs.
+    """The outcome of one or more successive due times: none or more missed ones, then at most one that starts a run.
 
-    `missed` is (first, last) of the missed due times, or None. `runs` is the due time that starts a run, or None.
+    - `missed`: the first and the last missed due time, or None.
+    - `runs`: the due time that starts a run, or None.
     """
 
     missed: tuple[datetime, datetime] | None
@@ -36,11 +37,16 @@ class Step:
 
 
 def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str, window: timedelta) -> Step:
-    """Returns the outcome of the next due times, from `due`, the earliest one without an outcome, up to `now`.
+    """Returns the outcome of the next past due times. `due` is the earliest due time without an outcome.
 
-    A run for the latest due time always starts if this due time is at most ON_TIME ago. All other due times are late,
-    and `policy` says which of these still start a run: *skip* none, *once* the latest, and *all* the latest
-    MOST_AT_ONCE, one in each step. *once* and *all* leave out due times that are older than `window`.
+    If the latest due time is at most ON_TIME (five minutes) ago, it always starts a run. All other due times are late,
+    and `policy` says which of them still start a run:
+
+    - *skip*: none.
+    - *once*: the latest.
+    - *all*: the latest MOST_AT_ONCE, one in each step.
+
+    *once* and *all* leave out due times that are more than `window` ago.
     """
     latest = timetable.latest(due, now)
     is_on_time = now - latest <= ON_TIME

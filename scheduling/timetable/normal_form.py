@@ -47,7 +47,7 @@ FRACTION = re.compile(r"(?P<whole>\d+)[.,](?P<part>\d{1,4})(?P<unit>[HM])", re.A
 
 
 def normal_form(expression: str) -> str:
-    """Returns the expression in normal form.
+    """Returns the expression in normal form: cron with five fields, or an ISO 8601 repeating interval.
 
     Raises ValueError with a message that says what is wrong and what to write instead.
     """

@@ -1,9 +1,9 @@
 """`make bench`: measures how long one round takes at several cluster sizes, split into reading, deciding and
 committing.
 
-Uses a temporary database. The *first* round fills an empty cluster and gives every other job a reason to wait.
-*Busy* rounds are the steady state: the cluster is full, and during the quantum before the round some gangs ended and
-as many jobs were submitted. A *fill* round runs after one job was submitted.
+Uses a temporary database. The *first* round fills an empty cluster, and stores for each remaining job the reason why it
+waits. *Busy* rounds are the steady state: the cluster is full, and during the quantum before the round some gangs ended
+and as many jobs were submitted. A *fill* round runs after one job was submitted.
 """
 
 from __future__ import annotations

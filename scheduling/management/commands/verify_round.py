@@ -1,7 +1,8 @@
 """`manage.py verify_round N`: repeats a round with the policy version that decided it, and compares the decisions.
 
-Exits with 1 if the decisions differ although the policy's version is released or its build is the same. Exits with 3 if
-they differ but another build of an unreleased version decided the round; this proves nothing.
+A build is a digest of the policy's source text. If the decisions differ, exits with 1 if the policy version is released
+or if the same build decided the round. Otherwise exits with 3: another build of an unreleased version decided the
+round, so the difference proves nothing.
 """
 
 from __future__ import annotations

@@ -47,6 +47,9 @@ class Selection:
 
         Operators may export all teams, and managers their own teams with the teams below. `user` None means a command
         in the shell, which may export all teams.
+
+        - `anonymous`: whether names and ids of users and teams are replaced by pseudonyms.
+        - `whole`: whether jobs and attempts that are only partly in the period are exported in full.
         """
         if tenant is None and (user is None or user.is_operator):
             return cls(begins, ends, None, anonymous, whole=whole)
@@ -71,7 +74,8 @@ class Selection:
     def cut(self, begins: datetime, ends: datetime | None, now: datetime) -> Stretch | None:
         """Returns the part of [begins, ends) that is in the selection's period; None if there is no such part.
 
-        `ends` None means that the interval is not over at `now`. If `whole` is set, returns the interval unchanged.
+        `ends` None means that the interval is not over at `now`. If the selection's field `whole` is True, returns the
+        interval unchanged.
         """
         if self.whole:
             return Stretch(begins, ends, ends is None)
@@ -102,9 +106,9 @@ def may_export(user: User) -> bool:
 
 @dataclass(frozen=True)
 class Stretch:
-    """An interval. `ends` is None if the interval is not over.
+    """An interval, perhaps cut to the exported period. `ends` is None if the interval is not over.
 
-    `goes_on` is True if it is not over, or if it was cut at the end of the exported period.
+    `goes_on` is True if the interval is not over, or if it was cut at the end of the exported period.
     """
 
     begins: datetime
@@ -267,8 +271,12 @@ class _JobExporter:
 def _state(job: Job, there: Stretch, held: Sequence[Stretch], *, started: bool) -> str:
     """Returns the job's state at the end of the exported period.
 
-    This is the job's present state if it ended by then or the period is not over. Otherwise it follows from the
-    attempts: running, suspended or queued.
+    This is the job's present state if the job ended by then or the period is not over. Otherwise it is running,
+    suspended or queued, as its attempts show.
+
+    - `there`: the time from submission to end, cut to the period.
+    - `held`: the intervals in which the job held GPUs, cut to the period.
+    - `started`: whether one of its attempts ended before the end of the period.
     """
     if there.ends is None or not there.goes_on:
         return job.state

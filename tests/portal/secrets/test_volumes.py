@@ -153,7 +153,7 @@ def test_resources_that_no_node_has_are_refused_beside_their_field(
     response = submitted(browser_of(scene.people.bob), kubernetes, fields)
     assert response.status_code == 422
     page = response.content.decode()
-    assert "No node with these GPUs has more than 32 processors" in page
+    assert "No node with these GPUs has more than 32 CPUs" in page
     assert "No node with these GPUs has more than 64.0Gi" in page
 
 

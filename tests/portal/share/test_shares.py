@@ -246,7 +246,7 @@ def test_charlie_reads_the_other_side_of_the_same_trade(scene: Scene, browser_of
 
 def test_an_admin_reads_both_names(scene: Scene, browser_of) -> None:
     ada = browser_of(scene.people.ada)
-    assert "Astro gave 0.015 GPU-h A100 for 0.033 GPU-h V100 of Bio" in words(ada.get("/trades/"))
+    assert "Astro gave Bio 0.015 GPU-h A100 for 0.033 GPU-h V100" in words(ada.get("/trades/"))
     html = ada.get(f"/trades/?run={scene.trade.pk}").content.decode()
     assert "<strong>Astro</strong> gave" in html
     assert "<strong>Bio</strong> gave" in html
