@@ -64,7 +64,7 @@ def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floa
 
 
 def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
-    """Returns `rank` (C, 2^K) reduced by the limits of C accounts.
+    """Returns `rank` (C, 2^K), the GPUs that C accounts can use of each set of generations, reduced by limits.
 
     `cap` (C, K): limits on single generations, in GPUs. `cap_total` (C,): limits on all generations together.
     """
@@ -77,9 +77,10 @@ def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
 
 
 def room(rank: Floats, held: Floats, step: Floats) -> float:
-    """Returns the largest factor by which `step` can be multiplied so that `held` plus the result is still usable.
+    """Returns the largest factor by which `step` can be multiplied so that the account can use the GPUs `held` plus the
+    result.
 
-    - `rank` (2^K,): limits on the GPUs of each set of generations.
+    - `rank` (2^K,): GPUs that the account can use of each set of generations.
     - `held` (K,): GPUs of each generation that the account has.
     - `step` (K,): a change of these GPUs; entries may be negative.
 
@@ -94,11 +95,11 @@ def room(rank: Floats, held: Floats, step: Floats) -> float:
 
 
 def take(rank: Floats, held: Floats, offered: Floats, turn: Ints) -> Floats:
-    """Returns the part of `offered` that each of C accounts can use in addition to what it holds, as an array (C, K) of
-    GPUs.
+    """Returns the part of `offered` that each of C accounts can use in addition to `held`, in GPUs, as an array (C, K).
 
-    - `rank` (C, 2^K): limits on the GPUs of each set of generations.
-    - `held` (C, K) and `offered` (C, K): GPUs of each generation.
+    - `rank` (C, 2^K): GPUs that each account can use of each set of generations.
+    - `held` (C, K): GPUs of each generation that each account already has.
+    - `offered` (C, K): GPUs of each generation that are offered to each account.
     - `turn` (C, K): the order in which an account takes generations if it cannot use everything: those with turn 0
       first, then those with turn 1, and so on. It takes generations of the same turn in proportion to what is offered.
     """

@@ -97,8 +97,9 @@ def realigned(array: Floats, rows: Ints, columns: Ints) -> Floats:
 def owed_now(situation: Situation, plan: Decision) -> Floats:
     """Returns the GPU-seconds that each account is owed of each generation, as an array (T, K).
 
-    The policy will make up for them in later rounds. Some policies keep only one total for each account, because they
-    make up for it on any generation. The total is then split in proportion to the account's share.
+    A negative number means that the account received more than its share. The policy makes up for the difference in
+    later rounds. Some policies keep only one total for each account. The total is then split among generations in
+    proportion to the account's share.
     """
     state, share = situation.state, plan.share
     if "total" not in state:

@@ -18,7 +18,7 @@ NOTHING = 1e-9  # GPU-seconds; less counts as zero
 
 
 def delivered(received: float, due: float) -> float | None:
-    """Returns the fraction of the GPU time that was due which was received, or None if nothing was due."""
+    """Returns `received` divided by `due`, two amounts of GPU time, or None if nothing was due."""
     return received / due if due > NOTHING else None
 
 

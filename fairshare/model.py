@@ -116,9 +116,9 @@ class Jobs:
         return able if self.preemptible is None else able & ~self.preemptible[:, None]
 
     def on_any(self, nodes: Bools | None) -> Bools:
-        """Returns which gangs have a worker on one of the marked nodes, as a mask (J,). `nodes` is a mask (N,).
+        """Returns which gangs have a worker on one of the marked nodes, as a mask (J,).
 
-        For waiting gangs, the nodes where they ran last count.
+        `nodes`: a mask (N,), or None if no node is marked. For waiting gangs, the nodes where they ran last count.
         """
         found = np.zeros(len(self), dtype=bool)
         if nodes is not None:

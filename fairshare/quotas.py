@@ -147,8 +147,8 @@ class Quotas:
     def left(self, accounts: Accounts | None = None) -> Left:
         """Returns the GPUs that each account may still get under its caps and those of the accounts above.
 
-        With `accounts`, the caps in `accounts` are used instead of the original ones. It may contain caps only for
-        accounts that also have an original cap.
+        If `accounts` is given, its caps are used instead of the original ones. Only accounts that have an original cap
+        may have a cap in `accounts`.
         """
         accounts = accounts or self._accounts
         cap = accounts.cap - self._used

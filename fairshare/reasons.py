@@ -93,10 +93,11 @@ def explain(
 
     A job that may not run at all keeps its `reason` from `may_run`.
 
+    - `able` (J, K): whether each job may run on each generation.
     - `order` (J,): rank of each job in its owner's order.
     - `free` (K,): GPUs that were given to no gang.
-    - `room`: GPUs that limits still allow.
-    - `most`: GPUs that limits, including those on borrowing, still allow.
+    - `room`: GPUs that accounts may still get under their limits, not counting limits on borrowing.
+    - `most`: GPUs that accounts may still get under all limits, including those on borrowing.
     - `claims`: GPUs that an account may still get before its jobs can use only idle GPUs. None: no such bound.
     """
     total = jobs.workers * jobs.gpus

@@ -25,8 +25,8 @@ def validate(plan: Decision, view: Snapshot) -> None:
     - Every gang runs with all its workers, on nodes of one generation that its job accepts. No node gives out more GPUs
       than it has.
     - No blocked job runs. No gang starts beyond a limit or on a closed node.
-    - A round that may not preempt does not stop or move a gang that may continue; such a gang may also continue if its
-      job is blocked.
+    - A round that may not preempt neither stops nor moves a gang that may keep its GPUs. In such a round, a gang that
+      stays where it runs may continue even if its job is blocked.
     - A round that takes back surplus stops no gang within its account's guarantee.
     - Every job either runs or has a reason.
     - If the plan asks for an early next round, this is at least SOONEST seconds away.
@@ -118,7 +118,11 @@ def _sorted_places(gangs: Ints, start: Ints, place: Ints) -> Ints:
 
 
 def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
-    """Returns which running gangs may keep the GPUs that they hold, as a mask (J,)."""
+    """Returns which running gangs may keep the GPUs that they hold, as a mask (J,).
+
+    Their jobs must still be allowed to run on the generation, and their nodes must have at least the GPUs that gangs
+    hold on them.
+    """
     jobs, cluster = view.jobs, view.cluster
     able, _ = may_run(view, tree)
     holds = np.flatnonzero(jobs.running_on != NOWHERE)
@@ -154,10 +158,10 @@ def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
 
 
 def _used(view: Snapshot, tree: Tree, gangs: Ints, generation: Ints) -> Floats:
-    """Returns the GPUs of each generation that accounts hold by `gangs`, including all accounts below, as an array (T,
-    K).
+    """Returns the GPUs of each generation that the gangs `gangs` use, summed for each account and all accounts below
+    it, as (T, K).
 
-    `generation` (J,): the generation on which each gang runs.
+    `gangs`: indices of jobs. `generation` (J,): the generation on which each gang runs.
     """
     jobs, used = view.jobs, np.zeros(view.accounts.cap.shape)
     np.add.at(used, (jobs.account[gangs], generation[gangs]), (jobs.workers * jobs.gpus)[gangs])
@@ -165,10 +169,10 @@ def _used(view: Snapshot, tree: Tree, gangs: Ints, generation: Ints) -> Floats:
 
 
 def _beyond(view: Snapshot, used: Floats) -> tuple[Bools, Bools]:
-    """Returns where accounts exceed a limit if they use `used` (T, K) GPUs, as two masks.
+    """Returns where accounts exceed a limit, as two masks.
 
-    The first mask (T, K) is for limits on one generation. The second mask (T,) is for limits on the GPUs or the cost of
-    all generations together.
+    `used` (T, K): GPUs of each generation that each account uses. The first mask (T, K) is for limits on one
+    generation. The second mask (T,) is for limits on the GPUs or the cost of all generations together.
     """
     accounts = with_room(view.accounts)
     total = used.sum(axis=1) > accounts.cap_total

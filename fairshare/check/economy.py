@@ -110,9 +110,11 @@ class Economy:
 
     @cached_property
     def filled(self) -> Floats:
-        """Returns how many GPUs of each generation gangs shaped like each job can occupy at most, as an array (J, K).
+        """Returns the most GPUs of each generation that gangs of each job's shape can occupy together, as an array (J,
+        K).
 
-        For example, gangs of one worker with 3 GPUs can occupy only 6 of the 8 GPUs of a node.
+        The shape is the number of workers and the GPUs of each worker. For example, gangs of one worker with 3 GPUs can
+        occupy only 6 of the 8 GPUs of a node.
         """
         found = np.zeros((len(self.jobs), self.generations))
         for j, job in enumerate(self.jobs):
@@ -183,11 +185,11 @@ class Economy:
     ) -> Snapshot:
         """Returns the snapshot that a policy receives for a round in which the jobs `active` want to run.
 
-        The mappings have these values by job:
+        `now` is the time of the round in seconds. The mappings have these values by job:
         - `running`: the node of each worker of a running job.
-        - `last`: the nodes where the job ran most recently.
+        - `last`: the node of each worker when the job ran most recently.
         - `resident`: seconds since a running job got its GPUs.
-        - `attained`: GPU-seconds that the job has received on each generation, (K,).
+        - `attained`: GPU-seconds that the job has received so far on each generation, (K,).
         """
         key = tuple(active)
         if key not in self._waiting:
@@ -207,7 +209,8 @@ class Economy:
 
     @cached_property
     def _waiting(self) -> dict[tuple[int, ...], Jobs]:
-        """Returns the cache of job arrays: by set of active jobs, their arrays as if all of them waited.
+        """Returns the cache of job arrays. The key is the tuple of active jobs; the value is their arrays as if all of
+        them waited.
 
         Rounds with the same jobs get the same array objects, so that a policy can detect this and reuse its results.
         """
@@ -287,6 +290,9 @@ def economy(
     **settings: Any,
 ) -> Economy:
     """Creates an economy from the arguments in the notation that `str` prints.
+
+    Each node is a pair: its generation, and its number of GPUs. `settings` are fields of `Settings`, the settings of
+    the scheduler.
 
     Example: S([(0, 8)], [A(), A()], [J(0), J(1, gpus=8)], rounds=100), where S is this function, A is Account and J is
     Job.

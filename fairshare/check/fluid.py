@@ -49,10 +49,11 @@ def fluid_lag(economy: Economy, shares: list[Floats]) -> tuple[Floats, int]:
 def _round(economy: Economy, active: tuple[int, ...], share: Floats, ahead: Floats) -> list[int]:
     """Returns the jobs that run in one round of the ideal stride scheduler.
 
-    The next gang is always taken from the leaf with the least GPU-quanta per GPU of its share.
+    The next gang is always taken from the leaf with the lowest ratio (`ahead` plus the GPUs that it already got in this
+    round) / `share`.
 
-    `share` (T,): GPUs that each leaf is due. `ahead` (T,): GPU-quanta that each leaf has received beyond its share so
-    far.
+    `share` (T,): GPUs that each leaf is due. `ahead` (T,): GPU-quanta that each leaf has received beyond its share in
+    earlier rounds.
     """
     free = economy.capacity.copy()
     received, runs = np.zeros(len(share)), []

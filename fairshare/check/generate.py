@@ -61,7 +61,11 @@ class Maker:
         self, leaves: int, levels: int, tickets: tuple[float, ...] = TICKETS
     ) -> tuple[list[Account], list[int]]:
         """Returns a random ticket tree of `levels` levels: the accounts, parents first, and the indices of the leaf
-        accounts."""
+        accounts.
+
+        `leaves`: the number of leaf accounts. `tickets`: the numbers of tickets from which each account gets one at
+        random.
+        """
         accounts: list[Account] = []
         above = [NOWHERE]
         for level in range(levels):
@@ -79,7 +83,8 @@ class Maker:
     ) -> Job:
         """Returns a job whose shape is chosen at random from `shapes`, which are pairs (workers, GPUs per worker).
 
-        If none of eight attempts yields a job that fits into the economy's nodes, it returns a job of one GPU.
+        `accepts`: the generations that the job accepts, None for all. If none of eight attempts yields a job that fits
+        into the economy's nodes, returns a job of one GPU.
         """
         for _ in range(8):
             workers, gpus = self.one(shapes)
@@ -89,8 +94,11 @@ class Maker:
         return Job(0, 1, 1, accepts)
 
     def accepts(self, generations: int, part: float) -> tuple[int, ...] | None:
-        """Returns the generations that a job accepts: a random subset with probability `part`, otherwise None for
-        all."""
+        """Returns the generations that a job accepts, or None if it accepts all.
+
+        `generations`: the number of generations. `part`: the probability that the job accepts only a random subset of
+        them.
+        """
         if not self.often(part):
             return None
         some = [k for k in range(generations) if self.often(0.5)]

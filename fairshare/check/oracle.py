@@ -84,10 +84,10 @@ class Oracle:
 
     @cached_property
     def means(self) -> Floats:
-        """Returns the part of each account's private cluster that limits let it use, as an array (T, K).
+        """Returns the part of each account's private cluster that limits let it use, in GPUs, as an array (T, K).
 
         The limits are those of the account and of all accounts above it. The guarantees of siblings together never
-        exceed what their parent has in this array.
+        exceed the GPUs of their parent in this array.
         """
         return self._handed_down(within_limits=True)
 
@@ -188,7 +188,8 @@ class Oracle:
         return progress, fewest, most
 
     def in_order(self, leaf: int, jobs: Iterable[int]) -> float:
-        """Returns the progress of a leaf account if its private cluster is given to `jobs` in their order.
+        """Returns the progress of a leaf account if its private cluster is given to `jobs` in their order, in GPUs of
+        full speed.
 
         Each job gets as many GPUs as it can use of those that the jobs before it leave. The generations are chosen so
         that the total progress is as large as possible.
@@ -257,10 +258,11 @@ class Oracle:
         return worst
 
     def best_trade(self, least: Floats) -> Floats:
-        """Returns the progress of each leaf after the best possible trade, as an array (T,).
+        """Returns the progress of each leaf after the best possible trade, as an array (T,), in GPUs of full speed.
 
-        The best trade has the largest sum of gains, each relative to the leaf's entry in `least` (T,). No leaf makes
-        less progress than `least`. Raises ArithmeticError if no division of GPUs achieves that.
+        `least` (T,): the progress that each leaf must keep. The best trade has the largest sum of gains, where the gain
+        of a leaf is divided by its entry in `least`. Raises ArithmeticError if no division of GPUs lets all leaves keep
+        their progress.
         """
         rows, bounds = self._limits(self.economy.capacity)
         made = [self._value * self._below[t] for t in self.leaves]
@@ -276,9 +278,9 @@ class Oracle:
 
     @cached_property
     def share(self) -> Floats:
-        """Returns the total GPUs of each account, as an array (T,).
+        """Returns the number of GPUs that each account is due, over all generations together, as an array (T,).
 
-        The totals are max-min fair by tickets among siblings. Parents are computed before their children.
+        The numbers are max-min fair by tickets among siblings. Parents are computed before their children.
         """
         fixed = np.full(len(self.economy.accounts), np.nan)
         rows, bounds = self._limits(self.economy.capacity)
@@ -292,9 +294,10 @@ class Oracle:
         return found
 
     def _fix(self, group: list[int], fixed: Floats, rows: list[Floats], bounds: list[float]) -> None:
-        """Computes the totals of the siblings in `group` and writes them to `fixed` (T,), in GPUs.
+        """Computes the total GPUs of each of the siblings in `group` and writes them to `fixed` (T,).
 
-        Accounts that already have a total in `fixed` keep at least that total.
+        `fixed` has NaN for accounts without a total. Accounts that already have one keep at least that many GPUs.
+        `rows` and `bounds` are the constraints of the linear programs, as `_limits` returns them.
         """
         held = [t for t in range(len(fixed)) if np.isfinite(fixed[t])]
         rows = rows + [-self._below[t] for t in held]
@@ -335,9 +338,9 @@ def all_fit(
     """Returns whether a placement exists in which all active jobs run at the same time.
 
     Returns None if the answer is unknown: the search took more than `most` steps, or an account has a limit on a single
-    generation. If `least` (T,) is given, each leaf must also make at least that progress, in GPUs of full speed. Jobs
-    that can never run are ignored. The search places the largest workers first, treats nodes of one generation with
-    equal free GPUs as one, and does not repeat failed states.
+    generation. If `least` (T,) is given, the placement must also let each leaf make at least this progress, in GPUs of
+    full speed. Jobs that can never run are ignored. The search places the largest workers first, treats nodes of one
+    generation with equal free GPUs as one, and does not repeat failed states.
     """
     jobs = [(j, economy.jobs[j]) for j in active if economy.able[j].any()]
     for t, account in enumerate(economy.accounts):

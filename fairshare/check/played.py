@@ -92,9 +92,9 @@ class Played:
         T).
 
         A negative number means that the leaf is behind its share. There are two exceptions. First, a leaf that is ahead
-        may use GPUs that no leaf behind its share could use. This harms no other leaf, so such GPUs count only up to
-        the limit `fluid`. Second, a leaf whose share exceeds what its gangs could use in an empty cluster never counts
-        as behind.
+        may use GPUs that no leaf behind its share could use. This harms no other leaf, so such GPUs count only until
+        the leaf is ahead by `fluid`, the deviation that whole gangs make necessary. Second, a leaf whose share exceeds
+        what its gangs could use in an empty cluster never counts as behind.
         """
         return self._counted[0]
 
@@ -245,10 +245,10 @@ def _allowed(economy: Economy, held: Floats, job: int, k: int) -> bool:
 
 
 def could_use(economy: Economy, one: PlayedRound, leaf: int, some: Bools) -> bool:
-    """Returns whether others could use the GPUs of a leaf account.
+    """Returns whether jobs of other leaf accounts could use the GPUs that the account `leaf` holds in the round `one`.
 
-    This is true if a waiting job of another leaf would fit without moves once all gangs of `leaf` are gone. Only jobs
-    of the leaves marked in `some` (T,) count.
+    This is true if a waiting job of another leaf would fit once all gangs of `leaf` were gone, without moving other
+    gangs. Only jobs of the leaves marked in `some` (T,) count.
     """
     rest = {j: nodes for j, nodes in one.after.items() if economy.jobs[j].account != leaf}
     kinds = {

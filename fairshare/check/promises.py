@@ -54,10 +54,10 @@ def _verdict(broken: list[str], figure: float | None = None) -> Verdict:
 
 
 def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]:
-    """Returns the gangs that an account runs beyond its guarantee and its savings.
+    """Returns the gangs that an account runs in the round `one` beyond its guarantee and its savings, with their nodes.
 
-    Which gangs these are depends on the order in which gangs are counted. The result therefore has one entry for each
-    of several orders.
+    The savings are the unused guarantee of earlier rounds. Which gangs are surplus depends on the order in which gangs
+    are counted. The result therefore has one entry for each of several orders.
     """
     economy = played.economy
     allowed = played.oracle(one).guarantee[2][account] + played.credit[one.number][account] + EPSILON
@@ -85,11 +85,11 @@ def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]
 
 
 def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
-    """Returns a sentence if GPUs that others hold beyond their guarantees keep out a waiting job that is within its
-    guarantee.
+    """Checks whether GPUs that other accounts hold beyond their guarantees keep a waiting job from running in the round
+    `one`.
 
-    The sentence names these accounts. Returns None if the job's guarantee is used up, or if the job would not fit even
-    after all those gangs had left.
+    Returns a sentence that names these accounts. Returns None if they are not the cause: the guarantee of the job's
+    account does not cover the job, or the job would not fit even after all gangs beyond guarantees had left.
     """
     economy, size = played.economy, played.economy.jobs[job].size
     fewest, use = played.oracle(one).guarantee[1], used(economy, one.after)
@@ -118,7 +118,8 @@ def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
 
 
 def _is_next(played: Played, one: PlayedRound, job: int) -> bool:
-    """Returns whether the job is the next one of its account: no other waiting job of the account may go first."""
+    """Returns whether a job is the next one of its account: in the round `one`, no other waiting job of the account may
+    run before it."""
     leaf = played.economy.jobs[job].account
     return not any(
         played.economy.jobs[j].account == leaf
@@ -244,9 +245,10 @@ def _stays(played: Played) -> Verdict | None:
 
 
 def _first_wanted(played: Played, oracle: Oracle) -> list[int]:
-    """Returns, for each leaf account, the jobs that its owner wants most, until their GPUs fill its private cluster.
+    """Returns the jobs that the owners of leaf accounts want most, as one list.
 
-    The last job of an account may exceed the private cluster.
+    For each leaf account, these are its first jobs until their GPUs fill its private cluster. The last of them may
+    exceed the private cluster.
     """
     economy, found = played.economy, []
     for t in oracle.leaves:
@@ -375,10 +377,11 @@ def _busy(played: Played) -> Verdict | None:
 
 
 def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool:
-    """Returns whether a leaf that gets `more` additional GPUs stays on the same side of its guarantee.
+    """Returns whether a leaf that gets `more` additional GPUs in the round `one` stays on the same side of its
+    guarantee.
 
-    This is the case if the leaf is still within its guarantee with these GPUs, or if it already exceeds its guarantee
-    and savings. The accounts above the leaf count as well.
+    This is the case if the leaf and all accounts above it remain within their guarantees with these GPUs. It is also
+    the case if the leaf or an account above it already exceeds its guarantee and savings.
     """
     oracle, use = played.oracle(one), played.used[one.number]
     path = played.economy.paths[leaf]
@@ -387,8 +390,12 @@ def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool
 
 
 def _well_packed(played: Played) -> Verdict | None:
-    """Checks that no job starts and leaves GPUs of its node idle that a similar job of the account would have
-    filled."""
+    """Checks that a starting job leaves no GPUs of its node idle if a waiting job of its account would have filled the
+    node.
+
+    Only jobs of one worker are compared. The waiting job must have the same priority, and need exactly the GPUs of the
+    starting job plus the idle GPUs.
+    """
     economy, broken = played.economy, []
     if economy.settings.ordering == "lottery":
         return UNTESTED
@@ -441,15 +448,17 @@ def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
 
 
 def _saved_for(played: Played, first: int) -> float:
-    """Returns the GPU-quanta that the account of the job `first`, and each account above it, can have saved for this
-    job.
+    """Returns the most GPU-quanta that can have been saved for the job `first`, which its account wants most.
 
-    `first` is the job that its account wants most. GPUs of the account's other jobs reduce the savings in three cases:
-    while `first` runs; where a larger job fills a node that `first` would not fill (promise 8b); and where, even
-    without the other jobs, there would be room neither for `first` nor for a job of an account that is not ahead of its
-    share. Use beyond the guarantee reduces earlier savings only where accounts that are not ahead want the GPUs.
-    Savings are bounded by the private cluster's GPUs on the generations where `first` may run, and by the part of the
-    share that the other jobs leave.
+    This is the lowest result among the job's account and all accounts above it. Each of them saves its guarantee,
+    reduced by the GPUs of its other jobs in three cases:
+    - `first` runs.
+    - A larger job fills a node that `first` would not fill (promise 8b).
+    - Even without the other jobs, neither `first` nor a job of an account that is not ahead of its share would fit.
+
+    Use beyond the guarantee reduces earlier savings only where accounts that are not ahead of their share want the
+    GPUs. Savings are bounded by the private cluster's GPUs on the generations where `first` may run, and by the part of
+    the share that the other jobs leave.
     """
     economy = played.economy
     oracle, found = played.oracle(played.rounds[0]), np.inf

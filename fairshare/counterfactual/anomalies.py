@@ -44,7 +44,8 @@ class Anomaly:
     - `start` and `finish`: actual times, None if the job had not started or ended. `late` is then a lower bound.
     - `private_start` and `private_finish`: the times on the private cluster.
     - `causes`: pairs (cause, seconds), largest first.
-    - `holders`: pairs (key of a job that was in the way, its GPU-seconds in that time), largest first.
+    - `holders`: pairs (key of a job that was in the way, GPU-seconds that it held while this job waited), largest
+      first.
     """
 
     key: int
@@ -67,7 +68,7 @@ class Findings:
     """The anomalies of one tenant, with counts of its jobs.
 
     - `judged`: jobs that were compared with the private cluster.
-    - `unfinished`: those of the judged jobs of which only the start was compared.
+    - `unfinished`: judged jobs of which only the start was compared, because they did not end by completing their work.
     - `carried`: jobs that arrived before the period and are not judged.
     - `too_large`: jobs that never fit on the private cluster and are not judged.
     - `preemptible`: preemptible jobs, which are not included in any other count.

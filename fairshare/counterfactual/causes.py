@@ -50,7 +50,8 @@ class Blame:
     """Why one job was late.
 
     - `causes`: pairs (cause, seconds), largest first.
-    - `holders`: pairs (key of a job that was in the way, its GPU-seconds in that time), largest first.
+    - `holders`: pairs (key of a job that was in the way, GPU-seconds that it held while the late job waited), largest
+      first.
     - `own_order`: seconds in which the job waited only for its tenant's other jobs of equal priority. The other two
       fields do not include this time.
     """
@@ -171,8 +172,8 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A tenant's cumulative GPU-seconds over time: received by all its jobs on the shared cluster, and by its replayed
-    jobs."""
+    """A tenant's cumulative GPU-seconds over time: those that all its jobs received on the shared cluster, and those
+    that its jobs received in the replay on the private cluster."""
 
     shared: tuple[Floats, Floats]  # moments, and the total at each
     alone: tuple[Floats, Floats]
@@ -238,9 +239,10 @@ def blame(timeline: Timeline, late: Sequence[LateJob], received: Received) -> li
 
 
 def _would_wait(fate: Fate, moment: float) -> bool:
-    """Returns whether the job would have waited at the moment even on the private cluster.
+    """Returns whether the job would have waited at the moment even on the private cluster. Such time does not make the
+    job late.
 
-    Such time does not make the job late.
+    `fate`: the outcome of the job in the replay on the private cluster.
     """
     if fate.finish is not None and moment >= fate.finish:
         return False
@@ -319,8 +321,8 @@ def why_waiting(
     `is_behind` is true if the tenant had by then received clearly fewer GPU-seconds than in the replay: the difference
     exceeds what its private cluster delivers in the tolerated time.
 
-    The cause is None if the job waited only for other jobs of its tenant with equal priority. The tenant is then not
-    behind, and has its share at the moment or had it on average lately.
+    The cause is None if the tenant held its share on average lately although others borrowed too much. It is also None
+    if the tenant is not behind and the job waited only for the tenant's other jobs of equal priority.
     """
     job = late.job
     ineligible = [one.cause for one in job.ineligible if one.begins <= moment < one.ends]
@@ -357,11 +359,11 @@ def _slots(free: Ints, job: PastJob) -> int:
 def _within_limits(
     timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float, *, leaves_idle: bool = False
 ) -> tuple[list[int], list[Key]]:
-    """Returns the generations on which no limit blocks the job at the moment, and the attempts that use up the other
-    limits.
+    """Returns a pair: those of the generations `kinds` on which limits let the job run at the moment, and the attempts
+    (running gangs) that use up the limits of the others.
 
-    There are two kinds of limits. Beyond some, jobs may still use idle GPUs; these are considered if `leaves_idle` is
-    true. All other limits are considered if it is false.
+    There are two sorts of limits. If `leaves_idle` is true, only limits beyond which jobs may still use idle GPUs are
+    considered. If it is false, only the other limits are.
     """
     allowed, using = list(kinds), dict[Key, None]()
     for limit in timeline.limits[job.tenant]:
@@ -377,7 +379,11 @@ def _within_limits(
 
 
 def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[Key]:
-    """Returns the attempts with a worker on a node of generation `k` that has some free GPUs (fragmented nodes)."""
+    """Returns the attempts (running gangs) that have a worker on a fragmented node: a node of generation `k` with some
+    free GPUs.
+
+    `free` has the free GPUs of each node. `gpus` is not used.
+    """
     broken = {int(node) for node in timeline.of_kind[k] if free[node] > 0}
     return [
         key
@@ -390,10 +396,14 @@ def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[
 def _others_or_own(
     timeline: Timeline, late: LateJob, kinds: Sequence[int], free: Ints, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
-    """Returns why the job waited when no GPUs were free for it, and the attempts that were in its way.
+    """Returns why the job waited when no GPUs were free for it, and the attempts (running gangs) that were in its way.
 
-    The cause is one of these: other tenants borrowed too much, hardware was missing, or other jobs of the tenant went
-    first. It is None if the job waited only for its tenant's other jobs of equal priority.
+    The cause is one of these: other tenants borrowed too much, hardware was missing, other jobs of the tenant were
+    preferred, or none of these explains it. The cause is None if the tenant lately held its share on average, or if the
+    job waited only for its tenant's other jobs of equal priority.
+
+    `kinds`: the generations where limits let the job run. `free`: the free GPUs of each node. `is_behind`: whether the
+    tenant has received clearly less than in the replay.
     """
     job, tenant, away = late.job, late.job.tenant, False
     for k in kinds:
@@ -431,8 +441,9 @@ def _others_or_own(
 def _is_order_alone(timeline: Timeline, job: PastJob, kinds: Sequence[int], own: Sequence[Key]) -> bool:
     """Returns whether the job waited only for its tenant's other jobs of equal priority.
 
-    This is false in two cases: a job of another priority holds GPUs of the tenant, or another user of the tenant holds
-    more GPUs than that user's tickets are worth.
+    `own`: the attempts (running gangs) of the tenant on the generations `kinds`. The result is false in two cases: one
+    of these gangs has another priority than the job, or another user of the tenant holds more GPUs than that user's
+    tickets are worth.
     """
     held: dict[int, int] = {job.user: 0}
     for key in own:

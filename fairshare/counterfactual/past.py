@@ -33,9 +33,10 @@ class Cause(StrEnum):
 class Attempt:
     """An interval in which a gang held GPUs, from `begins` to `ends`.
 
-    - `ready`: when all workers ran.
-    - `failed`: the attempt did not start or stopped early, and made no progress.
-    - `reserved`: from this time on, free GPUs were reserved for the attempt. None if there was no reservation.
+    - `ready`: the time from which all workers ran.
+    - `failed`: true if the attempt failed to start, or was lost soon after its start. It then counts as no progress.
+    - `reserved`: the time at which the scheduler began to reserve free GPUs for the attempt. None if there was no
+      reservation.
     - `lost_from`: work after this time was lost and repeated by a later attempt. None if no work was lost.
     """
 
@@ -149,8 +150,10 @@ class Rules:
 class Past:
     """The record of one period of a shared cluster.
 
-    - `parts`: the fraction of the cluster that each tenant's tickets are worth. The fractions sum to 1.
-    - `user_tickets`: the tickets of each user, for each tenant.
+    - `ends`: the end of the period, in seconds since its beginning.
+    - `generations`: the number of generations.
+    - `parts`: for each tenant, the fraction of the cluster that its tickets are worth. The fractions sum to 1.
+    - `user_tickets`: for each tenant, the tickets of each of its users.
     - `nodes`: changes of nodes, sorted by time.
     """
 

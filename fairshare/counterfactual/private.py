@@ -208,7 +208,10 @@ def work_of(job: PastJob, past: Past) -> float:
 
 
 def fits(job: PastJob, over_time: MachinesOverTime) -> bool:
-    """Returns whether the gang fits on the machines at some moment after the job arrived."""
+    """Returns whether the gang fits on the machines at some moment after the job arrived.
+
+    `over_time`: pairs (time, machines from that time on), sorted by time.
+    """
     untils = [*(since for since, _ in over_time[1:]), math.inf]
     return any(
         until > job.arrival and _holds(machines, job)

@@ -53,10 +53,11 @@ def _ratios(rates: Floats, known: Bools) -> Floats:
 
 
 def _fill(filled: Floats, known: Bools, jobs: Ints, sources: Sequence[Floats]) -> None:
-    """Fills in the unknown rates of `jobs` in the array `filled`, in place.
+    """Fills in the unknown rates of `jobs` in the array `filled` (J, K), in place.
 
-    An unknown rate is computed from a known rate of the same job and a ratio between the two generations. Ratios are
-    taken from the first of `sources` that has one, for the first generation with a known rate.
+    An unknown rate is computed from a known rate of the same job and the ratio between the two generations. `sources`
+    are arrays of ratios as `_ratios` returns them. A later array is used only for rates that the earlier ones cannot
+    determine. Within an array, the first generation with a known rate is used.
     """
     for second in range(known.shape[1]):
         for ratios in sources:

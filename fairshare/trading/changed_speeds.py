@@ -1,6 +1,6 @@
 """Finds teams whose measured speed-ups changed when they began to trade.
 
-From then on, false reports of speeds would pay, so that such a change is suspicious.
+Such a change is suspicious, because a team can profit from false reports of speeds only while it trades.
 """
 
 from __future__ import annotations

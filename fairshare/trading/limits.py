@@ -43,9 +43,10 @@ class TradeLimits:
         return both
 
     def room(self, accounts: Sequence[int], gives: int, takes: int) -> float:
-        """Returns how many GPUs of generation `gives` all of `accounts` still allow to be given for generation `takes`.
+        """Returns how many GPUs of generation `gives` may still be given away in return for GPUs of generation `takes`.
 
-        This is the smallest number among the accounts. It is 0 if one of them does not trade one of the generations.
+        This is the smallest number that any of `accounts` may still give away. It is 0 if one of them does not trade
+        one of the two generations.
         """
         if not self.deals[np.ix_(accounts, (gives, takes))].all():
             return 0.0

@@ -86,18 +86,19 @@ def settle(  # noqa: PLR0917 - in the order of the formula
 
 
 def _part(due: Floats, there_was: Floats) -> Floats:
-    """Returns the fraction of `due` (K,) that is covered by `there_was` (K,) on each generation, as an array (K,).
+    """Returns the fraction of the GPU-seconds `due` (K,) that the GPU-seconds `there_was` (K,) cover, as an array (K,).
 
-    The fractions are between 0 and 1.
+    There is one fraction for each generation, between 0 and 1. It is 1 if nothing is due.
     """
     met: Floats = np.clip(np.divide(there_was, due, out=np.ones_like(due), where=due > 0), 0.0, 1.0)
     return met
 
 
 def _limited(balance: Floats, before: Floats, limit: Floats, received: Floats) -> Floats:
-    """Returns the balance, limited to the range from -`limit` - `received` to `limit`.
+    """Returns the balance in GPU-seconds, limited to the range from -`limit` - `received` to `limit`.
 
-    If the balance `before` was already outside this range, it may stay there but may not move further away.
+    `received` has the GPU-seconds received in this step. If the balance `before` this step was already outside the
+    range, it may stay there but may not move further away.
     """
     limited: Floats = np.clip(balance, np.minimum(before, -limit - received), np.maximum(before, limit))
     return limited

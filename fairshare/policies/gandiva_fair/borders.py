@@ -57,7 +57,8 @@ class Legs:
         """Returns the GPUs of each generation that each account gains (or loses, if negative), as an array (accounts,
         K).
 
-        `gpus` (D,): the size of each of D trades, in GPUs of the fast generation.
+        `gpus` (D,): the size of each of D trades, in GPUs of the fast generation. `accounts` and `generations`: the
+        numbers of accounts and of generations.
         """
         found = np.zeros(accounts * generations)
         for k, amount in ((self.gives, -self.given), (self.takes, self.taken)):
@@ -66,13 +67,13 @@ class Legs:
 
 
 def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats) -> Floats:
-    """Returns the part of each trade, in GPUs, that fits into limited capacities, as an array (D,).
+    """Returns the size of each trade, reduced to what limited capacities allow, in GPUs, as an array (D,).
 
-    If a capacity does not suffice for all trades, earlier trades are served first.
+    A trade may need several capacities. If a capacity does not suffice for all trades, earlier trades are served first.
 
-    - `gpus` (D,): the size of each of D trades.
-    - `trade`, `room_of` and `needs`: for each of several needs, the trade, the capacity that it uses, and the amount
-      used for each GPU of the trade.
+    - `gpus` (D,): the size of each of D trades before the reduction.
+    - `trade`, `room_of` and `needs`: three arrays with one entry for each need: the trade that has the need, the
+      capacity that it uses, and the amount that it uses for each GPU of the trade.
     - `room`: the available amount of each capacity.
     """
     some = np.flatnonzero(np.isfinite(room[room_of]) & (needs > 0))
@@ -117,8 +118,9 @@ class Borders:
         """Returns the legs of trades that count towards limits, one for each account with a limit whose border a trade
         crosses.
 
-        These accounts are the trading account and the accounts above it, up to but not including the first one that is
-        also above the other side. For a trade between users of one party, only accounts below the party are included.
+        For each leg in `legs`, these accounts are the trading account and the accounts above it, up to but not
+        including the first one that is also above the other side of the trade. If both sides are users of one team,
+        only accounts below the team are therefore included.
         """
         legs = legs[self._is_below[legs.account]]
         found = legs[:0]
@@ -138,10 +140,11 @@ class Borders:
         return found
 
     def within(self, gpus: Floats, crossed: Legs, share: Floats) -> Floats:
-        """Returns the part of each trade that limits allow, in GPUs, as an array (D,).
+        """Returns the sizes of trades, reduced to what limits allow, in GPUs, as an array (D,).
 
-        `crossed` has the legs that count towards limits. `share` (T, K) has the GPUs that accounts hold before the
-        trades.
+        - `gpus` (D,): the size of each trade before the reduction.
+        - `crossed`: the legs that count towards limits; see `crossed`.
+        - `share` (T, K): the GPUs that accounts hold before the trades.
         """
         legs, kinds = crossed, share.shape[1]
         given = np.where(self._limits.deals, self._limits.left, 0.0)
@@ -158,7 +161,10 @@ class Borders:
         return gpus
 
     def note(self, gpus: Floats, crossed: Legs) -> None:
-        """Subtracts trades from the GPUs that accounts may still give away. `gpus` (D,) has the size of each trade."""
+        """Subtracts the GPUs that trades give away from the GPUs that accounts with limits may still give away.
+
+        `gpus` (D,): the size of each trade. `crossed`: the legs of trades that count towards limits; see `crossed`.
+        """
         left = self._limits.left
         np.subtract.at(left, (crossed.account, crossed.gives), crossed.given * gpus[crossed.trade])
         np.maximum(left, 0.0, out=left)

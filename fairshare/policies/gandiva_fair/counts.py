@@ -31,9 +31,11 @@ class Counts:
         self._binding_claims = self._claims
 
     def beyond_claims(self) -> Counts:
-        """Returns a copy for giving out idle GPUs, which ignores one kind of limit.
+        """Returns a copy for giving out idle GPUs, which ignores one kind of limit: bounds beyond which jobs get only
+        idle GPUs.
 
-        The ignored limits (claims) restrict how many GPUs an account may get by its share. Idle GPUs may exceed them.
+        These bounds (claims) restrict how many GPUs an account gets as its share. Idle GPUs may be given out beyond
+        them.
         """
         counts = copy(self)
         counts._binding_claims = None

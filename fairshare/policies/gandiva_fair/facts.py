@@ -93,7 +93,7 @@ class Facts:
         return self.jobs.preemptible is None or not self.jobs.preemptible[job]
 
     def in_order(self, chosen: Bools) -> list[int]:
-        """Returns the gangs marked in `chosen` (J,), sorted by how much their owners want them."""
+        """Returns the gangs marked in `chosen` (J,), sorted so that each owner's most wanted gangs come first."""
         some = np.flatnonzero(chosen)
         ordered: list[int] = some[np.argsort(self.order[some])].tolist()
         return ordered

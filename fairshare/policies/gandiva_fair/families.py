@@ -42,7 +42,8 @@ class _Rise:
         """Returns the GPUs of each account when rising accounts have covered the fraction `part` of the way, as an
         array (A,).
 
-        The way leads from the level `low` to the level `high` of the account's family.
+        The way leads from the level `low` to the level `high` of the account's family. A level is a number of GPUs per
+        ticket. Accounts that have stopped keep the GPUs that they have.
         """
         level = self.low + part * (self.high - self.low)
         return np.where(
@@ -59,10 +60,13 @@ class Families(Network):
     def __init__(
         self, flow: Flow, gates: Gates, bounds: Sequence[Groups], accounts: Groups, families: Groups
     ) -> None:
-        """Creates the network for A accounts in F families.
+        """Creates the network for A accounts in F families of siblings.
 
-        `bounds` are limits of groups of rows (classes of jobs) inside the accounts, those of leaves first. The total
-        GPUs of each family stay what its rows hold in `flow` now.
+        - `flow`: the rows (classes of jobs) with the GPUs that they hold. The total of each family stays what its rows
+          hold.
+        - `gates`: limits on single generations.
+        - `bounds`: limits on the total GPUs of groups of rows inside the accounts, those of leaves first.
+        - `accounts` and `families`: the rows of each account and of each family.
         """
         rounding = float(gates.nothing[0]) * (1 + len(flow.able))
         super().__init__(flow, replace(gates, nothing=gates.nothing * 0 + 2 * rounding), bounds)
@@ -80,10 +84,12 @@ class Families(Network):
         ]
 
     def divide(self, tickets: Floats, guaranteed: Floats, start: Floats) -> None:
-        """Divides the total of each family among its members by `tickets` (A,). Each keeps at least `guaranteed` (A,)
-        GPUs.
+        """Divides the total of each family among its members by tickets.
 
-        `start` (K, C) has the guaranteed GPUs of all rows (classes of jobs).
+        - `tickets` (A,): tickets of each account.
+        - `guaranteed` (A,): GPUs that each account keeps at least.
+        - `start` (K, C): guaranteed GPUs of each row (class of jobs) on each generation, with which the division
+          begins.
         """
         accounts = self._accounts
         self.flow.held = start.copy()
@@ -115,8 +121,10 @@ class Families(Network):
         return found
 
     def _fair_level(self, rise: _Rise) -> Floats:
-        """Returns the level (GPUs per ticket) at which the members of each family have the family's total, as an array
-        (F,)."""
+        """Returns the level at which the members of each family together have the family's total, as an array (F,).
+
+        A level is a number of GPUs per ticket. `rise` says which accounts rise and which have stopped.
+        """
         low, high = np.zeros(len(self._total)), np.ones(len(self._total))
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -125,7 +133,7 @@ class Families(Network):
         return rise.low + high * (rise.high - rise.low)
 
     def _raise(self, rise: _Rise) -> tuple[float, Bools]:
-        """Raises all rising accounts together as far as possible.
+        """Raises all rising accounts together as far as possible, on the way from the low to the high levels of `rise`.
 
         Returns a pair: the fraction of the way that they rose, and a mask (A,) of the accounts that cannot rise
         further.
@@ -147,8 +155,10 @@ class Families(Network):
         return part, stuck
 
     def _set(self, has: Floats) -> None:
-        """Changes the GPUs of rows (classes of jobs) so that each account has `has` (A,) in total, even if this exceeds
-        the capacity of gates (limits)."""
+        """Changes the GPUs that rows (classes of jobs) hold so that each account has `has` (A,) in total.
+
+        The result may exceed the capacity of gates (limits).
+        """
         flow, accounts = self.flow, self._accounts
         now = accounts.sums(flow.held.sum(axis=0))
         less, more = (np.where(change > EPSILON, change, 0.0) for change in (now - has, has - now))
@@ -159,12 +169,14 @@ class Families(Network):
         self._grow(wanted * accounts.part(wanted, more))
 
     def _bottleneck(self, full: Bools, part: float, rise: _Rise) -> tuple[float, Bools]:
-        """Computes how far accounts can rise before the gates (limits) marked in `full` (M,), a cut of the network, are
-        exhausted.
+        """Computes how far accounts can rise before the gates (limits) marked in `full` (M,) are exhausted.
 
-        Returns a pair: the fraction of the way, less than `part` (Newton's step), and a mask (A,) of the accounts that
-        this cut stops. No account can move GPUs out of `full`. An account is stopped only if it has more behind these
-        gates than it must have, and its family has all that it can have elsewhere.
+        The marked gates are a cut of the network: no account can move GPUs from them to other gates. `part` is a
+        fraction of the way at which the accounts' GPUs no longer fit.
+
+        Returns a pair: a lower fraction, at which they fit (Newton's step), and a mask (A,) of the accounts that this
+        cut stops. An account is stopped only if it has more GPUs behind these gates than it must have there, and its
+        family has as many elsewhere as it can have.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))
@@ -186,9 +198,9 @@ class Families(Network):
         return low, rise.rising & pressed & (needs(low) >= forced - nothing)[self._family]
 
     def _guaranteed_in(self, there: Bools) -> Floats:
-        """Returns the part of each account's guarantee that must be at the marked places, in GPUs, as an array (A,).
+        """Returns the part of each account's guarantee that must stay at the marked places, in GPUs, as an array (A,).
 
-        `there` (K, C) marks pairs of a generation and a row (class of jobs).
+        A place is a pair of a generation and a row (class of jobs). `there` (K, C) marks places.
         """
         held = self.flow.held
         outside, stays = (held * ~there).sum(axis=0), (held * self.flow.is_kept * there).sum(axis=0)

@@ -21,8 +21,8 @@ def fastest_first(network: Network) -> None:
     """Gives rows (classes of jobs) that lack GPUs the free GPUs of their fastest generations, until no row can get
     more.
 
-    If several rows compete, those that gain most by the generation go first. Rows that are equally fast on several
-    generations come last. They take GPUs in proportion to what is free.
+    If several rows compete for a generation, the rows that gain most by it are served first. Rows that are equally fast
+    on several generations are served last; they take GPUs in proportion to what is free.
     """
     flow, left = network.flow, network.left
     rows = np.flatnonzero(flow.unmet > EPSILON * (1 + flow.gpus))
@@ -54,9 +54,10 @@ def fastest_first(network: Network) -> None:
 
 
 def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
-    """Returns the GPUs that each of `rows` (R,) lacks within all bounds, as an array (R,).
+    """Returns the GPUs that each of `rows` (R,) could still use and get, as an array (R,).
 
-    Only the rows (classes of jobs) marked in `some` (R,) compete for GPUs; the others get 0.
+    What a row (class of jobs) can get is bounded by limits on the total GPUs of groups of rows. Only the rows marked in
+    `some` (R,) compete for these GPUs; the others get 0.
     """
     who = np.zeros(len(network.flow.leaf), dtype=bool)
     who[rows[some]] = True
@@ -107,17 +108,19 @@ def upgrade_rows(network: Network) -> None:
 
 
 def _free(gates: Gates, left: Floats) -> tuple[Floats, Bools]:
-    """Returns two arrays: the free GPUs of each gate without rounding errors, and where rows can use any of them.
+    """Returns two arrays: the free GPUs of each gate (limit) without rounding errors, and where rows can use free GPUs.
 
-    A gate is a limit, a row a class of jobs. The first array is (M,), one value for each gate. The second is a mask
-    over generations and rows, in the shape that `Gates.before` returns.
+    `left` (M,): capacity that each of M gates has left. The first array is (M,). The second is a mask over generations
+    and rows (classes of jobs), in the shape that `Gates.before` returns.
     """
     free = np.where(left > gates.nothing, left, 0.0)
     return free, gates.before(gates.least_outside(free) > 0)
 
 
 def open_steps(step: Steps, open_: Bools) -> Steps:
-    """Returns the speed steps (K, R) of rows (classes of jobs), with a very low value wherever the mask `open_` (K, R)
-    is False."""
+    """Returns `step`, with a very low value wherever the mask `open_` (K, R) is False.
+
+    `step` (K, R): speeds of R rows (classes of jobs) on each generation, on a logarithmic scale.
+    """
     found: Steps = step * open_ + _SLOWEST * ~open_
     return found

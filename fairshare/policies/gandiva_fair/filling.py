@@ -49,9 +49,9 @@ def _fill_again(picked: Picked, turns: Turns) -> None:
 
 
 def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
-    """Gives idle GPUs to gangs by lottery. Returns the picks, including these gangs.
+    """Gives idle GPUs to gangs by lottery. Returns the picked gangs, including these.
 
-    Idle GPUs are those that remain after all gangs were served that have a right to a share.
+    Idle GPUs are those that remain free beside `sharing`, the gangs that were picked because of their accounts' shares.
     """
     facts = sharing.facts
     if not any(sharing.places.free_gpus) or sharing.chosen.all():
@@ -105,8 +105,9 @@ def _stay_rooted(picked: Picked, turns: Turns) -> None:
 def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) -> None:
     """Picks and places one gang per turn, until no turn is left or no GPU is free.
 
-    If a gang finds no room although no limit restricts it, similar gangs are skipped. With `only_claims`, only gangs
-    within guarantees are picked. With `may_move`, picked gangs may be moved to make room.
+    If a gang finds no room although no limit restricts it, gangs of the same shape and generations are skipped from
+    then on. With `only_claims`, only gangs within guarantees are picked. With `may_move`, picked gangs may be moved to
+    make room.
     """
     facts, counts, places = picked.facts, picked.counts, picked.places
     if any(places.free_gpus):
@@ -135,7 +136,8 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
 def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
     """Marks the kinds of gangs that cannot find room, so that their turns are skipped.
 
-    With `may_move`, room could also be made by moving picked gangs.
+    Gangs of one kind have the same shape and the same generations. With `may_move`, a kind is kept if it could find
+    room after picked gangs were moved.
     """
     facts, places = picked.facts, picked.places
     most = sum(places.free_gpus) if may_move and facts.settings.may_preempt else 0
@@ -148,8 +150,9 @@ def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) 
     """Returns the generation where a waiting gang ran last, if it should wait for GPUs of that generation; else
     NOWHERE.
 
-    Such a gang lets others go first, in order to continue on that generation. It does so only while its account is owed
-    time of that generation. An account that sold this time is not owed any.
+    `allowed`: the generations where limits allow the gang. If the gang finds no room there now, it is offered again
+    after the other jobs of its priority. It waits only while its account is owed time of that generation. An account
+    that sold this time is not owed any.
     """
     facts, home = picked.facts, picked.places.home_of[job]
     if home not in allowed or len(allowed) == 1 or turns.is_late(job):

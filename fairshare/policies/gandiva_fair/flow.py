@@ -18,9 +18,9 @@ class Flow:
 
     A guarantee has its own row if the jobs are faster on some generations than on others. Such a row is full and stays
     full. If jobs are equally fast wherever they may run, only the sum over each leaf account is guaranteed; `base` has
-    the GPUs that count.
+    the GPUs that count towards this sum.
 
-    Arrays are (K, C), because numpy is several times as fast on few long rows as on many short ones.
+    Arrays are (K, C) instead of (C, K), because numpy is several times as fast if the last axis is long.
     """
 
     leaf: Ints  # (C,) the leaf account

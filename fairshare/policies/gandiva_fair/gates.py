@@ -39,7 +39,9 @@ class Gates:
     def of(cls, flow: Flow, pool: Ints, gpus: Floats, inside: Sequence[tuple[Ints, Floats]]) -> Gates:
         """Returns the gates (limits) for pools of GPUs and for limits inside the pools.
 
-        - `pool` (C,): the pool of each row (class of jobs), in ascending order.
+        A pool is a number of GPUs of each generation that a set of rows (classes of jobs) shares.
+
+        - `pool` (C,): the pool of each row, in ascending order.
         - `gpus` (G, K): GPUs of each generation in each pool.
         - `inside`: a pair for each further level of limits, the outermost first. Its first array (C,) has the owner of
           each row, or NOWHERE; rows of one owner are adjacent. Its second array has the GPUs of each generation that
@@ -138,7 +140,10 @@ class Gates:
         return wanted
 
     def by_pool(self, values: Floats) -> Floats:
-        """Returns the sum of `values` (M,) over the gates (limits) of each pool, as an array (G,)."""
+        """Returns the sum of `values` over the gates (limits) of each pool, as an array (G,).
+
+        A pool is the GPUs that a set of rows (classes of jobs) shares. `values` (M,) has one value for each gate.
+        """
         found: Floats = np.bincount(self.pool_of, values).astype(np.float64)
         return found
 

@@ -15,9 +15,9 @@ _CLAIMS = 32
 
 
 def pick_held(picked: Picked) -> None:
-    """Picks the gangs that must not be stopped at the moment, where they run.
+    """Picks the gangs that must not be stopped at the moment, and leaves them on the nodes where they run.
 
-    Then closes the closed nodes, so that no other gang can be placed there.
+    Then closes the nodes on which no further gang may be placed (`closed` of the cluster).
     """
     facts, places = picked.facts, picked.places
     jobs, settings, closed = facts.jobs, facts.settings, facts.snapshot.cluster.closed
@@ -73,10 +73,10 @@ def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, F
     """Returns the age of each waiting gang's claim to GPUs, as two arrays (W,) of seconds.
 
     An account saves unused guaranteed GPU time for its next gang. The first array has the time since the gang's account
-    began to save for it. The second has the time since the account had saved enough. It is negative if the guarantees
-    of the account and the accounts above do not cover the gang yet.
+    began to save for it. The second has the time since the account had saved enough. An entry of the second array is
+    negative if the guarantees of the account and the accounts above do not cover the gang yet.
 
-    `waits` (W,) has the waiting gangs.
+    `running` (J,): marks the gangs that run. `waits` (W,): the waiting gangs.
     """
     jobs, tree, quantum = facts.jobs, facts.tree, facts.settings.quantum
     due, saved = tier_one(facts.shares).sum(axis=1), facts.balances.guaranteed

@@ -99,9 +99,9 @@ class _Clearing:
         return False
 
     def _finds_room(self, other: int, k: int, node: int) -> bool:
-        """Returns whether the gang `other` could find room after leaving its node.
+        """Returns whether the gang `other` could find room elsewhere after leaving the node `node` of generation `k`.
 
-        Nodes on which a worker of the gang to be placed already fits do not count.
+        Nodes of generation `k` on which a worker of the gang to be placed already fits do not count.
         """
         has_room = self._places.has_room
         for to, able in enumerate(self._facts.able[other].tolist()):

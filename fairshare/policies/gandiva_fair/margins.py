@@ -38,10 +38,11 @@ class Margins:
     """
 
     def __init__(self, rows: Rows, use: Floats, may: Bools, pairs: GenerationPairs) -> None:
-        """Selects the entries from R jobs.
+        """Selects the entries (a job on one of the pairs of generations) from the R jobs in `rows`.
 
-        `use` (R, K): GPUs of each generation on which each job runs. `may` (R, K): whether the job may trade the
-        generation.
+        - `use` (R, K): GPUs of each generation on which each job runs.
+        - `may` (R, K): whether the job may trade the generation.
+        - `pairs`: the pairs of generations.
         """
         self.pairs, slow, fast = pairs, pairs.slow, pairs.fast
         pair, row = np.nonzero((np.isfinite(pairs.lean) & may[:, slow] & may[:, fast]).T)
@@ -80,10 +81,14 @@ class Margins:
         return self._margin(self._on_slow, self._runs, np.minimum, sells=False)
 
     def _margin(self, gpus: Floats, moved: Floats, worse: np.ufunc, *, sells: bool) -> Margin:
-        """Returns the blocks that all traders would sell (if `sells`) or buy.
+        """Returns the blocks (GPUs that one job trades) that all traders would sell, if `sells` is true, or else buy.
 
-        A price above 1 slow GPU for each fast GPU lets further jobs of the seller run, and makes jobs of the buyer
-        stop. `moved` (S,) has the GPUs of these jobs.
+        At a price above 1 slow GPU for each fast GPU, further jobs of the seller run on the additional slow GPUs, and
+        jobs of the buyer lose the GPUs that it pays.
+
+        - `gpus` (S,): GPUs that each entry can trade.
+        - `moved` (S,): GPUs that each entry's job could get (seller) or lose (buyer) because of the price.
+        - `worse`: the numpy function that chooses the less favourable of two ratios, maximum or minimum.
         """
         by = np.flatnonzero(gpus > LEAST_GPUS)
         by = by[np.lexsort((self._ratio[by] * (1 if sells else -1), self._trader[by]))]

@@ -153,7 +153,8 @@ class Network:
     def may_have_more(self) -> Bools:
         """Returns the rows (classes of jobs) that a further division of free GPUs could concern, as a mask (C,).
 
-        These are all rows of a pool if one of its rows lacks GPUs and one of its rows could use a GPU that is free.
+        All rows that share one pool of GPUs are marked if one of them lacks GPUs and one of them could use a GPU that
+        is free.
         """
         gates = self.gates
         left = gates.least_outside(self.left) > gates.nothing
@@ -177,9 +178,10 @@ class Network:
 
     @property
     def free(self) -> Floats:
-        """Returns the GPUs of each generation that each row (class of jobs) may give up, as an array (K, C).
+        """Returns the GPUs of each generation that each row could give up if the bounds of its groups allow it, as an
+        array (K, C).
 
-        A row may give them up only if rows of its group get as many elsewhere.
+        These are all GPUs that the row holds, or 0 if the row is a guarantee instead of a class of jobs.
         """
         found: Floats = self.flow.held * self._moves
         return found
@@ -188,7 +190,7 @@ class Network:
         """Returns the GPUs that each row (class of jobs) can give up while its groups keep their lower bounds, as an
         array (K, C).
 
-        With `where` (K, C), only GPUs at the marked places count.
+        With `where` (K, C), only GPUs at the marked pairs of a generation and a row count.
         """
         return self._within(self.bounds, self.free if where is None else self.free * where)
 
@@ -240,9 +242,9 @@ class Network:
     def _fit(self) -> bool:
         """Removes all overload from gates (limits) by taking GPUs back from rows (classes of jobs).
 
-        GPUs are first taken back at the overloaded gates. If rows behind these gates cannot give up GPUs, they are
-        taken back at gates to which the load can move. Returns whether this second case occurred, because more GPUs
-        than necessary may then have been taken back.
+        Rows behind an overloaded gate lose GPUs first. If these rows cannot give up GPUs, rows behind gates to which
+        the load can move lose GPUs instead. Returns whether this second case occurred, because more GPUs than necessary
+        may then have been taken back.
         """
         gates, elsewhere = self.gates, False
         while (stuck := self._balance()).any():
@@ -289,15 +291,19 @@ class Network:
             self._push(steps, int(steps[may_go].max()))
 
     def _reached(self, over: Bools) -> Bools:
-        """Returns the gates (limits) marked in `over`, and all gates to which some of their load could move, as a mask
-        (M,)."""
+        """Returns the gates (limits) marked in `over` (M,), and all gates to which some of their load could move, as a
+        mask (M,).
+
+        The load of a gate is the GPUs that rows (classes of jobs) hold behind it.
+        """
         return _Residual.of(self, self.left).reached_from(over)
 
     def _push(self, steps: Ints, far: int) -> None:
-        """Moves load once along all shortest paths from overloaded gates (limits) to free gates.
+        """Moves load (GPUs of rows) once along all shortest paths from overloaded gates (limits) to gates with free
+        capacity.
 
-        `steps` (M,): the distance of each gate from the nearest free gate. `far`: the largest distance from which load
-        is moved.
+        `steps` (M,): the distance of each gate from the nearest gate with free capacity. `far`: the largest distance
+        from which load is moved.
         """
         gates, passed_on = self.gates, np.zeros(len(steps))
         for here in range(far, 0, -1):
@@ -319,9 +325,9 @@ class Network:
             passed_on[inside] = through * part_of(presses, asked)[gates.up[inside]]
 
     def _move(self, exchange: Exchange, presses: Floats, takes: Floats) -> None:
-        """Moves load between gates (limits) by one kind of exchange.
+        """Moves load (GPUs of rows) between gates (limits) by one kind of exchange.
 
-        `presses` (M,): load that should leave each gate. `takes` (M,): load that each gate can accept. The amounts that
+        `presses` (M,): GPUs that should leave each gate. `takes` (M,): GPUs that each gate can accept. The GPUs that
         were moved are subtracted from both arrays.
         """
         gates, groups = self.gates, exchange.groups
@@ -339,11 +345,11 @@ class Network:
     def offers(
         self, exchange: Exchange, where: Bools | None = None, weight: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """Returns the GPUs that each row (class of jobs) could give up and could get by the exchange, as two arrays (K,
-        C).
+        """Returns two arrays (K, C): the GPUs that each row could give up in the exchange, and the GPUs that it could
+        get.
 
-        With `where` (K, C), rows give up GPUs only at the marked places. GPUs to get are spread over the row's
-        generations in proportion to `weight` (K, C), by default evenly.
+        A row is a class of jobs. With `where` (K, C), rows give up GPUs only at the marked pairs of a generation and a
+        row. GPUs to get are spread over the row's generations in proportion to `weight` (K, C), by default evenly.
         """
         flow, held = self.flow, self.flow.held
         if weight is None:
@@ -368,8 +374,11 @@ def _one_over(values: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Residual:
-    """The residual graph of the flow. Its nodes are gates (limits); an arc says that load could move from one gate to
-    another."""
+    """The residual graph of the flow. Its nodes are gates (limits). An arc says that load could move from one gate to
+    another.
+
+    The load of a gate is the GPUs that rows (classes of jobs) hold behind it.
+    """
 
     gates: Gates
     left: Floats  # (M,)
@@ -410,9 +419,10 @@ class _Residual:
             reached = further
 
     def _beside(self, marks: Bools, *, back: bool) -> Bools:
-        """Returns the gates (limits) to which the marked gates could move load over one arc, as a mask (M,).
+        """Returns the gates (limits) to which the gates marked in `marks` (M,) could move load over one arc, as a mask
+        (M,).
 
-        With `back`, returns the gates that could move load to the marked gates.
+        If `back` is true, returns the gates that could move load to the marked gates.
         """
         gates = self.gates
         found = np.zeros(len(marks))

@@ -106,9 +106,10 @@ class Rows:
     def run(self, held: Floats, leaves: Ints) -> tuple[Ints, Floats]:
         """Returns which jobs run if the accounts `leaves` (M,) hold the GPUs `held` (M, K), and on which generations.
 
-        The result is a pair: (N,) the rows of the jobs that run, and (N, K) the GPUs of each generation that each of
-        them uses. In the order that the account wants, each job takes what is left of its fastest generations. Jobs of
-        the account then swap GPUs for each pair of generations, so that jobs that gain most by the fast one use it.
+        `leaves` has positions among the L accounts. The result is a pair: (N,) the rows of the jobs that run, and (N,
+        K) the GPUs of each generation that each of them uses. In the order that the account wants, each job takes what
+        is left of its fastest generations. Jobs of the account then swap GPUs for each pair of generations, so that
+        jobs that gain most by the fast one use it.
         """
         row, use = self._in_order(held, leaves)
         leaf = self.leaf[row]
@@ -119,7 +120,8 @@ class Rows:
     def progress(self, row: Ints, use: Floats) -> Floats:
         """Returns the progress of each of L accounts in each of U units, as an array (U, L).
 
-        `row` (N,): the jobs that run. `use` (N, K): the GPUs of each generation that each of them uses.
+        A unit says what a GPU of each generation is worth to each job; see `of`. `row` (N,): the jobs that run. `use`
+        (N, K): the GPUs of each generation that each of them uses.
         """
         leaf = self.leaf[row]
         made = (np.einsum("nk,nk->n", unit.take(row, axis=0), use) for unit in self.units)
@@ -153,10 +155,11 @@ class Rows:
 
 
 def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
-    """Returns, for each of N jobs, the position of the first job with which it shares evenly, as an array (N,).
+    """Returns, for each of N jobs, the position of the first job with which it shares its account's GPUs evenly, as an
+    array (N,).
 
-    A job that shares with no other job gets its own position. `some` (N,) has the jobs in the order that their accounts
-    want.
+    Jobs share evenly if their account is marked in `evenly` (T,) and they have the same priority. A job that shares
+    with no other job gets its own position. `some` (N,) has the jobs in the order that their accounts want.
     """
     account, priority = jobs.account[some], jobs.priority[some]
     new = np.ones(len(some), dtype=bool)
@@ -169,8 +172,11 @@ def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
 def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bools | None) -> Bools:
     """Returns which of the jobs `some` (N,) are early enough in their account's order to run at all, as a mask (N,).
 
-    A job is left out if it would not run on any generation even if its account held REACH times as many GPUs. `holds`
-    (T,) has the GPUs that each account holds now.
+    A job is left out if it would not run on any generation even if its account held REACH times as many GPUs.
+
+    - `able` (J, K): whether each job may run on each generation.
+    - `holds` (T,): GPUs that each account holds now.
+    - `evenly` (T,): accounts whose jobs of one priority share evenly.
     """
     queue, head = Queue.one_by_one(jobs.account[some]), _heads(jobs, some, evenly)
     gpus, reach = (jobs.workers * jobs.gpus)[some], REACH * holds[jobs.account[some]]
@@ -236,8 +242,9 @@ def _pairings(rate: Floats, speed: Floats) -> tuple[GenerationPairs, ...]:
 def _match(leaf: Ints, use: Floats, lean: Floats, pairs: GenerationPairs) -> None:
     """Swaps GPUs between jobs of each account, so that the jobs that gain most run on the fast generation of each pair.
 
-    `use` (N, K), the GPUs of each job on each generation, is changed in place. `lean` (N, P) says how much each job
-    gains by the fast generation of each pair; see `GenerationPairs.lean`.
+    - `leaf` (N,): the account of each job.
+    - `use` (N, K): the GPUs of each job on each generation, changed in place.
+    - `lean` (N, P): how much each job gains by the fast generation of each pair; see `GenerationPairs.lean`.
     """
     runs = use.take(pairs.slow, axis=1) + use.take(pairs.fast, axis=1)
     some, pair = np.nonzero((runs > LEAST_GPUS) & (lean > 0))

@@ -62,8 +62,8 @@ class Places:
         self._unsettled = self._without(self.running & settled)
 
     def _without(self, chosen: Bools) -> list[Room]:
-        """Returns the GPUs of each node, less those held by the running gangs marked in `chosen` (J,), for each
-        generation."""
+        """Returns, for each generation, the GPUs of its nodes less those that the running gangs marked in `chosen` (J,)
+        hold."""
         cluster, jobs = self.facts.snapshot.cluster, self.facts.jobs
         workers = np.repeat(chosen, np.diff(jobs.place_start))
         gpus = np.repeat(jobs.gpus, np.diff(jobs.place_start))[workers]

@@ -53,8 +53,9 @@ def preempt_for(picked: Picked, job: int, k: int) -> list[int]:
 def _ahead(picked: Picked, k: int) -> Ints:
     """Returns the picked gangs on generation `k` that can be stopped without taking time that their account is due.
 
-    The account must be ahead by at least the gang's size, both on `k` and on all generations of the gang together.
-    Gangs of the account furthest ahead come first. Within an account, the gangs that it wants least come first.
+    The account must be ahead of its share by at least the gang's GPU-seconds in one quantum, both on `k` and on all
+    generations where the gang may run together. Gangs of the account furthest ahead come first. Within an account, the
+    gangs that it wants least come first.
     """
     facts = picked.facts
     some = np.flatnonzero((picked.generation == k) & ~facts.stays)

@@ -42,8 +42,8 @@ class Queue:
     def fill(self, size: Floats, most: Floats) -> Floats:
         """Divides an amount of each account among its entries, group after group. Returns the part of each entry, (N,).
 
-        An entry gets at most its `size` (N,), and an account's entries at most `most` (L,) together. If too little is
-        left for a group, its entries share this in proportion to size.
+        `size` (N,) is the most that each entry gets. `most` (L,) is the amount of each account. If too little is left
+        for a group, its entries share the rest in proportion to size.
         """
         if not len(self.head):
             return np.zeros(0)
@@ -68,8 +68,8 @@ class Queue:
     def mean(self, of: Floats, size: Floats, leaf: Ints, depth: Floats, *, first: bool) -> Floats:
         """Returns the mean of `of` (N,) over the first entries of each account in `leaf` (M,), as an array (M,).
 
-        If `first` is false, the last entries count instead. As many entries count as have the total size `depth` (M,).
-        The mean is weighted by `size` (N,). It is 0 for an account without entries.
+        If `first` is false, the last entries count instead. Entries count until their sizes add up to `depth` (M,). The
+        mean is weighted by `size` (N,), the size of each entry. It is 0 for an account without entries.
         """
         if not len(self.head):
             return np.zeros(len(leaf))

@@ -85,7 +85,7 @@ def _replace(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> l
 
 
 def _fill_holes(picked: Picked, turns: Turns) -> bool:
-    """Replaces one-worker gangs that would start by waiting gangs that also use the idle GPUs of the node.
+    """Replaces one-worker gangs that would start by larger gangs that also use the idle GPUs of the node.
 
     Both gangs have the same account and priority, and either both are within the guarantee or neither is. Returns
     whether any gang was replaced.
@@ -112,10 +112,12 @@ def _fill_holes(picked: Picked, turns: Turns) -> bool:
 
 
 def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, hole: int) -> bool:
-    """Replaces the picked gang by a gang that also uses the `hole` idle GPUs of its node. Returns whether it succeeded.
+    """Replaces the picked gang `job` at `spot` by a gang that also uses the `hole` idle GPUs of its node. Returns
+    whether it succeeded.
 
-    It never passes over a running gang that would fit in favour of a gang that the account wants less. A running gang
-    does not replace the gang that the account wants most.
+    The replacement is the gang of the account and priority that the account wants most and that fills the node. There
+    are two exceptions. Nothing is replaced if a running gang would fit that the account wants more than the
+    replacement. If `job` is the gang that the account wants most, a running gang does not replace it.
     """
     facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + hole
     if not turns.is_same_claim(job, hole):

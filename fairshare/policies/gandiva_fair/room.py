@@ -56,8 +56,7 @@ class Room:
         return sum(here for have, here in self._having.items() if have >= gpus)
 
     def sizes(self, least: int) -> dict[int, int]:
-        """Returns the different GPU counts of nodes that are at least `least`, ascending, each with the first such
-        node."""
+        """Returns the first node with each GPU count that is at least `least`, by GPU count in ascending order."""
         return {have: _first(self._having[have]) for have in sorted(self._having) if have >= least}
 
     def tightest(self, gpus: int, among: int = ANY) -> int | None:
@@ -94,11 +93,11 @@ class Room:
         return None if last is None else found + [last] * rest
 
     def nearest(self, gpus: int, capacity: Room) -> Iterator[tuple[int, int]]:
-        """Yields nodes that could hold one more worker of `gpus` GPUs if some GPUs were freed; the fewest missing GPUs
-        first.
+        """Yields nodes that would have room for one more worker of `gpus` GPUs if some of their GPUs were freed.
 
-        Each result is a pair: the node, and the number of GPUs that must be free on it. Nodes whose `capacity` is too
-        small are left out.
+        Nodes on which the fewest GPUs are missing come first. Each result is a pair: the node, and the number of GPUs
+        that must then be available on it, including those that are available now. `capacity` has all GPUs of each node,
+        whether available or not. Nodes whose capacity is too small are left out.
         """
         lacking: dict[int, int] = {}
         for have, nodes in self._having.items():

@@ -19,10 +19,12 @@ _SMALL = 300
 
 
 def pick_all(facts: Facts) -> Picked | None:
-    """Picks all gangs that can run, except preemptible ones. Returns None if they cannot all run at the same time.
+    """Picks all gangs that can run, except preemptible ones. Returns None if no way is found to run all of them at the
+    same time.
 
-    Running gangs are moved only if necessary, and then only those up to the smallest sufficient size. Also returns None
-    if an account would make less progress than its guarantee would let it make.
+    Running gangs are moved only if necessary. In that case only gangs up to some size are moved; the smallest
+    sufficient size is used. Also returns None in three cases: an account would make less progress than its guarantee
+    would let it make, running gangs must not be moved in this round, or nodes are closed.
     """
     if not facts.may_move or facts.snapshot.cluster.closed is not None:
         return None

@@ -65,7 +65,8 @@ def _trades(snapshot: Snapshot, tree: Tree) -> Bools:
 def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
     """Returns which of the `picked` gangs should be measured on another generation, as a mask.
 
-    Such a gang stays where its speed is already known, and may also run on a generation where its speed is unknown.
+    Such a gang continues on a generation where its speed is known, and may also run on a generation where its speed is
+    unknown. `generation` (J,): the generation on which each gang is placed.
     """
     here = generation[picked]
     known = np.isfinite(jobs.rate[picked])
@@ -75,10 +76,11 @@ def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
 
 
 def _partner(jobs: Jobs, able: Bools, generation: Ints, own: Ints, first: int) -> int | None:
-    """Returns the gang of `own` with which the gang `first` should swap places, or None if there is no suitable gang.
+    """Returns the gang with which the gang `first` should swap places, or None if there is no suitable gang.
 
-    The partner has the same shape, runs on a generation where `first` was not measured, and may run on the generation
-    of `first`.
+    The partner is one of `own`, the gangs of the same account that may be moved. It has the same shape, is placed on a
+    generation where `first` was not measured, and may run on the generation of `first`. `generation` (J,): the
+    generation on which each gang is placed.
     """
     missing = able[first] & ~np.isfinite(jobs.rate[first])
     here, there = generation[first], generation[own]

@@ -51,10 +51,10 @@ def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int
 def _needs(
     facts: Facts, jobs: Sequence[int], prefer: Sequence[Sequence[int]]
 ) -> list[tuple[frozenset[int], list[int]]]:
-    """Returns the GPUs that the remaining jobs need on certain sets of generations.
+    """Returns how many GPUs the jobs that are not placed yet need on certain sets of generations.
 
-    Each result is a pair: a set of generations, and a list. Entry i of the list has the GPUs of the jobs from position
-    i on that accept only generations of this set.
+    Each result is a pair: a set of generations, and a list. Entry i of the list is the sum of the GPUs of those jobs at
+    position i or later that accept only generations of this set. `prefer` has the generations that each job accepts.
     """
     found = []
     for choice in sorted(map(frozenset, set(map(tuple, prefer))), key=sorted):
@@ -70,9 +70,10 @@ def _tightness(facts: Facts, job: int, choice: int) -> tuple[int, int, int, int]
 
 
 def _options(places: Places, job: int, generations: Sequence[int]) -> list[Spot]:
-    """Returns places that the search should try for the gang, the best one last.
+    """Returns places that the search should try for the gang. The best one is last, because the search takes places
+    from the end.
 
-    Of the places that leave equal GPU counts on nodes, only one is returned.
+    If several places would leave the same numbers of free GPUs on nodes, only one of them is returned.
     """
     found: list[Spot] = []
     workers, gpus = places.facts.workers[job], places.facts.gpus[job]

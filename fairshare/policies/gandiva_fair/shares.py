@@ -103,7 +103,7 @@ class _Limits:
     def rows(self, classes: Classes, tree: Tree) -> Flow:
         """Returns the rows of a network flow, one for each class of jobs. The rows hold no GPUs yet.
 
-        A row wants the GPUs of its class, but no more than limits on single generations allow.
+        A row can get as many GPUs as its class can use, but no more than limits on single generations allow.
         """
         leaf, able, nothing = classes.leaf, classes.able, np.zeros(classes.able.shape)
         each = tree.least_on_path(self.each).take(leaf, axis=0).T
@@ -113,8 +113,10 @@ class _Limits:
         return self.side_by_side(Flow(leaf, kind, gpus, able, classes.step, nothing, nothing.copy(), kept))
 
     def side_by_side(self, flow: Flow) -> Flow:
-        """Returns the rows that want GPUs, sorted so that all rows below any account, and all rows of a class, are
-        adjacent."""
+        """Returns the rows (classes of jobs) of `flow` that can use GPUs, sorted.
+
+        All rows below any account are adjacent afterwards, and so are all rows of a class.
+        """
         rows = np.flatnonzero(flow.gpus > EPSILON)
         return flow.of(rows[np.lexsort((flow.kind[rows], self.order[flow.leaf[rows]]))])
 
@@ -127,20 +129,21 @@ class _Limits:
         return np.where(owner == NOWHERE, flow.leaf, owner)
 
     def gates(self, flow: Flow, pool: Ints, gpus: Floats, depth: int) -> Gates:
-        """Returns the limits on single generations as nested gates of a network flow.
+        """Returns the limits on single generations as nested gates (capacities) of a network flow.
 
-        The outermost gates are those of the pools: `pool` (C,) is the pool of each row, and `gpus` (G, K) the GPUs of
-        each pool. Inside are the limits of accounts, from `depth` of the tree on, and then the limits of classes.
+        The outermost gates are those of pools. A pool is the GPUs that a set of rows (classes of jobs) shares. `pool`
+        (C,) is the pool of each row, and `gpus` (G, K) the GPUs of each pool. Inside are the limits of accounts, from
+        `depth` of the tree on, and then the limits of classes.
         """
         accounts = [(self.above[at, flow.leaf], self.each) for at in range(depth, len(self.above))]
         return Gates.of(flow, pool, gpus, [*accounts, (flow.kind, self.kinds)])
 
     def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> dict[int, Groups]:
-        """Returns the bounds on the total GPUs of accounts, as groups of rows by depth of the tree, the innermost
-        groups first.
+        """Returns the limits and guarantees on the total GPUs of accounts, as groups of rows (classes of jobs).
 
-        All leaf accounts are included. Inner accounts are included from `depth` on, and only depths where a limit or a
-        guarantee (`guaranteed`, (T,)) makes a difference.
+        The result has the groups by depth of the tree, the innermost first. All leaf accounts are included. Inner
+        accounts are included from `depth` on, but only at depths where a limit or a guarantee makes a difference.
+        `guaranteed` (T,): guaranteed GPUs of each account.
         """
         leaves = Groups.of(flow.leaf, self.total)
         sure = flow.sure.sum(axis=0)
@@ -159,8 +162,8 @@ class _Limits:
 def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floats) -> None:
     """Computes the guarantees of leaf accounts: the best use that each can make of its entitlement within limits.
 
-    `means` (T, K): the entitlements within limits. The rows of `flow` get the GPUs. Their sums for each leaf are
-    written to `guaranteed` (T, K).
+    `means` (T, K): the entitlements within limits. The rows (classes of jobs) of `flow` get the GPUs. The sums of rows
+    for each leaf are written to `guaranteed` (T, K).
     """
     leaves = Groups.of(flow.leaf, limits.total)
     accounts = flow.leaf[leaves.first]
@@ -171,10 +174,10 @@ def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floa
 
 
 def _with_guarantees(flow: Flow) -> Flow:
-    """Returns the rows, and additional rows for guarantees.
+    """Returns the rows (classes of jobs) of `flow`, and additional rows for guarantees.
 
-    A row gets an additional row for its guaranteed GPUs if its jobs are faster on some generations than on others.
-    These GPUs must not be moved to slower generations.
+    The guaranteed GPUs of a class get their own row if its jobs are faster on some generations than on others. These
+    GPUs must not be moved to slower generations.
     """
     best = open_steps(flow.step, flow.able).max(axis=0)
     alike = ~((flow.step != best) & flow.able).any(axis=0)
@@ -189,7 +192,11 @@ def _with_guarantees(flow: Flow) -> Flow:
 
 
 def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
-    """Gives rows additional GPUs of their pools: first on their fastest generations, then as many GPUs as possible."""
+    """Gives rows (classes of jobs) additional GPUs: first on their fastest generations, then as many GPUs as possible.
+
+    `gates`: limits on single generations; the outermost gates are the GPUs that can be given out. `bounds`: limits on
+    the total GPUs of groups of rows.
+    """
     whole = Network(flow, gates, bounds)
     fastest_first(whole)
     # First every row keeps what it has; then rows may lose GPUs if the sum of all rows grows by that.
@@ -208,7 +215,8 @@ def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
 
 
 def _each_keeps(flow: Flow) -> Groups:
-    """Returns groups of one row each, with a lower bound that lets the row keep the GPUs that it has."""
+    """Returns groups of one row (class of jobs) each, with a lower bound that lets the row keep the GPUs that it
+    has."""
     rows = np.arange(len(flow.leaf))
     return Groups(rows, rows, np.full(len(rows), np.inf), flow.held.sum(axis=0))
 
@@ -244,6 +252,8 @@ def _divide(  # noqa: PLR0917 - in the order of the formula
     """Computes the share of each account, in GPUs of each generation, as an array (T, K).
 
     The total of each account is decided first, depth by depth from the roots down. The generations are decided last.
+    `capacity` (K,): GPUs of the cluster. `guaranteed` (T, K): guarantee of each account. `flow`: the classes of jobs,
+    which hold their guaranteed GPUs.
     """
     share = np.zeros_like(guaranteed)
     if not len(flow.leaf):

@@ -26,7 +26,8 @@ LOOKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Grain:
-    """How finely a market divides GPUs: the number of slices of an offer, and the steps and minimum sizes of trades."""
+    """How finely a market divides GPUs: the number of slices (equal parts) of an offer, the step of which the size of a
+    trade is a multiple, and the minimum size of a trade."""
 
     slices: int  # slices of each offer
     step: float  # GPUs; the GPUs of a trade are a multiple of it
@@ -36,8 +37,10 @@ class Grain:
     near: tuple[int, ...]
 
     def least(self, held: Floats) -> Floats:
-        """Returns the smallest trade of each party in GPUs, as an array (P,). It grows with the party's GPUs, `held`
-        (P,)."""
+        """Returns the size of the smallest trade of each party in GPUs, as an array (P,).
+
+        A party is an account that is set to trade. The minimum grows with `held` (P,), the party's GPUs.
+        """
         found: Floats = np.clip(LEAST_PART * held, LEAST_TRADE, self.line)
         return found
 
@@ -61,9 +64,10 @@ def grain_of(parties: int) -> Grain:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """Offers to sell or to buy: O offers, each of one party for one pair of generations at one ratio (price limit).
+    """Offers to sell or to buy: O offers, each of one party for one pair of generations at one ratio.
 
-    An offer combines the offers of several *traders* of the party. A trader is an account on a pair of generations; see
+    A party is an account that is set to trade. The ratio is the price limit: slow GPUs for one fast GPU. An offer
+    combines the offers of several *traders* of the party. A trader is an account on a pair of generations; see
     `Margins`.
     """
 
@@ -77,7 +81,11 @@ class Offers:
 
     @classmethod
     def of(cls, margin: Margin, party: Ints, *, sells: bool) -> Offers:
-        """Returns the offers that consist of the blocks in `margin`. `party` (L,): the party of each account."""
+        """Returns the offers that consist of the blocks in `margin`. A block is the GPUs that one job would sell or
+        buy.
+
+        `party` (L,): the party in whose name each account trades.
+        """
         pair, leaf, ratio = margin.trader // len(party), margin.trader % len(party), np.round(margin.ratio, 9)
         by = np.lexsort((leaf, party[leaf], ratio if sells else -ratio, pair))
         pair, ratio, who, gpus = pair[by], ratio[by], party[leaf[by]], margin.gpus[by]
@@ -141,6 +149,7 @@ def match_offers(
     - `has`: slow GPUs with which each trader can pay.
     - `pricing`: how a price is set; see `_price`.
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
+    - `grain`: how finely GPUs are divided.
     - `held` (P,): all GPUs of each party. A small party may make smaller trades.
     """
     second = _seconds(sellers, buyers) if pricing == "second_price" else None
@@ -159,7 +168,7 @@ def match_offers(
 
 
 def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
-    """Cuts offers into slices and returns the offer of each slice, as an array (O × slices,).
+    """Cuts each offer into `slices` equal parts and returns the offer of each slice, as an array (O × slices,).
 
     Slices are sorted by pair of generations, and within a pair in the order in which they are matched.
     """
@@ -170,11 +179,14 @@ def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
 
 
 def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
-    """Returns the prices of trades, in slow GPUs for a fast GPU, from the seller's minimum `low` and the buyer's
-    maximum `high`.
+    """Returns the prices of trades, in slow GPUs for a fast GPU, within the range from `low` to `high`.
 
-    Without `second`, a price is the geometric mean, so that both sides gain by the same ratio. With `second`, the next
-    lower ratio that another party offers, a price is `second`, limited to the range from `low` to `high`.
+    - `low`: the seller's minimum.
+    - `high`: the buyer's maximum.
+    - `second`: the next lower ratio that another party offers.
+
+    If `second` is None, a price is the geometric mean of `low` and `high`, so that both sides gain by the same ratio.
+    Otherwise a price is `second`, raised or lowered to the range.
     """
     if second is None:
         return np.sqrt(low * high)
@@ -183,9 +195,10 @@ def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
 
 
 def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns, for each offer to buy, the lowest ratio of any offer to sell on the same pair, as an array (O,).
+    """Returns, for each of O offers to buy, the lowest ratio of any offer to sell on the same pair of generations, as
+    (O,).
 
-    If nobody sells on the pair, the result is the buyer's own ratio.
+    A ratio is a number of slow GPUs for one fast GPU. If nobody sells on the pair, the result is the buyer's own ratio.
     """
     first = np.searchsorted(sellers.pair, buyers.pair)
     is_sold = first < np.searchsorted(sellers.pair, buyers.pair, side="right")
@@ -195,10 +208,10 @@ def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
 
 
 def _seconds(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns, for each offer to buy, the next lower ratio that another party offers on the same pair, as an array
-    (O,).
+    """Returns, for each of O offers to buy, the next lower ratio that another party offers on the same pair of
+    generations, as (O,).
 
-    Offers to sell count as well. The result is 0 if there is no lower ratio.
+    The other party may offer to sell or to buy at this ratio. The result is 0 if there is no lower ratio.
     """
     pair, ratio, party = (
         np.append(getattr(buyers, name), getattr(sellers, name)) for name in ("pair", "ratio", "party")
@@ -221,7 +234,8 @@ def _seconds(sellers: Offers, buyers: Offers) -> Floats:
 class _Side:
     """One side of a market, supply or demand, as S slices of offers.
 
-    Slices are sorted by pair of generations, and within a pair in the order in which they are matched.
+    A slice is a part of one offer, all of which have equal size. Slices are sorted by pair of generations, and within a
+    pair in the order in which they are matched.
     """
 
     offers: Offers
@@ -230,15 +244,20 @@ class _Side:
 
     @classmethod
     def of(cls, offers: Offers, offer: Ints, gpus: Floats, grain: Grain) -> _Side:
-        """Creates a side. `offer` (S,): the offer of each slice. `gpus` (O,): GPUs of each offer."""
+        """Creates a side.
+
+        - `offer` (S,): the offer of each slice.
+        - `gpus` (O,): GPUs of each offer, divided evenly among its slices.
+        - `grain`: the number of slices of an offer, and the step to which a slice is rounded down.
+        """
         return cls(offers, offer, np.floor(gpus[offer] / (grain.slices * grain.step) + ROUNDING))
 
     def near(self, size: int, places: int) -> tuple[Ints, Ints]:
-        """Returns two arrays: the slices that are not empty, and a key for each that says with which slices it may be
+        """Returns two arrays: the slices that are not empty, and a key for each. Slices with the same key may be
         matched.
 
-        Slices with the same key have the same pair of generations, and parties from the same block of `size` parties.
-        With `size` 0, the key depends only on the pair.
+        They have the same pair of generations, and their parties are in the same block of `size` parties. If `size` is
+        0, the key depends only on the pair. `places`: a number greater than the index of any block.
         """
         some = np.flatnonzero(self.steps > 0)
         offer = self.offer[some]
@@ -249,10 +268,10 @@ class _Side:
         return some[by], key[by]
 
     def only(self, slices: Ints, steps: Floats) -> _Side:
-        """Returns a copy of the side in which the `slices` (N,) have the given `steps` (N,), and all other slices are
-        empty.
+        """Returns a copy of the side in which only the slices in `slices` (N,) have GPUs.
 
-        The steps of a slice that occurs several times are added.
+        `steps` (N,): the size of each of these slices, in steps of the grain. If a slice occurs several times, its
+        sizes are added.
         """
         return replace(self, steps=np.bincount(slices, steps, len(self.steps)).astype(np.float64))
 
@@ -265,8 +284,10 @@ def _matched(
 ) -> tuple[Ints, Ints, Floats]:
     """Returns the matches as three arrays: the offers to sell, the offers to buy, and the GPUs of each match.
 
-    `line` (P,): minimum size of a trade of each party, in steps of the grain. If two parties differ, the smaller
-    minimum applies. `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
+    - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
+    - `grain`: the step of which the size of a match is a multiple, and which parties are matched first.
+    - `line` (P,): minimum size of a trade of each party, in steps of the grain. If two parties differ, the smaller
+      minimum applies.
     """
     if not grain.near:
         sold, bought, steps = _meeting(supply, demand, 0, least, line)
@@ -288,7 +309,9 @@ def _meeting(
     """Matches slices within blocks of `size` parties. Returns the slices sold, the slices bought, and the steps of each
     match.
 
-    With `size` 0, all parties can be matched with each other.
+    A step is the unit of size of the grain. If `size` is 0, all parties can be matched with each other. `least`: the
+    buyer's ratio must be at least this multiple of the seller's ratio. `line` (P,): minimum size of a trade of each
+    party, in steps.
     """
     places = len(line) // max(size, 1) + 1
     (sells, here), (buys, there) = supply.near(size, places), demand.near(size, places)
@@ -308,11 +331,13 @@ def _meeting(
 
 
 def _overlaps(pair: Ints, steps: Floats, other_pair: Ints, other_steps: Floats) -> tuple[Ints, Ints, Floats]:
-    """Places two lists of intervals end to end, separately for each pair of generations, and returns where they
-    overlap.
+    """Places the intervals of two lists end to end, separately for each key, and returns where they overlap.
 
-    `steps` and `other_steps` are the lengths of the intervals. The result is three arrays: the interval of the first
-    list, the interval of the second list, and the length of the overlap.
+    - `pair` and `other_pair`: the key of each interval, such as its pair of generations. Both are in ascending order.
+    - `steps` and `other_steps`: the lengths of the intervals.
+
+    The result is three arrays: the interval of the first list, the interval of the second list, and the length of the
+    overlap.
     """
     count = max(int(one.max(initial=-1)) + 1 for one in (pair, other_pair))
     room = np.maximum(np.bincount(pair, steps, count), np.bincount(other_pair, other_steps, count))

@@ -149,10 +149,10 @@ class _Market:
     def _legs(
         self, margins: Margins, sellers: Offers, buyers: Offers, matches: Matches
     ) -> tuple[Legs, Floats]:
-        """Returns the legs of the matched trades, and the size that accounts can pay for and use, as an array (D,) of
-        GPUs.
+        """Returns a pair: the legs of the matched trades, and the sizes of these trades in GPUs, as an array (D,).
 
-        A leg is what one account gives and takes in one trade.
+        A leg is what one account gives and takes in one trade. The sizes are reduced to what buyers can pay for and
+        sellers can use.
         """
         account, pair = self._rows.account, sellers.pair[matches.seller]
         slow, fast = margins.pairs.slow[pair], margins.pairs.fast[pair]
@@ -193,9 +193,10 @@ class _Market:
         return gpus
 
     def _play(self, share: Floats, leaves: Ints) -> Floats:
-        """Computes the progress of the accounts `leaves` (M,) if they have the GPUs `share` (T, K), as an array (U, M).
+        """Computes the progress of accounts if they had the GPUs `share` (T, K), as an array (U, M).
 
-        The progress is given in each of U units. The GPUs that each job would then use are stored.
+        `leaves` (M,): positions of the accounts. Progress is given in each of U units, which value the GPUs of
+        generations differently. The GPUs that each job would then use are stored.
         """
         rows = self._rows
         runs, use = rows.run(share[rows.account[leaves]], leaves)
@@ -205,8 +206,10 @@ class _Market:
 
 
 def _marked(leaves: Ints, of: Floats) -> Ints:
-    """Returns the distinct values of `leaves` (N,) in ascending order. Each value is an index below the last size of
-    `of` (…, L)."""
+    """Returns the distinct values of `leaves` (N,) in ascending order.
+
+    The last axis of `of` (…, L) gives their range: all values are below L.
+    """
     found = np.zeros(of.shape[-1], dtype=bool)
     found[leaves] = True
     return np.flatnonzero(found)

@@ -57,9 +57,11 @@ class Turns:
         """Prepares the turns.
 
         - `able` (J, K): whether each job may run on each generation.
+        - `order`: the order in which each account wants its jobs.
+        - `shares` and `balances`: the GPUs that each account is due, and the time that it is owed.
         - `chance`: the random generator of a lottery, or None for stride scheduling.
-        - `strict` (T,): accounts with limits. If such an account saves GPU time for a job, none of its other jobs may
-          go first, because limits count all jobs.
+        - `strict` (T,): accounts that have a limit, or are below an account with a limit. Such an account passes over
+          at most one gang to find a gang within its guarantee; other accounts pass over up to SCAN gangs.
         """
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
@@ -121,14 +123,20 @@ class Turns:
         return self._chosen[choice]
 
     def one_of_each_kind(self) -> list[int]:
-        """Returns one job of each kind, by the number of the kind. Jobs of one kind fit into the same places."""
+        """Returns one job of each kind; the position in the list is the number of the kind.
+
+        Jobs of one kind have the same shape and the same generations, and therefore fit into the same places.
+        """
         found = np.zeros(len(self.unplaceable), dtype=np.int64)
         found[self._kinds] = np.arange(len(self._kinds))
         jobs: list[int] = found.tolist()
         return jobs
 
     def open(self, *, only_claims: bool) -> None:
-        """Collects the next offer of each account. With `only_claims`, only gangs within guarantees are offered."""
+        """Collects the next offer of each account: the gang that it would run next.
+
+        With `only_claims`, only gangs within guarantees are offered.
+        """
         self.only_claims = only_claims
         unplaceable = np.frombuffer(self.unplaceable, dtype=bool)[self._kinds]
         self._order = self._all.without(unplaceable | np.frombuffer(self.taken, dtype=bool))
@@ -198,7 +206,8 @@ class Turns:
         return [other for other in order.listed[begin:end] if not self.taken[other]]
 
     def is_first(self, job: int) -> bool:
-        """Returns whether the job is the one that its account wants most, among its jobs that take turns."""
+        """Returns whether the job is the one that its account wants most, among all its jobs that take turns in this
+        round."""
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
@@ -224,13 +233,13 @@ class Turns:
         self.stopped(jobs)
 
     def retry_all(self) -> None:
-        """Offers kinds of gangs again that found no room earlier, because there may be room for them now."""
+        """Lets gangs that found no room be offered again, because there may be room for them now."""
         self.unplaceable = bytearray(len(self.unplaceable))
 
     def _own(self, account: int) -> int:
         """Returns the job that the account wants to run next, or NOWHERE if no job is left.
 
-        Jobs that are already picked, or whose kind has no room, are skipped.
+        Skips jobs that are already picked, and jobs for whose shape and generations no room was found.
         """
         begin, end, listed = self._heads[account], self._order.end[account], self._order.listed
         taken, unplaceable, kind = self.taken, self.unplaceable, self.kind
@@ -325,10 +334,11 @@ class Turns:
         yield from map(self._turn, accounts[~offers].tolist())
 
     def _overtakes(self, account: int, job: int) -> bool:
-        """Returns whether the job would go before a gang for which its account saves GPU time.
+        """Returns whether the job would run before a gang for which its account saves GPU time, on a generation that
+        both accept.
 
-        Both must be able to use the same generation. A job for which the account itself saves, or that lets other jobs
-        go first, never overtakes.
+        Returns False for a job for which the account saves time itself, and for a job that was postponed behind other
+        jobs of its priority.
         """
         if not self._kept_for.get(account, 0) & self._choice[job]:
             return False
@@ -364,6 +374,8 @@ class Turns:
         """Returns the number by which offers of a stage are ordered, the lowest first: quanta by which the account is
         ahead.
 
+        `kept`: GPUs of gangs for which the account saves time; they count as if they already ran.
+
         In a lottery, the number is a whole number of quanta plus a random part. The random parts are arrival times of
         independent Poisson processes, and the earliest arrival wins. Because these processes have no memory, the
         accounts that lost need no new numbers.
@@ -383,8 +395,8 @@ class Turns:
     def _set_aside(self, account: int, job: int, *, overtakes: bool) -> None:
         """Skips a gang for which the account has not saved enough GPU time, so that the account offers another gang.
 
-        The account saves time for the skipped gang, unless this gang would itself go before one that is saved for
-        (`overtakes`).
+        The account saves time for the skipped gang. It does not if the skipped gang would itself run before a gang for
+        which the account already saves (`overtakes`).
         """
         if not overtakes:
             self._save_for(account, job)
@@ -393,8 +405,10 @@ class Turns:
         self._aside[account] = self._aside.get(account, 0) + 1
 
     def _save_claim(self, account: int, job: int) -> None:
-        """Lets the account save GPU time for the job, if this is its first gang, is within the guarantee, and finds no
-        room."""
+        """Lets the account save GPU time for a job that finds no room.
+
+        Does nothing unless the job is the one that the account wants most, and the guarantees cover it.
+        """
         if (
             self.only_claims
             and self.is_first(job)

@@ -48,7 +48,8 @@ class _Pairs:
 class Conditions:
     """The conditions of an equilibrium as functions of a point.
 
-    A point is a vector of logarithms: of use, gain, worth, limits, price and, last, slack.
+    A point is a vector of logarithms of these amounts, in this order: the GPUs that classes of jobs use, their gain
+    from one more GPU, the value of income to accounts, the gain from higher limits, prices, and the slack.
     """
 
     def __init__(self, economy: Economy) -> None:
@@ -152,9 +153,10 @@ class Conditions:
 
 
 def _solve(change: Floats, excess: Floats) -> Floats:
-    """Returns the change of prices that removes the excess demand, as an array (2, K).
+    """Returns the changes of prices that remove the excess demand, as an array (2, K).
 
-    `excess` (2, K) has two right-hand sides of the same linear system. The result is NaN if its matrix is singular.
+    `change`: the derivative of excess demand with respect to prices. `excess` (2, K) has two right-hand sides of the
+    same linear system. The result is NaN if the matrix is singular.
     """
     scale = np.abs(change).max(axis=1)
     try:
@@ -165,7 +167,10 @@ def _solve(change: Floats, excess: Floats) -> Floats:
 
 
 class _Classes:
-    """The derivatives of what each class of jobs uses, with respect to its losses on generations."""
+    """The derivatives of the GPUs that each class of jobs uses, with respect to its losses on generations.
+
+    A loss is how much less one more GPU of a generation is worth to the class than it costs.
+    """
 
     def __init__(self, now: _Pairs) -> None:
         self._each = now.use / (now.loss + now.use * now.crowd / now.room)
