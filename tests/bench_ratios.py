@@ -1,6 +1,8 @@
-"""Ratios of costs that hold on any machine; `python -m tests.bench_ratios` fails if a ratio leaves its range.
+"""Measures ratios between durations, which depend little on the machine. `python -m tests.bench_ratios` checks their
+ranges.
 
-`make bench` runs this module. It measures CPU time, so that other programs matter little.
+`make bench` runs this module, which fails if a ratio is out of its range. It measures CPU time, so that other programs
+affect the result little.
 """
 
 from __future__ import annotations

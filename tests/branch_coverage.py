@@ -1,4 +1,4 @@
-"""Measures the tests' branch coverage of each room, and fails the run if the coverage falls below its floor.
+"""Measures the tests' branch coverage of each top-level package, and fails the run if a package is below its floor.
 
 `MEASURE=1 make test` measures coverage, as `.ci/run` does. Only code that runs in pytest's processes is counted, not
 code in the portals and workers that tests start. Migrations are left out.
@@ -21,7 +21,8 @@ MEASURE, FOLDER = "MEASURE", "FAIRLOT_COVERAGE_FOLDER"
 
 
 def measure(config: pytest.Config) -> None:
-    """Measures coverage in this process until pytest ends. Must be called before any room is imported."""
+    """Measures coverage in this process until pytest ends. Must be called before any of the measured packages is
+    imported."""
     measured = _coverage(data_suffix=f"{os.getpid()}")
     measured.start()
 
@@ -33,7 +34,8 @@ def measure(config: pytest.Config) -> None:
 
 
 class Floors:
-    """A pytest plugin that, at the end of a run, compares the combined coverage of all processes with FLOORS."""
+    """A pytest plugin that compares the combined coverage of all processes with the minimums in FLOORS when a run
+    ends."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -59,8 +61,10 @@ class Floors:
 
 
 def verdicts(covered: dict[str, float]) -> list[str]:
-    """Returns one line for each room with its coverage and floor; the line begins with "error" if the coverage is below
-    the floor."""
+    """Returns one line for each measured package with its coverage and its floor.
+
+    The line begins with "error" if the coverage is below the floor.
+    """
     said = []
     for room, percent in covered.items():
         least = FLOORS[room]

@@ -1,4 +1,4 @@
-"""Sets the time that Fairlot's code reads, in one place."""
+"""Sets, for tests, the time that Fairlot's code reads."""
 
 from __future__ import annotations
 

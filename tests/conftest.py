@@ -118,8 +118,10 @@ def django_db_modify_db_settings(
 
 
 def make_template(name: str) -> None:
-    """Creates and migrates the database `name` unless another worker has, and makes it the template of this worker's
-    test database."""
+    """Makes the database `name` the template of this worker's test database.
+
+    Creates and migrates the database unless another worker has done so.
+    """
     from django.db import connection  # noqa: PLC0415 - settings come later
 
     own, creation = connection.settings_dict["NAME"], connection.creation
@@ -138,8 +140,7 @@ def make_template(name: str) -> None:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """Adds the partitions of MONTHS to the test database; at the end, drops the databases that tests of migrations
-    kept."""
+    """Adds the monthly partitions listed in MONTHS to the test database."""
     from accounting.ledger.partitions import add_months  # noqa: PLC0415
     from tests.upgrading import drop_kept  # noqa: PLC0415
 
@@ -152,7 +153,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 
 @pytest.fixture
 def archives(transactional_db: None, django_db_blocker: Any) -> Iterator[None]:
-    """Restores the partitions of MONTHS after a test that archives a month and so drops its partitions."""
+    """After a test that archives a month, and so drops its partitions, creates the partitions of MONTHS again."""
     from accounting.ledger.partitions import add_months  # noqa: PLC0415
     from accounting.models import ClosedBook  # noqa: PLC0415
 
@@ -172,7 +173,7 @@ AT_ONCE = 3
 
 @pytest.hookimpl(trylast=True)  # runs after pytest-django has sorted the tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts long tests first, so that at the end of a run no process runs a long test while the others are idle."""
+    """Puts long tests first, so that no xdist worker still runs a long test when the others have finished."""
     groups: dict[str, list[pytest.Item]] = {name: [] for name in GROUPS}
     single: list[pytest.Item] = []
     for item in items:
@@ -201,7 +202,7 @@ def serve_static_files_as_they_are(scratch: Path) -> None:
 
 
 def start_servers(config: pytest.Config) -> None:
-    """Starts the servers that the environment variables do not name; they stop when the run ends or is killed."""
+    """Starts those servers that no environment variable names. They stop when the run ends or is killed."""
     os.environ.pop("DJANGO_SETTINGS_MODULE", None)
     names = ("FAIRLOT_TEST_DATABASE_URL", "FAIRLOT_TEST_REDIS_URL")
     if all(os.environ.get(name) for name in names):
@@ -228,7 +229,7 @@ def temporary_folder(config: pytest.Config) -> Path:
 
 
 def redis_database(url: str, worker: str | None) -> str:
-    """Returns `url` with the number of the worker's Redis database: 1 for xdist's worker gw0, 2 for gw1; 0 without
+    """Returns `url` with the number of the worker's Redis database: 1 for xdist worker gw0, 2 for gw1, 0 without
     xdist."""
     number = int(worker.removeprefix("gw")) + 1 if worker else 0
     return urlunsplit(urlsplit(url)._replace(path=f"/{number}"))

@@ -1,4 +1,4 @@
-"""Ends a test that hangs: the test fails, with the stacks of all threads, about a minute after it last did any work."""
+"""Makes a test that hangs fail, with the stacks of all threads, about a minute after the test last did any work."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ CHECKS = 5
 
 @contextmanager
 def watched(*, seconds: float | None = None, little: float = LITTLE, much: float = MUCH) -> Iterator[None]:
-    """Fails the test that runs inside the block if it does nothing, or if it has spent more than `much` CPU seconds.
+    """Fails the test that runs inside the block if the test hangs, or if it has spent more than `much` CPU seconds.
 
-    The test does nothing if, during CHECKS successive checks in half of `seconds` (by default `waiting.stall()`), it
-    and the processes that it started spend at most `little` CPU seconds and `wait_for` does not poll; `wait_for` has a
-    time limit already. Only the main thread may call this function.
+    A test hangs if, during CHECKS successive checks in half of `seconds` (by default `waiting.stall()`), two things are
+    true: the test and the processes that it started spend at most `little` CPU seconds, and `wait_for` does not poll. A
+    polling `wait_for` is no hang, because it has its own time limit. Only the main thread may call this function.
     """
     began = _own_seconds()
     # the CPU seconds and the polls at the last checks
@@ -64,7 +64,8 @@ def watched(*, seconds: float | None = None, little: float = LITTLE, much: float
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Watches each test together with its fixtures."""
+    """Applies `watched` to each test and its fixtures. Tests marked as slow may spend five times as many CPU
+    seconds."""
     with watched(much=MUCH if item.get_closest_marker("slow") is None else 5 * MUCH):
         return (yield)
 

@@ -1,4 +1,4 @@
-"""A password hasher for tests: the portal's algorithm, but so cheap that it saves a third of a second for each
+"""A password hasher for tests: the portal's algorithm with little work, which saves a third of a second per
 password."""
 
 from django.contrib.auth.hashers import Argon2PasswordHasher

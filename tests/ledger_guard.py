@@ -56,7 +56,7 @@ def with_partitions(tables: Sequence[str]) -> list[str]:
 
 
 def root_of(table: str) -> str:
-    """Returns the table of which `table` is a partition, or `table` if it is no partition."""
+    """Returns the partitioned table to which the partition `table` belongs, or `table` if it is not a partition."""
     return next((kept for kept in KEPT if table.startswith(f"{kept}_")), table)
 
 

@@ -1,4 +1,5 @@
-"""Functions that create users, teams and other rows for tests; `cast()` creates the people whom all tests know."""
+"""Functions that create users, teams and other rows for tests; `cast()` creates the users and teams that most tests
+share."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def user(name: str, *, portal_role: str = User.PortalRole.USER, password: str | None = None) -> User:
-    """Creates a user. By default the user has no password and cannot log in with one, because hashing is slow on
-    purpose."""
+    """Creates a user, by default without a password, because hashing a password is slow. Such a user cannot use the
+    login page."""
     return User.objects.create_user(
         username=name.lower(), first_name=name.capitalize(), portal_role=portal_role, password=password
     )
@@ -47,7 +48,8 @@ def generation(name: str, *, price: Decimal | str | None = None, since: datetime
 
 @dataclass(frozen=True)
 class Cast:
-    """Alice manages Astro, Bob is a member of it, Charlie is in Bio; both teams belong to Uni."""
+    """The users, teams and GPU types that tests share. Alice manages Astro, Bob is a member of Astro, and Charlie is a
+    member of Bio; both teams belong to Uni."""
 
     uni: Tenant
     astro: Tenant

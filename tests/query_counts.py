@@ -1,6 +1,6 @@
 """The expected number of database queries of reads, writes and pages.
 
-A change of a number here is a change of cost: the commit says why.
+A commit that changes a number here must say why, because the number is the cost of the operation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 
 def up_to(most: int) -> range:
-    """Returns the accepted counts 0 to `most`, for code where fewer queries are as good."""
+    """Returns the range 0 to `most` of accepted counts, for operations that may also make fewer queries than `most`."""
     return range(most + 1)
 
 
@@ -108,5 +108,5 @@ def check(what: str, asked: CaptureQueriesContext) -> None:
 
 
 def fits(count: int, expected: int | range) -> bool:
-    """Returns whether `count` equals the expected number or lies in the expected range."""
+    """Returns whether `count` equals the expected number or is in the expected range."""
     return count in expected if isinstance(expected, range) else count == expected

@@ -91,8 +91,10 @@ def drop_kept() -> None:
 
 
 def rows_of(executor: MigrationExecutor, state: tuple[str, str]) -> Callable[..., Any]:
-    """Returns a function `make(room, model, **fields)` that creates a row of a model as it was at the migration
-    `state`."""
+    """Returns a function `make(room, model, **fields)` that creates a row in the separate database.
+
+    `room` is the Django app. The model has the fields that it had at the migration `state`.
+    """
     apps = executor.loader.project_state([state]).apps
 
     def make(room: str, model: str, **fields: object) -> Any:
@@ -102,8 +104,10 @@ def rows_of(executor: MigrationExecutor, state: tuple[str, str]) -> Callable[...
 
 
 def small_cluster(make: Callable[..., Any]) -> dict[str, Any]:
-    """Creates a cluster, a team and a user, to which a job of any version refers, and returns them by the names of the
-    job's fields."""
+    """Creates a cluster, a team and a user, which a job of any version needs.
+
+    Returns them by the names of the job's fields.
+    """
     return {
         "cluster": make("scheduling", "Cluster", name="lab"),
         "tenant": make("accounting", "Tenant", name="Astro", slug="astro", path="1/"),

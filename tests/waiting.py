@@ -22,8 +22,8 @@ polls = 0  # how often `wait_for` has called a probe in vain
 
 
 def stall() -> float:
-    """Returns the seconds without progress after which something hangs: STALL, or more on a machine with a high
-    load."""
+    """Returns after how many seconds without progress something counts as hanging: STALL, or more on a machine with a
+    high load."""
     return STALL * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
@@ -34,10 +34,10 @@ def wait_for(
     what: str | Callable[[], str] = "it",
     every: float = 0.05,
 ) -> T:
-    """Calls `probe` every `every` seconds until its result is true, and returns that result.
+    """Calls `probe` every `every` seconds until its result is true, and returns this result.
 
-    Raises AssertionError with the text `what` after `seconds`, or earlier if the text has not changed for `stall()`
-    seconds.
+    Raises AssertionError with the text `what` after `seconds` seconds. If this text has not changed for `stall()`
+    seconds, raises the error earlier.
     """
     global polls  # noqa: PLW0603 - one number, which tests/hangs.py reads
     waited, changed, last = 0.0, 0.0, time.monotonic()

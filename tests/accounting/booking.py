@@ -1,4 +1,4 @@
-"""Helpers that book usage and trades, and close and settle hours, in one line."""
+"""Helpers for tests: each books usage or a trade, or closes or settles hours, in one line."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -23,7 +23,8 @@ def minutes(count: float) -> timedelta:
 
 
 def usage(cast: Cast, **changes: Any) -> dict[str, Any]:
-    """Returns arguments of Usage: four A100 for half an hour from noon, for Bob of Astro, with `changes`."""
+    """Returns arguments for Usage. By default, Bob of team Astro uses four A100 from noon for half an hour; `changes`
+    replaces arguments."""
     usual = {
         "book": 1,
         "lease_id": 1,
@@ -46,8 +47,8 @@ def book(cast: Cast, **changes: Any) -> list[UsageSegment]:
 
 
 def traded(cast: Cast, **changes: object) -> TradedTime:
-    """Returns a trade from noon: Astro gives an A100 for a minute and gets two and a half V100 of Bio, with
-    `changes`."""
+    """Returns a trade of one minute from noon: team Astro gives 1 A100 for 2.5 V100 of team Bio. `changes` replaces
+    fields."""
     usual = {
         "book": 1, "key": "trade:1", "seller": cast.astro, "buyer": cast.bio, "slow": cast.v100, "fast": cast.a100,
         "fast_gpu_seconds": Decimal(60), "slow_gpu_seconds": Decimal("150.0000004"), "begins": NOON,
@@ -90,7 +91,8 @@ def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -
 
 
 def settle_hours(how: HeldHow = NOTHING, *, book: int = 1) -> None:
-    """Settles the class prices of all closed hours, with the classes in `how`."""
+    """Books the class charges of all closed hours that are not settled yet. `how` says which time was idle, preemptible
+    or borrowed."""
     with transaction.atomic():
         while hour := next_hour_to_price(book=book):
             price_hour(book=book, hour=hour, how=how)

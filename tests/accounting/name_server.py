@@ -1,7 +1,7 @@
-"""A program for a separate network namespace: calls names with changing DNS answers, and prints the connections.
+"""A program that calls names whose DNS answers change, and prints to which addresses each call connected.
 
-test_safe_http.py runs the program with `unshare`. The namespace's loopback interface has a public address, too, and
-its resolver is a DNS server in this program.
+test_safe_http.py runs the program in a separate network namespace with `unshare`. There the loopback interface also has
+a public address, and the program itself is the DNS server.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ connected: Counter[str] = Counter()
 
 
 class NameServer(socketserver.BaseRequestHandler):
-    """Answers DNS queries of type A and AAAA from NAMES; each look-up sends one query of each type."""
+    """A DNS server that answers A and AAAA queries from NAMES. Each look-up of a name sends one query of each type."""
 
     def handle(self) -> None:
         packet, line = self.request
@@ -68,7 +68,7 @@ class Redirects(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Keeps log messages out of the program's output."""
+        """Does nothing, so that log messages do not appear in the program's output."""
 
 
 def listen(address: str) -> None:
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def calls() -> dict[str, object]:
-    """Returns, for each call, the result and the addresses to which it connected."""
+    """Makes all calls. Returns, for each call, its result and the addresses to which it connected."""
     from accounting.notifications.safe_http import NotReachable, post  # noqa: PLC0415 - needs the settings
 
     told: dict[str, object] = {}

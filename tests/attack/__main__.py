@@ -62,9 +62,11 @@ def run(attacks: list[Attack]) -> int:
 
 
 def outcome(attack: Attack, target: Target) -> tuple[str, str]:
-    """Runs an attack. Returns a pair: HELD, THROUGH or NOT_TRIED, and the reason.
+    """Runs an attack. Returns a pair: HELD (the attack failed), THROUGH (it succeeded or crashed) or NOT_TRIED, and the
+    reason.
 
-    The reason is the attacker's gain, the error that ended the attack, or why it was not tried; empty for HELD.
+    For THROUGH the reason is the attacker's gain or the traceback; for NOT_TRIED, why the attack is impossible. For
+    HELD it is empty.
     """
     try:
         attack.run(target)

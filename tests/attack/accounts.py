@@ -1,4 +1,5 @@
-"""Attacks on logins, client addresses, the loopback guard, hosts, headers, forms, and rights beyond one's role."""
+"""Attacks on accounts: logins, client addresses, the loopback guard, hosts, headers and forms, and use of missing
+rights."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ HEADERS = (
 
 
 def _machine(target: Target, address: str) -> httpx.Client:
-    """Returns a client with another loopback address, which the portal takes for another machine."""
+    """Returns a client that connects from another loopback address, so that the portal takes it for another machine."""
     return target.stranger(transport=httpx.HTTPTransport(local_address=address))
 
 
@@ -35,7 +36,7 @@ def _guess(
 ) -> int:
     """Tries to sign in. Returns the HTTP status: 302 for the right password, 429 while logins are locked.
 
-    An empty `password` means a wrong one. `forged` contains additional headers.
+    Without `password`, the function sends a wrong password. `forged` contains additional HTTP headers.
     """
     form = CSRF.search(http.get("/account/login/").text)
     assert form, "there is no login form"
@@ -79,8 +80,10 @@ def spraying(target: Target) -> None:
 
 @attack("a forged address in a header gives new tries or blames another address")
 def forged_address(target: Target) -> None:
-    """This portal has no proxy in front. tests/portal/edge/test_addresses.py and test_lockout.py cover portals with a
-    proxy."""
+    """Tries headers that claim another client address, to get more password guesses or to lock out another address.
+
+    The attacked portal has no proxy in front. tests/portal/edge/test_addresses.py and test_lockout.py cover proxies.
+    """
     mallory, blamed, right = _machine(target, "127.0.66.6"), "127.0.66.10", target.portal.passwords["charlie"]
     assert [_guess(mallory, target, "charlie") for _ in range(5)][-1] == 429
     names = ("X-Forwarded-For", "X-Real-IP", "Forwarded", "X-Client-IP", "True-Client-IP", "CF-Connecting-IP")
@@ -252,7 +255,8 @@ def beyond_ones_role(target: Target) -> None:
 
 @attack("beat runs a planted timetable")
 def planted_timetable(target: Target) -> None:
-    """Plants a pickle in the file where beat of earlier releases kept its schedule, and restarts beat."""
+    """Writes a malicious pickle to the file where Celery beat of earlier releases kept its schedule, and restarts
+    beat."""
     mark, place = target.var / "planted", target.var / "beat-schedule"
     with dbm.dumb.open(str(place), "n") as shelf:
         for key in (b"entries", b"__version__", b"tz", b"utc_enabled"):
@@ -275,7 +279,7 @@ def _is_connected(target: Target, before: set[int]) -> bool:
 
 
 class _Planted:
-    """An object whose pickle creates a file when it is loaded."""
+    """An object whose pickle creates a file as soon as somebody loads the pickle."""
 
     def __init__(self, path: str) -> None:
         self.path = path

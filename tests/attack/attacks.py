@@ -1,4 +1,4 @@
-"""The registry of attacks, and the portal that they attack."""
+"""Registers attacks, and provides the portal that they attack."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
 class NotTried(Exception):
-    """The attack is impossible on this portal, so it shows nothing. The message gives the reason."""
+    """Raised if an attack is impossible on this portal, so that its result would prove nothing. The message says
+    why."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """A registered attack. `run` raises AssertionError if the attack succeeds, or NotTried."""
+    """A registered attack. Its function `run` raises AssertionError if the attack succeeds, or NotTried if it is
+    impossible."""
 
     subject: str
     name: str
@@ -98,7 +100,7 @@ class Person:
 
 @dataclass
 class Target:
-    """A whole portal with demo data: alice and bob are in one team, charlie in another."""
+    """The portal under attack, with demo data: alice and bob are in one team, charlie is in another."""
 
     portal: RunningPortal
     _people: dict[str, Person] = field(default_factory=dict)
@@ -114,7 +116,8 @@ class Target:
 
     @cached_property
     def cluster(self) -> Stage:
-        """Returns a Kubernetes control plane with a tenant's namespace. Starts it on first use."""
+        """Returns a Kubernetes control plane with a team's namespace, which is separate from the portal. Starts it on
+        first use."""
         from tests.cluster.stage import own_stage  # noqa: PLC0415 - other attacks do without all that it imports
 
         return self._stack.enter_context(own_stage())
@@ -124,8 +127,8 @@ class Target:
         return self._stack.enter_context(httpx.Client(base_url=self.url, timeout=60, **options))
 
     def person(self, name: str) -> Person:
-        """Returns one of the demo's users (ada is an admin, olga an operator). Signs in on first use and keeps the
-        session."""
+        """Returns a user of the demo data, such as the admin ada or the operator olga. Signs in on first use and keeps
+        the session."""
         if name not in self._people:
             self._people[name] = self.sign_in(name, self.portal.passwords[name])
         return self._people[name]

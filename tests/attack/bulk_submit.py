@@ -1,5 +1,5 @@
-"""Attacks by submitting many jobs in one call: for other users, more than the API accepts, or beyond the queue's
-limit."""
+"""Attacks that submit many jobs in one call: for other users, more than the API accepts, or more than the queue
+allows."""
 
 from __future__ import annotations
 

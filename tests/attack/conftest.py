@@ -1,4 +1,4 @@
-"""Fixture: one portal for all attacks."""
+"""Contains one fixture: the portal that all attacks share."""
 
 import shutil
 import tempfile

@@ -1,4 +1,4 @@
-"""Attacks by invalid texts and numbers, misleading names, and names that would break files."""
+"""Attacks with invalid texts and numbers, with misleading names, and with names that are dangerous in file paths."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def bodies(target: Target) -> None:
 
 
 def _bodies(document: dict[str, Any], operation: dict[str, Any]) -> list[str]:
-    """Returns request bodies: some with an invalid value in every field, and some that are no JSON object."""
+    """Returns request bodies for an API operation: bodies with an invalid value in every field, and bodies that are no
+    object."""
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]

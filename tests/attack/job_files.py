@@ -1,7 +1,7 @@
-"""Attacks by a member's job on files that the portal or its supervisor reads, and on a supervisor that hangs.
+"""Attacks by a member's job on files that the portal or the job's supervisor reads, or that make the supervisor hang.
 
-A job does what it can. Where the portal keeps the job from its logs, the attack itself places the files there,
-because jobs of earlier releases may have left such files.
+The malicious job runs as a normal job. Where the portal keeps jobs away from their logs, the attack itself writes the
+files there, because jobs of earlier releases may have left such files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ WAIT = f"{IN_PLACE}; exec sleep 3600"
 
 
 def begin(target: Target, command: str) -> tuple[Person, int, Path]:
-    """Cancels Bob's other jobs, starts a job of his and waits until its program has done its work.
+    """Cancels Bob's other jobs, submits a job with this command as Bob, and waits until its program reports that it is
+    done.
 
     Returns (Bob, the job's ID, the job's folder).
     """
@@ -47,7 +48,7 @@ def begin(target: Target, command: str) -> tuple[Person, int, Path]:
 
 
 def end(bob: Person, number: int) -> None:
-    """Asserts that the job ends after Bob cancels it."""
+    """Cancels the job as Bob, and asserts that the job ends soon."""
     bob.cancel(number)
     wait_for(
         lambda: bob.job(number)["state"] in ENDED,
@@ -57,7 +58,7 @@ def end(bob: Person, number: int) -> None:
 
 
 def status_of(folder: Path) -> dict[str, Any]:
-    """Returns the newest report of the job's supervisor."""
+    """Returns the newest status report that the job's supervisor wrote."""
     found = max(
         (folder.parent / ".status").glob(f"{folder.name}-*.json"), key=lambda path: path.stat().st_mtime
     )
@@ -66,8 +67,10 @@ def status_of(folder: Path) -> dict[str, Any]:
 
 
 def wait_for_beats(folder: Path, count: int = 2) -> None:
-    """Waits for `count` heartbeats, after which the supervisor has read its files again. Raises AssertionError if it
-    hangs."""
+    """Waits for `count` heartbeats of the job's supervisor, which reads its files again between heartbeats.
+
+    Raises AssertionError if the supervisor hangs.
+    """
     for _ in range(count):
         before = _beaten(folder)
         wait_for(
@@ -134,7 +137,7 @@ PUT: tuple[Callable[[Path, Path], None], ...] = (_link, _hard_link, _fifo, _fold
 
 
 def read_in_all_ways(bob: Person, number: int, rank: object = 0) -> str:
-    """Reads a log in every way that the portal offers. Returns all answers as one text.
+    """Reads the log of worker `rank` through every page and API call of the portal. Returns all answers as one text.
 
     Raises AssertionError for an HTTP status of 500 or more.
     """

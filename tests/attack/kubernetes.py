@@ -1,9 +1,8 @@
-"""Attacks with a stolen token of Fairlot's account, and by a tenant's users who want GPUs, on a real API server.
+"""Attacks on a real Kubernetes API server, with a stolen token of Fairlot's service account or as a team's user.
 
-These attacks do not use the portal: `target.cluster` is a separate Kubernetes (tests/cluster/stage.py) with
-deploy/kubernetes in force. tests/cluster/test_stolen_account.py runs the same attacks on the control plane that all
-tests there share. Without its malicious part each request would be accepted, as the first lines of most attacks
-show.
+These attacks do not use the portal: `target.cluster` is a separate control plane (tests/cluster/stage.py) on which
+deploy/kubernetes is installed. tests/cluster/test_stolen_account.py runs the same attacks on the control plane that all
+tests there share. Most attacks first show that the API server accepts the request without its malicious part.
 """
 
 from __future__ import annotations
@@ -399,7 +398,7 @@ def opens_walls(target: Target) -> None:
 
 
 def secret_of(stage: Stage, **more: Any) -> Object:
-    """Returns an additional Secret for Fairlot's existing Job, in the form that Fairlot uses."""
+    """Returns an additional Secret for Fairlot's existing Job, in the form in which Fairlot creates Secrets."""
     name = objects.job_name(JOB)
     there = stage.admin.get(f"{JOBS.format(stage.home)}/{name}")["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": there["uid"]}
@@ -420,8 +419,11 @@ def secret_of(stage: Stage, **more: Any) -> Object:
 
 @attack("a stolen account reads a secret by asking for it or by writing to it", needs="cluster")
 def reads_secrets(target: Target) -> None:
-    """The answer to a patch contains the whole object, and the error for a patch that copies a value contains that
-    value."""
+    """Tries to read secrets with a stolen token, by read and by write requests.
+
+    Writes matter because the response to a patch contains the whole object. An error message for a patch that copies a
+    value contains that value.
+    """
     stage = target.cluster
     at = SECRETS.format(stage.home)
     of_a_job = f"{at}/{objects.job_name(JOB)}-variables"
@@ -512,7 +514,10 @@ def with_volume(made: Object, template: str, **source: Any) -> Object:
 
 
 def works(stage: Stage) -> dict[str, tuple[str, Object, str]]:
-    """Returns Fairlot's two ways to run programs, by name: (API path, object, path of the pod spec in the object)."""
+    """Returns the two kinds of objects that run programs for Fairlot, by name.
+
+    Each value is (API path, object, path of the pod spec in the object).
+    """
     return {
         "a Job": (JOBS.format(stage.home), stage.job(), "spec/template/spec"),
         "a pod": (PODS.format(stage.home), stage.bare(), "spec"),
@@ -520,9 +525,10 @@ def works(stage: Stage) -> dict[str, tuple[str, Object, str]]:
 
 
 def tried(stage: Stage, changes: dict[str, Any], *by: str) -> None:
-    """Asserts that each change to a Job's pod template and to a bare pod is refused by one of the sources `by`.
+    """Asserts that each malicious change to a Job's pod template and to a bare pod is refused, by a policy named in
+    `by`.
 
-    A change is a function of the object and the path of its pod spec.
+    A change is a function of the object and of the path of its pod spec; it returns the changed object.
     """
     for kind, (at, good, template) in works(stage).items():
         passes(stage.thief, {kind: Try("POST", at, good)})
@@ -654,7 +660,7 @@ def runs_as_others(target: Target) -> None:
 
 @attack("a stolen account runs a program beyond its form", needs="cluster")
 def runs_beyond(target: Target) -> None:
-    """Tries pod fields that use services, networks and devices of others, or that preempt other pods."""
+    """Tries pod fields that use other teams' services, networks or devices, or that preempt other pods."""
     stage = target.cluster
     classes, high = "/apis/scheduling.k8s.io/v1/priorityclasses", f"high-{stage.home}"
     stage.admin.create(classes, {"metadata": {"name": high}, "value": 10**6})
@@ -926,7 +932,8 @@ def leads_elsewhere(target: Target) -> None:
 
 
 def from_(kind: str, prefix: str | None = None) -> Object:
-    """Returns one `envFrom` entry for an object of this kind that is called "his"."""
+    """Returns one `envFrom` entry that refers to the object "his" of the given kind, which belongs to the team's
+    user."""
     return {kind: {"name": "his"}} | ({} if prefix is None else {"prefix": prefix})
 
 
@@ -1118,7 +1125,8 @@ def limit_range(**limits: Object) -> Object:
 
 @attack("a tenant's limit range gives GPUs to pods that ask for none", needs="cluster")
 def by_limit_ranges(target: Target) -> None:
-    """Pods of Fairlot's jobs would also get these GPUs, in addition to the GPUs that are billed."""
+    """Tries limit ranges that give GPUs by default. Pods of Fairlot's jobs would get these GPUs too, but nobody would
+    be billed."""
     stage = target.cluster
     at, gpu = RANGES.format(stage.home), {"nvidia.com/mig-1g.5gb": "1"}
     usual = limit_range(default={"cpu": "1"}, defaultRequest={"cpu": "1"}, max={"cpu": "8"})

@@ -1,4 +1,4 @@
-"""Attacks by load: too many requests, streams, request bodies and logins, and servers that hang."""
+"""Attacks by load: too many requests, streams, request bodies or logins, and backend servers that hang."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONNECTIONS = 24
 
 @contextmanager
 def frozen(folder: Path) -> Iterator[None]:
-    """Stops all processes of the server whose data is in this folder, during the block, by SIGSTOP."""
+    """Stops all processes of a server with SIGSTOP for the block. The server is the one whose data is in `folder`."""
     pids = list(working_in(folder))
     assert pids, f"nothing runs in {folder}"
     for pid in pids:
@@ -71,7 +71,7 @@ def resident(pids: list[int]) -> int:
 
 
 class Watching:
-    """Measures repeatedly during a block. `most` is the highest value of `measure`."""
+    """A context manager that calls `measure` repeatedly. `most` is the highest value that it returned."""
 
     def __init__(self, measure: Callable[[], int]) -> None:
         self.measure, self.most, self._over = measure, 0, threading.Event()
@@ -93,7 +93,8 @@ class Watching:
 async def ask(
     target: Target, person: Person, paths: list[str], method: str = "GET"
 ) -> list[tuple[int, dict[str, str], float]]:
-    """Sends all requests at the same time. Returns (HTTP status, headers, seconds) for each path."""
+    """Sends requests for all paths at the same time. Returns (HTTP status, headers, duration in seconds) for each
+    path."""
     cookies = dict(person.http.cookies)
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     timeout = aiohttp.ClientTimeout(total=4 * HANGS)
@@ -222,7 +223,7 @@ def frozen_database(target: Target) -> None:
 
 
 def raw(target: Target, *, address: str = "") -> socket.socket:
-    """Opens a TCP connection to the portal, from the loopback address `address` if one is given."""
+    """Opens a TCP connection to the portal, from the loopback address `address` or, by default, any address."""
     host, port = target.url.removeprefix("http://").split(":")
     return socket.create_connection((host, int(port)), timeout=HANGS, source_address=(address, 0))
 

@@ -1,4 +1,5 @@
-"""Attacks by a member's job on the portal's machine: reading, changing or killing data and processes of others."""
+"""Attacks by a member's job on the portal's machine: the job tries to read, change or kill data and processes of
+others."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ pip install --no-index ./planted-1.0-py3-none-any.whl && python -c 'import plant
 
 
 def members_must_submit(target: Target) -> None:
-    """Raises NotTried on machines without isolation, where only admins may submit jobs."""
+    """Raises NotTried unless members may submit jobs. On machines without isolation only admins may."""
     body = {"team": "astro", "spec": {"name": "may I", "command": "true"}}
     answer = target.person("bob").post("/api/v1/jobs", json=body)
     if answer.status_code == 409 and "only admins may submit" in answer.text:

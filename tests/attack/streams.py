@@ -1,4 +1,4 @@
-"""Attacks by streams that continue after their reader has lost the right to read."""
+"""Attacks with event streams that stay open after their reader has lost the right to read them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ LONGEST = 60.0  # seconds; the portal checks a stream's rights every 15 s
 
 
 def held_after(person: Person, paths: list[str], happens: Callable[[], None]) -> dict[str, float]:
-    """Opens the streams and calls `happens`. Maps each path to the seconds until its stream ends.
+    """Opens a stream for each path, calls `happens`, and returns the seconds from then until each stream ended, by
+    path.
 
-    A stream that does not end has at least LONGEST seconds.
+    The value is at least LONGEST seconds for a stream that does not end.
     """
     ends: dict[str, float] = {}
     opened = threading.Barrier(len(paths) + 1)

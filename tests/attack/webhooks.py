@@ -1,4 +1,4 @@
-"""Attacks by webhook URLs that lead to Fairlot's own machine, its network, or its cloud's metadata service."""
+"""Attacks with webhook URLs that lead to Fairlot's own machine, to its network, or to its cloud's metadata service."""
 
 from __future__ import annotations
 

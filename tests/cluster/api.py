@@ -1,4 +1,5 @@
-"""The tests' own client for the API server: JSON over HTTPS. Refusals are exceptions."""
+"""The API client that the tests themselves use: JSON over HTTPS. It raises an exception if the API server refuses a
+request."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ NODES = "/api/v1/nodes"
 
 
 class Refused(Exception):
-    """The API server answered with an HTTP status of 400 or more. `reason` and `message` come from the API server."""
+    """Raised if the API server answers with an HTTP status of 400 or more. `reason` and `message` come from the API
+    server."""
 
     def __init__(self, answer: httpx.Response) -> None:
         self.code = answer.status_code
@@ -36,7 +38,7 @@ class Refused(Exception):
 
 
 class Api:
-    """A client for the one user of a kubeconfig. Many threads may share a client."""
+    """A client with the credentials of a kubeconfig that has one user. Many threads may share a client."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
@@ -70,8 +72,8 @@ class Api:
         return self._answer("POST", path, json=content)
 
     def create_all(self, path: str, contents: Iterable[Object]) -> list[Object]:
-        """Creates the objects in parallel, with as many requests as the API server accepts from one client without
-        queueing."""
+        """Creates the objects with parallel requests, as many at a time as the API server accepts from one client
+        without queueing."""
         with ThreadPoolExecutor(16) as pool:
             return list(pool.map(lambda content: self.create(path, content), contents))
 
@@ -87,8 +89,8 @@ class Api:
         return self._patch(path, "merge-patch", content)
 
     def replace(self, path: str, content: Object) -> Object:
-        """Replaces the object and returns it. Raises Refused with HTTP status 409 if it was changed since it was
-        read."""
+        """Replaces the object and returns the stored object. Raises Refused with HTTP status 409 if the given version
+        is outdated."""
         return self._answer("PUT", path, json=content)
 
     def delete(self, path: str, **options: Any) -> Object:
@@ -118,7 +120,8 @@ class Api:
         return f"{base}/{resource['name']}/{document['metadata']['name']}"
 
     def watch(self, path: str, *, seconds: float, **query: Any) -> Iterator[Object]:
-        """Yields watch events for `seconds`, beginning now or at `resourceVersion`."""
+        """Yields watch events for `seconds` seconds. The watch starts now, or at `resourceVersion` if the query
+        contains it."""
         asked = {"watch": "true", "timeoutSeconds": str(int(seconds)), **query}
         with self.http.stream("GET", path, params=asked, timeout=seconds + 5) as answer:
             if answer.is_error:

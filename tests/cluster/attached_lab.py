@@ -1,4 +1,4 @@
-"""Fairlot with an attached cluster: real rounds, a real database and a real control plane."""
+"""An environment for tests: Fairlot with an attached cluster, real rounds, a real database and a real control plane."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ EVENTS = "/api/v1/namespaces/{}/events"
 
 @dataclass
 class Lab(World):
-    """Fairlot with an attached cluster. `until` does the work of worker and watcher until a condition holds."""
+    """Fairlot with one attached cluster, for tests.
+
+    The method `until` repeatedly does the work of Celery worker and watch process, until a condition is true.
+    """
 
     admin: Api
     backend: KubernetesBackend
@@ -68,7 +71,7 @@ class Lab(World):
         return job
 
     def story(self, job: Job) -> str:
-        """Describes the state of a job for the message of a failed test."""
+        """Returns a description of the job's state, for the message of a failed test."""
         told = [(event.kind, text_of(event)) for event in job.events.order_by("id")]
         orders = list(Operation.objects.filter(lease__job=job).values_list("verb", "attempts", "error"))
         said = [
@@ -106,7 +109,8 @@ class Lab(World):
 def attached_lab(kubeconfig: str, admin: Api, *, clean_up: bool = True, **settings: Any) -> Iterator[Lab]:
     """Attaches a cluster as the admin Ada, watches it and yields the lab. `settings` are arguments of attach_cluster.
 
-    Without `clean_up`, the teams' namespaces stay, which is enough for a control plane that ends with the test.
+    Deletes the teams' namespaces afterwards, unless `clean_up` is False. They may stay if the control plane ends with
+    the test.
     """
     attached._backend.cache_clear()
     people = cast()

@@ -1,4 +1,5 @@
-"""A Kubernetes backend in one namespace, with a thread that watches the cluster as the watch process does."""
+"""Test setup for the Kubernetes backend: a backend in one namespace, and a thread that does the work of the watch
+process."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ from tests.waiting import wait_for
 
 
 class Rig:
-    """A backend under test. `seen` maps each lease's token to its last observation. With `bare`, all jobs run as bare
-    pods."""
+    """Test setup with one Kubernetes backend in one namespace.
+
+    `seen` maps the token of each lease to the last observation of its gang. With `bare`, jobs run as pods without a
+    Job.
+    """
 
     def __init__(
         self,
@@ -119,7 +123,7 @@ class Rig:
         return seen
 
     def pods(self, gang: Gang) -> list[Object]:
-        """Returns the pods of the gang's job, of all attempts, ordered by name."""
+        """Returns the pods of all attempts of the gang's job, ordered by name."""
         found = self.admin.items(PODS.format(self.namespace), labelSelector=f"fairlot.io/job={gang.job_id}")
         return sorted(found, key=lambda pod: pod["metadata"]["name"])
 
@@ -133,22 +137,23 @@ class Rig:
         self.admin.create(f"{self.work.pod(pod)}/eviction", eviction)
 
     def annotate(self, gang: Gang, **marks: str) -> None:
-        """Sets annotations by which kwok simulates the gang's pods, such as `run_for`, `exit_code` and `stop_after`."""
+        """Sets annotations on the gang's pods that control how kwok simulates them: `run_for`, `exit_code`,
+        `stop_after` and others."""
         annotations = {f"test.fairlot/{name.replace('_', '-')}": value for name, value in marks.items()}
         for pod in self.pods(gang):
             self.admin.merge(self.work.pod(pod), {"metadata": {"annotations": annotations}})
 
 
 class Rigging(Protocol):
-    """A factory of rigs, which watch until the test is over."""
+    """A function that creates test setups (Rig). Each Rig watches the cluster until the test ends."""
 
     def __call__(self, **settings: Any) -> Rig:
-        """Returns a new rig with these settings of Rig."""
+        """Returns a new Rig with these arguments."""
 
 
 @contextmanager
 def rigs(admin: Api, kubeconfig: Path, namespace: str, logs: Path, **usual: Any) -> Iterator[Rigging]:
-    """Yields a factory of rigs that all have the settings `usual`."""
+    """Yields a function that creates Rigs, all with the arguments `usual`."""
     with ExitStack() as stack:
 
         def make(**settings: Any) -> Rig:

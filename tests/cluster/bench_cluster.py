@@ -1,8 +1,8 @@
 """Repeats measurements that others have published for clusters of this size: `make bench-cluster`.
 
-SCALE=0.1 in the environment runs a tenth of each size. No measurement fails for being slow. The control plane is
-real, and kwok simulates nodes and pods. This process runs the rounds and watches for Fairlot, and WORKERS other
-processes carry out orders. All of them share the machine's cores.
+SCALE=0.1 in the environment runs a tenth of each size. No measurement fails for being slow. The control plane is real,
+and kwok simulates nodes and pods. This process runs Fairlot's rounds and watches the cluster. WORKERS other processes
+send the start and stop orders to the API server. All processes share the machine's cores.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ def test_figures(settings: LazySettings, tmp_path: Path) -> None:
 
 
 def remove_nodes(bench: Bench, count: int) -> None:
-    """Removes `count` nodes, because the gang needs more nodes than the later measurements. Waits until Fairlot has
-    noticed."""
+    """Deletes `count` nodes that only the measurement of a large gang needs, and waits until Fairlot has noticed."""
     nodes = bench.lab.cluster.nodes
     for node in list(nodes.order_by("-name")[: max(count, 0)]):
         bench.lab.admin.delete(f"{NODES_PATH}/{node.host}")
@@ -68,7 +67,8 @@ def one_gang(bench: Bench) -> None:
 
 
 def fill(bench: Bench, *, bare: bool) -> None:
-    """Measures how long a burst of jobs takes to fill the cluster, as Jobs or as bare pods."""
+    """Measures how long a burst of one-GPU jobs takes to fill the cluster. With `bare`, jobs run as pods without a
+    Job."""
     set_bare_pods(actor=bench.lab.people.ada, cluster=bench.lab.cluster, bare_pods=bare)
     count, shape = NODES * GPUS, "pods without Jobs" if bare else "Jobs"
     bench.writes()
@@ -88,7 +88,7 @@ def fill(bench: Bench, *, bare: bool) -> None:
 
 
 def give_back(bench: Bench) -> None:
-    """Measures how long Charlie waits for one GPU of a full cluster after the round that decides to give it to her."""
+    """Measures how long Charlie's job waits for a GPU of a full cluster, from the round that assigns the GPU to it."""
     lab, told, ran = bench.lab, [], []
     stops = Operation.objects.filter(cluster=lab.cluster, verb=Operation.Verb.STOP)
     for _ in range(SAMPLES):

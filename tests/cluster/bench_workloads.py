@@ -1,8 +1,9 @@
-"""Repeats Kueue's own measurement with 15,000 workloads of 30 queues in 5 groups, without pods: `make bench-cluster`.
+"""Repeats Kueue's own benchmark: 15,000 workloads of 30 queues in 5 groups, without pods. Run it with `make
+bench-cluster`.
 
-Each queue has 20 GPUs and gets small, medium and large workloads (1, 5, 20 GPUs for 0.2, 0.5, 1 s) one after the
-other at fixed intervals, twelve times as many as fit at first. SCALE=0.1 runs a tenth of the workloads. The
-measurement runs twice: with as many writes a second as Kueue allows itself, and without a limit.
+Each queue has 20 GPUs. It gets small, medium and large workloads (1, 5 and 20 GPUs for 0.2, 0.5 and 1 s) at fixed
+intervals. In total these are twelve times as many as fit at first. SCALE=0.1 runs a tenth of the workloads. The
+benchmark runs twice: with as many writes per second as Kueue allows itself, and without a limit.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.django_db(transaction=True)]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of workload: the number per queue, the GPUs, and the duration and interval in seconds."""
+    """A kind of workload: the number of workloads per queue, the GPUs of each, its duration, and the interval between
+    submissions.
+
+    The duration `seconds` and the interval `apart` are in seconds.
+    """
 
     name: str
     count: int
@@ -94,9 +99,9 @@ def plan() -> list[Arrival]:
 
 
 def drive(bench: Bench, arrivals: Sequence[Arrival], finisher: Finisher) -> tuple[float, float]:
-    """Submits the workloads when they are due, and runs Fairlot until all are done.
+    """Submits each workload at its time, and runs Fairlot until all workloads are done.
 
-    Returns the seconds until the last submission and until the last end.
+    Returns the seconds from the start to the last submission, and to the end of the last workload.
     """
     cluster = bench.lab.cluster
     bench.writes()

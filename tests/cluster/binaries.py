@@ -32,7 +32,8 @@ SOURCES = Path(__file__).resolve().parent / "go"
 
 @dataclass(frozen=True)
 class Module:
-    """One Go module below go/: a program, and the names under which the program is called."""
+    """A folder below go/ with one Go module: the source of a program, and the names under which the program can be
+    called."""
 
     name: str
     programs: tuple[str, ...]
@@ -60,7 +61,7 @@ class Module:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Returns the flags for `go build`. They contain the version, without which Kubernetes would report 0.0.0."""
+        """Returns the flags for `go build`. They set the version, because Kubernetes would otherwise report 0.0.0."""
         linker = ["-s", "-w"]
         if self.dependency == "k8s.io/kubernetes":
             major, minor = self.release.split(".")
@@ -99,7 +100,7 @@ def provided(name: str, module: Module) -> Path | None:
 
 
 def said_release(path: str) -> str | None:
-    """Returns the major and minor version that the program reports, such as "1.36"; None if it reports none."""
+    """Runs the program at `path` and returns the major and minor version that it prints, such as "1.36", or None."""
     answer = subprocess.run(
         [path, "--version"], capture_output=True, text=True, check=False, timeout=PATIENCE
     ).stdout
@@ -110,8 +111,8 @@ def said_release(path: str) -> str | None:
 def built(module: Module) -> Path:
     """Returns the folder with the module's programs. Builds them if they are missing.
 
-    If two processes need the programs, one builds and the other waits. An interrupted build leaves nothing under the
-    folder's final name.
+    If two processes need the programs, one builds and the other waits. The folder gets its final name only after a
+    complete build.
     """
     tool = go()
     folder = cache() / f"{module.name}-{key(module, tool)}"
@@ -156,7 +157,7 @@ def build(module: Module, tool: Path, folder: Path) -> None:
 
 
 def key(module: Module, tool: Path) -> str:
-    """Returns a hash of everything that decides the programs' contents: sources, module versions and hashes, Go,
+    """Returns a hash of all inputs of the build: sources, module versions and their hashes, the Go version, and
     flags."""
     digest = hashlib.sha256()
     for path in [module.source / "go.mod", module.source / "go.sum", *sorted(module.source.glob("*.go"))]:
@@ -167,7 +168,8 @@ def key(module: Module, tool: Path) -> str:
 
 
 def environment() -> Mapping[str, str]:
-    """Returns the environment variables for a build: those of this process, and a setting to use the installed Go."""
+    """Returns the environment variables for a build: those of this process, and settings that make Go use only what is
+    installed."""
     return os.environ | {"GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 

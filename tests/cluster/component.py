@@ -1,4 +1,4 @@
-"""A program of the control plane as a process that tests can start, stop, kill, freeze and restart."""
+"""Runs a program of the control plane as a process that tests can start, stop, kill, freeze and restart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ given_out: set[int] = set()
 
 @dataclass
 class Component:
-    """A process of the test cluster. `start` returns once the process serves requests.
+    """A process of the test cluster, such as the API server. `start` returns once the process serves requests.
 
     The process is killed when the process that started it ends.
     """
@@ -50,13 +50,14 @@ class Component:
         wait_for(self._serves, what=lambda: f"{self.name} serves:\n{self.last_lines()}")
 
     def stop(self, patience: float = PATIENCE) -> None:
-        """Sends SIGTERM, like a rolling update, and SIGKILL after `patience` seconds."""
+        """Sends SIGTERM, as a rolling update does. Sends SIGKILL if the process has not ended after `patience`
+        seconds."""
         if self.process:
             self.thaw()
             stop(self.process, signal.SIGTERM, patience)
 
     def kill(self) -> None:
-        """Sends SIGKILL, like a crash or a power failure. Returns once the process is gone."""
+        """Sends SIGKILL, which simulates a crash or a power failure. Returns once the process has ended."""
         assert self.process
         self.process.kill()
         self.process.wait()
@@ -66,7 +67,7 @@ class Component:
         self.start()
 
     def freeze(self) -> None:
-        """Sends SIGSTOP: connections stay open without answers, as if the network had failed."""
+        """Sends SIGSTOP. Connections stay open but get no answers, as in a network failure."""
         assert self.process
         self.process.send_signal(signal.SIGSTOP)
         threads = Path(f"/proc/{self.process.pid}/task")
@@ -97,9 +98,9 @@ def as_arguments(flags: Flags) -> list[str]:
 
 
 def answers(url: str, says: str, *, authority: Path | None = None) -> Callable[[], bool]:
-    """Returns a function that checks whether a GET of `url` answers 200 with exactly the text `says`.
+    """Returns a function that checks whether a GET of `url` gets HTTP status 200 with exactly the text `says`.
 
-    With `authority`, the server's certificate must be signed by that certificate.
+    `authority` is the path of the certificate that must have signed the server's certificate.
     """
 
     def probe() -> bool:
@@ -116,8 +117,10 @@ def answers(url: str, says: str, *, authority: Path | None = None) -> Callable[[
 
 
 def free_port() -> int:
-    """Returns a free port outside the kernel's ephemeral range, so that no outgoing connection takes it during a
-    restart."""
+    """Returns a free port that the kernel does not assign to outgoing connections.
+
+    So no other program takes the port while a component restarts.
+    """
     while True:
         port = random.randrange(20_000, 30_000)
         with socket.socket() as probe:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Assigns tests that share a control plane to one xdist process, and tests that need a real node to another."""
+    """Assigns all tests that share a control plane to one xdist worker, and all tests that need a real node to
+    another."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "plane" in fixtures:
@@ -83,7 +84,7 @@ def own(fairlot: Path) -> Iterator[OwnApi]:
 
 @pytest.fixture
 def network(plane: ControlPlane) -> Iterator[Lossy]:
-    """Yields an admin's client whose network can lose requests and answers."""
+    """Yields an admin's API client that can lose requests and responses when a test asks for it."""
     api = Lossy(yaml.safe_load(plane.kubeconfig("test-admin").read_text()))
     yield api
     api.close()
@@ -91,7 +92,7 @@ def network(plane: ControlPlane) -> Iterator[Lossy]:
 
 @pytest.fixture
 def tenant(admin: Api, own: OwnApi) -> Iterator[str]:
-    """Yields the namespace of a tenant, which Fairlot has created with a quota of a hundred GPUs."""
+    """Yields a team's namespace, which Fairlot has created with a quota of a hundred GPUs."""
     name = namespaces.ensure(own, secrets.randbelow(10**9), ISOLATION, cluster="tests")
     yield name
     remove(admin, name)
@@ -99,7 +100,7 @@ def tenant(admin: Api, own: OwnApi) -> Iterator[str]:
 
 @pytest.fixture
 def bob(plane: ControlPlane, tenant: str) -> Api:
-    """Returns the client of a tenant's user who has all rights in the tenant's namespace that RBAC can grant."""
+    """Returns the client of a team's user, who has all rights in the team's namespace that RBAC can grant."""
     plane.admin.apply(GENEROUS.format(namespace=tenant))
     api = plane.api("bob")
     wait_for(lambda: not answer(lambda: api.items(JOBS.format(tenant))), what="his rights")
@@ -119,13 +120,13 @@ def namespace(admin: Api) -> Iterator[str]:
 
 @pytest.fixture
 def work(admin: Api, namespace: str, nodes: list[str]) -> Work:
-    """Returns a helper that manages Jobs in the test's namespace. The nodes exist."""
+    """Returns a helper that manages Jobs in the test's namespace. Depends on `nodes`, so that nodes exist."""
     return Work(admin, namespace)
 
 
 @pytest.fixture
 def lab(settings: LazySettings, tmp_path: Path, fairlot: Path, admin: Api, nodes: list[str]) -> Iterator[Lab]:
-    """Yields Fairlot with this control plane attached as a cluster."""
+    """Yields a Fairlot environment to which this control plane is attached as a cluster."""
     from tests.cluster.attached_lab import attached_lab  # noqa: PLC0415 - models need settings, which come later
 
     settings.FAIRLOT_JOBS_DIR = tmp_path

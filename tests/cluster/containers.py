@@ -1,4 +1,4 @@
-"""Pods with real containers on the real node, and the output of these pods."""
+"""Runs pods with real containers on the real node, and reads their output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.waiting import wait_for
 
 
 class Containers:
-    """The pods of one namespace on the real node. The namespace enforces the pod security standard `restricted`."""
+    """Creates and reads pods on the real node, in one namespace that enforces the pod security standard
+    `restricted`."""
 
     def __init__(self, api: Api, namespace: str, node: RealNode) -> None:
         self.api, self.node = api, node
@@ -70,7 +71,7 @@ class Containers:
         return pod
 
     def end_of(self, name: str) -> Object:
-        """Waits until the container has ended, and returns its terminated state."""
+        """Waits until the container has ended, and returns the `terminated` state of its status."""
         pod = self.wait_for_phase(name, "Succeeded", "Failed")
         terminated: Object = pod["status"]["containerStatuses"][0]["state"]["terminated"]
         return terminated

@@ -5,8 +5,8 @@
         plane.admin.apply(manifests)
         kubeconfig = plane.kubeconfig("system:serviceaccount:fairlot:worker")
 
-All components listen on loopback, on free ports that they keep over restarts, and store their data below `folder`.
-RBAC decides what each user may do, and the audit log records each request.
+All components listen on loopback and store their data below `folder`. Each keeps its port when it restarts. RBAC
+decides what each user may do, and the audit log records each request.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ NOT_HERE = ("nodeipam", "cloud-node-lifecycle")  # controllers for clusters with
 
 @dataclass(frozen=True)
 class Limits:
-    """Rate limits of Kubernetes' own clients. The defaults (20/30, 50/100, 5) limit how fast any test can observe
-    changes."""
+    """Rate limits of Kubernetes components, raised for tests.
+
+    Kubernetes' defaults (20/30 and 50/100 requests per second/burst, and 5 Job syncs at a time) would slow down every
+    test.
+    """
 
     controller_manager_qps: int = 500
     controller_manager_burst: int = 1000
@@ -48,11 +51,10 @@ DEFAULTS_OF_KUBERNETES = Limits(20, 30, 5, 50, 100)
 
 
 class ControlPlane:
-    """A control plane. `users` maps people, who sign in with tokens, to their groups. Service accounts come from
-    manifests.
+    """A control plane. `users` maps the names of users, who sign in with tokens, to their groups.
 
-    `apiserver`, `controller_manager` and `scheduler` are additional flags for these components, such as
-    `{"max-requests-inflight": 5000}`.
+    Service accounts are not in `users`; they come from manifests. `apiserver`, `controller_manager` and `scheduler` are
+    additional flags for these components, such as `{"max-requests-inflight": 5000}`.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class ControlPlane:
 
     @property
     def admin(self) -> Api:
-        """Returns the tests' own client, which has all rights. Tested code never uses it."""
+        """Returns the tests' client, which has all rights. The code under test never uses it."""
         return self.api(ADMIN)
 
     def api(self, user: str) -> Api:
@@ -138,7 +140,7 @@ class ControlPlane:
         return add_nodes(self.admin, made)
 
     def audited(self, **wanted: str) -> list[Object]:
-        """Returns the audit events that have the wanted values of user, verb, resource, namespace and name."""
+        """Returns the audit events whose user, verb, resource, namespace and name equal the given values."""
         found = []
         for line in self.audit_log.read_text().splitlines():
             event = json.loads(line)
@@ -269,7 +271,8 @@ class ControlPlane:
         return Component("kwok", self.folder, flags, answers(f"http://{address}/readyz", "ok"))
 
     def _serving(self, name: str, health: str) -> tuple[dict[str, Any], Any]:
-        """Returns a pair: the flags for a component's health endpoint, and a function that checks its health."""
+        """Returns a pair: the flags that make a component serve its health endpoint, and a function that checks the
+        endpoint."""
         port, certificates = free_port(), self.folder / f"{name}-certificates"
         flags = {"bind-address": "127.0.0.1", "secure-port": port, "cert-dir": certificates}
         url = f"https://127.0.0.1:{port}/{health}"
@@ -278,8 +281,10 @@ class ControlPlane:
 
 @contextmanager
 def control_plane(name: str, **settings: Any) -> Iterator[ControlPlane]:
-    """Yields a running control plane in a temporary folder, which is deleted afterwards. `settings` are those of
-    ControlPlane."""
+    """Yields a running control plane in a temporary folder, which is deleted afterwards.
+
+    `settings` are arguments of ControlPlane.
+    """
     folder = Path(tempfile.mkdtemp(prefix=f"fairlot-{name}-"))
     try:
         with ControlPlane(folder, **settings).started() as running:

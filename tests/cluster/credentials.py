@@ -26,7 +26,7 @@ COMPONENTS: Mapping[str, Sequence[str]] = {
 
 
 class Credentials:
-    """Credentials in a folder that only this user can read. Tokens stay the same over restarts."""
+    """The credentials of a test cluster, in a folder that only this user can read. Tokens survive restarts."""
 
     def __init__(self, folder: Path, users: Mapping[str, Sequence[str]]) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class Credentials:
         return self._write(f"{name}.kubeconfig", yaml.safe_dump(content))
 
     def _certify(self, path: Path) -> None:
-        """Writes a self-signed certificate, by which kubelets recognise the API server, and its key beside it."""
+        """Writes a self-signed certificate for the API server, which kubelets trust, and its key in the same folder."""
         key = path.with_suffix(".key")
         key.touch(mode=0o600)
         argv: list[str | Path] = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec"]

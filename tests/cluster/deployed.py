@@ -1,4 +1,5 @@
-"""Applies deploy/kubernetes as a cluster's administrator would, and gives the account that it creates for Fairlot."""
+"""Applies deploy/kubernetes as a cluster's administrator would, and names the service account that it creates for
+Fairlot."""
 
 from __future__ import annotations
 

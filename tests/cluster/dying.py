@@ -1,8 +1,9 @@
-"""Workers and watchers of one cluster that are killed with SIGKILL at a given step: `python -m tests.cluster.dying ID`.
+"""Runs workers and watchers of one cluster that are killed with SIGKILL at a given step: `python -m tests.cluster.dying
+ID`.
 
-This process itself never uses the database. It forks each process that is to die, which takes milliseconds instead
-of the seconds that Django needs to start. A line on its standard input names the process and its last step: `work
-12`, `watch 7`, or `work -` for a process that is not killed.
+A step is a database statement or a request to the API server. This process never uses the database itself. It forks
+each process that will be killed, because a fork takes milliseconds, while Django needs seconds to start. Each line on
+standard input names a process and the step at which it is killed: `work 12`, `watch 7`, or `work -` for no kill.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ READY = "ready"
 
 
 class Dying:
-    """Starts processes that die at a given step, one process at a time."""
+    """Runs processes that are killed at a given step, one process at a time."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def work(self, step: int | None = None) -> bool:
-        """Runs a worker that carries out the orders in the outbox. Returns whether it was killed at `step`."""
+        """Runs a worker that carries out the orders in the outbox. Returns whether the worker was killed at `step`."""
         return self._do("work", step)
 
     def watch(self, step: int | None = None) -> bool:
-        """Runs a watcher that reconciles and then observes once. Returns whether it was killed at `step`."""
+        """Runs a watcher that reconciles and then observes once. Returns whether the watcher was killed at `step`."""
         return self._do("watch", step)
 
     def _do(self, what: str, step: int | None) -> bool:
@@ -49,7 +50,7 @@ class Dying:
 
 @contextmanager
 def dying(cluster_id: int) -> Iterator[Dying]:
-    """Yields a Dying whose processes use the database of this process."""
+    """Yields a Dying object whose processes use the same database as this process."""
     from django.conf import settings  # noqa: PLC0415 - which come later
 
     from tests.cluster.orders_process import database_url  # noqa: PLC0415 - as settings do
@@ -114,7 +115,7 @@ def _work(cluster: Cluster) -> None:
 
 
 def _watch(cluster: Cluster) -> None:
-    """Begins a watch in the same way as `manage.py watch`."""
+    """Starts watching the cluster, with the same calls as `manage.py watch`, and observes once."""
     from scheduling.clusters.backend_factory import backend_for  # noqa: PLC0415
     from scheduling.execution.reconcile import follow, reconcile  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Removes everything that would hold GPUs of the next test."""
+"""Deletes namespaces and waits until their pods are gone, so that these hold no GPUs in the next test."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from tests.waiting import wait_for
 
 
 def remove(admin: Api, name: str) -> None:
-    """Deletes a namespace and its Jobs. Waits until its pods, which would hold GPUs of the next test, are gone."""
+    """Deletes a namespace and its Jobs, and waits until its pods no longer hold GPUs."""
     admin.delete(JOBS.format(name), propagationPolicy="Background")
     admin.delete(f"/api/v1/namespaces/{name}")
     wait_for(lambda: is_emptied(admin, PODS.format(name)), what=f"{name} has no pods", every=0.2)
 
 
 def is_emptied(admin: Api, pods: str) -> bool:
-    """Returns whether no pod is left. Deletes pods that are left, without their grace period."""
+    """Returns whether the namespace has no pods. Otherwise deletes its pods without a grace period."""
     left = admin.items(pods)
     if left:
         admin.delete(pods, gracePeriodSeconds=0)

@@ -1,7 +1,7 @@
-"""A bad network between Fairlot and the API server: a proxy that disturbs requests and answers on purpose.
+"""Simulates a bad network between Fairlot and the API server: a proxy that disturbs requests and responses on purpose.
 
-The proxy terminates TLS with its own certificate, so it sees each request, and `plan` decides on the request's
-fault.
+The proxy terminates TLS with its own certificate, so that it can read each request. The function `plan` chooses the
+fault of each request.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HUNG_UP = (ConnectionError, asyncio.IncompleteReadError, TimeoutError, ssl.SSLEr
 
 
 class Fault(Enum):
-    """A fault that a request can meet."""
+    """A kind of fault that can disturb a request."""
 
     LOST = "lost"  # the request does not reach the API server
     UNANSWERED = "unanswered"  # the request takes effect, and the connection closes without an answer
@@ -88,7 +88,8 @@ class Request:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Returns the faults that can happen to this kind of request."""
+        """Returns the faults that are possible for this request, which depend on whether it watches, writes, lists or
+        reads."""
         if self.is_watch:
             return OF_WATCHES
         if self.method != "GET":
@@ -105,9 +106,9 @@ def no_faults(request: Request) -> None:
 
 @dataclass
 class Seeded:
-    """A schedule of faults from a seed: the nth request of a kind always meets the same fault.
+    """Chooses faults at random from a seed: with the same seed, the nth request of a kind always gets the same fault.
 
-    Each kind of request has its own random numbers, so the order of threads does not change the schedule.
+    Each kind of request has its own random numbers, so the order of threads does not change the faults.
     """
 
     seed: int
@@ -126,12 +127,12 @@ class Seeded:
 
 
 class Proxy:
-    """The proxy. `plan` returns the fault of each request. It is called from any thread and may be replaced at any
-    time.
+    """A proxy in front of the API server that causes faults. `plan` returns the fault of each request, or None.
 
-    `down` and `up` simulate an outage of the server: connections are reset, and new connections are refused. Only
-    the ratio of the outage's length to the clients' timeouts matters. Tests shorten the reflectors' timeouts, so
-    that fractions of a second correspond to five minutes.
+    `plan` is called from any thread and may be replaced at any time. `down` begins and `up` ends a simulated outage:
+    connections are reset, and new connections are refused. Only the ratio of the outage's length to the clients'
+    timeouts matters. Tests shorten the timeouts, so that an outage of fractions of a second corresponds to five
+    minutes.
     """
 
     def __init__(self, server: str, authority: Path, folder: Path) -> None:
@@ -161,7 +162,8 @@ class Proxy:
             self._loop.close()
 
     def kubeconfig(self, of: Path) -> str:
-        """Returns the kubeconfig `of` with the proxy as its server and all files inlined."""
+        """Returns the text of the kubeconfig `of`, changed so that it names the proxy as server and contains all
+        certificates."""
         content = yaml.safe_load(of.read_text())
         cluster = content["clusters"][0]["cluster"]
         cluster.pop("certificate-authority")
@@ -177,7 +179,7 @@ class Proxy:
         self._call(self._leave())
 
     def cut(self) -> None:
-        """Resets all open connections. New connections are accepted at once."""
+        """Resets all open connections. Clients can connect again immediately."""
         self._call(self._reset())
 
     # --- the server ------------------------------------------------------------------------------
@@ -238,7 +240,7 @@ class Proxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> bool:
-        """Answers a request. Returns whether the client's connection can continue."""
+        """Answers a request. Returns whether the client's connection can be used for another request."""
         fault = self.plan(request)
         match fault:
             case None:
@@ -306,20 +308,21 @@ class Proxy:
 
 @dataclass
 class _Upstream:
-    """A connection to the API server on behalf of one client connection."""
+    """A connection to the API server that serves one client connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
     async def ask(self, request: Request) -> tuple[bytes, bytes]:
-        """Sends the request. Returns the head and the body of its answer, which must be finite, unchanged."""
+        """Sends the request. Returns the head and the body of the response unchanged. The response must not be a
+        watch."""
         head, fields = await self._begin(request)
         return head, b"".join([piece async for piece in self._pieces(fields)])
 
     async def relay(self, request: Request, to: asyncio.StreamWriter, pieces: int | None = None) -> bool:
-        """Sends the request and relays its answer, or the first `pieces` of it, as it arrives.
+        """Sends the request and passes its response on as it arrives, or only the first `pieces` pieces.
 
-        Returns whether the connection can continue.
+        Returns whether the connection can be used for another request.
         """
         head, fields = await self._begin(request)
         to.write(head)

@@ -1,6 +1,6 @@
-"""Replaces the Job controller, the scheduler and the nodes in measurements of the start of workloads.
+"""Completes started Jobs, in place of the Job controller, the scheduler and the nodes, for benchmarks without pods.
 
-As in Kueue's own measurement there are no pods: a started Job completes when its time is over.
+As in Kueue's own benchmark, a started Job completes as soon as its simulated duration is over.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ ALL_JOBS = "/apis/batch/v1/jobs"
 
 
 class Finisher(Player):
-    """Completes Jobs. `seconds_of` returns how long a Job's program runs. `began` maps each job to the time of
-    its first start."""
+    """Completes Jobs in place of real components. `seconds_of` returns the duration of a Job's program in seconds.
+
+    `began` maps job IDs to the Unix time at which the job was first started.
+    """
 
     def __init__(self, plane: ControlPlane, seconds_of: Callable[[Object], float]) -> None:
         super().__init__(plane.kubeconfig(USER), ALL_JOBS)
@@ -38,12 +40,16 @@ class Finisher(Player):
             yield self
 
     def check(self) -> None:
-        """Raises the error that has ended the finisher, if any."""
+        """Raises the error that stopped the finisher's thread, if there is one."""
         if self.trouble is not None:
             raise self.trouble
 
     def _play(self) -> None:
-        """Completes each Job once for each of its starts. Later changes arrive through the watch."""
+        """Updates the status of each Job once per start or stop: to complete when its duration is over, or to
+        suspended.
+
+        Skips a Job that has changed in the meantime, because the watch delivers the change.
+        """
         due: list[tuple[float, int, Object]] = []
         numbers, known = itertools.count(), set[tuple[str, int]]()
         while not self._stopped.is_set():
@@ -77,8 +83,8 @@ class Finisher(Player):
 
 
 def _attempt(job: Object) -> tuple[str, int]:
-    """Returns a value that identifies one start of a Job, because every order increases the Job's
-    metadata.generation."""
+    """Returns (UID, metadata.generation), which identify one start of a Job because every order increases the
+    generation."""
     return job["metadata"]["uid"], job["metadata"]["generation"]
 
 

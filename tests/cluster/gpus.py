@@ -1,4 +1,4 @@
-"""The GPUs of a real node: folders that tests write, and the library that reports them as NVML does (nvml.c)."""
+"""The simulated GPUs of a real node: tests write files, and a library reports their content as NVML would (nvml.c)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCE = Path(__file__).resolve().parent / "nvml.c"
 
 
 class Gpus:
-    """The GPUs of a node. `uuids` has the same order as NVML."""
+    """The simulated GPUs of a node. `uuids` lists them in the order in which NVML does."""
 
     def __init__(self, folder: Path, count: int, product: str, memory_bytes: int) -> None:
         self.folder, self.product, self.memory_bytes = folder, product, memory_bytes
@@ -43,7 +43,7 @@ class Gpus:
 
 
 def library() -> Path:
-    """Compiles the library if needed and returns its path."""
+    """Compiles the simulated NVML library if needed, and returns its path."""
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     path = cache() / f"nvml-{digest}" / "libnvidia-ml.so.1"
     if path.exists():

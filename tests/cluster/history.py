@@ -1,4 +1,5 @@
-"""The history of pods: their states in the order of the API server's revisions, and times from its audit log."""
+"""Records the history of pods: their states in the order of the API server's revisions, and times from the audit
+log."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Moment:
 
     @property
     def is_alive(self) -> bool:
-        """Returns whether the pod runs or can still run. A gated pod cannot run, nor can a terminating pod without a
+        """Returns whether the pod runs or can still run. Gated pods cannot run, nor can terminating pods that have no
         node."""
         is_out = "deletionTimestamp" in self.pod["metadata"] and not self.node
         can_run = not is_out and not objects.is_gated(self.pod)
@@ -58,7 +59,8 @@ class Moment:
 
 @dataclass
 class Witness:
-    """Watches the pods of one owner directly, not over the bad network, and keeps every event."""
+    """Records every watch event of the pods of one lab. It watches the API server directly, without the faulty
+    proxy."""
 
     api: OwnApi
     owner: str
@@ -99,7 +101,7 @@ class Witness:
                 self.trouble = trouble
 
     def catch_up(self) -> None:
-        """Waits until the watch has delivered everything that a list shows."""
+        """Waits until the watch has delivered everything that a list of pods currently shows."""
 
         def has() -> bool:
             assert self.trouble is None, self.trouble
@@ -120,7 +122,8 @@ class Witness:
 
 
 def _delay(pod: Object) -> float:
-    """Returns how many seconds late the event is, if it reports a change of the container; otherwise 0."""
+    """Returns the seconds between a change of a container and the watch event about it; 0 for events about other
+    changes."""
     written = [
         entry["time"]
         for entry in pod["metadata"].get("managedFields", ())
@@ -133,7 +136,7 @@ def _delay(pod: Object) -> float:
 
 
 def check_every_moment(moments: Iterable[Moment], gpus_of: Callable[[str], int]) -> None:
-    """Asserts that at every moment each rank has at most one pod, and that no node has more GPUs bound than it has."""
+    """Asserts that each worker has at most one pod at any time, and that pods bound to a node fit on its GPUs."""
     alive: dict[str, Moment] = {}
     for moment in moments:
         if moment.is_alive:
@@ -160,7 +163,7 @@ def _said(moment: Moment) -> str:
 
 @dataclass
 class Held:
-    """The period in which a pod held its GPUs, from its binding to the end of its containers, according to the audit
+    """The time for which a pod held its GPUs, from its binding to the end of its containers, according to the audit
     log."""
 
     pod: Moment
@@ -174,7 +177,7 @@ class Held:
 
 
 class AuditTail:
-    """Follows the audit log from its present end, also over rotations."""
+    """Reads new lines of the audit log, beginning at its current end. Follows log rotations."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -204,11 +207,11 @@ def last_touched(events: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def held_by_pods(pods: Iterable[Moment], events: Iterable[dict[str, Any]]) -> list[Held]:
-    """Returns for each bound pod when it was bound and when its containers had ended, in Unix time.
+    """Returns, for each bound pod, the Unix times of its binding and of the end of its containers.
 
-    The audit log has only the names of pods, and several pods can have a name one after another. A request is
-    therefore assigned to the pod of its name that was bound last. (The answer to a binding may come after its
-    effects.)
+    The audit log has only the names of pods, and several pods can have the same name one after another. A request is
+    therefore assigned to the pod of that name that was bound last. Requests are sorted by their arrival, because the
+    response to a binding may be logged after its effects.
     """
     bound: dict[str, float] = {}
     ended: dict[str, float] = {}

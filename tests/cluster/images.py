@@ -1,7 +1,8 @@
 """Builds container images for the real node from files of this machine, because there is no registry.
 
-An image is a tar file in OCI layout with one layer. `shell()` contains only busybox, which waits; it is also the
-sandbox image of pods. `python()` contains this Python with NumPy, the digits data set and the NVML bindings.
+An image is a tar file in OCI layout with one layer. `shell()` builds an image that contains only busybox and waits; it
+also serves as the sandbox (pause) image of pods. `python()` builds an image with this Python, NumPy, the digits data
+set and the NVML bindings.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Image:
     links: dict[str, str] = field(default_factory=dict)
 
     def copy(self, source: Path, inside: str) -> None:
-        """Adds a file, or a folder with all files below it except those in LEFT_OUT."""
+        """Adds a file, or a folder with all its files except those in LEFT_OUT, under the path `inside`."""
         if source.is_file():
             self.files[inside] = source
             return
@@ -60,7 +61,7 @@ class Image:
             self.files |= {str(here / name): Path(folder, name) for name in names if not UNUSED.search(name)}
 
     def copy_libraries(self) -> None:
-        """Adds the shared libraries that the files in the image need, if this machine has them."""
+        """Adds the shared libraries that programs in the image need, as far as this machine has them."""
         linked = [path for path in self.files.values() if ".so" in path.name or os.access(path, os.X_OK)]
         told = subprocess.run(["ldd", *linked], capture_output=True, text=True, check=False).stdout
         for found in set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", told, re.MULTILINE)):
@@ -68,8 +69,10 @@ class Image:
                 self.files[found.lstrip("/")] = Path(found)
 
     def stored(self) -> Path:
-        """Returns the path of the image as a tar file. Builds it once per content, and keeps the last few older
-        images."""
+        """Returns the path of the image's tar file. Builds the file only if no earlier one has the same content.
+
+        Deletes all but the last few older files of this image.
+        """
         kind = self.name.rpartition("/")[2].partition(":")[0]
         path = cache() / f"image-{kind}-{self._key()}.tar"
         cache().mkdir(parents=True, exist_ok=True)
@@ -192,7 +195,7 @@ def add_busybox(image: Image) -> None:
 
 
 def package(name: str) -> tuple[Path, str]:
-    """Returns the path of a package, or of a module with one file, on this machine and inside the image."""
+    """Returns the path of a Python package or single-file module on this machine, and its path inside the image."""
     spec = importlib.util.find_spec(name)
     assert spec, f"{name} is missing"
     assert spec.origin, f"{name} has no file"

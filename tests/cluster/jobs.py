@@ -1,4 +1,4 @@
-"""Builds Jobs in the form that Fairlot uses, and changes them, for tests of the control plane itself."""
+"""Creates and changes Jobs in the form that Fairlot uses, for tests of the control plane itself."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ def indexed_job(
     image: str = "example/none",
     **spec: Any,
 ) -> Object:
-    """Returns a suspended Indexed Job. `behaviour` sets annotations for simulated pods (stages.yaml), such as
-    {"run-for": "2"}."""
+    """Returns a suspended Indexed Job. `behaviour` sets annotations that control the simulation of its pods, see
+    stages.yaml.
+
+    For example, {"run-for": "2"} makes a pod's program end after 2 seconds.
+    """
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -70,7 +73,8 @@ def on_nodes(*names: str) -> Object:
 
 
 def fenced(job: Object, *operations: Mapping[str, Any], epoch: int) -> list[Mapping[str, Any]]:
-    """Returns the operations, preceded by tests of the Job's UID and epoch and by an increase of the epoch."""
+    """Returns a JSON Patch that applies the operations only if the Job still has this UID and epoch, and increases the
+    epoch."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": job["metadata"]["uid"]},
         {"op": "test", "path": EPOCH_PATH, "value": str(epoch)},
@@ -104,7 +108,7 @@ class Work:
         return self.api.patch(f"{self.jobs}/{name}", operations)
 
     def start(self, job: Object, *nodes: str, epoch: int = 0) -> Object:
-        """Starts the Job on these nodes, by one request that tests its epoch."""
+        """Starts the Job on these nodes with one patch, which fails if the Job's epoch is not `epoch`."""
         operations = fenced(job, placed(on_nodes(*nodes)), suspended(False), epoch=epoch)
         return self.change(job["metadata"]["name"], operations)
 
@@ -118,7 +122,8 @@ class Work:
         return f"{self.all_pods}/{pod['metadata']['name']}"
 
     def let_end(self, name: str) -> None:
-        """Ends pods at once that would take time to stop (annotation `stop-after`)."""
+        """Lets the Job's terminating pods end immediately, even if their annotation `stop-after` says that stopping
+        takes time."""
         for pod in self.pods(name):
             self.api.merge(self.pod(pod), {"metadata": {"annotations": {"test.fairlot/stop-after": "0"}}})
 

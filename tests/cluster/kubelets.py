@@ -1,7 +1,7 @@
-"""Simulates the kubelets of a few nodes, for tests in which pods must never stand still.
+"""Simulates the kubelets of a few nodes without delay, for tests in which pods must not be held up.
 
-kwok simulates thousands of nodes, but after some dozens of pods it has ignored the next pods for tens of seconds.
-These kubelets simulate pods according to the same annotations (stages.yaml), and without delay.
+kwok can simulate thousands of nodes, but after some dozens of pods it has ignored further pods for tens of seconds. The
+kubelets of this module follow the same annotations (stages.yaml).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Kubelets(Player):
     # --- pods ------------------------------------------------------------------------------------
 
     def _play(self) -> None:
-        """Handles each pod when its next change is due, counted from the pod's last change."""
+        """Applies the next change to each pod when the change is due. Delays count from the pod's last change."""
         newest: dict[str, str] = {}
         numbers = itertools.count()
         due: list[tuple[float, int, Object]] = []

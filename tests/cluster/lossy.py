@@ -1,4 +1,4 @@
-"""A client for the API server whose network loses chosen messages."""
+"""An API client that can lose a request or its response when a test asks for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduling.backends.kubernetes.api import Object, Unreachable
 
 
 class Lossy(OwnApi):
-    """A client whose network can lose the next request or its answer."""
+    """An API client that can lose the next write request (`lose = "request"`) or its response (`lose = "answer"`)."""
 
     lose = ""  # which message to lose next: "request", "answer" or none
     overhear: Callable[[str, Object], None] | None = None

@@ -1,6 +1,6 @@
-"""Checks whether this machine has the programs, and allows the system calls, that real containers need.
+"""Checks whether this machine can run real containers: whether it has the programs and allows the system calls.
 
-CI runs as root on Debian and must be able to run them: missing packages are installed there, and a failure is an
+CI runs as root on Debian and must be able to run containers: missing packages are installed there, and a failure is an
 error. On other machines the tests that need containers are skipped with the reason.
 """
 
@@ -42,11 +42,11 @@ fi
 
 
 class Unfit(Exception):
-    """This machine cannot run a real node. The message gives the reason in one line."""
+    """Raised if this machine cannot run a real node. The message gives the reason in one line."""
 
 
 def prepare() -> None:
-    """Prepares this machine for a real node, and installs missing packages. Raises Unfit if that is impossible.
+    """Checks that this machine can run a real node, and installs missing packages. Raises Unfit if it cannot.
 
     Raises RuntimeError in CI if packages are still missing.
     """
@@ -77,7 +77,7 @@ def lacking() -> list[str]:
 
 
 def is_dynamic(package: str) -> bool:
-    """Returns whether busybox needs shared libraries. The image does not contain any."""
+    """Returns whether busybox of this package needs shared libraries, which the images do not contain."""
     path = found("busybox")
     if package != "busybox-static" or not path:
         return False
@@ -86,7 +86,8 @@ def is_dynamic(package: str) -> bool:
 
 
 def install(packages: list[str]) -> None:
-    """Installs Debian packages as root. Ignores failures, because the caller checks for the files."""
+    """Tries to install Debian packages as root. Ignores failures, because the caller checks afterwards which files
+    exist."""
     apt = shutil.which("apt-get")
     if not apt:
         return
@@ -107,7 +108,8 @@ def install(packages: list[str]) -> None:
 
 
 def forbids() -> str | None:
-    """Returns what containers need although this machine forbids it even to root; None if nothing is forbidden."""
+    """Returns what this machine forbids even to root although containers need it, as a text; None if nothing is
+    forbidden."""
     with tempfile.TemporaryDirectory(prefix="fairlot-trial-") as folder:
         argv = [
             "unshare",

@@ -1,5 +1,5 @@
-"""Common parts of measurements that have their own control plane: the cluster, a clock, and the CPU time of
-processes."""
+"""Shared code of benchmarks that have their own control plane: starting a cluster, measuring CPU time, counting
+writes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def cpu_seconds(pid: int) -> float:
 
 
 class Bench:
-    """A lab with a clock. Other processes carry out its orders."""
+    """An attached cluster for benchmarks, with counters of CPU time and of API writes. Other processes carry out its
+    orders."""
 
     def __init__(self, lab: Lab, plane: ControlPlane, workers: Sequence[int]) -> None:
         self.lab, self.plane, self.workers = lab, plane, workers
@@ -44,8 +45,10 @@ class Bench:
         self.audit = AuditTail(plane.audit_log)
 
     def spent(self) -> str:
-        """Returns a text with the CPU seconds since the last call, which vary less than wall time on shared or slow
-        cores."""
+        """Returns a text with the CPU seconds of Fairlot and of Kubernetes since the last call.
+
+        On shared or slow cores CPU seconds vary less than wall time.
+        """
         now = {"Fairlot": self._own_seconds(), "Kubernetes": self._seconds_of_components()}
         said = ", ".join(
             f"{name} {seconds - self._spent.get(name, 0.0):.1f}" for name, seconds in now.items()
@@ -66,9 +69,10 @@ class Bench:
         return sum(event["verb"] in ("create", "patch", "update", "delete") for event in ours)
 
     def until_run(self, jobs: list[int]) -> None:
-        """Waits until these jobs, the latest of the cluster, run.
+        """Waits until all these jobs run. They must be the newest jobs of the cluster.
 
-        Counts all jobs with higher IDs, because a query with thousands of IDs would disturb the measurement.
+        Counts all running jobs from the lowest of these IDs on, because a query with thousands of IDs would disturb the
+        measurement.
         """
         running = Job.objects.filter(cluster=self.lab.cluster, pk__gte=min(jobs), state=Job.State.RUNNING)
         self.lab.watch_until(lambda: running.count() == len(jobs), what="all run")
@@ -85,7 +89,7 @@ class Bench:
 
 @contextmanager
 def started(nodes: int, gpus: int) -> Iterator[ControlPlane]:
-    """Yields a control plane with `nodes` nodes of `gpus` GPUs, on which deploy/kubernetes is installed."""
+    """Yields a control plane with `nodes` nodes of `gpus` GPUs each. deploy/kubernetes is installed on it."""
     with control_plane("bench", apiserver=INFLIGHT) as plane:
         plane.add_nodes(nodes, gpus=gpus)
         deployed.install(plane)
@@ -94,8 +98,10 @@ def started(nodes: int, gpus: int) -> Iterator[ControlPlane]:
 
 @contextmanager
 def attached(plane: ControlPlane, *, writes_per_second: float) -> Iterator[Bench]:
-    """Yields a Bench with this cluster attached and WORKERS processes for orders. Bursts may have two seconds' worth of
-    writes."""
+    """Yields a Bench with this cluster attached, and WORKERS processes that carry out its orders.
+
+    A burst may contain as many writes as two seconds allow at the rate `writes_per_second`.
+    """
     kubeconfig = deployed.flattened(plane.kubeconfig(deployed.FAIRLOT))
     limits = {"writes_per_second": writes_per_second, "writes_at_once": 2 * writes_per_second}
     with (

@@ -1,7 +1,8 @@
-"""Simulates kill -9 at any step: a process of Fairlot dies before or after a request or a database statement.
+"""Simulates `kill -9` of a Fairlot process before or after any API request or database statement.
 
-Within the tests' own process, the death is an exception that Fairlot's code does not catch. The test that finally
-catches it drops all objects of the "process". Transactions roll back, as PostgreSQL does when a connection is lost.
+Within the tests' own process, an exception that Fairlot's code does not catch takes the place of the signal. The test
+that catches it drops all objects of the simulated process. Transactions roll back, as PostgreSQL does when a connection
+is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from scheduling.backends.kubernetes.backend import Limited
 
 
 class Killed(BaseException):
-    """The death of a process. It is a BaseException, so that no `except Exception` in Fairlot catches it."""
+    """Simulates the death of a process. Derives from BaseException, so that no `except Exception` in Fairlot catches
+    it."""
 
 
 def raise_killed() -> None:
@@ -26,7 +28,7 @@ def raise_killed() -> None:
 
 
 class Fate:
-    """Counts the steps until a process dies: after `left` more steps, or never if `left` is None."""
+    """Counts steps and kills the process after `left` more steps, or never if `left` is None."""
 
     def __init__(self, die: Callable[[], None] = raise_killed) -> None:
         self.left: int | None = None
@@ -45,7 +47,7 @@ class Fate:
 
     @contextmanager
     def over_statements(self) -> Iterator[None]:
-        """Counts each statement on this thread's database connection as two steps, during the block: before and after
+        """Within the block, counts two steps for each statement of this thread's database connection: before and after
         it."""
 
         def run(execute: Any, sql: str, parameters: Any, many: bool, context: Mapping[str, Any]) -> Any:
@@ -59,7 +61,8 @@ class Fate:
 
 
 class MortalApi(Limited):
-    """A client for which each request counts as two steps. It waits only `patience` seconds for an answer."""
+    """An API client that counts two steps for each request: before and after it. It waits `patience` seconds for a
+    response."""
 
     fate = Fate()
     patience = READ_SECONDS

@@ -1,4 +1,4 @@
-"""Nodes with GPUs that kwok simulates, and the stages of the simulation."""
+"""Creates nodes with GPUs that kwok simulates, and reads the simulation's rules (stages.yaml)."""
 
 from __future__ import annotations
 
@@ -69,8 +69,10 @@ def gpu_node(
 
 
 def add_nodes(api: Api, nodes: Iterable[Object]) -> list[str]:
-    """Creates the nodes and waits until each accepts pods (Ready, and without the taint of new nodes). Returns their
-    names."""
+    """Creates the nodes, waits until they accept pods, and returns their names.
+
+    A node accepts pods if it is Ready and no longer has the taint of new nodes.
+    """
     names = [node["metadata"]["name"] for node in api.create_all(NODES, nodes)]
     wait_for(lambda: set(names) <= usable(api), what=f"{len(names)} nodes are Ready", every=0.2)
     return names
@@ -86,7 +88,7 @@ def usable(api: Api) -> set[str]:
 
 
 def condition(thing: Object, name: str) -> str | None:
-    """Returns the status of the object's condition `name`: "True", "False" or "Unknown"; None without such a
-    condition."""
+    """Returns the status of the object's condition `name`: "True", "False" or "Unknown"; None if the condition is
+    missing."""
     conditions = thing.get("status", {}).get("conditions", [])
     return next((found["status"] for found in conditions if found["type"] == name), None)

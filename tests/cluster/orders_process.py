@@ -1,7 +1,7 @@
-"""A worker that only carries out the orders of one cluster: `python -m tests.cluster.orders_process ID`.
+"""A worker process that only carries out the start and stop orders of one cluster.
 
-Measurements start several of these processes beside the watching process. The process ends when its standard input
-closes.
+`python -m tests.cluster.orders_process ID` starts one. Benchmarks run several beside the process that watches the
+cluster. The process ends when its standard input closes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A simulated component of a cluster, which watches objects of one kind and reacts to changes."""
+"""Base class for simulated components of a cluster, which watch objects of one kind and react to changes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ A_DAY = 24 * 3600
 
 
 class Player:
-    """Watches `path` as the user of `config`. `_play` takes changed objects from the queue `_seen`, and None at the
-    end."""
+    """Base class of a simulated component: it watches the objects at `path` with the kubeconfig `config`.
+
+    The watch puts changed objects into the queue `_seen`, and None at the end. Subclasses implement `_play`, which
+    reads the queue.
+    """
 
     def __init__(self, config: Path, path: str, **query: str) -> None:
         self._api, self._watching = Api(config), OwnApi(yaml.safe_load(config.read_text()))
@@ -34,7 +37,8 @@ class Player:
 
     @contextmanager
     def _playing(self, *more: Callable[[], None]) -> Iterator[None]:
-        """Runs the watch, `_play` and the functions `more` in separate threads for the block, until `_stopped`."""
+        """Runs the watch, `_play` and the functions `more` in separate threads during the block. Sets `_stopped` at its
+        end."""
         threads = [
             threading.Thread(target=self._run, args=(does,), daemon=True)
             for does in (self._watch, self._play, *more)

@@ -1,13 +1,13 @@
-"""A real node: kubelet, containerd and runc run real containers, with GPUs from nvml.c and a device plugin.
+"""A real node: kubelet, containerd and runc run real containers. Its GPUs come from nvml.c and a device plugin.
 
     with RealNode(plane).started() as node:
         ...  # pods with the images images.SHELL and images.PYTHON run there
 
-containerd, its containers and their network live in PID, mount and network namespaces that end with the process that
-started the node, even if it is killed: the kernel then kills all processes, unmounts all file systems and removes
-all network devices in them. Only empty cgroups remain, and the next node removes them. The machine's own network
-gets one more address, where a DNS server answers with the addresses of headless Services. Services with a cluster IP
-are not supported.
+containerd, its containers and their network live in separate PID, mount and network namespaces. These end with the
+process that started the node, even if it is killed. The kernel then kills all processes, unmounts all file systems and
+removes all network devices in them. Only empty cgroups remain, which the next node removes. This machine gets one more
+network address, where a DNS server answers with the addresses of headless Services. Services with a cluster IP are not
+supported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ SYSCTLS = {
 
 
 class RealNode:
-    """A node of the control plane, which must have credentials for the node's name."""
+    """A real node of the control plane. The control plane must already have credentials for a user with the node's
+    name."""
 
     def __init__(
         self, plane: ControlPlane, name: str = "real-0", *, gpus: int = 4, product: str = A100
@@ -100,7 +101,7 @@ class RealNode:
         wait_for(self._is_ready, what=lambda: f"{self.name} is ready:\n{self.last_lines()}")
 
     def stop(self) -> None:
-        """Ends the node as a power failure would, and waits until its cgroups are removed."""
+        """Kills the node's processes, as a power failure would, and waits until the node's cgroups are removed."""
         for component in (self.device_plugin, self.kubelet, self.dns):
             if component.running:
                 component.kill()
@@ -124,7 +125,7 @@ class RealNode:
         return bool(status["allocatable"].get(GPU) == str(len(self.gpus.uuids)))
 
     def _start_container_runtime(self) -> None:
-        """Starts containerd in its own namespaces, with a veth pair from its bridge to this machine."""
+        """Starts containerd in new namespaces, and connects its network bridge to this machine by a veth pair."""
         for place in ("/var/lib/kubelet", "/run/containerd", "/var/lib/cni"):
             Path(place).mkdir(parents=True, exist_ok=True)  # mount points for the namespaces
         for name, value in SYSCTLS.items():
@@ -150,13 +151,15 @@ class RealNode:
         return *self._inside(), program("ctr"), "--address", SOCKET
 
     def _inside(self) -> tuple[str, ...]:
-        """Returns the command prefix that runs a program with the mounts of the node."""
+        """Returns the command prefix (nsenter) that makes a program see the node's mounts."""
         assert self.container_runtime
         return program("nsenter"), f"--mount=/proc/{self.container_runtime.pid}/ns/mnt", "--"
 
     def _plug_in(self, inside: int) -> None:
-        """Connects the veth pair. This machine's end has the node's address, from which API server and kubelet reach
-        the pods."""
+        """Connects the network namespace of the process `inside` to this machine by a veth pair.
+
+        This machine's end has the node's address, so that API server and kubelet can reach the pods.
+        """
         ip, here = program("ip"), f"fairlot-{self.network.rpartition('.')[2]}"
         run([ip, "link", "add", here, "type", "veth", "peer", "name", "uplink", "netns", str(inside)])
         run([ip, "address", "add", f"{self.network}.1/24", "dev", here])
@@ -254,7 +257,7 @@ state = "{own}/state"
 
 
 def claim(plane: ControlPlane, namespace: str, name: str) -> str:
-    """Creates a PersistentVolumeClaim for a folder of this machine, which all real nodes share. Returns the claim's
+    """Creates a PersistentVolumeClaim for a folder of this machine that all real nodes share, and returns the claim's
     name."""
     folder = plane.folder / "volumes" / namespace / name
     folder.mkdir(parents=True)
@@ -286,7 +289,7 @@ def free_network() -> str:
 
 
 def sweep_cgroups() -> None:
-    """Removes cgroups of nodes whose starting process was killed."""
+    """Removes the cgroups of earlier nodes whose starting process no longer exists."""
     for hierarchy in machine.cgroups():
         for tree in hierarchy.glob(f"{GROUP}*"):
             if not Path("/proc", tree.name.removeprefix(GROUP).partition("-")[0]).exists():
@@ -294,7 +297,8 @@ def sweep_cgroups() -> None:
 
 
 def is_removed(tree: Path) -> bool:
-    """Removes a cgroup and all cgroups below it. Returns False while a killed process is still in one of them."""
+    """Tries to remove a cgroup and all cgroups below it. Returns False if a killed process has not ended in one of them
+    yet."""
     try:
         for folder, below, _ in os.walk(tree, topdown=False):
             for name in below:

@@ -1,5 +1,7 @@
-"""A program for a notebook session, with Python's standard library alone: reports requests and echoes WebSocket
-messages."""
+"""The program of a test's notebook session: describes each request that it gets, and echoes WebSocket messages.
+
+It needs only Python's standard library.
+"""
 
 from __future__ import annotations
 

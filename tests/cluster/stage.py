@@ -1,4 +1,4 @@
-"""The scene of attacks on a cluster: a tenant's namespace with Fairlot's and the tenant's objects, and the
+"""Test setup for attacks on a cluster: a team's namespace with Fairlot's and the team's objects, and clients of
 attackers."""
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def policy(name: str) -> str:
 
 @dataclass(frozen=True)
 class Try:
-    """One request of an attacker. A PATCH is a JSON Patch if its content is a list, otherwise a JSON Merge Patch."""
+    """One request of an attacker. The content of a PATCH is a JSON Patch if it is a list, otherwise a JSON Merge
+    Patch."""
 
     method: str
     path: str
@@ -71,10 +72,10 @@ class Try:
 
 @dataclass
 class Stage:
-    """The scene of attacks. `thief` has a copy of Fairlot's token; `bob` has every right within `home` that RBAC can
-    grant.
+    """Test setup for attacks. `thief` is a client with a copy of Fairlot's token. `bob` is a user with all rights in
+    `home`.
 
-    The tenant's namespace `home` contains a Secret, ConfigMaps, a pod and other objects of Bob's, each called "his".
+    `home` is the team's namespace. It contains a Secret, ConfigMaps, a pod and other objects of Bob, each named "his".
     `elsewhere` is a namespace that has nothing to do with Fairlot.
     """
 
@@ -96,20 +97,20 @@ class Stage:
         return self.plane.api("bob")
 
     def job(self, number: int = OTHER, *, given: Secrets = GIVEN, workers: int = 2) -> Object:
-        """Returns a Job in exactly the form that Fairlot creates. It names the gang's Secrets."""
+        """Returns a Job exactly as Fairlot would create it, with references to the Secrets in `given`."""
         made = objects.Pod(
             image="example/train", command=["train"], environment={"A": "b"}, gpus=1, secrets=given
         )
         return objects.new_job(number, made, workers=workers, owner=OWNER)
 
     def bare(self, number: int = BURST) -> Object:
-        """Returns a bare pod in exactly the form that Fairlot creates."""
+        """Returns a pod without a Job, exactly as Fairlot would create it."""
         made = objects.Pod(image="example/train", command=["train"], environment={"A": "b"}, gpus=1)
         attempt = objects.Attempt(1, "lease", "A100", ["no-such-node"])
         return objects.new_pod(number, made, owner=OWNER, attempt=attempt)
 
     def fill(self) -> None:
-        """Creates the objects that attackers try to read or change."""
+        """Creates the objects of Bob and of Fairlot that attackers try to read or change."""
         api, home = self.admin, self.home
         api.apply(GENEROUS.format(namespace=home))
         wait_for(lambda: not answer(lambda: self.bob.items(JOBS.format(home))), what="Bob's rights")
@@ -134,7 +135,8 @@ class Stage:
 
 @contextmanager
 def stage(plane: ControlPlane) -> Iterator[Stage]:
-    """Yields a stage on a control plane where deploy/kubernetes is in force. `plane` must know the users in PEOPLE."""
+    """Yields a Stage on a control plane with deploy/kubernetes installed. The control plane must have the users in
+    PEOPLE."""
     own = OwnApi(yaml.safe_load(plane.kubeconfig(deployed.FAIRLOT).read_text()))
     elsewhere = f"elsewhere-{secrets.token_hex(4)}"
     plane.admin.create(NAMESPACES, {"metadata": {"name": elsewhere}})
@@ -151,7 +153,7 @@ def stage(plane: ControlPlane) -> Iterator[Stage]:
 
 @contextmanager
 def own_stage() -> Iterator[Stage]:
-    """Yields a stage on a new control plane, which ends with the block."""
+    """Yields a Stage on a new control plane, which is stopped when the block ends."""
     with control_plane("stage", users=PEOPLE) as plane:
         deployed.install(plane)
         with stage(plane) as made:
@@ -159,7 +161,7 @@ def own_stage() -> Iterator[Stage]:
 
 
 def changed(thing: Object, path: str, value: Any) -> Object:
-    """Returns a copy of an object with another value at one path, such as "spec/containers/0/image". None removes the
+    """Returns a copy of an object with another value at a path such as "spec/containers/0/image". None removes the
     field."""
     made = copy.deepcopy(thing)
     *above, last = path.split("/")
@@ -176,7 +178,7 @@ def changed(thing: Object, path: str, value: Any) -> Object:
 
 
 def refusal_of(api: Api, one: Try) -> Refused | None:
-    """Sends the request as a dry run. Returns the refusal, or None if the API server accepts the request."""
+    """Sends the request as a dry run. Returns the API server's refusal, or None if the server accepts the request."""
     content, kind = one.content, "application/json"
     if one.method == "DELETE":  # the options of a DELETE request are in its body
         content = (content or {}) | {"dryRun": ["All"]}
@@ -197,7 +199,10 @@ def refusal_of(api: Api, one: Try) -> Refused | None:
 
 
 def held(api: Api, tries: Mapping[str, Try], *by: str) -> None:
-    """Asserts that each request is refused, and by one of the sources `by`. The error lists all other requests."""
+    """Asserts that each request is refused by one of the policies or sources in `by`.
+
+    The error message lists the requests that were accepted or were refused by something else.
+    """
     through: list[str] = []
     for what, one in tries.items():
         refusal = refusal_of(api, one)

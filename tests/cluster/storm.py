@@ -1,9 +1,9 @@
-"""One run of random faults: a small cluster, a schedule from a seed, and the invariants that must hold afterwards.
+"""One test run with random faults in a small cluster. A seed decides the faults; afterwards invariants must be true.
 
-The seed decides the schedule: what users, nodes and Fairlot's processes do, which process dies at which step, and
-which requests fail. It does not decide how threads and servers interleave, so reproducing a fault may need several
-runs of a seed. Fairlot's waits are shortened (`HASTE`) so that a run takes seconds. An outage of fractions of a
-second then corresponds to five minutes.
+The seed decides what users, nodes and Fairlot's processes do, which process is killed at which step, and which requests
+fail. It does not decide how threads and servers interleave, so a failure may need several runs with the same seed to
+appear again. Fairlot's waits are shortened (`HASTE`), so that a run takes seconds. An outage of fractions of a second
+then corresponds to five minutes.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ LABS: dict[str, str] = {}
 
 
 class OfItsNodes(KubernetesBackend):
-    """A backend that sees only the nodes of one lab."""
+    """A Kubernetes backend that sees only the nodes of one lab, because several labs share a control plane."""
 
     def _kinds(self, view: Any) -> Any:
         kinds = super()._kinds(view)
@@ -117,7 +117,7 @@ class OfItsNodes(KubernetesBackend):
 
 
 def make_backend(cluster: Cluster) -> OfItsNodes:
-    """Returns a new backend on each call, as a new process would have."""
+    """Returns a new backend. Each call creates another one, as if another process had started."""
     attached._backend.cache_clear()
     made = attached.attached_backend(cluster)
     assert isinstance(made, OfItsNodes)
@@ -126,7 +126,10 @@ def make_backend(cluster: Cluster) -> OfItsNodes:
 
 @dataclass
 class Look:
-    """An observation by the watcher. Its data was current at `known`, and was stored in the database by `done`."""
+    """One observation of the cluster by the watcher. Both times are Unix times.
+
+    The data was up to date at `known`, and was stored in the database at the latest at `done`.
+    """
 
     known: float
     done: float
@@ -135,7 +138,11 @@ class Look:
 
 @dataclass
 class Lab(World):
-    """The environment that many runs share: a cluster in the database, nodes, a proxy and a witness."""
+    """The environment that several runs use one after another: a cluster in the database, nodes, a faulty proxy and a
+    witness.
+
+    The witness records all events of pods, so that a run can be checked afterwards.
+    """
 
     plane: ControlPlane
     proxy: Proxy
@@ -158,7 +165,7 @@ class Lab(World):
 
 @contextmanager
 def lab(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, name: str) -> Iterator[Lab]:
-    """Yields a lab that has its own nodes, so that several labs can work in parallel."""
+    """Yields a lab with its own nodes, so that several labs can be used in parallel."""
     with ExitStack() as stack:
         proxy = stack.enter_context(Proxy(plane.server, _authority(plane), folder).started())
         prefix = f"storm-{name}"
@@ -192,7 +199,7 @@ def _authority(plane: ControlPlane) -> Path:
 
 @dataclass
 class Storm:
-    """One run of random faults in a lab."""
+    """One run with random faults in a lab."""
 
     lab: Lab
     seed: int
@@ -294,7 +301,7 @@ class Storm:
     # --- Fairlot's processes ---------------------------------------------------------------------
 
     def _backend(self) -> OfItsNodes:
-        """Returns a new backend, as a new process of Fairlot would have, with the current patience."""
+        """Returns a new backend with the current request timeout, as a new process of Fairlot would have."""
         made = make_backend(self.cluster)
         made.fill_seconds = 1.0 if self._patience == SHORT else FILL_SECONDS
         api = made.api
@@ -309,7 +316,7 @@ class Storm:
             perform_operations(cluster=self.cluster, log_limit_bytes=1000)
 
     def look(self) -> None:
-        """Runs one step of the watcher, which starts first if it was killed."""
+        """Runs one step of the watcher. Starts the watcher first if it was killed."""
         self._watched(
             lambda backend: follow(Cluster.objects.get(pk=self.cluster.pk), backend), everything=False
         )
@@ -341,7 +348,8 @@ class Storm:
         run_round(cluster_id=self.cluster.pk, force=kind)
 
     def slice(self) -> None:
-        """Lets two quanta pass, so that jobs without GPUs get a turn."""
+        """Runs two quantum rounds, so that jobs without GPUs get time. The first round records that these jobs are owed
+        time."""
         for _ in range(2):  # jobs come to be owed time in the first round, and the debt counts in the second
             self.lab.pass_time(self.cluster.effective_quantum)
             run_round(cluster_id=self.cluster.pk, force=Round.Kind.QUANTUM)
@@ -388,7 +396,7 @@ class Storm:
             cancel_job(actor=self.lab.people.olga, job=job)
 
     def delete(self) -> None:
-        """Deletes a Job, as a user with kubectl might do."""
+        """Deletes a random Job of Fairlot, as a user with kubectl might do."""
         how = self.dice.choice(["Background", "Foreground", "Orphan"])
         if job := self._any_job():
             path = f"{JOBS.format(self.lab.home(job))}/{objects.job_name(job.pk)}"
@@ -397,7 +405,7 @@ class Storm:
                 self.cancelled.add(job.pk)
 
     def take_a_pod(self) -> None:
-        """Deletes a pod, as a user or a drain might do."""
+        """Deletes a random pod, as a user or the drain of a node might do."""
         pods = self._pods()
         if pods:
             one = self.dice.choice(pods)
@@ -407,7 +415,7 @@ class Storm:
             self._admin(lambda: self.lab.admin.delete(path))
 
     def finish(self) -> None:
-        """Ends the programs of a random job, in most cases successfully."""
+        """Ends all programs of a random job, in two of three cases with exit code 0, otherwise with 3."""
         code = self.dice.choice(["0", "0", "3"])
         if pods := self._pods():
             job = self.dice.choice(pods).job
@@ -418,7 +426,7 @@ class Storm:
                     self._mark(one, {"run-for": "0", "exit-code": code})
 
     def slow_down(self) -> None:
-        """Makes some programs take long to stop."""
+        """Makes some of the running programs take between 0.2 seconds and an hour to stop."""
         for one in self._pods():
             if self.dice.random() < 0.5 and runs(one):
                 self._mark(one, {"stop-after": str(self.dice.choice([0.2, 0.6, 3600]))})
@@ -429,7 +437,7 @@ class Storm:
         self._admin(lambda: self.lab.admin.merge(f"{NODES}/{node}", {"spec": {"unschedulable": closed}}))
 
     def outage(self) -> None:
-        """Takes the API server away or, during an outage, brings it back."""
+        """Begins an outage of the API server or ends the current one, at random."""
         self.dice.choice([self.lab.proxy.down, self.lab.proxy.up, self.lab.proxy.up])()
 
     def cut(self) -> None:
@@ -450,7 +458,8 @@ class Storm:
         self._admin(lambda: self.lab.admin.merge(path, {"metadata": {"annotations": annotations}}))
 
     def _admin(self, do: Callable[[], object]) -> bool:
-        """Makes a change as an admin. Returns whether the changed object still existed."""
+        """Calls `do`, which changes an object as an admin. Returns False if the object was deleted or changed
+        before."""
         try:
             do()
         except Refused as refusal:
@@ -462,7 +471,7 @@ class Storm:
     # --- after the faults ---------------------------------------------------------------------------
 
     def calm_down(self) -> None:
-        """Ends the faults: waits for late requests, and restarts the processes with their usual timeouts."""
+        """Ends all faults: waits for delayed requests, and restarts Fairlot's processes with their usual timeouts."""
         self.lab.proxy.plan = no_faults
         self.lab.proxy.up()
         self.lab.proxy.cut()
@@ -475,7 +484,7 @@ class Storm:
             self.lab.admin.merge(f"{NODES}/{node}", {"spec": {"unschedulable": None}})
 
     def proceed(self) -> None:
-        """Runs a round, the worker and the watcher once each, one after another. Sometimes reconciles too."""
+        """Runs one round, then the worker, then the watcher. Sometimes also reconciles."""
         run_round(cluster_id=self.cluster.pk)
         self.work()
         self.look()
@@ -483,7 +492,7 @@ class Storm:
             self.reconcile()
 
     def come_to_rest(self) -> None:
-        """Runs Fairlot until no lease or order is under way and the database agrees with the cluster."""
+        """Runs Fairlot until no lease or order is about to change and the database agrees with the cluster."""
 
         def rests() -> bool:
             self.proceed()
@@ -510,7 +519,10 @@ class Storm:
         return "" if held == bound else f"the database has {held}, the cluster has {bound}"
 
     def _of_gangs_there(self) -> Iterator[Moment]:
-        """Yields pods that are alive, and succeeded pods of gangs in which another pod is still alive."""
+        """Yields the last events of pods that still count for their gang.
+
+        These are the pods that are alive, and the succeeded pods of gangs in which another pod is still alive.
+        """
         last = self.lab.witness.last().values()
         there = {(one.job, objects.epoch_of(one.pod)) for one in last if one.is_alive}
         for one in last:
@@ -519,8 +531,7 @@ class Storm:
                 yield one
 
     def end_all(self) -> None:
-        """Ends every running program with success until all jobs have ended. Jobs that do not fit at once run one after
-        another."""
+        """Lets all running programs succeed until all jobs have ended. Jobs for which there is no room run later."""
 
         def ended() -> bool:
             for one in self._pods():
@@ -557,7 +568,7 @@ class Storm:
         return f"{self.unrest()};\n{stale} {orders};\n{told};\n{leases};\n{self.done};\n{seen};\n{there}"
 
     def ends(self) -> Counter[str]:
-        """Counts the run's jobs by their final state."""
+        """Returns the number of the run's jobs in each final state."""
         return Counter(Job.objects.filter(pk__in=self.jobs).values_list("state", flat=True))
 
     def lease_ends(self) -> Counter[str]:
@@ -604,11 +615,11 @@ class Storm:
     def _check_lease(self, lease: Lease, pods: list[Held], waited: list[float]) -> None:
         """Checks that the bill equals the lease, and that the lease equals the time for which its pods held GPUs.
 
-        A lease begins with its decision, before any of its pods is bound. It ends when its last pod ends, in whole
-        seconds, because Kubernetes reports no fractions. If the watcher was down or saw nothing at that time, the
-        lease ends between the watcher's last observation before and its first observation after that time. `waited`
-        has the ends of pods that found no node, because the lease holds GPUs for them too. A late request may start
-        pods of a lease that has ended. Such pods are not billed and must be stopped.
+        A lease begins with the round that decides it, before any of its pods is bound. It ends when its last pod ends,
+        in whole seconds, because Kubernetes reports no fractions. If the watcher was down or saw nothing at that time,
+        the lease ends between the watcher's last observation before that time and its first observation after it.
+        `waited` contains the ends of pods that found no node, because the lease holds GPUs for such pods too. A delayed
+        request may start pods of a lease that has ended. Such pods must not be billed and must be stopped.
         """
         assert lease.state == Lease.State.CLOSED
         assert lease.held_from
@@ -636,7 +647,7 @@ class Storm:
             assert ends <= after, f"lease {lease.pk} ({lease.end_reason}) ended {ends - left:.3f} s too late"
 
     def slowness(self) -> float:
-        """Returns the longest delay of a watch event in this run, in seconds."""
+        """Returns the longest delay between a change of a container and its watch event in this run, in seconds."""
         return max(self.lab.witness.delays, default=0.0)
 
 

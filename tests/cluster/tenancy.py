@@ -1,4 +1,4 @@
-"""Pods and Jobs for namespaces of tenants, in the form that the pod security standard `restricted` requires.
+"""Builds pods and Jobs for teams' namespaces, which enforce the pod security standard `restricted`.
 
 Also contains assertions about refusals of such objects.
 """
@@ -45,13 +45,13 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Object:
-    """Returns a pod without Fairlot's labels. It has no GPUs unless its containers request them."""
+    """Returns a pod without Fairlot's labels. The pod has GPUs only if its containers request them."""
     metadata = {"name": name, "labels": dict(labels or {}), "annotations": dict(annotations or {})}
     return {"metadata": metadata, "spec": pod_spec(*containers, **spec)}
 
 
 def fairlots_job(name: str, *, pods: int = 1, gpus: int = 1) -> Object:
-    """Returns the Job of a gang in the form that Fairlot creates: suspended, and with several pods behind a gate."""
+    """Returns a gang's Job as Fairlot creates it: suspended, and with a scheduling gate if it has several pods."""
     marks = {"labels": {JOB: "1"}, "annotations": {EPOCH: "0"}}
     gates = {"schedulingGates": [{"name": GATE}]} if pods > 1 else {}
     return {
@@ -72,7 +72,7 @@ def fairlots_job(name: str, *, pods: int = 1, gpus: int = 1) -> Object:
 
 
 def fairlots_pod(name: str, *containers: Object, **spec: Any) -> Object:
-    """Returns a bare pod in the form that Fairlot creates."""
+    """Returns a pod without a Job, as Fairlot creates it for a job of one worker."""
     return pod(
         name,
         *(containers or [container(gpus=1)]),
@@ -83,7 +83,7 @@ def fairlots_pod(name: str, *containers: Object, **spec: Any) -> Object:
 
 
 def own_job(name: str, spec: Object | None = None, **job: Any) -> Object:
-    """Returns a Job that a user creates without Fairlot."""
+    """Returns a Job as a user would create it without Fairlot."""
     return {
         "metadata": {"name": name},
         "spec": {"template": {"spec": spec or pod_spec()}, **job},
@@ -101,7 +101,7 @@ def running(api: Api, namespace: str) -> int:
 
 
 def answer(call: Callable[[], Any]) -> str:
-    """Makes the request. Returns the message of its refusal; empty if it was accepted."""
+    """Calls `call`, which makes a request. Returns the message of the refusal, or "" if the request was accepted."""
     try:
         call()
     except Refused as refusal:
@@ -110,7 +110,8 @@ def answer(call: Callable[[], Any]) -> str:
 
 
 def refused(call: Callable[[], Any], *words: str, by: str) -> None:
-    """Asserts that the policy `by` refuses the request, with these words in the message."""
+    """Asserts that the policy `by` refuses the request that `call` makes, and that the message contains the given
+    words."""
     with pytest.raises(Refused) as refusal:
         call()
     said = refusal.value

@@ -1,4 +1,4 @@
-"""Workers with endpoints: Kubernetes probes their readiness, and the watcher reports their addresses."""
+"""Tests of jobs with endpoints: Kubernetes probes the workers' readiness, and the watcher reports their addresses."""
 
 from __future__ import annotations
 

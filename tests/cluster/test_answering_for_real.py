@@ -1,4 +1,5 @@
-"""Workers with endpoints in real containers: a real kubelet probes them, and its preStop hook delays their SIGTERM."""
+"""Tests of jobs with endpoints in real containers: a real kubelet probes them, and a preStop hook delays their
+SIGTERM."""
 
 from __future__ import annotations
 

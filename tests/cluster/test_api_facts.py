@@ -1,5 +1,5 @@
-"""Facts about Kubernetes 1.36 that the backend relies on. A release that changes one of these facts fails these
-tests."""
+"""Tests of facts about Kubernetes 1.36 that the backend relies on. They fail for a release that changes one of these
+facts."""
 
 from __future__ import annotations
 
@@ -43,8 +43,11 @@ def refused(call: Any, *, code: int, says: str) -> None:
 
 
 def test_a_failed_test_operation_is_not_named_but_an_invalid_field_is(work: Work) -> None:
-    """A client that gets HTTP status 422 must read the object to learn whether the object has changed or the patch is
-    invalid."""
+    """Proves that the API server answers 422 both for a failed `test` operation of a JSON Patch and for an invalid
+    patch.
+
+    A client must therefore read the object to learn which of the two is the case.
+    """
     job = work.create("named")
     with pytest.raises(Refused) as fence:
         work.change("named", fenced(job, suspended(False), epoch=3))
@@ -74,8 +77,10 @@ def test_a_job_cannot_be_moved_by_the_request_that_suspends_it(work: Work, nodes
 
 
 def test_a_suspended_job_can_be_moved_while_its_pods_still_terminate(work: Work, nodes: list[str]) -> None:
-    """`active == 0` alone does not mean that GPUs are free. Because of podReplacementPolicy Failed no index runs
-    twice."""
+    """Proves that a resumed Job creates its new pod only after the old one has ended (podReplacementPolicy: Failed).
+
+    It also shows that `active == 0` does not mean that the Job's GPUs are free.
+    """
     job = work.create("early", behaviour={"stop-after": "600"}, grace=600)
     work.start(job, nodes[0])
     work.wait_for_pods("early", 1, "Running")
@@ -227,7 +232,8 @@ def test_a_policy_keeps_the_gate_from_a_user_who_may_edit_pods(
 
 
 def test_native_gangs_are_off_by_default(admin: Api) -> None:
-    """Fairlot may therefore use PodGroups where a cluster offers them, but must not require them."""
+    """Proves that PodGroups are off by default. So Fairlot may use PodGroups if a cluster offers them, but must not
+    require them."""
     groups = {group["name"]: group for group in admin.get("/apis")["groups"]}
     versions = {version["version"] for version in groups["scheduling.k8s.io"]["versions"]}
     assert versions == {"v1"}

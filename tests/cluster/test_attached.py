@@ -1,4 +1,4 @@
-"""Jobs on an attached cluster, from submission to bill: real rounds, a real database and a real control plane."""
+"""Tests of jobs on an attached cluster, from submission to bill, with real rounds, database and control plane."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def test_a_gang_runs_to_its_end_and_is_billed_for_its_gpus(lab: Lab) -> None:
 
 
 def contested(lab: Lab, nodes: Sequence[str]) -> tuple[list[Job], list[Job], list[Job]]:
-    """Fills all nodes with Bob's jobs, then lets Charlie claim her half of the cluster.
+    """Fills all nodes with Bob's jobs, then submits as many jobs as Charlie, who is entitled to half of the cluster.
 
-    Returns three lists: Bob's jobs, as many jobs of Charlie's, and the jobs of Bob's that must stop.
+    Returns three lists: Bob's jobs, Charlie's jobs, and those of Bob's jobs that must stop.
     """
     ours = [lab.send(gpus=8) for _ in nodes]
     lab.fill()
@@ -226,8 +226,11 @@ def test_the_next_job_can_reach_addresses_that_an_admin_has_opened(lab: Lab, adm
 
 
 def test_the_next_job_cannot_reach_addresses_that_an_admin_has_closed_again(lab: Lab, admin: Api) -> None:
-    """The last policies equal the first ones, which the writing process has cached. It must write them again all the
-    same."""
+    """Proves that Fairlot writes the first network policies again after an admin has opened and closed a range of
+    addresses.
+
+    The process that writes them has cached the first policies, and must not skip the write because they are equal.
+    """
 
     def open_ones() -> list[Object]:
         job = lab.send()

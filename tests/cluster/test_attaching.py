@@ -1,4 +1,4 @@
-"""Admins attach, check and detach clusters and replace kubeconfigs. A real API server answers."""
+"""Tests that admins can attach, check and detach clusters and replace kubeconfigs, against a real API server."""
 
 from __future__ import annotations
 
@@ -36,12 +36,14 @@ MONTH = 30 * 24 * 3600
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(fairlot: Path) -> None:
-    """Puts deploy/kubernetes in force on the control plane."""
+    """Installs deploy/kubernetes on the control plane."""
 
 
 def kubeconfig(plane: ControlPlane, user: str = FAIRLOT, *, seconds: int = MONTH, **changed: Any) -> str:
-    """Returns a kubeconfig in the form of `kubectl config view --raw --flatten`. `changed` replaces values of its
-    cluster or user."""
+    """Returns a kubeconfig in the form of `kubectl config view --raw --flatten`.
+
+    `changed` replaces fields of its cluster or of its user.
+    """
     found = yaml.safe_load(flattened(plane.kubeconfig(user, seconds=seconds)))
     cluster, person = found["clusters"][0]["cluster"], found["users"][0]["user"]
     for name, value in changed.items():
@@ -135,7 +137,7 @@ def test_a_right_that_is_not_needed_may_be_missing(
     admin.merge(role, {"rules": [rule for rule in rules if "podgroups" not in rule["resources"]]})
 
     def rights() -> set[str]:
-        """Returns the keys of the rights that the cluster reports as missing."""
+        """Returns the keys of those rights that the check of the cluster reports as missing."""
         return {key for key, there in check_cluster(actor=None, cluster=cluster).rights.items() if not there}
 
     try:
@@ -148,8 +150,10 @@ def test_a_right_that_is_not_needed_may_be_missing(
 
 
 def test_a_cluster_without_the_policies_is_reported(admin: Api, cluster: Cluster) -> None:
-    """Without the policies, tenants could create GPU pods without Fairlot, and Fairlot's account could act in other
-    namespaces."""
+    """Proves that Fairlot reports a cluster without its admission policies.
+
+    Without them, teams could create GPU pods themselves, and Fairlot's account could act in other namespaces.
+    """
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
     def trouble() -> str:
@@ -168,7 +172,7 @@ def test_a_cluster_without_the_policies_is_reported(admin: Api, cluster: Cluster
 
 @pytest.mark.parametrize("version", [None, "1"])
 def test_policies_of_an_older_release_are_reported(admin: Api, cluster: Cluster, version: str | None) -> None:
-    """The policies of the first releases have no version label."""
+    """Proves that Fairlot reports policies with an older version label or, as in the first releases, without one."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/fairlot-gpus"
     now = admin.get(path)["metadata"]["labels"]["app.kubernetes.io/version"]
 
@@ -267,7 +271,8 @@ def test_a_token_that_expires_soon_is_reported(plane: ControlPlane, cluster: Clu
 def test_a_revoked_account_is_reported_until_the_kubeconfig_is_replaced(
     plane: ControlPlane, admin: Api, ada: Any
 ) -> None:
-    """Fairlot repeats its check every few minutes, but records the problem once."""
+    """Proves that Fairlot reports a revoked account, with only one audit event although the check runs every few
+    minutes."""
     admin.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "leaving"}})
     user = "system:serviceaccount:default:leaving"
     cluster = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, user))

@@ -1,4 +1,4 @@
-"""Gangs on the Kubernetes backend, from start to end, on a real control plane."""
+"""Tests that the Kubernetes backend runs gangs from start to end on a real control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs of one worker as bare pods, which the backend handles like Jobs, on a real control plane."""
+"""Tests that the backend runs jobs of one worker as pods without a Job ("bare pods"), on a real control plane."""
 
 from __future__ import annotations
 
@@ -150,7 +150,10 @@ def test_a_pod_without_a_node_is_deleted_when_it_is_stopped(rig: Rig, nodes: lis
 
 
 def test_an_interrupted_stop_is_completed_when_it_is_repeated(rig: Rig, nodes: list[str]) -> None:
-    """The process that gave the first order died between recording the reason and deleting the pod."""
+    """Proves that a repeated stop order completes the first one and keeps its reason.
+
+    The process that carried out the first order died after it had recorded the reason and before it deleted the pod.
+    """
     gang = rig.start(rig.gang(nodes[0], gpus=9))
     rig.wait(gang, Phase.STARTING)
     [pod] = rig.pods(gang)
@@ -257,8 +260,10 @@ def orders(network: Lossy, namespace: str) -> BarePodOrders:
 
 @pytest.fixture
 def played(plane: ControlPlane, namespace: str) -> Iterator[list[str]]:
-    """Yields nodes whose simulated kubelets, like real ones, delete a pod by its UID. kwok deletes any pod of that
-    name."""
+    """Yields the names of nodes with simulated kubelets that delete a pod by UID, as real ones do.
+
+    kwok deletes a pod by its name, even if the pod with this name has been replaced by a newer one.
+    """
     kubelets = Kubelets(
         plane, [f"{namespace}-{number}" for number in (0, 1)], selector=f"{objects.OWNER}=ours"
     )
@@ -377,8 +382,10 @@ def test_gangs_and_jobs_with_secrets_are_no_bare_pods(orders: BarePodOrders, nod
 def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_or_none(
     admin: Api, namespace: str, orders: BarePodOrders, network: Lossy, played: list[str]
 ) -> None:
-    """Between orders, kubelets may end terminating pods at any time. A pod of an older attempt never replaces a newer
-    one."""
+    """Proves that after random orders and lost messages, a pod of an older attempt never replaces a newer one.
+
+    At any time, kubelets may end pods that are terminating.
+    """
     sys.stdout.write(f"seed {SEED}\n")
     chance = random.Random(SEED)
     epoch, carried_out = 1, 0
@@ -415,7 +422,7 @@ def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_o
 
 
 def test_a_tenants_users_cannot_make_a_pod_that_looks_like_fairlots(admin: Api, tenant: str) -> None:
-    """Not even an admin of the cluster can: only Fairlot's own account may put these labels on pods."""
+    """Proves that only Fairlot's own account may put Fairlot's labels on pods. Not even an admin of the cluster may."""
     made = objects.new_pod(9, POD, owner=tenant, attempt=objects.Attempt(1, "lease", "A100", ["n"]))
     with pytest.raises(Refused) as refused:
         admin.create(PODS.format(tenant), made)

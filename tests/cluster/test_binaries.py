@@ -1,4 +1,4 @@
-"""The test cluster's programs come from the environment, from the cache or from a build."""
+"""Tests that the test cluster's programs come from the environment, from the cache or from a build."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ replace hello.test/greeting => ./greeting
 
 @pytest.fixture
 def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Module:
-    """Returns a module with a small program that needs no network, and sets up an empty cache."""
+    """Sets up an empty cache and returns a Go module with a small program that can be built without a network."""
     source = tmp_path / "go" / "hello"
     source.mkdir(parents=True)
     (source / "main.go").write_text(HELLO)

@@ -1,4 +1,4 @@
-"""Real containers get their job's attachments: secrets, datasets, processors and memory."""
+"""Tests that real containers get what their job requests: secrets, datasets, CPUs and memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(rig: Rig, node: RealNode, script: str, **brings: object) -> Gang:
 
 
 def log(rig: Rig, gang: Gang) -> str:
-    """Waits until the gang has ended, and returns its whole log."""
+    """Waits until the gang has ended, and returns its complete log."""
 
     def read() -> tuple[str, bool]:
         asked = {"job_id": gang.job_id, "rank": 0, "offset": 0, "limit": 10**6}
@@ -47,7 +47,7 @@ def log(rig: Rig, gang: Gang) -> str:
 
 
 def test_a_script_arrives_unchanged(rig: Rig, real_node: RealNode) -> None:
-    """Without escaping, Kubernetes would expand $(NAME) in the script and turn $$ into $."""
+    """Proves that Fairlot escapes scripts. Otherwise Kubernetes would expand $(NAME) and turn $$ into $."""
     gang = run(rig, real_node, """echo '$(RANK) $$ $$(RANK)' "$RANK" $(echo $$)""")
     assert rig.wait(gang).end is End.SUCCEEDED, log(rig, gang)
     assert log(rig, gang) == "$(RANK) $$ $$(RANK) 0 1\n"
@@ -92,7 +92,8 @@ def test_a_missing_claim_is_reported_before_any_pod_waits_for_it(
 
 
 def test_a_container_gets_exactly_what_it_requested(rig: Rig, real_node: RealNode) -> None:
-    """The program reads its cgroup and its shared memory from the kernel, which shows the limits that are in force."""
+    """Proves that the requested limits are in force: the program reads its cgroup and its shared memory from the
+    kernel."""
     container = Container(0.5, 256 * MIB, 64 * MIB, working_directory="/opt", user_id=4321, group_id=1234)
     at = "/sys/fs/cgroup"
     script = (

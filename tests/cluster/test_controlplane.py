@@ -1,4 +1,4 @@
-"""The test cluster is a real Kubernetes and behaves as the backend expects."""
+"""Tests that the test cluster is a real Kubernetes and behaves as the backend expects."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ subjects: [{{kind: ServiceAccount, name: clerk, namespace: {namespace}}}]
 
 @pytest.fixture
 def clerk(plane: ControlPlane, namespace: str) -> str:
-    """Returns the user name of a service account that may read the Jobs of the namespace."""
+    """Creates a service account that may read the Jobs of the namespace, and returns its user name."""
     plane.admin.apply(CLERK.format(namespace=namespace))
     return f"system:serviceaccount:{namespace}:clerk"
 
@@ -257,8 +257,10 @@ def test_a_pod_reports_an_image_that_does_not_exist(work: Work, nodes: list[str]
 
 
 def test_pods_are_ready_again_after_their_nodes_were_unreachable(work: Work, nodes: list[str]) -> None:
-    """The controller manager marks pods as not ready when their node is silent for a minute. Kubelets correct this
-    later."""
+    """Proves that simulated kubelets mark pods as ready again after something else marked them as not ready.
+
+    The controller manager marks them as not ready when their node has been silent for a minute.
+    """
     work.start(work.create("serves"), nodes[0])
     [pod] = work.wait_for_pods("serves", 1, "Running")
     path = work.pod(pod)

@@ -1,4 +1,4 @@
-"""Fairlot finds GPUs on nodes, with a reason where they cannot be used."""
+"""Tests that Fairlot finds the GPUs of nodes, and gives a reason if it cannot use them."""
 
 from __future__ import annotations
 
@@ -135,8 +135,11 @@ containers = st.lists(st.tuples(amounts, st.booleans()), max_size=4)
 def test_a_pod_holds_the_most_that_it_needs_at_any_moment(
     init: list[tuple[int, bool]], main: list[int]
 ) -> None:
-    """Compares the result with a simulation: init containers run one after another, each beside the sidecars so far,
-    and then all main containers run beside all sidecars."""
+    """Proves that a pod's GPUs are the most that it needs at any moment, by comparison with a simulation.
+
+    Init containers run one after another, each beside the sidecars started so far. Then all main containers run beside
+    all sidecars.
+    """
     sidecars = neediest = 0
     for gpus, stays in init:
         neediest = max(neediest, sidecars + gpus)

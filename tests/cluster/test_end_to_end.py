@@ -1,4 +1,4 @@
-"""The whole life of a job in real containers: attach, submit, watch, suspend, resume, move to another GPU type,
+"""Tests a job from start to end in real containers: attach, submit, watch, suspend, resume on another GPU type,
 bill."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Machines:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
-    """Yields two real nodes with four GPUs each. The nodes have different GPU types."""
+    """Yields two real nodes with four GPUs each. Each node has another GPU type."""
     try:
         machine.prepare()
     except machine.Unfit as unfit:
@@ -141,8 +141,8 @@ def rival(name: str) -> dict[str, object]:
 
 
 def give_it_room(machines: Machines) -> None:
-    """Creates the PersistentVolumeClaim for checkpoints, which a cluster's admins create in each team's new
-    namespace."""
+    """Creates the PersistentVolumeClaim for checkpoints in a team's new namespace, which is a task of the cluster's
+    admins."""
     api = machines.plane.admin
 
     def without() -> list[str]:
@@ -164,7 +164,7 @@ def drain(page: Page, node: str) -> None:
 
 
 def hurry(machines: Machines, job: int) -> None:
-    """Makes the job's next attempt run at full speed."""
+    """Makes the training program run fast from the job's next attempt on, by a file in its checkpoint folder."""
     [folder] = (machines.plane.folder / "volumes").glob(f"*/checkpoints/{objects.job_name(job)}")
     (folder / "pace").write_text("0.05")
 
@@ -177,7 +177,7 @@ def node_of(person: Person, job: int) -> str | None:
 
 
 def check_the_bill(bob: Person, job: int) -> None:
-    """Asserts that the ledger has each attempt at the price of its GPU type, and that both types occur."""
+    """Asserts that the ledger bills each attempt at the price of its GPU type, and that both GPU types occur."""
     row = next(row for row in bob.get("usage?by=job")["rows"] if row["job_id"] == job)
     gpu_seconds, cost = Decimal(row["gpu_seconds"]), Decimal(row["cost"])
     assert gpu_seconds >= 4 * STEPS * Decimal("0.05")

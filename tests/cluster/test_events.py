@@ -1,4 +1,4 @@
-"""Events of a real cluster appear on the timelines of jobs, including denials of a gang's pods."""
+"""Tests that events of a real cluster, such as refusals of a gang's pods, appear on the timelines of jobs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_policy_that_denies_its_pods_ends_the_start_at_once(
 
 
 def wait_until_denied(admin: Api, namespace: str) -> None:
-    """Waits until the policy is in force, which takes a moment after its creation."""
+    """Waits until the API server enforces the test's policy, which takes a moment after the policy was created."""
     container = {
         "name": "main",
         "image": "example/none",
@@ -129,7 +129,10 @@ def test_a_pod_that_fits_nowhere_says_so_while_it_waits(rigging: Rigging, nodes:
 def test_a_node_that_is_no_longer_ready_is_reported_to_jobs_on_it(
     rigging: Rigging, admin: Api, nodes: list[str]
 ) -> None:
-    """The test creates the event that a controller would create, because kwok's nodes do not fail."""
+    """Proves that an event about a node that is no longer ready appears on the timelines of jobs on this node.
+
+    The test creates the event itself, because kwok's nodes do not fail.
+    """
     rig = rigging()
     here, elsewhere = rig.start(rig.gang(nodes[0])), rig.start(rig.gang(nodes[1], job=2))
     rig.wait(here, Phase.RUNNING)

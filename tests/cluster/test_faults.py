@@ -1,4 +1,5 @@
-"""Components of the test cluster crash, hang and come back, and none of them outlives a test run."""
+"""Tests that components of the test cluster can crash, hang and come back, and that none of them outlives a test
+run."""
 
 from __future__ import annotations
 

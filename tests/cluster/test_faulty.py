@@ -1,4 +1,4 @@
-"""The tests' bad network disturbs requests in the way that each fault describes."""
+"""Tests that the faulty proxy disturbs requests exactly as each kind of fault describes."""
 
 from __future__ import annotations
 

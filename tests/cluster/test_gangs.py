@@ -1,4 +1,5 @@
-"""A gang's Job on a real control plane is started, ungated, fenced, stopped and moved."""
+"""Tests that a gang's Job is started, ungated, protected against outdated orders, stopped and moved on a real control
+plane."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ POD = objects.Pod(
 
 
 class Gang:
-    """A gang in the test's namespace, changed by the patches of scheduling.backends.kubernetes.objects."""
+    """A gang in the test's namespace. Its Job is changed by the patches of scheduling.backends.kubernetes.objects."""
 
     def __init__(self, api: Api, namespace: str, *, workers: int, job_id: int = 7) -> None:
         self.work = Work(api, namespace)
@@ -60,12 +61,12 @@ class Gang:
         return self.work.pods(self.name)
 
     def wait_for_pods(self, count: int, phase: str) -> list[Object]:
-        """Waits until `count` pods are in the phase, and returns the pods ordered by rank."""
+        """Waits until `count` pods of the gang are in the phase `phase`, and returns these pods ordered by rank."""
         pods = self.work.wait_for_pods(self.name, count, phase)
         return sorted(pods, key=objects.rank_of)
 
     def wait_for_gated(self, count: int) -> list[Object]:
-        """Waits until `count` pods are gated, and returns the pods ordered by rank."""
+        """Waits until `count` pods of the gang have a scheduling gate, and returns these pods ordered by rank."""
         pods = self.wait_for_pods(count, "Pending")
         assert all(map(objects.is_gated, pods))
         return pods
@@ -182,7 +183,7 @@ def test_it_stops_holds_its_gpus_until_its_pods_are_gone_and_continues_on_other_
 
 
 class Heard(OwnApi):
-    """A client that records its requests."""
+    """An API client that records its requests, such as "GET /api/v1/pods"."""
 
     paths: list[str]
 
@@ -229,7 +230,10 @@ def test_without_podgroups_gangs_start_and_the_api_server_is_asked_once(
 def test_a_group_that_the_api_server_does_not_know_is_not_created(
     orders: Orders, namespace: str, nodes: list[str]
 ) -> None:
-    """The API server drops the pods' field, as it would if only one of several API servers had been updated."""
+    """Proves that Fairlot creates no PodGroup if the API server dropped the pods' field that names the PodGroup.
+
+    This happens if only some of several API servers were updated.
+    """
     wanted = objects.new_job(7, POD, workers=2, owner="test", grouped=True)
     assert podgroups.named_by(wanted)
     made = orders.api.create(f"/apis/batch/v1/namespaces/{namespace}/jobs", wanted)
@@ -243,9 +247,9 @@ def test_a_group_that_the_api_server_does_not_know_is_not_created(
 def left_behind(
     plane: ControlPlane, orders: Orders, namespace: str, nodes: Sequence[str]
 ) -> Iterator[Object]:
-    """Yields the Job of a gang, which was deleted after its first attempt. Its Service and ConfigMap still exist.
+    """Yields the Job of a gang that was deleted after its first attempt and whose Service and ConfigMap still exist.
 
-    The controller manager is frozen for the block, so the garbage collector does not delete them.
+    The controller manager is frozen for the block, so the garbage collector does not delete these two objects.
     """
     assert begin(orders, 1, *nodes) is Outcome.DONE
     work = Work(plane.admin, namespace)
@@ -264,7 +268,10 @@ def left_behind(
 def test_a_gang_that_is_created_again_has_its_own_names_before_the_old_ones_are_collected(
     plane: ControlPlane, orders: Orders, namespace: str, nodes: list[str]
 ) -> None:
-    """Otherwise the gang would adopt the old Service and ConfigMap, and lose them to the garbage collector."""
+    """Proves that a gang that is created again gets a new Service and ConfigMap, even while the old ones still exist.
+
+    If it adopted the old ones, the garbage collector would delete them later.
+    """
     with left_behind(plane, orders, namespace, nodes[:2]) as first:
         assert begin(orders, 2, *nodes[:2]) is Outcome.DONE
     second = Work(plane.admin, namespace).read(objects.job_name(7))
@@ -298,8 +305,8 @@ def test_two_processes_with_the_same_order_create_the_names_again_once(
 
 
 def owners(api: Api, namespace: str) -> list[str]:
-    """Returns the UIDs of the owners of a gang's Service (the DNS names of its workers) and of its ConfigMap (the host
-    list)."""
+    """Returns the UIDs of the owners of a gang's Service (for DNS names of workers) and ConfigMap (for the list of
+    hosts)."""
     told = [
         api.get(f"/api/v1/namespaces/{namespace}/{kind}/{objects.job_name(7)}")
         for kind in ("services", "configmaps")

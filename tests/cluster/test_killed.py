@@ -1,7 +1,8 @@
-"""kill -9 of worker and watcher at every step: their successors complete each operation once, and bills equal leases.
+"""Kills worker and watcher at every step. Tests that their successors complete each operation once and bills equal
+leases.
 
-A step is a database statement or a request to the API server. Processes die before a step, because dying after a
-step is the same as dying before the next one.
+A step is a database statement or a request to the API server. Processes are killed before a step, because a death after
+a step is the same as a death before the next one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SOME = 10  # jobs that run at the same time
 
 @pytest.fixture
 def mortals(lab: Lab) -> Iterator[Dying]:
-    """Yields a Dying for the lab's cluster. The lab's own watcher is stopped, so that it does not interfere."""
+    """Yields a Dying for the lab's cluster, after it has stopped the lab's own watcher, which would interfere."""
     lab.changes.close()
     with dying(lab.cluster.pk) as made:
         yield made
@@ -49,7 +50,8 @@ def watch_until(mortals: Dying, jobs: Sequence[Job], state: str) -> None:
 
 
 def put_off(hours: float) -> None:
-    """Postpones all open operations. With 0 they are due now, as if the claims of dead processes had expired."""
+    """Postpones all open operations by `hours` from now. With 0 they are due now, as if dead processes' claims had
+    expired."""
     moment = now_from_database() + timedelta(hours=hours)
     Operation.objects.filter(done_at=None).update(not_before=moment)
 
@@ -75,7 +77,11 @@ def running_pods(lab: Lab, job: Job) -> list[int]:
 def test_a_worker_that_is_killed_at_any_step_starts_nothing_twice_and_completes_its_stops(
     lab: Lab, mortals: Dying, workers: int
 ) -> None:
-    """A job of one worker runs as a bare pod, a job of two as a Job whose pods wait behind gates."""
+    """Proves that a worker that is killed at any step starts nothing twice, and that its stops are completed by the
+    next worker.
+
+    A job of one worker runs as a bare pod, a job of two as a Job whose pods have scheduling gates.
+    """
     set_bare_pods(actor=lab.people.ada, cluster=lab.cluster, bare_pods=True)
     jobs: list[Job] = []
     died = True
@@ -107,7 +113,10 @@ def test_a_worker_that_is_killed_at_any_step_starts_nothing_twice_and_completes_
 def test_a_watcher_that_is_killed_at_any_step_loses_no_end_and_books_it_once(
     lab: Lab, mortals: Dying
 ) -> None:
-    """The first ten jobs run as Jobs, the next ten as bare pods, and so on."""
+    """Proves that a watcher that is killed at any step loses no job's end, and that each end is booked once.
+
+    The first ten jobs run as Jobs, the next ten as bare pods, and so on.
+    """
     deaths = 0
     while deaths % SOME == 0:
         set_bare_pods(actor=lab.people.ada, cluster=lab.cluster, bare_pods=deaths // SOME % 2 == 1)

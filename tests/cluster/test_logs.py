@@ -1,4 +1,4 @@
-"""Logs of workers on a real node are followed, stored and continued, and their progress is reported."""
+"""Tests that Fairlot follows, stores and continues the logs of workers on a real node, and reports their progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNTIL_TOLD = "trap 'echo told to stop; exit 0' TERM; while true; do sleep 0.1; d
 
 
 class Room:
-    """Starts watchers one after another, all of which store logs in the same folder."""
+    """Starts watchers one after another. All of them store logs in the same folder."""
 
     def __init__(self, admin: Api, kubeconfig: Path, namespace: str, logs: Path, node: RealNode) -> None:
         self.admin, self.kubeconfig, self.namespace, self.logs = admin, kubeconfig, namespace, logs
@@ -60,7 +60,8 @@ def wait_for_text(rig: Rig, gang: Gang, wanted: str, rank: int = 0) -> None:
 
 
 def state_of(rig: Rig, gang: Gang) -> str:
-    """Returns the recorded position in the first worker's log, for the message of a failed test."""
+    """Returns a text about the stored log of the first worker and its recorded position, for the message of a failed
+    test."""
     kept, mark = text(rig, gang), (rig.backend.logs / str(gang.job_id) / "logs" / "rank-0.json").read_text()
     threads = [one.name for one in threading.enumerate() if one.name.startswith("logs-")]
     pods = [pod["status"].get("containerStatuses") for pod in rig.pods(gang)]
@@ -109,7 +110,11 @@ def test_the_next_attempt_continues_the_same_log(room: Room, rig: Rig) -> None:
 
 
 def test_a_bare_pod_is_stopped_and_its_next_attempt_continues_the_same_log(room: Room) -> None:
-    """A real kubelet ends the pod with the job's grace period. The end is visible later although nothing watched."""
+    """Proves that the next attempt of a stopped bare pod continues the same log.
+
+    A real kubelet ends the pod within the job's grace period. The watcher learns of the end later, because it was not
+    running.
+    """
     with room.watcher(bare=True) as rig:
         first = room.gang(rig, f"echo attempt $FAIRLOT_EPOCH; {UNTIL_TOLD}")
         wait_for_text(rig, first, "attempt 1\n")

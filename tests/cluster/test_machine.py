@@ -1,4 +1,4 @@
-"""Machines that can run the real node, machines where its tests are skipped, and the GPUs of the node."""
+"""Tests which machines can run the real node and on which its tests are skipped, and tests the node's GPUs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ except gpus.NvmlError as error:
 
 
 def see(inventory: Path) -> dict[str, Any]:
-    """Returns what Fairlot reads about the GPUs through NVML, in another process."""
+    """Returns what Fairlot reads about the GPUs through NVML. Runs in another process, which loads the simulated
+    library."""
     told = {"LD_LIBRARY_PATH": str(library().parent), "NVML_INVENTORY": str(inventory)}
     done = subprocess.run(
         [sys.executable, "-c", SEE],

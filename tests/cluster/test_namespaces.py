@@ -1,4 +1,5 @@
-"""Fairlot creates a tenant's namespace once, repairs changes to it, and never takes over a foreign namespace."""
+"""Tests that Fairlot creates a team's namespace once, repairs changes to it, and never takes over another's
+namespace."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ PLACES = ("/api/v1/namespaces/{}", NETWORK, SESSIONS, QUOTA, ACCOUNT, BINDING)
 
 
 class Ours:
-    """The namespace of one tenant of Fairlot."""
+    """The namespace that Fairlot manages for one team."""
 
     def __init__(self, api: OwnApi, admin: Api) -> None:
         self.api, self.admin = api, admin
@@ -44,7 +45,7 @@ class Ours:
         return namespaces.ensure(self.api, self.tenant, isolation, cluster=cluster, prefix=prefix)
 
     def there(self) -> list[Object]:
-        """Returns the namespace and its objects in their present state."""
+        """Returns the namespace and its objects as they currently exist."""
         return [self.admin.get(place.format(self.name)) for place in PLACES]
 
     def versions(self) -> list[str]:

@@ -1,4 +1,5 @@
-"""Nodes that die, are cordoned, are drained, change or lose a GPU: each case has one clear event and the right end."""
+"""Tests of nodes that die, are cordoned, are drained, change or lose a GPU: each case has one clear event and the right
+end."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def state(name: str) -> str:
 
 
 def goes_on_elsewhere(lab: Lab, job: Job, away_from: str) -> None:
-    """Runs rounds and the work of worker and watcher until the job runs again, without the node `away_from`."""
+    """Does the work of scheduler, worker and watcher until the job runs again on nodes other than `away_from`."""
 
     def is_elsewhere() -> bool:
         lab.fill()

@@ -1,5 +1,7 @@
-"""Kubernetes before 1.36 cannot move a Job that has run to other nodes. Simulated by a server without the feature
-gate."""
+"""Tests of Kubernetes before 1.36, which cannot move a Job to other nodes once the Job has run.
+
+An API server without the feature gate takes the place of an older release.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def attempt(epoch: int, *nodes: str) -> objects.Attempt:
 
 
 def run_a_turn(orders: Orders, work: Work, *where: str) -> Object:
-    """Runs the job's first attempt and stops it. Returns the Job once all its pods are gone."""
+    """Runs and stops the job's first attempt. Returns the Job once all its pods are gone."""
     assert orders.start(JOB_ID, POD, attempt(1, *where)) is Outcome.DONE
     for pod in work.wait_for_pods(NAME, len(where), "Pending") if len(where) > 1 else ():
         uid, node = pod["metadata"]["uid"], where[objects.rank_of(pod)]

@@ -1,4 +1,5 @@
-"""Orders to Jobs take effect once, even if they are lost, doubled, late, overtaken, or name a missing Job."""
+"""Tests that orders to Jobs take effect once, even if they are lost, repeated, delayed, outdated, or name a missing
+Job."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def stop(orders: Orders, epoch: int) -> Outcome:
 
 
 def state(admin: Api, namespace: str) -> tuple[int, bool]:
-    """Returns a pair: the Job's epoch, and whether the Job is suspended. Returns (0, True) without a Job."""
+    """Returns the Job's epoch and whether it is suspended. Returns (0, True) if the Job does not exist."""
     jobs = admin.items(JOBS.format(namespace))
     if not jobs:
         return 0, True
@@ -67,7 +68,7 @@ def test_a_job_is_created_once_however_often_it_is_ordered(
 def test_a_job_without_other_objects_is_created_running_by_one_write(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
-    """Both Jobs are identical except for their times of creation and change."""
+    """Proves that one write can create a running Job, which equals a Job that is created suspended and then started."""
     network.lose = "answer"
     with pytest.raises(Unreachable):
         start(orders, 1, nodes[0])
@@ -86,7 +87,7 @@ def test_a_job_without_other_objects_is_created_running_by_one_write(
 
 
 def told(job: Object) -> object:
-    """Returns the fields that Fairlot sets in a Job, without those that the API server adds to each Job."""
+    """Returns the fields that Fairlot sets in a Job, for comparison. The Job's UID is replaced by a constant."""
     uid = job["metadata"]["uid"]
     said = {**{key: job["metadata"][key] for key in ("name", "labels", "annotations")}, "spec": job["spec"]}
     return json.loads(json.dumps(said).replace(uid, "uid"))
@@ -201,8 +202,11 @@ def test_a_job_is_not_created_again_while_pods_of_the_old_one_exist(
 def test_a_repeated_first_start_starts_nothing_beside_existing_pods(
     admin: Api, namespace: str, orders: Orders, nodes: list[str]
 ) -> None:
-    """The process that gave the first order died before it recorded the order. Then the Job was deleted without its
-    pods."""
+    """Proves that a repeated start order fails while pods of a deleted Job still exist, and starts nothing.
+
+    The process that carried out the first order died before it recorded this. Then somebody deleted the Job without its
+    pods.
+    """
     attempt = objects.Attempt(1, "lease-1", "A100", [nodes[0]])
     assert orders.start(JOB_ID, POD, attempt) is Outcome.DONE
     Work(admin, namespace).wait_for_pods(objects.job_name(JOB_ID), 1, "Running")
@@ -223,7 +227,10 @@ def test_there_is_nothing_to_stop_in_a_namespace_that_does_not_exist(
 def test_random_orders_over_a_bad_network_leave_the_job_where_the_latest_good_one_led(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
-    """After each step, a model of two values (epoch, is suspended) predicts which states the Job may have."""
+    """Proves that after random orders and lost messages the Job is in a state that a simple model predicts.
+
+    The model has two values: the epoch, and whether the Job is suspended.
+    """
     sys.stdout.write(f"seed {SEED}\n")
     chance = random.Random(SEED)
     epoch, suspended = 0, True

@@ -1,4 +1,4 @@
-"""Gangs as PodGroups, on a separate control plane that offers them (alpha in Kubernetes 1.36)."""
+"""Tests of gangs as PodGroups, on a separate control plane that has this feature (alpha in Kubernetes 1.36)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def fairlot(plane: ControlPlane) -> Path:
 
 
 class Lossy(OwnApi):
-    """A client that can lose the next request for a PodGroup or its answer, or hide an existing PodGroup."""
+    """An API client that can lose the next request for a PodGroup or the response, or pretend that a PodGroup does not
+    exist."""
 
     lose = ""
 
@@ -109,7 +110,7 @@ def group_of(pod: Object) -> str:
 
 
 def verdict(group: Object) -> str:
-    """Returns the status of the PodGroup's condition PodGroupScheduled; empty without one."""
+    """Returns the status of the PodGroup's condition PodGroupScheduled; "" if the condition is missing."""
     found = group.get("status", {}).get("conditions", ())
     return next((one["status"] for one in found if one["type"] == "PodGroupScheduled"), "")
 
@@ -275,7 +276,8 @@ def test_the_teams_users_cannot_change_the_groups_of_gangs(
 def test_without_the_right_gangs_run_without_groups(
     plane: ControlPlane, own: Lossy, rig: Rig, nodes: list[str]
 ) -> None:
-    """This also holds for a gang that had a PodGroup in its earlier attempt."""
+    """Proves that gangs run without PodGroups if Fairlot may not create them, even a gang whose earlier attempt had
+    one."""
     admin, tenant = rig.admin, rig.namespace
     assert checked(plane).rights["create podgroups.scheduling.k8s.io of a team"]
     gang = rig.start(rig.gang(*nodes[:2]))
@@ -307,7 +309,7 @@ def test_without_the_right_gangs_run_without_groups(
 
 
 def checked(plane: ControlPlane) -> Findings:
-    """Returns the findings that the admin pages show about the cluster."""
+    """Returns the findings of a cluster check, as the admin pages show them."""
     lasting = plane.kubeconfig(deployed.FAIRLOT, seconds=7 * 24 * 3600)
     return look(parse(deployed.flattened(lasting)), namespace_prefix="fairlot", now=datetime.now(UTC))
 

@@ -1,4 +1,4 @@
-"""A tenant's user with every right in the tenant's namespace cannot bypass Fairlot."""
+"""Tests that a user cannot bypass Fairlot, even with every right in the team's namespace."""
 
 from __future__ import annotations
 
@@ -226,7 +226,10 @@ def test_he_may_run_pods_and_jobs_without_gpus(bob: Api, tenant: str, nodes: lis
 
 
 def test_his_pod_cannot_be_changed_into_one_that_he_may_not_create(bob: Api, tenant: str) -> None:
-    """Labels can also be changed by a write to the status subresource, and tolerations can be added later."""
+    """Proves that a user's existing pod cannot be changed into a forbidden one.
+
+    Labels can also be changed by writes to the status subresource, and tolerations can be added later.
+    """
     path = f"{PODS.format(tenant)}/his"
     bob.create(PODS.format(tenant), pod("his", schedulerName="nobody"))
     for subresource in ("", "/status"):
@@ -257,7 +260,10 @@ JOBS_REFUSED = {
 
 @pytest.mark.parametrize("how", JOBS_REFUSED)
 def test_his_job_cannot_pretend_to_be_fairlots(bob: Api, tenant: str, how: str) -> None:
-    """This holds at the Job's creation and later, because the template of a suspended Job can be changed."""
+    """Proves that a user's Job cannot look like one of Fairlot's, neither when it is created nor by a later change.
+
+    A later change is possible because the template of a suspended Job can be changed.
+    """
     jobs = JOBS.format(tenant)
     bob.create(jobs, own_job("his", suspend=True))
     refused(lambda: bob.merge(f"{jobs}/his", JOBS_REFUSED[how]), "set only by Fairlot", by="fairlot-jobs")
@@ -290,7 +296,11 @@ def test_the_standard_names_what_it_refuses(bob: Api, tenant: str) -> None:
 def test_the_policies_hold_where_the_standard_is_not_enforced(
     admin: Api, namespace: str, fairlot: object
 ) -> None:
-    """This holds even for the cluster's admins, one of whom has labelled this namespace by hand."""
+    """Proves that Fairlot's policies refuse unconfined pods in a namespace without the pod security standard
+    `restricted`.
+
+    They apply even to the cluster's admins, one of whom has labelled this namespace by hand as a team's.
+    """
     admin.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"fairlot.io/tenant": "9"}}})
     pods = f"{PODS.format(namespace)}?dryRun=All"
     wait_for(
@@ -313,7 +323,7 @@ def test_the_policies_do_not_apply_to_other_namespaces(
 
 
 def test_policies_match_the_types_that_they_check(admin: Api, fairlot: object) -> None:
-    """The controller manager checks each CEL expression of a policy against the fields of these types."""
+    """Proves that the controller manager finds no type errors in the CEL expressions of the policies."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     for made in manifests():
         if made["kind"] == "ValidatingAdmissionPolicy":

@@ -1,4 +1,4 @@
-"""Fairlot's objects in a tenant's namespace stay unchanged, whatever rights a tenant's user has there."""
+"""Tests that a team's user cannot change Fairlot's objects in the team's namespace, even with every right there."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_he_cannot_change_a_job_of_fairlots(plane: ControlPlane, bob: Api, tenan
 
 @pytest.fixture
 def single(plane: ControlPlane, bob: Api, tenant: str, nodes: list[str]) -> str:
-    """Returns the API path of one of Fairlot's Jobs, which has one running pod."""
+    """Creates one of Fairlot's Jobs, waits until its pod runs, and returns the Job's API path."""
     path = f"{JOBS.format(tenant)}/fairlot-single"
     fairlot = plane.api(FAIRLOT)
     fairlot.create(JOBS.format(tenant), fairlots_job("fairlot-single"))
@@ -112,8 +112,11 @@ def test_he_may_delete_a_job_with_its_pods(bob: Api, tenant: str, single: str, w
 
 
 def test_he_may_delete_a_job_from_above_its_pods(bob: Api, tenant: str, single: str) -> None:
-    """With orphaned pods, the garbage collector removes the pod's owner reference, and the Job controller its
-    finalizer."""
+    """Proves that a user may delete a Job and orphan its pods, and then delete these pods.
+
+    The policies must let the garbage collector remove the pods' owner references, and the Job controller their
+    finalizers.
+    """
     bob.delete(single, propagationPolicy="Orphan")
     wait_for(lambda: not bob.items(JOBS.format(tenant)), what="the Job is gone")
 
@@ -127,7 +130,7 @@ def test_he_may_delete_a_job_from_above_its_pods(bob: Api, tenant: str, single: 
 
 
 class Gang:
-    """A gang of two workers whose pods wait behind the scheduling gate."""
+    """A gang of two workers whose pods have Fairlot's scheduling gate."""
 
     def __init__(self, plane: ControlPlane, namespace: str, nodes: list[str]) -> None:
         self.fairlot, self.work = plane.api(FAIRLOT), Work(plane.admin, namespace)
@@ -236,7 +239,10 @@ def test_he_cannot_change_a_pod_of_fairlots(gang: Gang, bob: Api) -> None:
 
 
 def test_he_cannot_remove_the_policies_from_his_namespace(bob: Api, admin: Api, tenant: str) -> None:
-    """A right to everything within a namespace includes the right to change the namespace itself."""
+    """Proves that a user cannot change the namespace so that the policies no longer apply.
+
+    A right to everything in a namespace includes the right to change the namespace itself.
+    """
     path = f"/api/v1/namespaces/{tenant}"
     before = admin.get(path)["metadata"]["labels"]
     bob.merge(path, {"metadata": {"labels": {"he": "may"}}})

@@ -1,11 +1,11 @@
-"""Random faults between Fairlot and its cluster, with processes that die at random steps.
+"""Tests with random faults between Fairlot and its cluster, in which processes are killed at random steps.
 
     make soak                                                                 a thousand runs with random seeds
     make test                                                                 a few seeds that once found faults
     RUNS=50 .venv/bin/python -m pytest -s tests/cluster/test_random_faults.py          this many runs
     SEEDS="17 4711" .venv/bin/python -m pytest -s tests/cluster/test_random_faults.py  runs with these seeds
 
-STORM_LOG names a file that gets one line for each run when the run ends.
+STORM_LOG names a file to which each run appends one line when it ends.
 """
 
 from __future__ import annotations

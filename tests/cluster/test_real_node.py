@@ -1,4 +1,5 @@
-"""Real containers on a real node: GPUs by NVML, logs, SIGTERM, exit codes, memory, network, and no leftovers."""
+"""Tests of real containers on a real node: GPUs by NVML, logs, SIGTERM, exit codes, memory, network, and complete
+clean-up."""
 
 from __future__ import annotations
 
@@ -194,7 +195,8 @@ def test_pods_reach_each_other_and_the_api_server_reaches_them(containers: Conta
 def test_the_workers_of_a_gang_find_each_other_by_name_and_train(
     plane: ControlPlane, tenant: str, real_node: RealNode
 ) -> None:
-    """The Job has two workers and a headless Service, under the rights and network policies of deploy/kubernetes."""
+    """Proves that two workers find each other through a headless Service, with the rights and policies of
+    deploy/kubernetes."""
     api = plane.api(FAIRLOT)
     service = {"clusterIP": "None", "selector": {JOB: "1"}, "publishNotReadyAddresses": True}
     path = f"/api/v1/namespaces/{tenant}/services"
@@ -220,7 +222,7 @@ def test_the_workers_of_a_gang_find_each_other_by_name_and_train(
 
 
 def gang(node: RealNode) -> Object:
-    """Returns the Job of two workers that train together with one GPU each."""
+    """Returns the manifest of a Job of two workers that train together with one GPU each."""
     made = fairlots_job("fairlot-digits", pods=2)
     spec = made["spec"]["template"]["spec"]
     spec |= {"subdomain": "fairlot-digits", "nodeSelector": {"kubernetes.io/hostname": node.name}}
@@ -250,7 +252,10 @@ def test_pod_security_refuses_a_container_that_runs_as_root(containers: Containe
 def test_nothing_is_left_when_the_process_that_started_a_node_is_killed(
     real_node: RealNode, tmp_path: Path
 ) -> None:
-    """The second node runs beside the first one until its process is killed."""
+    """Proves that nothing remains of a node after the process that started it was killed.
+
+    Another process starts this second node, which runs beside the node of the other tests.
+    """
     folder = tmp_path / "cluster"
     folder.mkdir()
     argv = [sys.executable, "-m", "tests.cluster", str(folder), "0", "1"]
@@ -272,7 +277,7 @@ def test_nothing_is_left_when_the_process_that_started_a_node_is_killed(
 
 
 def keep_busy(kubeconfig: Path, name: str) -> str:
-    """Runs a container on the real node of another test cluster, and returns the node's address."""
+    """Runs a container on the real node of the test cluster that `kubeconfig` names. Returns the node's address."""
     api = Api(kubeconfig)
     accounts = "/api/v1/namespaces/default/serviceaccounts"
     wait_for(lambda: api.items(accounts), what="an account")

@@ -1,4 +1,5 @@
-"""Fairlot's reflector stays current although the API server crashes, hangs, forgets versions and refuses requests."""
+"""Tests that Fairlot's reflector stays up to date although the API server crashes, hangs, forgets versions or refuses
+requests."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ CROWD = 10
 
 
 class Names:
-    """A mirror that maps the names of existing ConfigMaps to their values."""
+    """A copy of the cluster's ConfigMaps that a reflector keeps up to date: it maps their names to their values."""
 
     def __init__(self) -> None:
         self.value: dict[str, str] = {}
@@ -132,7 +133,7 @@ class Maps:
         del self.expected[name]
 
     def notify(self) -> None:
-        """Creates, changes and deletes one ConfigMap each."""
+        """Creates one ConfigMap, changes another and deletes a third."""
         number = next(self.numbers)
         self.create(f"later-{number}")
         self.change("map-0", f"value {number}")

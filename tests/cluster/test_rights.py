@@ -1,4 +1,4 @@
-"""With exactly the rights of deploy/kubernetes, Fairlot can make all its requests and no others."""
+"""Tests that Fairlot can make all its requests, and no others, with exactly the rights of deploy/kubernetes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def told(account: Api, namespace: str) -> set[Grant]:
 
 
 def anybody(admin: Api) -> set[Grant]:
-    """Returns the rights of every authenticated user: asking the API server about one's identity and rights."""
+    """Returns the rights that every authenticated user has: to ask the API server about the user's own identity and
+    rights."""
     found = admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:basic-user")
     return grants(found["rules"])
 
@@ -76,7 +77,7 @@ def test_its_rights_are_those_of_the_manifests_and_no_others(account: Api, admin
 
 
 class Gang:
-    """A gang from its first request to its last. All requests use Fairlot's account."""
+    """A gang whose requests, from the first to the last, all use Fairlot's account."""
 
     def __init__(self, account: Api, namespace: str, *, pods: int) -> None:
         self.work = Work(account, namespace)
@@ -87,7 +88,8 @@ class Gang:
         self.work.change("fairlot-gang", [epoch(at + 1), place, suspended(False)])
 
     def pods(self) -> list[Object]:
-        """Returns the gang's pods from a list of the whole cluster, which is the request that the watch makes."""
+        """Returns the gang's pods by a list request for the whole cluster, because the watch process also lists all
+        namespaces."""
         return self.work.api.items("/api/v1/pods", labelSelector=f"{JOB}=1")
 
     def wait_for_pods(self, count: int, phase: str) -> list[Object]:
@@ -121,7 +123,10 @@ def test_a_gang_runs_stops_moves_and_is_deleted(account: Api, tenant: str, nodes
 def test_a_gang_completes_and_one_that_fails_is_counted(
     account: Api, admin: Api, tenant: str, nodes: list[str]
 ) -> None:
-    """The Job controller and the kubelets can therefore make all necessary changes to pods that the policies guard."""
+    """Proves that the policies let the Job controller and the kubelets make all changes to pods that they must make.
+
+    One gang completes and one fails.
+    """
     for name, code, end in (("fairlot-good", "0", "Complete"), ("fairlot-bad", "3", "Failed")):
         account.create(JOBS.format(tenant), fairlots_job(name))
         work = Work(account, tenant)
@@ -336,7 +341,8 @@ def test_it_cannot_weaken_or_give_away_a_namespace_of_its_own(account: Api, tena
 
 
 def test_even_its_own_pods_are_confined(account: Api, tenant: str) -> None:
-    """Therefore a thief of Fairlot's token cannot break out of containers to the node."""
+    """Proves that even pods of Fairlot's account are confined, so that a stolen token does not give access to the
+    node."""
     made = fairlots_pod("fairlot-p-0", container(gpus=1, securityContext={"privileged": True}))
     with pytest.raises(Refused, match=r"violates PodSecurity \"restricted.*privileged"):
         account.create(PODS.format(tenant), made)
@@ -350,7 +356,7 @@ def test_even_its_own_pods_are_confined(account: Api, tenant: str) -> None:
 
 @pytest.fixture
 def second(account: Api, admin: Api) -> Iterator[str]:
-    """Yields a second namespace, such as an attacker with Fairlot's token could create."""
+    """Creates a second namespace with Fairlot's account, as an attacker with its token could, and yields the name."""
     name = f"fairlot-{secrets.token_hex(4)}-8"
     account.create(NAMESPACES, {"metadata": {"name": name, "labels": OURS}})
     yield name

@@ -1,4 +1,4 @@
-"""A thousand jobs on 500 nodes with 8 GPUs each, through rounds of time slicing: `make soak`.
+"""Tests rounds of time slicing with a thousand jobs on 500 nodes with 8 GPUs each: `make soak`.
 
 The test takes five minutes on two otherwise idle cores, so `make test` leaves it out. SCALE=0.25 in the environment
 runs a quarter of the size.

@@ -1,4 +1,5 @@
-"""Secrets of gangs in the cluster are written for each attempt, deleted with the Job, and closed to all other users."""
+"""Tests that a gang's Secrets are written for each attempt, deleted with the Job, and unreadable for all other
+users."""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ def test_a_late_start_does_not_restore_older_secrets(rig: Rig, own: OwnApi, node
 def test_a_refusal_of_the_api_server_is_reported_without_the_secret(
     rig: Rig, admin: Api, nodes: list[str]
 ) -> None:
-    """The API server refuses a Secret with an invalid key, and its message would quote the Secret."""
+    """Proves that Fairlot reports a refused Secret without its content, which the API server's error message would
+    quote."""
     bad = Secrets(folders=[SecretFolder("hf", "/secrets/hf", {"not a key": TEXT})])
     with pytest.raises(BackendError) as told:
         rig.start(rig.gang(nodes[0], secrets=bad))
@@ -209,8 +211,10 @@ def test_a_pod_may_use_other_secrets_of_the_namespace(bob: Api, tenant: str) -> 
 
 @pytest.mark.django_db
 def test_a_job_gets_the_secrets_that_its_owner_named(lab: Lab) -> None:
-    """The job passes through the database, a round and an order. Another team's job with secrets of the same names gets
-    none."""
+    """Proves that a job's container gets the secrets that its owner chose, through the database, a round and an order.
+
+    Another team's job that names the same secrets gets none.
+    """
     bob, astro = lab.people.bob, lab.people.astro
     create_secret(actor=bob, name="hf-token", values={"value": TEXT})
     grant_volume(actor=lab.people.olga, cluster=lab.cluster, name="sky", source="sky-claim", tenant=astro)

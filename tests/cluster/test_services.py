@@ -1,4 +1,4 @@
-"""Services on a real control plane: Kubernetes' endpoints always equal the ready replicas, through every change."""
+"""Tests that, on a real control plane, a service's endpoints always equal its ready replicas, through every change."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def living(service: Service) -> list[Job]:
 
 
 def until(lab: Lab, service: Service, probe: Callable[[], object], what: str) -> None:
-    """Does the work of beat, worker and watcher until `probe` returns a true value."""
+    """Does the work of beat, worker and watcher until `probe` returns a true value. `what` describes the goal in the
+    error."""
 
     def look() -> object:
         step_service(service_id=service.pk)
@@ -89,8 +90,8 @@ def until(lab: Lab, service: Service, probe: Callable[[], object], what: str) ->
 
 
 def is_up(lab: Lab, service: Service, replicas: int) -> bool:
-    """Returns whether exactly `replicas` replicas of the current revision are ready, and are the endpoints of the DNS
-    name."""
+    """Returns whether exactly `replicas` replicas of the current revision are ready, and exactly these are
+    endpoints."""
     service.refresh_from_db()
     jobs = living(service)
     return (

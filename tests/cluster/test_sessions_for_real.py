@@ -1,5 +1,7 @@
-"""Notebook sessions in real containers behind the portal's own web server: who reaches them, from where, and for how
-long."""
+"""Tests of notebook sessions in real containers behind the portal's own web server.
+
+They check who can reach a session, from where, and for how long.
+"""
 
 from __future__ import annotations
 
@@ -95,8 +97,10 @@ def steps(session: Session) -> Step:
 
 
 def is_over(lab: Lab, session: Session, browser: Browser, *, why: str) -> None:
-    """Asserts that the session's program was stopped, its pod is gone, and no request reaches it. `why` is the reason
-    shown."""
+    """Asserts that the session's program was stopped, its pod is gone, and no request reaches the session.
+
+    `why` is the reason that the portal must show.
+    """
     job = lab.reaches(session.job, Job.State.CANCELLED)
     assert end_text_of(job) == why
     lab.until(lambda: not lab.pods(job), lambda: str(lab.pods(job)))
@@ -188,7 +192,7 @@ def test_a_session_whose_pod_is_lost_gets_a_new_address_until_its_time_limit(
 
 
 def pass_minutes(session: Session, minutes: float) -> None:
-    """Moves the session's start, last use and warning by this many minutes into the past."""
+    """Simulates that `minutes` have passed: moves the session's start, last use and warning into the past."""
     earlier = timedelta(minutes=minutes)
     Lease.objects.filter(job=session.job).update(running_from=F("running_from") - earlier)
     Session.objects.filter(pk=session.pk).update(

@@ -1,4 +1,5 @@
-"""What a thief with a copy of Fairlot's token can and cannot do, and what a tenant who wants GPUs cannot do."""
+"""Tests what a thief with a copy of Fairlot's token can and cannot do, and that a team's user cannot get GPUs past
+Fairlot."""
 
 from __future__ import annotations
 
@@ -146,8 +147,10 @@ def secret_of_job(job: Object, name: str) -> Object:
 
 
 def lies_in_wait(cluster: Stage) -> None:
-    """Creates a Job with Fairlot's labels before Fairlot does. Asserts that Fairlot starts it with the thief's
-    image."""
+    """Shows a known weakness: a thief creates a Job with Fairlot's labels before Fairlot does.
+
+    Asserts that Fairlot then starts this Job with the thief's image and with the real job's secrets.
+    """
     given = Secrets({"HF_TOKEN": "hf_ofALaterJob"})
     made = changed(
         cluster.job(OTHER, given=given, workers=1), "spec/template/spec/containers/0/image", MALLORYS

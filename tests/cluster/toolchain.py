@@ -18,7 +18,7 @@ OLDEST = (1, 26)  # the oldest Go that can build Kubernetes 1.36
 
 @functools.cache
 def go() -> Path:
-    """Returns the path of a Go command that is at least OLDEST."""
+    """Returns the path of a Go command whose version is at least OLDEST."""
     found = shutil.which("go")
     if found and version(Path(found)) >= OLDEST:
         return Path(found)
@@ -76,8 +76,11 @@ def unpack(uv: Path, requirements: str, folder: Path) -> None:
 
 
 def mirror() -> dict[str, str]:
-    """Returns environment variables that pass pip's index settings to uv, which does not read them itself (see
-    bin/bootstrap)."""
+    """Returns environment variables with which uv uses pip's package index and certificate, because uv does not read
+    pip's settings.
+
+    See bin/bootstrap.
+    """
     settings: dict[str, str] = {}
     for python in ("python3", sys.executable):
         told = subprocess.run(

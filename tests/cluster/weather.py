@@ -1,4 +1,4 @@
-"""Runs many storms, some of them in parallel, each in its own lab."""
+"""Runs many tests with random faults ("storms"), some of them in parallel, each in a separate lab."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NUMBERS = itertools.count()  # numbers of labs, which keep their nodes apart
 
 @dataclass
 class Summary:
-    """The sums of the results of all runs."""
+    """The totals of all runs, and the error message of each failed run."""
 
     runs: int = 0
     deaths: int = 0
@@ -56,7 +56,10 @@ class Summary:
 
 
 def forecast(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, seeds: Sequence[int]) -> Summary:
-    """Runs a storm for each seed and returns the summary. After a failed run, its lab is not used again."""
+    """Runs one storm (a test run with random faults) for each seed, and returns the summary of the results.
+
+    After a failed run, its lab is not used again.
+    """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for seed in seeds:
         waiting.put(seed)
@@ -92,7 +95,7 @@ def _next(waiting: queue.SimpleQueue[int]) -> int | None:
 
 
 def _run(run: Storm, summary: Summary, lock: threading.Lock) -> str:
-    """Runs a storm and adds its results to the summary. Returns why the run failed; empty if it succeeded."""
+    """Runs a storm and adds its results to the summary. Returns the error message if the run failed, otherwise ""."""
     trouble, began = "", time.monotonic()
     try:
         run.run()

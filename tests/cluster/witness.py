@@ -1,7 +1,7 @@
-"""Watches every pod and records violations of invariants.
+"""Watches every pod and records violations of invariants, independently of Fairlot's own data.
 
-The witness judges which pods ran, not what Fairlot believes: no node ever has more GPUs bound than it has, no worker
-ever has two pods, and no part of a gang runs for long without the other workers.
+The invariants: no node has more GPUs bound than it has, no worker has two pods, and no part of a gang runs for long
+without the other workers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from scheduling.backends.kubernetes.reflector import Reflector
 
 
 class Witness:
-    """A mirror that a reflector fills with all pods. `faults` contains a sentence for each violation."""
+    """Checks the invariants on every event of a pod, which it gets from a reflector. `faults` has one sentence per
+    violation."""
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
-        """`capacity` maps each node to its number of GPUs."""
+        """`capacity` maps the name of each node to its number of GPUs."""
         self.capacity = capacity
         self.faults: list[str] = []
         self.most_bound = 0  # most GPUs bound at one moment
@@ -52,7 +53,7 @@ class Witness:
             self.faults.append("the witness looked away: what happened meanwhile is not known")
 
     def knows(self, namespace: str, job_id: int, workers: int) -> None:
-        """Records that a gang has this many workers."""
+        """Records the number of workers of a gang."""
         self._size[namespace, job_id] = workers
 
     def replace(self, found: Sequence[Object], age: float = 0.0) -> None:
@@ -60,7 +61,7 @@ class Witness:
             self.put(pod)
 
     def heard(self) -> None:
-        """Does nothing, because silence is no violation."""
+        """Does nothing. A reflector calls this when the API server is alive, and this is no violation."""
 
     def put(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]

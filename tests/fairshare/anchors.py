@@ -1,7 +1,7 @@
 """Published figures that the simulator must reproduce exactly. `python -m tests.fairshare.anchors TRACES` prints them.
 
-TRACES is a folder with `tiresias/60_job.csv` and `generated/tiresias_format_blox_load6_600jobs.csv`. The figures
-come from Tiresias' own simulator: mean completion time to three decimals, and makespan, in seconds.
+TRACES is a folder with `tiresias/60_job.csv` and `generated/tiresias_format_blox_load6_600jobs.csv`. The figures come
+from Tiresias' own simulator. They are the mean completion time (to three decimals) and the makespan, in seconds.
 tests/fairshare/simulator/test_anchors.py asserts them.
 """
 
@@ -45,13 +45,13 @@ def read(path: Path) -> list[SimJob]:
 
 
 def replayed(jobs: list[SimJob], nodes: int, rule: str) -> tuple[float, float]:
-    """Returns the mean completion time and the makespan of a replay on `nodes` nodes of four GPUs, in seconds."""
+    """Replays the jobs on `nodes` nodes of four GPUs. Returns the mean completion time and the makespan, in seconds."""
     replay = Engine(Machines((0,) * nodes, (4,) * nodes), jobs, SCHEDULERS[rule]()).run()
     return round(replay.mean_completion(jobs), 3), replay.makespan(jobs)
 
 
 def main(traces: Path) -> int:
-    """Prints all figures and returns the number of wrong figures."""
+    """Prints all figures. Returns how many figures differ from the published ones."""
     missed = 0
     for name, nodes, rows in ROWS:
         jobs = read(traces / name)

@@ -1,4 +1,7 @@
-"""Times the analysis of a week in two processes: `python -m tests.fairshare.bench_anomalies [TENANTS JOBS]`."""
+"""Measures how long the anomaly analysis of one week takes with two processes.
+
+Usage: `python -m tests.fairshare.bench_anomalies [TENANTS JOBS]`.
+"""
 
 from __future__ import annotations
 

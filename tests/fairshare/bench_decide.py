@@ -1,4 +1,4 @@
-"""Times a decision of the default policy: `python -m tests.fairshare.bench_decide`."""
+"""Measures how long a decision of the default policy takes: `python -m tests.fairshare.bench_decide`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ REPEATS = 3
 
 
 def seconds(gpus: int) -> tuple[float, float, int]:
-    """Returns the best time of a decision, the best time of encoding its snapshot (in seconds), and the number of
-    picked jobs."""
+    """Returns the shortest time of a decision, the shortest time of encoding its snapshot, and the number of picked
+    jobs.
+
+    Both times are in seconds.
+    """
     snapshot = synthetic_snapshot(gpus, JOBS_PER_GPU, max(gpus // GPUS_PER_TENANT, 5), seed=1)
     deciding, encoding = [], []
     for seed in range(REPEATS):

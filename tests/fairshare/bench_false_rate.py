@@ -1,7 +1,8 @@
-"""Measures, by load, how many sharing anomalies are found in faultless histories, and how many delayed jobs are found.
+"""Measures how many sharing anomalies the analysis finds in faultless histories, and how many of the delayed jobs it
+finds.
 
-Usage: `python -m tests.fairshare.bench_false_rate [SEEDS DAYS]`. The first figures are those in
-fairshare.counterfactual.anomalies.FALSE_RATES.
+Both are measured for several loads. Usage: `python -m tests.fairshare.bench_false_rate [SEEDS DAYS]`. The first figures
+are those in fairshare.counterfactual.anomalies.FALSE_RATES.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Times decisions of two policies as clusters grow: `python -m tests.fairshare.bench_growth`.
+"""Measures how the time of a decision grows with the cluster, for two policies: `python -m
+tests.fairshare.bench_growth`.
 
-`--policies NAME:VERSION NAME:VERSION` chooses the policies (by default the newest and version 1 of gandiva_fair),
-`--most` the GPUs of the largest cluster, and `--limit` the seconds after which a measurement is given up. Each time
-is that of one decision on a busy cluster: the second decision, one quantum after a first decision that began with a
-tenth of the jobs running.
+`--policies NAME:VERSION NAME:VERSION` chooses the policies (by default the newest version and version 1 of
+gandiva_fair). `--most` is the number of GPUs of the largest cluster. A measurement is given up after `--limit` seconds.
+Each time is that of one decision on a busy cluster. It is the second decision, one quantum after a first decision that
+began with a tenth of the jobs running.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ CASES: dict[str, Callable[[], Snapshot]] = {
 
 
 def seconds(policy: str, view: Snapshot) -> float:
-    """Returns the time of a decision on the busy cluster, in seconds."""
+    """Returns the duration of one decision on the busy cluster, in seconds."""
     first = Situation.first(POLICIES[policy].make(view.settings), view)
     now = first.after(first.decide(1))
     # A new policy object has no caches; only the state of the first decision is kept.
@@ -79,8 +80,10 @@ def _report(policy: str, view: Snapshot, found: multiprocessing.connection.Conne
 
 
 def timed(policy: str, view: Snapshot, limit: float) -> float:
-    """Returns the result of `seconds`, measured in a separate process; infinite if both decisions take longer than
-    `limit` seconds."""
+    """Returns the result of `seconds`, measured in a separate process.
+
+    Returns infinity if the two decisions that this takes are not done within `limit` seconds.
+    """
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_report, args=(policy, view, there))
@@ -96,7 +99,7 @@ def timed(policy: str, view: Snapshot, limit: float) -> float:
 
 
 def exponent(sizes: list[int], times: list[float]) -> float:
-    """Returns the exponent with which times grow with sizes, fitted by least squares."""
+    """Returns b if times grow as sizes to the power of b, fitted by least squares."""
     known = [(n, t) for n, t in zip(sizes, times, strict=True) if math.isfinite(t)]
     if len(known) < 2:
         return math.nan

@@ -1,10 +1,10 @@
 """Measures what a team gains by lying about speeds: `python -m tests.fairshare.bench_lies [ECONOMIES]`.
 
-One team of each random economy reports other speed-ups than its jobs have, in 24 ways, or splits into two accounts.
-Its gain is the progress by its true speeds, in the order of its own jobs, compared with the progress when it tells
-the truth. The gain is measured in three ways: with all reports believed; bounded by the operator's table of
-generations alone; and bounded by what most teams report for the same models, or by the table if fewer than three
-teams know a model.
+One team of each random economy either reports speed-ups that differ from its jobs' true ones, in 24 ways, or splits
+into two accounts. Its progress is counted with its true speeds and in the order of its own jobs. Its gain compares this
+progress with the progress when it tells the truth. The gain is measured in three ways: all reports are believed;
+reports are bounded by the operator's table of generations alone; or reports are bounded by what most teams report for
+the same models, or by the table if fewer than three teams know a model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ def _times(factor: float) -> Lie:
 
 
 def _last(factor: float, part: float) -> Lie:
-    """Returns a lie about only the jobs at the end of the team's order, from fraction `part` on, which would wait."""
+    """Returns a lie that multiplies the speed-ups of the team's last jobs by `factor`, from fraction `part` of its jobs
+    on.
+
+    These jobs would wait.
+    """
     return lambda own, others: np.where(np.arange(len(own)) < part * len(own), own, own * factor)
 
 
@@ -69,14 +73,17 @@ LIES: dict[str, Lie] = {
 
 @dataclass(frozen=True)
 class Economy:
-    """Teams with jobs of shared models. A speed-up is the speed on the second generation relative to the first."""
+    """Teams with jobs of models that several teams use.
+
+    A speed-up is the speed on the second generation relative to the first.
+    """
 
     speed_up: list[Floats]  # (jobs,) for each team
     model: list[Floats]
 
 
 def economy(seed: int, *, alike: bool = False) -> Economy:
-    """Returns random teams. Most jobs of a team are of one model; with `alike` all of them are."""
+    """Returns random teams. Most jobs of a team are of the same model; with `alike`, all are."""
     chance = np.random.default_rng(seed)
     of_model = chance.uniform(1.0, 6.0, MODELS)
     count = int(chance.integers(4, 7))
@@ -90,8 +97,10 @@ def economy(seed: int, *, alike: bool = False) -> Economy:
 
 
 def progress(speed_up: Floats, held: Floats) -> float:
-    """Returns the progress of one-GPU jobs that run in order on `held` (2,) GPUs, with fast GPUs given by true
-    speed-ups."""
+    """Returns the progress of one-GPU jobs that run in order on `held`, the GPUs of the slow and the fast generation.
+
+    The fast GPUs go to the running jobs with the highest true speed-ups.
+    """
     runs = np.clip(held.sum() - np.arange(len(speed_up)), 0.0, 1.0)
     by_gain = np.argsort(-speed_up, kind="stable")
     fast = np.clip(held[1] - (np.cumsum(runs[by_gain]) - runs[by_gain]), 0.0, runs[by_gain])
@@ -103,7 +112,10 @@ def rates_of(speed_up: list[Floats]) -> list[Floats]:
 
 
 def seen(one: Economy, claims: list[Floats], bound: Bound, pricing: Pricing) -> Snapshot:
-    """Returns the view in which teams report `claims`, with the evidence that `bound` makes available to the policy."""
+    """Returns the snapshot that the policy sees if teams report the speed-ups in `claims`.
+
+    `bound` decides which evidence the snapshot contains: none, the operator's table, or also the jobs' models.
+    """
     view = teams(rates_of(claims), CAPACITY, pricing=pricing)
     if bound == "none":
         return view
@@ -113,13 +125,13 @@ def seen(one: Economy, claims: list[Floats], bound: Bound, pricing: Pricing) -> 
 
 
 def outcome(one: Economy, claims: list[Floats], *, bound: Bound, pricing: Pricing) -> float:
-    """Returns the liar's progress by its true speeds if teams report `claims`."""
+    """Returns the liar's progress, counted with its true speeds, if teams report the speed-ups in `claims`."""
     share, _ = traded(seen(one, claims, bound, pricing))
     return progress(one.speed_up[LIAR], share[LIAR])
 
 
 def gain(lie: Lie, seed: int, *, bound: Bound, pricing: Pricing = "between") -> float:
-    """Returns the liar's gain by the lie, as a fraction of the progress that the liar makes with the truth."""
+    """Returns the liar's gain by the lie, as a fraction of the progress that it makes if it tells the truth."""
     one = economy(seed)
     others = np.concatenate(one.speed_up[1:])
     false = [np.maximum(lie(one.speed_up[LIAR], others), 0.05), *one.speed_up[1:]]
@@ -130,8 +142,8 @@ def gain(lie: Lie, seed: int, *, bound: Bound, pricing: Pricing = "between") -> 
 def gain_of_splitting(seed: int, *, alike: bool = False, pricing: Pricing = "between") -> float:
     """Returns the gain of a team that splits into two accounts, each with half of the tickets and every other job.
 
-    The gain is a fraction of the team's progress without the split. If the team's jobs differ, the split also
-    changes their order, so that other jobs run.
+    The gain is a fraction of the team's progress without the split. If the team's jobs differ, the split also changes
+    the order of the jobs, and so which jobs run.
     """
     one = economy(seed, alike=alike)
     truth = outcome(one, one.speed_up, bound="none", pricing=pricing)

@@ -1,7 +1,8 @@
-"""Times the computation of market prices in random small clusters: `python -m tests.fairshare.bench_market [SEEDS]`.
+"""Measures how long market prices take to compute in small random clusters: `python -m tests.fairshare.bench_market
+[SEEDS]`.
 
-Prints the milliseconds of processor time for the prices in 60 random economies of each seed, and the relative error
-of these prices.
+Prints the milliseconds of CPU time for the prices of 60 random economies per seed, and the relative error of the
+prices.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""Measures the gains of trades in played economies: `python -m tests.fairshare.bench_trades [--policies …]`.
+"""Measures the gains of trades in simulated economies: `python -m tests.fairshare.bench_trades [--policies …]`.
 
-Random teams have 1-GPU jobs whose speed-ups spread by σ around their team's, on two or three generations. They are
-played quantum by quantum, with and without trading, with jobs in order of age and evenly. Progress is counted in
-GPU-quanta of a job's full speed. A *loser* makes less than 98 % of the lower of two amounts: its progress without
-trading, and the progress that its part of each generation makes in its own order. The second counts because time
-that others did not want is no longer free. *Captured* is the sum of all relative gains over the play without
-trading, as a fraction of the largest sum without losers that a linear program finds: in the own order of each team
-(a job runs only as long as all before it, or as long as each other), and with any of its jobs.
+Random teams have one-GPU jobs on two or three generations. The speed-ups of a team's jobs spread by σ around the team's
+own. Each economy is simulated quantum by quantum, with and without trading. Teams run their jobs either in order of age
+or evenly. Progress is counted in GPU-quanta at a job's full speed.
+
+A *loser* makes less than 98 % of the lower of two amounts: its progress without trading, and the progress that its part
+of each generation makes in its own order. The second amount is needed because time that others did not want is no
+longer free. *Captured* is the sum of all relative gains over the simulation without trading, divided by the largest sum
+without losers, which a linear program finds. There are two such sums. For one, each team runs its jobs in its own
+order: a job runs only as long as all jobs before it, or all jobs run equally long. For the other, a team may run any of
+its jobs.
 """
 
 from __future__ import annotations
@@ -45,12 +48,15 @@ def teams(spread: float, seed: int, order: Order = "in order") -> Economy:
 
 
 def progress(economy: Economy, judged: PolicyUnderTest) -> Floats:
-    """Returns the mean progress of each team per round, as an array (T,)."""
+    """Simulates the economy and returns the mean progress of each team per round, as an array (T,)."""
     return Played.of(economy, judged).progress(since=SETTLED) / (economy.rounds - SETTLED)
 
 
 def possible(economy: Economy, without: Floats, order: Order) -> float:
-    """Returns the largest sum of relative gains over `without` (T,) if each team runs its jobs in its own order."""
+    """Returns the largest sum of relative gains that trades can bring if each team runs its jobs in its own order.
+
+    `without` (T,): the teams' progress without trading.
+    """
     owner = np.array([job.account for job in economy.jobs])
     worth = [economy.speed[owner == t] / alone for t, alone in enumerate(without)]
     # A played team may make a little more than its own order gives in the long run.
@@ -59,8 +65,10 @@ def possible(economy: Economy, without: Floats, order: Order) -> float:
 
 
 def private(economy: Economy, order: Order) -> Floats:
-    """Returns the progress of teams with equal tickets, each on its part of every generation and in its own order, as
-    an array (T,)."""
+    """Returns the progress of each team on an equal part of every generation, as an array (T,).
+
+    Teams run their jobs in their own order.
+    """
     owner, count = np.array([job.account for job in economy.jobs]), len(economy.accounts)
     rates = [economy.speed[owner == t] for t in range(count)]
     return own_progress(rates, np.tile(economy.capacity / count, (count, 1)), order)

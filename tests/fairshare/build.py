@@ -1,4 +1,4 @@
-"""Builds small clusters for the tests of fairshare, in short notation."""
+"""Builds small clusters for the tests of fairshare from short descriptions."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ def snapshot(
     owed: dict[tuple[int, int], float] | None = None,
     **settings: object,
 ) -> Snapshot:
-    """Returns a snapshot. `nodes` has pairs (generation, GPUs), and `away` the indices of nodes that are drained or
-    down."""
+    """Returns a snapshot of a cluster.
+
+    `nodes` has a pair (generation, GPUs) for each node. `away` has the indices of nodes that are drained or down.
+    """
     kinds = max((k for k, _ in nodes), default=-1) + 1
     installed = np.array([gpus for _, gpus in nodes], dtype=np.int64)
     capacity = installed.copy()
@@ -101,7 +103,7 @@ def snapshot(
 
 
 def situation(given: Snapshot) -> Situation:
-    """Returns the situation of the default policy before its first decision, with the snapshot's options and debts."""
+    """Returns the default policy's situation before its first decision, with the options and debts of the snapshot."""
     return Situation.first(policy_of(given.settings), given)
 
 
@@ -110,7 +112,8 @@ def decide(given: Snapshot, seed: int) -> Decision:
 
 
 def with_closed(given: Snapshot, closed: set[int]) -> Snapshot:
-    """Returns `given` with closed nodes, on which running gangs stay and nothing new starts."""
+    """Returns the snapshot with some nodes closed: running gangs stay on a closed node, and nothing new starts
+    there."""
     jobs, nodes = given.jobs, len(given.cluster.capacity)
     holds = np.repeat(jobs.running_on != NOWHERE, np.diff(jobs.place_start))
     gpus = np.repeat(jobs.gpus, np.diff(jobs.place_start))
@@ -130,14 +133,15 @@ def used_on_nodes(given: Snapshot, decision: Decision) -> Ints:
 
 
 def place_of(decision: Decision, job: int) -> list[int]:
-    """Returns the node of each worker of a picked job."""
+    """Returns the node index of each worker of a job that the decision runs."""
     p = decision.run.tolist().index(job)
     return list(decision.place_node[decision.place_start[p] : decision.place_start[p + 1]].tolist())
 
 
 @st.composite
 def snapshots(draw: st.DrawFn, /, **settings: object) -> Snapshot:
-    """Draws small clusters that mix generations, a tree, limits, drained nodes, running gangs and debts."""
+    """Draws small clusters with several generations, a tree of accounts, limits, drained nodes, running gangs and
+    debts."""
     kinds = draw(st.integers(1, 3))
     nodes = [
         (k, draw(st.sampled_from([2, 3, 4, 8]))) for k in range(kinds) for _ in range(draw(st.integers(1, 3)))

@@ -1,4 +1,4 @@
-"""Histories that the live policy made without any fault, so that every anomaly found in them is false."""
+"""Builds histories in which the live policy made no fault, so that every anomaly found in them is false."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ JOBS_A_DAY = 100
 
 
 def faultless(seed: int, load: float, *, days: int = 1) -> Past:
-    """Returns a history of six teams with one to three tickets each on six nodes. Their jobs need the fraction `load`
-    of the GPU time."""
+    """Returns a history of six teams with one to three tickets each, on six nodes.
+
+    The teams' jobs need the fraction `load` of the GPU time.
+    """
     chance = np.random.Generator(np.random.PCG64(seed))
     count, span = JOBS_A_DAY * days, 24 * HOUR * days
     shape = chance.choice(len(SHAPES), count, p=[often for *_, often in SHAPES])
@@ -45,7 +47,7 @@ def faultless(seed: int, load: float, *, days: int = 1) -> Past:
 
 
 def wronged(history: Past, every: int, by: float) -> Past:
-    """Returns the history with every job whose key is a multiple of `every` delayed by `by` seconds."""
+    """Returns the history with some jobs delayed by `by` seconds: those whose key is a multiple of `every`."""
     return replace(
         history,
         jobs=tuple(_later(one, by) if one.key % every == 0 else one for one in history.jobs),

@@ -1,4 +1,5 @@
-"""Builds pasts of shared clusters: small pasts by hand, and pasts in which every tenant had its own machines."""
+"""Builds pasts, which are histories of shared clusters: small ones by hand, and ones in which each tenant had own
+machines."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ WEEK = 7 * 24 * HOUR
 
 
 def nodes(*gpus: int, generation: int = 0, first: int = 0) -> tuple[NodeState, ...]:
-    """Returns the states of nodes that are usable from the beginning."""
+    """Returns the states of nodes that are usable from the beginning, one node for each number of GPUs."""
     return tuple(NodeState(0.0, first + i, generation, some, some) for i, some in enumerate(gpus))
 
 
@@ -45,7 +46,7 @@ def attempt(
 def job(
     key: int, tenant: int, arrival: float, *attempts: Attempt, workers: int = 1, gpus: int = 4, **more: object
 ) -> PastJob:
-    """Returns a job, which by default ended with its last attempt."""
+    """Returns a past job with the given attempts. By default the job ended with its last attempt."""
     ended = attempts[-1].ends if attempts else None
     given = {"user": 0, "speeds": (1.0,), "ended": ended} | more
     return PastJob(
@@ -60,9 +61,9 @@ def job(
 
 
 def shared(wanted: Past, *, quantum: float = 60.0) -> Past:
-    """Returns the past in which the live policy shares the nodes of `wanted` between teams of one user each.
+    """Returns the past in which the live policy divides the nodes of `wanted` among teams of one user each.
 
-    The single attempt of each job in `wanted` says how long the job runs, as in `apart`.
+    In `wanted`, each job has one attempt, which says how long the job runs.
     """
     machines = Machines(
         tuple(node.generation for node in wanted.nodes),
@@ -94,9 +95,9 @@ def shared(wanted: Past, *, quantum: float = 60.0) -> Past:
 
 
 def apart(wanted: Past) -> Past:
-    """Returns the past in which each tenant runs on its private cluster, as `replay` plays it.
+    """Returns the past in which each tenant runs its jobs on its own private cluster, as `replay` simulates it.
 
-    The single attempt of each job in `wanted` says how long the job runs.
+    In `wanted`, each job has one attempt, which says how long the job runs.
     """
     purchase = Purchase.of(wanted)
     jobs: list[PastJob] = []
@@ -117,7 +118,7 @@ def apart(wanted: Past) -> Past:
 
 
 def _attempts(fate: Fate, wanted: Past, first: int = 0) -> tuple[Attempt, ...]:
-    """Returns the attempts of a job from its fate, on nodes that are numbered from `first` on."""
+    """Returns the attempts of a simulated job. Node numbers in `fate` are increased by `first`."""
     return tuple(
         Attempt(
             span.place.generation,

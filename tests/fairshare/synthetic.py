@@ -1,4 +1,4 @@
-"""Synthetic clusters under load, for timings and tests. The same seed gives the same cluster."""
+"""Builds synthetic clusters under load, for benchmarks and tests. The same seed gives the same cluster."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def synthetic_snapshot(
     shapes: Shapes = SHAPES,
     levels: tuple[int, ...] | None = None,
 ) -> Snapshot:
-    """Returns a cluster of about `gpus` GPUs with `tenants` teams of users in departments, and a long queue.
+    """Returns a cluster of about `gpus` GPUs with a long queue. Its `tenants` teams have users and belong to
+    departments.
 
-    A tenth of the jobs that fit runs. Half of the jobs were measured on the generations that they may use. With
+    A tenth of the jobs that fit are running. Half of the jobs were measured on the generations that they may use. With
     `levels`, the ticket tree is the regular tree of `_regular` instead, and its leaves are the users.
     """
     chance = np.random.Generator(np.random.PCG64(seed))
@@ -76,7 +77,7 @@ def _accounts(tenants: int, kinds: int, chance: np.random.Generator) -> tuple[Ac
 
 
 def _regular(levels: tuple[int, ...], kinds: int, chance: np.random.Generator) -> tuple[Accounts, Ints]:
-    """Returns the accounts of a regular tree, and its leaves. The parents of leaves trade.
+    """Returns the accounts of a regular tree, and the indices of its leaves. The parents of leaves trade.
 
     The tree has `levels[0]` roots, and `levels[d]` children below each account of depth d - 1.
     """
@@ -124,7 +125,10 @@ def _jobs(count: int, leaves: Ints, cluster: Cluster, chance: np.random.Generato
 
 
 def _rates(account: Ints, accepts: Bools, chance: np.random.Generator) -> Floats:
-    """Returns rates. All jobs of an account gain from newer generations to a similar degree."""
+    """Returns the measured rate of each job on each generation; NaN if not measured.
+
+    All jobs of an account gain from newer generations to a similar degree.
+    """
     count = len(account)
     gain = chance.uniform(0.2, 1.5, int(account.max(initial=0)) + 1)[account][:, None]
     speed = 2.0 ** np.arange(accepts.shape[1])  # of a typical job, by generation
@@ -133,7 +137,10 @@ def _rates(account: Ints, accepts: Bools, chance: np.random.Generator) -> Floats
 
 
 def _run_some(cluster: Cluster, accepts: Bools, workers: Ints, gpus: Ints) -> tuple[Ints, Ints, Ints]:
-    """Places every tenth job until the cluster is full."""
+    """Places every tenth job until the cluster is full.
+
+    Returns the generation on which each job runs, and the nodes of all jobs' workers with the start index of each job.
+    """
     free = cluster.capacity.copy()
     running_on = np.full(len(workers), NOWHERE, dtype=np.int64)
     places: list[Ints] = [np.empty(0, dtype=np.int64) for _ in range(len(workers))]

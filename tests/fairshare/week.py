@@ -1,4 +1,4 @@
-"""A synthetic week of a shared cluster under load, served first come, first served, as far as jobs fit."""
+"""Builds a synthetic week of a shared cluster under load. Jobs run in order of arrival, as far as they fit."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ TRIED = 100
 
 
 def week(tenants: int, jobs: int, seed: int, *, load: float = 0.65) -> Past:
-    """Returns a week on three generations, with about one node of each for each tenant. Each tenant's jobs come in
-    bursts.
+    """Returns a week on three generations, with about one node of each generation per tenant.
 
-    Together the jobs need the fraction `load` of the cluster's GPU time.
+    Each tenant's jobs come in bursts. Together the jobs need the fraction `load` of the cluster's GPU time.
     """
     chance = np.random.Generator(np.random.PCG64(seed))
     tickets = chance.integers(1, 5, tenants).astype(np.float64)
@@ -75,7 +74,8 @@ def _jobs(tenants: int, count: int, chance: np.random.Generator) -> list[PastJob
 
 
 def _served(wanted: list[PastJob], lasts: list[float], nodes: tuple[NodeState, ...]) -> list[PastJob]:
-    """Returns the jobs as they ran. `lasts` has the seconds that each job runs, on any generation."""
+    """Returns the jobs as they ran. `lasts` has the running time of each job in seconds, which is the same on any
+    generation."""
     of_kind = [[one.node for one in nodes if one.generation == k] for k in range(len(SPEED))]
     free = [np.full(len(some), NODE_GPUS, dtype=np.int64) for some in of_kind]
     ends: list[tuple[float, int, int, tuple[int, ...]]] = []
@@ -110,7 +110,8 @@ def _served(wanted: list[PastJob], lasts: list[float], nodes: tuple[NodeState, .
 
 
 def _ran(job: PastJob, attempt: Attempt) -> PastJob:
-    """Returns the job with an attempt that is cut off at the end of the week."""
+    """Returns the job after this attempt, which is cut off at the end of the week. An attempt that begins later is left
+    out."""
     if attempt.begins >= WEEK:
         return job
     if attempt.ends > WEEK:

@@ -1,4 +1,4 @@
-"""Finds, in the syntax tree of a file, the environment variables that the file reads."""
+"""Finds the environment variables that a Python file reads, by its syntax tree."""
 
 import ast
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ SETTINGS = ROOT / "portal" / "settings.py"
 
 
 def calls_on(path: Path, *objects: str) -> Iterator[ast.Call]:
-    """Yields the method calls in the file `path` on one of the expressions `objects`, such as `env` or `os.environ`."""
+    """Yields the method calls in the file on one of the expressions in `objects`, such as "env" or "os.environ"."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Call(func=ast.Attribute(value=value)) if ast.unparse(value) in objects:

@@ -1,4 +1,4 @@
-"""Every function that docs/architecture.md names exists in the code."""
+"""Tests that every function that docs/architecture.md names exists in the code."""
 
 import ast
 import re

@@ -1,4 +1,5 @@
-"""bin/bootstrap installs the versions that uv.lock lists, and creates the environment of local jobs."""
+"""Tests that bin/bootstrap installs the versions that uv.lock lists, and creates the Python environment of local
+jobs."""
 
 import importlib.util
 import json
@@ -71,7 +72,7 @@ def test_jobs_have_an_environment_of_their_own_that_others_cannot_write():
 
 
 def test_pip_in_a_job_installs_into_its_home(tmp_path):
-    """The environment of jobs does not change, even if the job may write to it."""
+    """Proves that pip in a job does not change the shared environment of jobs, even if the job may write to it."""
     before = sorted(settings.FAIRLOT_JOB_PYTHON.glob("lib/*/site-packages/*"))
     environment = {"HOME": str(tmp_path), "PATH": f"{JOB_PYTHON.parent}:/usr/bin:/bin"}
     done = run("sh", "-c", PACKAGE, cwd=tmp_path, env=environment)
@@ -91,7 +92,7 @@ def test_pip_in_a_job_installs_into_its_home(tmp_path):
     ],
 )
 def test_only_pip_itself_is_told_where_to_install(tmp_path, argv, is_pip):
-    """A program whose name only begins with "pip" gets no PIP_TARGET."""
+    """Proves that only pip gets the variable PIP_TARGET, and not another program whose name begins with "pip"."""
     site = tmp_path / "lib" / "python3.11" / "site-packages"
     site.mkdir(parents=True)
     done = run(ROOT / "bin" / "job-environment", tmp_path)
@@ -103,7 +104,10 @@ def test_only_pip_itself_is_told_where_to_install(tmp_path, argv, is_pip):
 
 
 def test_the_environment_of_jobs_is_made_new_when_what_it_was_made_from_changes(checkout):
-    """Stand-ins replace uv and Python; the latter creates an environment with a single program."""
+    """Proves that the environment of jobs is created again when one of its inputs changes.
+
+    Fake programs take the place of uv and Python. The fake Python creates an environment with a single program.
+    """
     environment, old = checkout / ".environments/python", checkout / ".environments/python/lib/removed"
     python = checkout / "python"
     python.write_text(
@@ -163,7 +167,7 @@ def test_the_environment_of_jobs_is_made_new_when_what_it_was_made_from_changes(
 
 @pytest.fixture
 def checkout(tmp_path):
-    """Returns a folder with copies of all files that bin/bootstrap reads."""
+    """Creates a folder with copies of all files that bin/bootstrap reads, and returns its path."""
     folder = tmp_path / "checkout"
     (folder / "bin").mkdir(parents=True)
     for name in (

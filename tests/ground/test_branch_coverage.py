@@ -1,4 +1,5 @@
-"""Branch coverage below the floor fails the run; coverage above the floor gives a hint to raise the floor."""
+"""Tests that branch coverage below the floor fails the run, and that coverage above the floor gives a hint to raise
+it."""
 
 from __future__ import annotations
 

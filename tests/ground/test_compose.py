@@ -1,5 +1,7 @@
-"""docker-compose.yml and the Dockerfile name only programs, files and settings that exist, and all that are
-required."""
+"""Tests that docker-compose.yml and the Dockerfile name only programs, files and settings that exist.
+
+They must also set all settings that are required.
+"""
 
 import importlib
 import json
@@ -29,7 +31,7 @@ def instructions(name: str) -> list[str]:
 
 
 def check_command(argv: list[str]) -> None:
-    """Fails unless the program that the command line `argv` starts exists."""
+    """Fails if the program that the command line `argv` starts does not exist."""
     match argv:
         case ["granian", *options]:
             module, _, attribute = options[-1].partition(":")

@@ -1,4 +1,4 @@
-"""The output of `make up` on a terminal and elsewhere."""
+"""Tests of the output of `make up`, on a terminal and elsewhere."""
 
 import io
 

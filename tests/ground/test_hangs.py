@@ -1,4 +1,5 @@
-"""A test that hangs fails with the stacks of all threads; a test that computes or polls does not."""
+"""Tests that a test that hangs fails with the stacks of all threads, and that a test that computes or polls does
+not."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def test_the_watch_around_a_watch_goes_on() -> None:
 
 
 def pause(seconds: float) -> None:
-    """Stops this whole process for `seconds`, while its timers go on."""
+    """Stops this whole process for `seconds` seconds, while its timers continue."""
     with subprocess.Popen(["/bin/sh", "-c", f"sleep {seconds}; kill -CONT {os.getpid()}"]):
         os.kill(os.getpid(), signal.SIGSTOP)
 

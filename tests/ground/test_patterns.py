@@ -1,5 +1,7 @@
-"""Regular expressions match ASCII characters only: without re.ASCII, \\d, \\w and \\s of Python's `re` match the
-digits, letters and blanks of all scripts."""
+r"""Tests that all regular expressions of the code match ASCII characters only.
+
+Without re.ASCII, \d, \w and \s of Python's `re` match the digits, letters and blanks of all scripts.
+"""
 
 from __future__ import annotations
 

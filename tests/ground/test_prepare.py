@@ -1,4 +1,4 @@
-"""Each start prepares the database and static files; several portals of one checkout may do so at the same time."""
+"""Several portals that start from one checkout at the same time collect the static files only once."""
 
 import subprocess
 import sys

@@ -117,7 +117,8 @@ def test_root_hands_them_to_an_unprivileged_user_even_below_a_closed_folder(var)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user to become")
 def test_root_may_have_all_of_it_in_a_folder_of_its_own(var, monkeypatch):
-    """In a checkout in /root, only root may enter the folder with the servers' programs and data."""
+    """The servers start although their programs and data are in a folder that only root may enter, as in a checkout in
+    /root."""
     closed = var / "closed"
     closed.mkdir(mode=0o700)
     package = Postgres(var).programs.parents[1]

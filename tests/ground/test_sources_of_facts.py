@@ -1,4 +1,5 @@
-"""Code decides by columns and codes, never by the audit trail or by sentences, which are written for people."""
+"""Code makes decisions by database columns and codes, never by the audit trail or by texts that are written for
+people."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def is_said(node: ast.AST) -> bool:
 
 
 def readings(tree: ast.AST) -> Iterator[int]:
-    """Yields the numbers of lines that compare, search or split an attribute in PROSE."""
+    """Yields the line numbers where code compares, searches or splits an attribute whose name is in PROSE."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]

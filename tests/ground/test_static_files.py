@@ -1,4 +1,4 @@
-"""The output of `collectstatic` with the storage backend that production uses."""
+"""`collectstatic`, with the storage backend of production, collects every static file and resolves every reference."""
 
 import json
 

@@ -77,8 +77,7 @@ class Up:
             link.close()
 
     def left(self) -> dict[int, str]:
-        """Returns the command lines of the services and servers that still run in this folder, by pid; jobs are left
-        out."""
+        """Returns {pid: command line} of the services and servers that still run in this folder, without the jobs."""
         data = [self.home.var / name / "data" for name in ("postgres", "valkey")]
         pids = [*marked_processes(self.home), *(pid for folder in data for pid in working_in(folder))]
         return {pid: command for pid in pids if (command := command_line(pid))}
@@ -89,7 +88,7 @@ class Up:
         return {pid: command for pid, command in found if f"{self.home.var}/jobs/" in command}
 
     def kill(self, *names: str) -> None:
-        """Sends SIGKILL to the services `names`, and waits until each of them runs again as another process."""
+        """Sends SIGKILL to the services `names`, and waits until each service runs again under another pid."""
         pids = {name: self.pid(name) for name in names}
         for pid in pids.values():
             os.kill(pid, signal.SIGKILL)
@@ -113,7 +112,10 @@ def command_line(pid: int | str) -> str:
 
 
 def environment(var: Path) -> dict[str, str]:
-    """Returns the environment variables for `make up` in `var`, without those that Fairlot's settings read."""
+    """Returns the environment variables for a `make up` in the folder `var`.
+
+    Removes the variables that Fairlot's settings read, so that the caller's environment does not affect the test.
+    """
     ours = {name: value for name, value in os.environ.items() if name not in settings_names()}
     return {**ours, "FAIRLOT_VAR": str(var)}
 

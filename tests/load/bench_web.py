@@ -1,9 +1,8 @@
-"""`make bench-web`: measures a whole portal with a working scheduler under load: many users on its pages, open event
-streams and bulk submits.
+"""`make bench-web`: measures a whole portal, with a working scheduler, under load.
 
-The benchmark starts a portal in a temporary folder, on a loopback address only. Each user requests one page after
-the other, with pauses for thinking. The portal, PostgreSQL, Valkey, the jobs and the benchmark share the cores of
-this machine.
+The load is many users who request pages, open event streams and bulk submits. The benchmark starts a portal in a
+temporary folder, on a loopback address only. Each user requests one page after another, with pauses in between, as a
+person does. The portal, PostgreSQL, Valkey, the jobs and the benchmark share the cores of this machine.
 """
 
 from __future__ import annotations
@@ -73,7 +72,8 @@ MIX = (
 
 @dataclass
 class Laps:
-    """The measured seconds and bytes of each page, and the count of each HTTP status."""
+    """The measurements: seconds and bytes of the successful requests for each page, and the count of each HTTP
+    status."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     statuses: Counter[str] = field(default_factory=Counter)

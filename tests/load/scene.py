@@ -70,10 +70,10 @@ def fill(*, users: int, jobs: int, waiting: int) -> dict[str, Any]:
 
 
 def rounds(*, cluster: int, seconds: float) -> dict[str, Any]:
-    """Observes the cluster's quantum rounds for `seconds`.
+    """Observes for `seconds` the rounds that start because the cluster's quantum has ended.
 
-    Returns the number of rounds, the longest time in seconds by which a round was overdue, and the least and
-    greatest effective quantum.
+    Returns the number of these rounds, the longest delay of a round in seconds, and the least and greatest effective
+    quantum.
     """
     until, overdue, quanta, numbers = time.monotonic() + seconds, 0.0, set(), set()
     while time.monotonic() < until:
@@ -192,7 +192,8 @@ def _ended_jobs(
 def _waiting_jobs(
     cluster: Cluster, people: list[tuple[User, Tenant]], count: int, dice: random.Random
 ) -> None:
-    """Creates `count` waiting jobs that only sleep, so that they take no CPU time from the portal."""
+    """Creates `count` waiting jobs. Their command only sleeps, so that a started job takes no CPU time from the
+    portal."""
     jobs = []
     for number in range(count):
         user, team = dice.choice(people)

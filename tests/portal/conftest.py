@@ -1,4 +1,4 @@
-"""Fixtures for tests of the portal: the scene, and signed-in browsers."""
+"""Fixtures for tests of the portal: the standard set of objects (`scene`), and signed-in browsers."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _nothing_known_from_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clears caches of the process, and raises time limits, so that a slow machine does not seem a silent server."""
+    """Clears the caches of this process, and raises time limits so that a slow machine does not look like a dead
+    server."""
     from portal import middleware  # noqa: PLC0415 - as below
     from portal.edge import health  # noqa: PLC0415 - as below
     from scheduling.core import pubsub  # noqa: PLC0415 - as below

@@ -1,4 +1,4 @@
-"""Creates the scene once and restores it for each test, which takes a tenth of the time."""
+"""Creates the test objects of scene.py once and restores them for each test, which takes a tenth of the time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class KeptScene:
     def put_back(self) -> Scene:
         """Inserts the scene into the database and returns it.
 
-        All triggers and constraints check the rows again. A scene beside rows of other fixtures is not kept, because
-        the script would contain these rows, too.
+        All triggers and constraints check the rows again. If the database already contains users of other fixtures,
+        creates a new scene and does not keep it, because the script would contain the other rows, too.
         """
         if User.objects.exists():
             return scene()

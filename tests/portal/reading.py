@@ -1,4 +1,4 @@
-"""Reads XLSX, PDF and HTML that Fairlot wrote, as the programs of its users read them."""
+"""Reads XLSX, PDF and HTML files that Fairlot wrote, as spreadsheet programs, PDF viewers and browsers read them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 
 
 def sheets(content: bytes) -> dict[str, list[list[tuple[str, str]]]]:
-    """Returns the sheets of an XLSX file by name, as rows of cells (kind "n" or "inlineStr", text).
+    """Returns {sheet: rows} of an XLSX file. A row is a list of cells (kind, text); the kind is "n" or "inlineStr".
 
-    Fails for a formula.
+    Fails if a cell contains a formula.
     """
     book = zipfile.ZipFile(io.BytesIO(content))
     index = ET.fromstring(book.read("xl/workbook.xml"))  # noqa: S314 - a file that Fairlot made
@@ -32,7 +32,7 @@ def sheets(content: bytes) -> dict[str, list[list[tuple[str, str]]]]:
 
 
 def text_of(content: bytes) -> str:
-    """Returns the text of a PDF with single spaces, because a line break within a cell is not distinguishable."""
+    """Returns the text of a PDF with single spaces, because line breaks within a cell cannot be recognised."""
     words = " ".join(page.extract_text() for page in PdfReader(io.BytesIO(content)).pages)
     return " ".join(words.replace("\N{NO-BREAK SPACE}", "_").split()).replace("_", "\N{NO-BREAK SPACE}")
 

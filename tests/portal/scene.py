@@ -1,4 +1,5 @@
-"""The scene: a portal with jobs, shares, trades, bookings and an audit trail of the team Astro, and a little of Bio."""
+"""The scene, the standard objects of portal tests: jobs, shares, trades, bookings and audit events of the team Astro,
+and a few of Bio."""
 
 from __future__ import annotations
 
@@ -40,9 +41,9 @@ SECRETS = ("Astro", "astro", "alice", "Alice", "bob", "Bob", "supernova", "SUPER
 
 
 def secrets_in(page: str) -> list[str]:
-    """Returns the names of Astro with which a word of the page begins.
+    """Returns the names from SECRETS, which only Astro may see, that occur on the page at the beginning of a word.
 
-    Only beginnings of words count, because one in two thousand random tokens contains "bob".
+    A name inside a word does not count, because one in two thousand random tokens contains "bob".
     """
     return re.findall(rf"\b(?:{'|'.join(SECRETS)})", page)
 
@@ -182,7 +183,7 @@ def share(
 
 
 def book(job: Job, user: User, generation: Generation, *, gpus: int, minutes: float, lease: int) -> None:
-    """Books usage that ended five minutes ago."""
+    """Books `minutes` minutes of the job's usage, which ended five minutes ago."""
     ends = now_from_database() - timedelta(minutes=5)
     with transaction.atomic():
         book_usage(

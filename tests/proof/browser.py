@@ -28,15 +28,14 @@ def chromium() -> str:
 
 @dataclass
 class Person:
-    """A signed-in user: a browser page, and the REST API with the session of that page."""
+    """A signed-in user, with a browser page and with access to the REST API in the same browser session."""
 
     name: str
     context: BrowserContext
     page: Page
 
     def get(self, path: str) -> Any:
-        """Returns the JSON that the REST API answers to GET /api/v1/`path`; fails unless the HTTP status is a
-        success."""
+        """Returns the JSON response to GET /api/v1/`path`. Fails unless the HTTP status is a success."""
         answer = self.context.request.get(f"/api/v1/{path}")
         assert answer.ok, answer.text()
         return answer.json()
@@ -109,5 +108,6 @@ class People:
 
 
 def superseded(message: ConsoleMessage) -> bool:
-    """Returns whether htmx reports that it aborted a request because a newer request replaced it."""
+    """Returns whether the console message is htmx's report that a newer request replaced this one, which is no
+    fault."""
     return "htmx:error" in message.text and "AbortError" in message.text

@@ -1,5 +1,4 @@
-"""Fixtures with a whole running portal, which starts slowly and is therefore shared by the tests of a module, and with
-browsers."""
+"""Fixtures: a whole running portal, which all tests of a module share because it starts slowly, and browsers."""
 
 import shutil
 import tempfile
@@ -39,8 +38,8 @@ def chrome() -> Iterator[Browser]:
 def people(portal: RunningPortal, chrome: Browser, request: pytest.FixtureRequest) -> Iterator[People]:
     """Yields the demo's users with their browsers.
 
-    Stores screenshots of all open pages if the test fails; otherwise fails if a page's console shows warnings or
-    errors.
+    If the test fails, stores screenshots of all open pages. If the test passes, fails if a page's console contains
+    warnings or errors.
     """
     people = People(portal, chrome)
     try:

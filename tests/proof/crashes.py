@@ -25,7 +25,10 @@ TRANSIT = 15.0  # seconds that a gang may take to start or to stop
 
 
 def quicken(*, quantum: float) -> dict[str, Any]:
-    """Shortens the demo's quanta so that gangs are preempted often; waits until a job reports progress."""
+    """Shortens the quantum of the demo's cluster to `quantum` seconds so that gangs are preempted often.
+
+    Waits until a job reports progress, and returns the number of unfinished jobs.
+    """
     cluster = update_cluster(
         actor=None, cluster=Cluster.objects.get(), quantum_seconds=quantum, overhead_limit=1.0
     )
@@ -34,8 +37,11 @@ def quicken(*, quantum: float) -> dict[str, Any]:
 
 
 def recovered(*, jobs_dir: str, steps: float) -> dict[str, Any]:
-    """Waits until leases and running processes agree, and until jobs have done more than `steps` steps in total; then
-    checks leases, bills and the ledger."""
+    """Checks that the portal has recovered from a crash.
+
+    Waits until leases and running processes agree, and until all jobs together have done more than `steps` steps. Then
+    checks leases, bills and the ledger. Returns figures for the log, among them the new number of steps.
+    """
     since = now_from_database()
     doubts = ["nothing was looked at"]
 
@@ -58,8 +64,10 @@ def recovered(*, jobs_dir: str, steps: float) -> dict[str, Any]:
 
 
 def many_hands(*, quanta: int, workers: int) -> dict[str, Any]:
-    """Waits until `workers` workers answer and more than `quanta` quanta have passed; returns facts about the rounds
-    that ran meanwhile."""
+    """Waits until at least `workers` Celery workers answer, and then until more than `quanta` quanta have passed.
+
+    Returns facts about the rounds of these quanta, such as their numbers and the shortest time between two.
+    """
     answers: list[Any] = []
 
     def all_answer() -> bool:
@@ -89,9 +97,10 @@ def many_hands(*, quanta: int, workers: int) -> dict[str, Any]:
 
 
 def stuck_analyses(*, sent: int, stuck: int) -> dict[str, Any]:
-    """Locks a table, sends analyses that need the lock until `stuck` of them wait for it, then waits for two rounds.
+    """Locks the table of sharing analyses, and sends `sent` analyses, which wait for this lock.
 
-    Returns how many analyses still wait, and how many rounds have run meanwhile.
+    As soon as `stuck` analyses wait, waits for two rounds. Returns how many analyses still wait, and how many rounds
+    have run.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         table = connection.ops.quote_name(SharingAnalysis._meta.db_table)
@@ -142,8 +151,11 @@ def _doubts(jobs_dir: str) -> list[str]:
 
 @transaction.atomic
 def _check_books() -> None:
-    """Checks the invariants of leases, held GPUs and bills that one transaction each maintains. Reads one snapshot, in
-    which they must all hold."""
+    """Checks that leases, held GPUs and bills agree.
+
+    Each change of these is made in one transaction, so they must agree in every snapshot. This function reads a single
+    one.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     billed = dict(UsageSegment.objects.values_list("lease_id").annotate(total=Sum("gpu_seconds")))

@@ -9,8 +9,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class JobProcess:
-    """A living process of a job's worker. `group` is the id of its process group; `start`, its start time, shows
-    whether another process has got the same pid."""
+    """A living process of a job's worker. `group` is the id of its process group.
+
+    `start` is the start time of the process, which distinguishes it from a later process with the same pid.
+    """
 
     pid: int
     start: int

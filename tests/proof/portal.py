@@ -1,4 +1,4 @@
-"""A whole Fairlot, started as users start it, by `python -m embedded up`, in a temporary folder."""
+"""A whole portal in a temporary folder, started by `python -m embedded up` as users start it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ OWN = (
 
 @dataclass
 class RunningPortal:
-    """A running portal. `start` returns when every service is running, `stop` when the supervisor has ended."""
+    """A running portal. `start` waits until every service is running, and `stop` waits until the supervisor has
+    ended."""
 
     var: Path
     port: int = 0  # 0: `start` chooses a free port

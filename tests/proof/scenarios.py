@@ -1,4 +1,4 @@
-"""Scenarios of the proofs. They act on a running portal through the same actions as its pages.
+"""Scenarios for the tests of a whole portal. They call the same actions as the portal's pages.
 
 Usage: python -m tests.proof NAME JSON-ARGUMENTS, with the portal's settings in the environment.
 """
@@ -37,9 +37,11 @@ WARM_UP = 10
 
 
 def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, Any]:
-    """Lets a team for each number of `tickets` keep all GPUs busy for `quanta` quanta.
+    """Creates a team for each number in `tickets`. All teams compete for all GPUs for `quanta` quanta of `quantum`
+    seconds.
 
-    Returns the GPU-seconds of each team by its entitlement and by the ledger, and their ratio.
+    Returns figures for each team, among them its entitlement and its usage in the ledger, both in GPU-seconds, and the
+    ratio of the two.
     """
     cluster = _prepare(quantum=quantum, trading=False)
     gpus = sum(node.gpus for node in cluster.nodes.all())
@@ -183,7 +185,7 @@ def _submit(cluster: Cluster, tenant: Tenant, user: User, count: int, sensitivit
 
 
 def _cancel(jobs: Iterable[Job]) -> None:
-    """Cancels the jobs and waits until they have ended, and so until all their usage is in the ledger."""
+    """Cancels the jobs, and waits until they have ended. Then all their usage is in the ledger."""
     jobs = list(jobs)
     for job in jobs:
         cancel_job(actor=job.owner, job=job)
@@ -209,7 +211,10 @@ def _quanta_since(cluster: Cluster, first: int, last: int | None = None) -> int:
 
 
 def _owed(cluster: Cluster) -> dict[str, list[float]]:
-    """Returns, for each team with a share, the GPU-seconds that it is owed on each generation, as of the last round."""
+    """Returns the balances of each team that has a share, in GPU-seconds by generation, as of the last round.
+
+    A positive balance is time that the team is owed.
+    """
     balances = ShareBalance.objects.filter(cluster=cluster, share__gt=0).order_by("tenant", "generation")
     owed: dict[str, list[float]] = {}
     for team, seconds in balances.values_list("tenant__name", "owed"):
@@ -218,10 +223,10 @@ def _owed(cluster: Cluster) -> dict[str, list[float]]:
 
 
 def _is_even(cluster: Cluster) -> bool:
-    """Returns whether every team is owed, or is ahead by, at most the time of one GPU in two quanta, as in the steady
-    state.
+    """Returns whether each team's balance is at most the time of one GPU in two quanta, as in the steady state.
 
-    Adds up all generations, because the gangs are equally fast on each generation.
+    The balance is time that the team is owed or is ahead by. Generations are added up, because the gangs are equally
+    fast on each.
     """
     quanta = Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM).order_by("-number")
     last, before = quanta.values_list("at", flat=True)[:2]
@@ -260,7 +265,7 @@ def _steps(jobs: dict[str, list[Job]]) -> dict[str, float]:
 
 
 def hurry(*, cluster: str, quantum: float) -> dict[str, Any]:
-    """Sets short quanta and turns off trading, without a limit on the overhead of preemption."""
+    """Sets the quantum to `quantum` seconds, turns trading off, and removes the limit on the overhead of preemption."""
     found = Cluster.objects.get(name=cluster)
     update_cluster(actor=None, cluster=found, quantum_seconds=quantum, overhead_limit=1.0, trading=False)
     return {}

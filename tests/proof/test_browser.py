@@ -295,8 +295,10 @@ def check_the_history(bob: Person, job: int) -> None:
 
 
 def check_the_bill(bob: Person, job: int) -> None:
-    """Checks that GPU-seconds and cost of the job are the same in the API, on the usage page and in the CSV file, and
-    fit the job's duration."""
+    """Checks the GPU-seconds and the cost of the job.
+
+    They must be the same in the API, on the usage page and in the CSV file, and must fit the job's duration.
+    """
     page = bob.page
     row = next(row for row in bob.get("usage?by=job")["rows"] if row["job_id"] == job)
     gpu_seconds, cost = Decimal(row["gpu_seconds"]), Decimal(row["cost"])
@@ -330,8 +332,10 @@ def check_that_others_see_nothing(charlie: Person, job: int) -> None:
 
 
 def take_the_picture(people: People) -> None:
-    """Takes a screenshot of an operator's job list while teams compete. FAIRLOT_SCREENSHOT=1 stores it in docs/ for the
-    README."""
+    """Takes a screenshot of an operator's job list while teams compete for GPUs.
+
+    Stores it in docs/ for the README if FAIRLOT_SCREENSHOT is 1, otherwise in artifacts/.
+    """
     page = people.sign_in("olga").page
     page.get_by_role("link", name="Jobs", exact=True).click()
     page.get_by_label("State").select_option("Not ended")
@@ -363,7 +367,8 @@ def raw_log(page: Page) -> list[str]:
 
 
 def says(locator: Locator, value: Decimal) -> bool:
-    """Returns whether the figure on the page is greater than 0 and equals `value` when rounded to the same digits."""
+    """Returns whether the page's figure is greater than 0 and equals `value`, rounded to as many digits as the figure
+    has."""
     figure = Decimal(locator.inner_text().split()[0])
     return figure == value.quantize(figure) > 0
 
@@ -382,9 +387,9 @@ def what_is_too_wide(page: Page) -> list[str]:
 
 
 def tables_that_are_cut(page: Page) -> list[str]:
-    """Returns the captions of tables that are wider than their box and cut off.
+    """Returns the captions of the tables that are cut off because they are wider than the box around them.
 
-    A box that scrolls, shows a shadow as a hint, and can be reached by keyboard does not count.
+    A table is not cut off if its box scrolls, shows a shadow as a hint, and can be reached by keyboard.
     """
     return page.evaluate(
         """() => [...document.querySelectorAll("table")].filter((table) => {
@@ -398,8 +403,10 @@ def tables_that_are_cut(page: Page) -> list[str]:
 
 
 def what_axe_says(page: Page, *rules: str) -> list[str]:
-    """Returns the violations of axe-core's rules `rules`. By default checks all rules, and also the rule that a label
-    must be part of the accessible name."""
+    """Returns the violations of the rules `rules` of the accessibility checker axe-core.
+
+    By default checks its standard rules, and also that an element's accessible name contains its visible label.
+    """
     options: dict[str, Any] = {"resultTypes": ["violations"]}
     if rules:
         options["runOnly"] = {"type": "rule", "values": rules}

@@ -1,5 +1,7 @@
-"""Kills every service, and all at once, by SIGKILL while gangs change every few seconds: no job runs twice, and no work
-or bill is lost."""
+"""Kills each service, and then all services together, by SIGKILL while gangs change every few seconds.
+
+No job may run twice, and no work or bill may be lost.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ SEED = random.randrange(10_000)
 
 
 class Lookout(threading.Thread):
-    """A thread that looks for workers that run twice: two living process groups of one worker."""
+    """A thread that looks for workers that run twice, which means that one worker has two living process groups."""
 
     def __init__(self, jobs_dir: Path) -> None:
         super().__init__(daemon=True)

@@ -1,5 +1,7 @@
-"""The central claim, GPU time in proportion to tickets, on real processes and services. Figures go to
-artifacts/fairness.json and artifacts/trading.json."""
+"""Measures Fairlot's central claim, GPU time in proportion to tickets, with real processes and services.
+
+The figures are stored in artifacts/fairness.json and artifacts/trading.json.
+"""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Fixtures of the scheduling room."""
+"""Fixtures for the tests of the package `scheduling`."""
 
 from collections.abc import Callable
 from datetime import datetime

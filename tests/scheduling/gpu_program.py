@@ -1,7 +1,7 @@
-"""Test programs that compute on a real GPU; they need only the GPU's driver, no toolkit and no package.
+"""A test program that computes on a real GPU. It needs only the GPU's driver, no CUDA toolkit and no Python package.
 
 gpu_program.py count            computes until a file `enough` exists, then prints whether the result is right
-gpu_program.py ahead SECONDS    queues work for SECONDS at once, waits for it, then prints the same
+gpu_program.py ahead SECONDS    queues work for SECONDS at the start, waits for it, then prints whether the result is right
 gpu_program.py hold MEBIBYTES   allocates GPU memory and does nothing
 gpu_program.py bursts SECONDS   computes for a moment every SECONDS
 gpu_program.py look             prints the number of GPUs that it may use, or the driver's error code
@@ -87,7 +87,7 @@ class Cells:
         self.times = 0
 
     def advance(self, times: int) -> None:
-        """Queues one kernel that advances each counter by `times` steps, and does not wait for it."""
+        """Queues one kernel that advances each counter by `times` steps. Does not wait until the kernel has run."""
         self.times += times
         arguments = (self.at, ctypes.c_uint32(times))
         # the driver reads this array before the call returns

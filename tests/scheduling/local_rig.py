@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def until(look: Callable[[], T], what: str = "it") -> T:
-    """Calls `look` every 10 ms until its result is true, and returns that result; for conditions that no event
+    """Calls `look` every 10 ms until its result is true, and returns this result. Use it for conditions that no event
     reports."""
     return wait_for(look, what=what, every=0.01)
 
@@ -48,13 +48,14 @@ class Rig:
         self.backend.prepare()
 
     def another_backend(self) -> LocalBackend:
-        """Returns a new backend on the same folder, as another process has, or the same process after a crash."""
+        """Returns a new backend object on the same folder, like that of another process, or of the same process after a
+        crash."""
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
         return LocalBackend(self.root, {"python": path}, EXAMPLES, 10**9, self.places)
 
     @property
     def has_users(self) -> bool:
-        """Returns whether the backend runs jobs as other users than its own."""
+        """Returns whether jobs run as other Unix users than the backend."""
         return self.backend.isolation.users
 
     def files(self, job: int = 1) -> JobFiles:

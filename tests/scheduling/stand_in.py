@@ -37,8 +37,10 @@ class Answer:
 
 @dataclass
 class StandIn:
-    """The answers of the API server: `allows` decides whether a right is granted; `instead`, if set, is every
-    answer."""
+    """The answers of the API server, which tests can change.
+
+    `allows` decides whether a right is granted. If `instead` is set, the server gives this answer to every request.
+    """
 
     server: str
     authority: str  # the server's certificate, as PEM

@@ -27,8 +27,11 @@ def read(path: str) -> bool:
 
 
 def write(path: str) -> bool:
-    """Returns whether the file can be written, or whether a file can be created in the folder. Raises OSError if
-    not."""
+    """Returns whether the file can be written, or whether a file can be created in the folder.
+
+    Returns False if `path` does not exist, because creating it would not reach the hidden file. Raises OSError if
+    writing fails.
+    """
     if os.path.isdir(path):
         os.close(os.open(os.path.join(path, "planted"), os.O_CREAT | os.O_WRONLY, 0o600))
         return True
@@ -81,8 +84,11 @@ def connect_abstract(name: str) -> bool:
 
 
 def regain(path: str) -> bool:
-    """Returns whether this process can become root or has capabilities, or can uncover the hidden path by unmounting
-    what hides it in new user and mount namespaces."""
+    """Returns whether this process can get back rights that a job must not have.
+
+    It tries to become root, looks for capabilities, and tries to uncover the hidden path `path` by unmounting what
+    hides it, in new user and mount namespaces.
+    """
     if os.getuid() != 0 and (attempt(os.setuid, 0) is not False or attempt(os.setgroups, [0]) is not False):
         return True
     with open("/proc/self/status") as file:
@@ -129,8 +135,10 @@ KINDS: dict[str, Callable[[Any], bool]] = {
 
 
 def main() -> None:
-    """Makes all attempts and prints FOUND and a JSON object in one line: `rows` says for each row whether an attempt
-    worked, and `worked` lists the attempts that worked."""
+    """Makes all attempts, and prints one line: FOUND and a JSON object.
+
+    The object's `rows` says for each row whether an attempt worked, and `worked` lists the attempts that worked.
+    """
     found: dict[str, bool] = {}
     worked: list[str] = []
     for row, kind, target in json.loads(os.environ["TARGETS"]):

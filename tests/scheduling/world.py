@@ -1,4 +1,4 @@
-"""A small cluster with the people of `cast()`, and functions that act as the backend by reporting observations."""
+"""A small cluster with the users and teams of `cast()`. Its functions report observations, as a backend does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.make import Cast, cast
 
 
 class OneByOne:
-    """A base class for stand-ins of backends; the worker gives them one order at a time."""
+    """A base class for stand-ins of backends. The worker passes them one order at a time, not several together."""
 
     orders_at_once = 1
 
@@ -83,8 +83,10 @@ class World:
         return list(Lease.objects.filter(cluster=self.cluster, state__in=states))
 
     def contest(self, holder: Job, seconds: float = 60) -> None:
-        """Runs two quanta, `seconds` apart, while `holder` holds its GPUs: in the first quantum the other teams become
-        owed GPU time, and the second quantum acts on it."""
+        """Runs two quanta, `seconds` apart, while the job `holder` holds its GPUs.
+
+        In the first quantum, the other teams become owed GPU time. The second quantum can preempt the job for them.
+        """
         self.quantum()
         self.age(self.lease(holder), seconds)
         self.pass_time(seconds)
@@ -101,7 +103,8 @@ class World:
         return [Job.objects.get(pk=job.pk).state for job in jobs]
 
     def age(self, lease: Lease, seconds: float) -> Lease:
-        """Backdates the times from which the lease holds GPUs and runs by `seconds`, and returns the lease."""
+        """Backdates the lease by `seconds`, so that it has held its GPUs and its gang has run for longer. Returns the
+        lease."""
         earlier = timedelta(seconds=seconds)
         lease.refresh_from_db()
         lease.held_from = lease.held_from - earlier if lease.held_from else None
@@ -128,8 +131,10 @@ def seen(lease: Lease, phase: Phase, **facts: Any) -> Observation:
 
 
 def world(*, v100: int = 4, a100: int = 0, **settings: Any) -> World:
-    """Returns a world with one node for each generation that has GPUs. `settings` are fields of the cluster; its
-    quantum is 60 s by default."""
+    """Returns a world with one node of each generation for which a number of GPUs is given.
+
+    `settings` are fields of the cluster. Its quantum is 60 s by default.
+    """
     people = cast()
     made = World(people, Cluster.objects.create(name="lab", **settings))
     if v100:

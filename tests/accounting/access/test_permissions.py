@@ -1,4 +1,4 @@
-"""Actions, QuerySets and docs/permissions.md follow the table of permissions."""
+"""Tests that actions, QuerySets and docs/permissions.md agree with the table of permissions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CALLS = {
 
 
 def verbs_in(source: str) -> set[str]:
-    """Returns the verbs of the permissions for which the source code calls a function in CALLS."""
+    """Returns the permission verbs that the source code passes as string constants to the functions in CALLS."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""

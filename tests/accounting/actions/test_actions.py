@@ -1,4 +1,5 @@
-"""Every public action: who may call it, what it changes, and that it writes exactly one audit event."""
+"""Tests of every public action: who may call the action, what it changes, and that it writes exactly one audit
+event."""
 
 import inspect
 from collections.abc import Callable
@@ -31,7 +32,8 @@ from tests.make import Cast
 
 @dataclass(frozen=True)
 class Case:
-    """Arguments for an action, the verb of its audit event, and the roles that may call it besides admins."""
+    """A test case for one action: its arguments, the verb of its audit event, and the roles besides admin that may call
+    it."""
 
     arguments: Callable[[Cast], dict[str, Any]]
     verb: str
@@ -52,7 +54,8 @@ def a_quota(cast: Cast) -> Quota:
 
 
 def stopped(why: str) -> dict[str, Any]:
-    """Creates a head that is two days old, which stops sealing, and returns the arguments of resume_sealing."""
+    """Creates a ledger head that is two days old, so that sealing stops. Returns the arguments of the action
+    resume_sealing."""
     at = datetime.now(UTC) - timedelta(days=2)
     LedgerHead.objects.create(number=1, at=at, book=0, seal=0, seal_digest=b"", digest=b"")
     return {"reason": why}

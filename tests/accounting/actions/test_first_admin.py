@@ -1,4 +1,4 @@
-"""The first admin of a new Fairlot."""
+"""Tests that Django's `createsuperuser` creates the first admin of a new installation."""
 
 from io import StringIO
 

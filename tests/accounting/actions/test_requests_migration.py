@@ -1,4 +1,4 @@
-"""Requests that an earlier version granted, after the upgrade."""
+"""Tests of the migration of requests that an earlier version granted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Vouchers of old months move from the database to files, and reports of whole hours stay the same."""
+"""Tests of the archive: usage records of old months move from the database to files, and reports of whole hours stay
+the same."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def cast(transactional_db: None) -> Cast:
 
 @pytest.fixture
 def past(cast: Cast) -> Cast:
-    """Creates a closed May with a correction and a class price, and usage in June."""
+    """Creates a closed month of May with a correction and a class charge, and books usage in June."""
     Price.objects.filter(generation=cast.a100).update(preemptible=1)
     actions.set_price(
         actor=cast.ada,
@@ -102,7 +103,7 @@ def past(cast: Cast) -> Cast:
 
 
 def close_may(cast: Cast, *, since: datetime = FIRST) -> None:
-    """Closes May from `since` on, with usage on only two days."""
+    """Closes all hours of May from `since` on. Only two days of the month have usage."""
     busy = datetime(2026, 5, 4, tzinfo=UTC)
     with transaction.atomic():
         open_book(book=1, since=since)
@@ -114,7 +115,7 @@ def close_may(cast: Cast, *, since: datetime = FIRST) -> None:
 
 
 def told(cast: Cast) -> list[object]:
-    """Returns reports of whole days, as several users see them."""
+    """Returns usage reports of whole days as seen by three users, and the capacity report of May, for comparison."""
     reports = [
         usage_report(viewer, begins, ends, by=by)
         for viewer in (cast.olga, cast.bob, cast.charlie)
@@ -190,8 +191,11 @@ def forge(forgery: str) -> None:
 
 @pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
 def test_what_stays_of_an_archived_month_is_sealed(past: Cast, tmp_path: Path, forgery: str) -> None:
-    """The transactions have seals of the oldest form, whose leaves cover a transaction only together with its
-    vouchers."""
+    """Proves that verify_ledger finds changes of rows that stay in the database, even where the original seals no
+    longer help.
+
+    The transactions have seals of the oldest form, which can be checked only together with the archived vouchers.
+    """
     seal_formerly()
     archive_month(actor=past.ada, month=MAY, folder=tmp_path)
     call_command("verify_ledger")
@@ -213,7 +217,10 @@ def test_what_stays_of_an_archived_month_has_a_leaf_of_its_own(past: Cast, tmp_p
 def test_the_chain_goes_on_after_what_stays_was_sealed(
     past: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Archiving makes several links, and again makes links after the month was restored and corrected."""
+    """Proves that the hash chain stays valid if a month is archived, restored, corrected and archived again.
+
+    Each archiving adds several seals to the chain.
+    """
     monkeypatch.setattr("accounting.ledger.hash_chain.AT_ONCE", 2)
     before = LedgerSeal.objects.count()
     archive_month(actor=None, month=MAY, folder=tmp_path)
@@ -242,7 +249,7 @@ def test_the_chain_goes_on_after_what_stays_was_sealed(
 
 
 def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path) -> None:
-    """verify_ledger finds a seal with other leaves, of another month, or with other bounds."""
+    """Proves that verify_ledger rejects a forged archive seal, with changed leaves, another month, or other bounds."""
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     seal = LedgerSeal.objects.get(month=MAY, of_sums=False)
@@ -273,7 +280,8 @@ def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path
 
 
 def test_nothing_is_smuggled_into_an_archived_month(past: Cast, tmp_path: Path) -> None:
-    """The transaction comes from a month that is not archived."""
+    """Proves that verify_ledger finds a transaction that was moved into an archived month from a month that is not
+    archived."""
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     late = LedgerTransaction.objects.get(month=JUNE, kind="usage")
@@ -289,8 +297,10 @@ def test_nothing_is_smuggled_into_an_archived_month(past: Cast, tmp_path: Path) 
 
 @pytest.fixture
 def archived_earlier(past: Cast, tmp_path: Path) -> Cast:
-    """Creates a month archived by an earlier release, which neither sealed the rows that stay nor kept archived
-    hours."""
+    """Creates a month that looks as if an earlier release had archived it.
+
+    That release neither sealed the rows that stay in the database nor stored rows of ArchivedHour.
+    """
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     take_seals_of_may_away()
@@ -299,7 +309,8 @@ def archived_earlier(past: Cast, tmp_path: Path) -> Cast:
 
 
 def seal_formerly() -> None:
-    """Rebuilds the first book's chain in the oldest form: one leaf per transaction, including its vouchers."""
+    """Replaces the seals of the first book by seals of the oldest form: one leaf per transaction, which includes its
+    vouchers."""
     for table in ("ledgerseal", "sealedbook", "ledgerhead"):
         forge(f"DELETE FROM accounting_{table}")  # noqa: S608
     with connection.cursor() as cursor:
@@ -311,7 +322,8 @@ def seal_formerly() -> None:
 
 
 def end_chains_where_they_end() -> None:
-    """Sets the recorded end of each chain to its last seal, as somebody who deletes the last seals must."""
+    """Sets the recorded last seal of each chain to the last existing one, as an attacker who deletes seals would have
+    to do."""
     forge(
         "UPDATE accounting_sealedbook made SET (number, digest) = (SELECT number, digest FROM accounting_ledgerseal"
         " WHERE book = made.book ORDER BY number DESC LIMIT 1)"
@@ -320,7 +332,7 @@ def end_chains_where_they_end() -> None:
 
 
 def heads_anew() -> None:
-    """Rebuilds the heads, as somebody with the signing key could."""
+    """Replaces all signed heads by new ones, as an attacker with the signing key could do."""
     forge("DELETE FROM accounting_ledgerhead")
     with transaction.atomic():
         for seal in LedgerSeal.objects.order_by("book", "-number").distinct("book"):
@@ -328,7 +340,7 @@ def heads_anew() -> None:
 
 
 def take_seals_of_may_away() -> None:
-    """Deletes the seals of May and all references to them."""
+    """Deletes the seals that were made when May was archived, and all references to them."""
     forge("DELETE FROM accounting_ledgerseal WHERE month IS NOT NULL")
     end_chains_where_they_end()
     forge("UPDATE accounting_archiverecord SET seals = '{}'")
@@ -433,7 +445,10 @@ FORGERIES_OF_SUMS = {
 
 @pytest.mark.parametrize("forgery", FORGERIES_OF_SUMS.values(), ids=FORGERIES_OF_SUMS.keys())
 def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forgery: list[str]) -> None:
-    """The closings have seals of the oldest form, which do not cover node hours."""
+    """Proves that verify_ledger finds changed rollups and node hours of an archived month.
+
+    The month's closings have seals of the oldest form, which do not cover node hours.
+    """
     seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     for change in forgery:
@@ -446,7 +461,8 @@ def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forger
 
 
 def test_classes_of_hours_that_a_former_release_archived_are_none(past: Cast, tmp_path: Path) -> None:
-    """An earlier release did not archive classes, so its seal does not cover them."""
+    """Proves that the seal of an earlier release, which archived no GPU-time classes, rejects classes that were added
+    later."""
     archive_month(actor=None, month=MAY, folder=tmp_path)
     seal = LedgerSeal.objects.get(book=1, of_sums=True)
     forge("UPDATE accounting_archivedhour SET idle = 0, preemptible = 0, borrowed = 0")
@@ -537,7 +553,11 @@ def test_a_report_that_needs_single_minutes_says_that_they_are_archived(past: Ca
 def test_of_an_archived_month_a_team_is_told_all_but_parts_of_days_of_other_clocks(
     cast: Cast, tmp_path: Path
 ) -> None:
-    """Midnight in Kolkata is within a UTC hour, so usage in that hour belongs to two days."""
+    """Proves that a report by days of an archived month is complete in time zones whose days consist of whole UTC
+    hours.
+
+    In Kolkata midnight is within a UTC hour, so the report lacks the usage of that hour by day and says so.
+    """
     book(cast, begins=NOON + minutes(370), ends=NOON + minutes(410))
     book(cast, lease_id=2, job_id=2, tenant=cast.bio, user=cast.charlie)
     close_may(cast)
@@ -605,7 +625,10 @@ def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(
 def test_no_line_is_missing_or_twice_where_a_price_changed_within_an_archived_hour(
     past: Cast, tmp_path: Path
 ) -> None:
-    """The period also has vouchers that are not archived, with settled class charges."""
+    """Proves that a bill has each line once if a price changed within an archived hour.
+
+    The billed period also contains an hour that is not archived and has a class charge.
+    """
     Price.objects.filter(generation=past.a100, valid__endswith=NOON + 8 * HOUR).update(
         valid=DateTimeTZRange(make.LONG_AGO, NOON + 7.5 * HOUR)
     )
@@ -655,7 +678,7 @@ def test_nothing_new_is_booked_in_an_archived_month(past: Cast, tmp_path: Path) 
 
 
 def test_months_without_bills_between_keep_none_from_coming_back(past: Cast, tmp_path: Path) -> None:
-    """July has bills; the only bill of June is removed."""
+    """Proves that archived months can be restored one after another, last month first."""
     july = LAST + 30 * 24 * HOUR
     book(past, lease_id=11, begins=july, ends=july + HOUR)
     august = datetime(2026, 8, 1, tzinfo=UTC)
@@ -684,7 +707,10 @@ def test_vouchers_that_nobody_archived_are_missed(past: Cast) -> None:
 
 
 def test_who_reads_meanwhile_is_waited_for(past: Cast, tmp_path: Path) -> None:
-    """The archiving transaction releases its locks until the reader has finished; neither transaction fails."""
+    """Proves that archiving waits for a transaction that is reading, and that neither transaction fails.
+
+    While archiving waits, it releases its locks, so that the reader can continue.
+    """
     reads, may_end = Event(), Event()
 
     def read() -> int:
@@ -758,7 +784,11 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
 def test_files_that_a_former_release_wrote_are_found_out_by_the_seals_of_what_they_say(
     archived_earlier: Cast, tmp_path: Path
 ) -> None:
-    """No seal contains the digests of these files, so somebody could name other files in the archive record."""
+    """Proves that forged files of an earlier release are found after their month is restored.
+
+    No seal contains the digests of such files, so an attacker can replace a digest in the archive record. The seals of
+    the restored rows still reveal the change.
+    """
     file = tmp_path / "usagesegment.csv.gz"
     forged = gzip.compress(gzip.decompress(file.read_bytes()).replace(b"bob", b"eve"))
     file.write_bytes(forged)
@@ -795,7 +825,7 @@ def drop_vouchers_of_may() -> None:
 def test_a_month_that_was_not_archived_does_not_pass_for_one_that_was(
     past: Cast, tells_of_seals: bool
 ) -> None:
-    """The archive record says that the month was archived, but the chain has no seal of the archiving."""
+    """Proves that verify_ledger rejects an archive record of a month for which the hash chain has no archive seal."""
     drop_vouchers_of_may()
     seals = {"1": 1} if tells_of_seals else {}
     ArchiveRecord.objects.create(month=MAY, is_archived=True, rows=13, seals=seals)
@@ -809,7 +839,10 @@ def test_a_month_that_was_not_archived_does_not_pass_for_one_that_was(
 
 
 def test_a_month_that_is_said_to_be_archived_is_compared_as_far_as_it_stays(past: Cast) -> None:
-    """The month's seals have separate leaves for the rows that stay, which are compared without the vouchers."""
+    """Proves that changes of the rows that stay are found although the month's vouchers were deleted.
+
+    The seals have separate leaves for these rows, which can be checked without the vouchers.
+    """
     drop_vouchers_of_may()
     forge(FORGERIES["all entries of a bill"])
     with pytest.raises(
@@ -819,7 +852,10 @@ def test_a_month_that_is_said_to_be_archived_is_compared_as_far_as_it_stays(past
 
 
 def test_an_archived_month_without_its_seals_is_found(past: Cast, tmp_path: Path) -> None:
-    """All references to the seals are deleted, too; the time of the archive record proves that seals were made."""
+    """Proves that verify_ledger notices if the archive seals of a month, and all references to them, were deleted.
+
+    The time of the archive record shows that seals must exist.
+    """
     archive_month(actor=None, month=MAY, folder=tmp_path)
     take_seals_of_may_away()
     with pytest.raises(

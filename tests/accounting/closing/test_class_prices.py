@@ -1,4 +1,5 @@
-"""Idle, preemptible and borrowed time costs class prices, which are settled when its hour is closed."""
+"""Tests of class prices: the prices of idle, preemptible and borrowed time, which are booked after their hour is
+closed."""
 
 from __future__ import annotations
 
@@ -38,7 +39,10 @@ def set_prices(cast: Cast, **prices: object) -> None:
 
 
 def price_all(how: HeldHow, *, book: int = 1) -> list[LedgerTransaction]:
-    """Settles the class prices of all closed hours, with the classes in `how`; returns the transactions."""
+    """Books the class charges of all closed hours and returns the transactions.
+
+    `how` says which time was idle, preemptible or borrowed.
+    """
     booked = []
     with transaction.atomic():
         while (hour := next_hour_to_price(book=book)) is not None:
@@ -212,7 +216,10 @@ leases = st.tuples(moments, moments, st.integers(1, 5), st.booleans(), moments, 
 
 @dataclass(frozen=True)
 class Past:
-    """The leases and classes of a day, its prices, and the leases to correct before and after settling."""
+    """A random day: its leases with their idle and preemptible time, prices, and borrowed amounts of both teams.
+
+    `before` and `after` contain the IDs of leases to correct before and after class charges are booked.
+    """
 
     leases: list[tuple[int, int, int, bool, int, int]]
     prices: dict[str, Decimal | None]
@@ -325,7 +332,7 @@ def test_in_whatever_order_it_is_billed_anew_settled_and_taken_back_each_reversa
 
 
 def bill_instead(cast: Cast, lease: int, *, nobody: bool) -> None:
-    """Reverses the lease's valid segments, and bills the other team or nobody for them."""
+    """Reverses the lease's uncorrected segments, and bills the other team for them, or nobody if `nobody` is set."""
     stands = UsageSegment.objects.uncorrected().filter(lease_id=lease).select_related("generation")
     if not stands:
         return
@@ -334,7 +341,7 @@ def bill_instead(cast: Cast, lease: int, *, nobody: bool) -> None:
 
 
 def play(cast: Cast, past: Past) -> HeldHow:
-    """Books the usage of `past`, closes its day, and returns its classes."""
+    """Books the usage of `past` and closes its day. Returns which time was idle, preemptible or borrowed."""
     set_prices(cast, **past.prices)
     stretches: dict[int, list[tuple[datetime, datetime]]] = {}
     unused: dict[int, list[tuple[datetime, datetime]]] = {}
@@ -358,7 +365,8 @@ def at(microseconds: int) -> datetime:
 
 
 def correct(cast: Cast, leases: set[int]) -> None:
-    """Reverses the valid segments of some leases; for even lease ids, Bio pays instead."""
+    """Reverses the uncorrected segments of the given leases. Bills team Bio instead if the lease ID is even, otherwise
+    nobody."""
     for number in sorted(leases):
         stands = UsageSegment.objects.uncorrected().filter(lease_id=number).select_related("generation")
         if stands:

@@ -1,4 +1,5 @@
-"""The database itself rejects changes of the closed books, even by raw SQL of the tables' owner, the portal's role."""
+"""Tests that the database itself rejects changes of closed books, even in raw SQL by the portal's role, which owns the
+tables."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +33,8 @@ def cast(transactional_db: None) -> make.Cast:
 
 @contextmanager
 def refused(why: str) -> Iterator[None]:
-    """Context manager that expects the database to reject the transaction, at the latest at the commit."""
+    """Context manager that asserts that the database rejects the transaction in the block, at the latest at its
+    commit."""
     with pytest.raises(IntegrityError, match=why), transaction.atomic():
         yield
 
@@ -62,7 +64,8 @@ def insert_blank(kind: str = "trade", **columns: object) -> int:
 def insert_entries(
     into: int, *entries: tuple[LedgerAccount, str], table: str = "accounting_ledgerentry"
 ) -> None:
-    """Inserts all entries in one statement, because the database requires this."""
+    """Inserts all entries of one ledger transaction in a single SQL statement, because the database refuses later
+    ones."""
     rows = ", ".join(["(%s, %s, %s, %s)"] * len(entries))
     values = [value for account, amount in entries for value in (into, MAY, account.pk, amount)]
     sql(f"INSERT INTO {table} (transaction_id, month, account_id, amount) VALUES {rows}", *values)  # noqa: S608
@@ -70,7 +73,7 @@ def insert_entries(
 
 @pytest.fixture
 def trade_accounts(cast: make.Cast) -> list[LedgerAccount]:
-    """Creates the trade accounts of Astro and Bio for A100, and of Astro for V100."""
+    """Creates three trade accounts: A100 of team Astro, A100 of team Bio, and V100 of team Astro."""
     unit, kind = "GPU-s A100", LedgerAccount.Kind.TRADE
     return [
         LedgerAccount.objects.create(kind=kind, unit=unit, generation=cast.a100, tenant=cast.astro),
@@ -209,7 +212,10 @@ def test_a_booked_transaction_is_closed_forever(
 
 
 def test_an_earlier_transaction_cannot_pretend_to_be_of_now(trade_accounts: list[LedgerAccount]) -> None:
-    """A trigger sets the recorded time and the id of the database transaction, whatever the caller gives."""
+    """Proves that a caller cannot choose the recorded time of a ledger transaction or its database transaction ID.
+
+    A trigger sets both values.
+    """
     with transaction.atomic():
         forged = insert_blank(recorded_at=NOON + timedelta(days=9999), booked_in="99999999")
         insert_entries(forged, (trade_accounts[0], "5"), (trade_accounts[1], "-5"))

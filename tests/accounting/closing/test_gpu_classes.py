@@ -1,4 +1,5 @@
-"""Every microsecond of every GPU is in exactly one class; the expected values are counted moment by moment."""
+"""Tests that every microsecond of every GPU is in exactly one class. The expected values come from a slow, obvious
+count."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def class_of(allocation: Allocation, at: int) -> str:
 def counted(
     bounds: dict[int, list[int]], conditions: Sequence[Condition], allocations: Sequence[Allocation]
 ) -> Counter[tuple[int, int, str]]:
-    """Returns the GPU-microseconds by generation, interval and class, counted moment by moment."""
+    """Returns the GPU-microseconds by (generation, interval, class), counted one microsecond at a time."""
     found: Counter[tuple[int, int, str]] = Counter()
     for at in range(HOUR):
         piece = {pk: max(i for i, edge in enumerate(edges) if edge <= at) for pk, edges in bounds.items()}

@@ -1,4 +1,4 @@
-"""Closings: classes that sum to the capacity, and money that sums to the value of the capacity."""
+"""Tests of closings: classes sum to the capacity, and amounts of money sum to the value of the capacity."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ MINUTE = 60_000_000  # microseconds
 
 
 def story(cast: Cast, *allocations: Allocation, gpus: int = 8, **changes: object) -> NodeHistory:
-    """Returns the history of a node with eight A100 whose condition does not change in the hour."""
+    """Returns the history of one node in an hour. By default the node has eight A100, and its condition does not
+    change."""
     usual = {"since": -1, "generation": cast.a100.pk, "gpus": gpus, "availability": Availability.READY}
     return NodeHistory(5, "node", [Condition(**(usual | changes))], allocations)  # type: ignore[arg-type]
 
@@ -84,7 +85,10 @@ def test_what_nobody_held_is_booked_with_its_worth(cast: Cast) -> None:
 
 
 def test_rounding_that_many_small_bills_leave_is_a_line_of_its_own(cast: Cast) -> None:
-    """Twelve leases of five minutes cost a little more than a third of a cent each, rounded to a millionth."""
+    """Proves that a closing shows the rounding differences of many small bills in a separate field.
+
+    Each of twelve leases of five minutes costs a little more than a third of a cent, rounded to a millionth.
+    """
     Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("0.040001"))
     pieces = [(5 * part, 5 * part + 5) for part in range(12)]
     for lease, (begins, ends) in enumerate(pieces):
@@ -191,8 +195,10 @@ def test_the_database_refuses_a_closing_that_does_not_close(
 
 
 def test_no_hour_passes_as_closed_while_something_is_missing_of_it(cast: Cast) -> None:
-    """The constraints on a closing check only what the closing contains, so closing the hour must check what is
-    missing."""
+    """Proves that an hour cannot be marked as closed while its closing lacks billed usage.
+
+    The constraints of a closing check only the rows that it has, so closing the hour must check for missing rows.
+    """
     book(cast)
     book(cast, lease_id=2, generation=cast.v100)
     with pytest.raises(BookedOtherwise, match="not what was billed"):

@@ -1,4 +1,4 @@
-"""Rows written as array literals are read back unchanged, whatever values they contain."""
+"""Tests that rows written in bulk, as SQL array literals, are read back unchanged, whatever values they contain."""
 
 from datetime import timedelta
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Numeric columns are read with the stored values, in order."""
+"""Tests that numeric database columns are read with the stored values and in the requested order."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Old names of fields are accepted beside the new ones unless the values differ."""
+"""Tests that an API field is accepted under its old name and its new name together, unless the two values differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prepared query returns the same as Django's query, for any values."""
+"""Tests that a prepared query returns the same rows as Django's query, for any values."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class TestKeptRoles:
 
 
 def keeping(person: User) -> User:
-    """Returns another object of the same user, which queries its roles only once."""
+    """Returns another object of the same user, which caches the user's roles."""
     other = User.objects.get(pk=person.pk)
     other.keep_roles()
     return other

@@ -1,4 +1,4 @@
-"""Statements that PostgreSQL plans only once per connection."""
+"""Tests of SQL statements that PostgreSQL plans only once per connection."""
 
 from __future__ import annotations
 

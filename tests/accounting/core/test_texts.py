@@ -1,4 +1,4 @@
-"""Names and data that are accepted or rejected."""
+"""Tests which names and data Fairlot accepts and which it rejects."""
 
 import pytest
 

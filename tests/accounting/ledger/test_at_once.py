@@ -1,4 +1,4 @@
-"""Admins who act at the same moment, each on a separate database connection."""
+"""Tests of admins who act at the same moment, each on a separate database connection."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +23,8 @@ def cast(transactional_db: None) -> Cast:
 
 
 def at_once(*verbs: Callable[[], object]) -> list[BaseException | None]:
-    """Runs the functions at the same time in threads; returns for each the exception that it raised, or None."""
+    """Runs the functions at the same time in threads. Returns, for each function, the exception that it raised, or
+    None."""
     barrier = Barrier(len(verbs))
 
     def run(verb: Callable[[], object]) -> None:

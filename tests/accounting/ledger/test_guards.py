@@ -1,4 +1,5 @@
-"""The guards in guards.txt, which verify_ledger expects, are those that the migrations create."""
+"""Tests that guards.txt, whose guards verify_ledger expects in the database, lists exactly those that the migrations
+create."""
 
 import os
 
@@ -10,7 +11,8 @@ pytestmark = pytest.mark.django_db
 
 
 def test_the_guards_are_those_that_are_written_down() -> None:
-    """FAIRLOT_WRITE_GUARDS=1 rewrites guards.txt; review the change."""
+    """Compares guards.txt with the guards in the database. FAIRLOT_WRITE_GUARDS=1 rewrites guards.txt; review that
+    change."""
     made = sorted({f"{guard}: {says}" for (guard, _), says in guards().items()})
     if os.environ.get("FAIRLOT_WRITE_GUARDS"):
         EXPECTED.write_text("\n".join(made) + "\n")

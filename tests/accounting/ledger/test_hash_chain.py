@@ -31,7 +31,7 @@ def cast(transactional_db: None) -> Cast:
 
 @pytest.fixture
 def sealed(cast: Cast) -> Cast:
-    """Creates two sealed books; the first has three transactions in two seals."""
+    """Creates two books (ledgers of clusters) with seals. The first book has three transactions in two seals."""
     book(cast, ends=NOON + minutes(90))
     trade(cast)
     assert seal_book(1) == 2
@@ -115,7 +115,10 @@ def test_the_last_seal_that_was_made_is_told_only_forwards(sealed: Cast) -> None
 
 
 def test_a_worker_of_an_earlier_release_seals_nothing(sealed: Cast) -> None:
-    """An earlier release does not record a book's last seal, so nobody could seal the book after it."""
+    """Proves that the database refuses seals from a worker of an earlier release.
+
+    Such a worker does not record the book's last seal, so that nobody could continue the chain.
+    """
     last = LedgerSeal.objects.filter(book=1).latest("number")
     with pytest.raises(IntegrityError, match="not told as its last one"), transaction.atomic():
         LedgerSeal.objects.create(
@@ -128,7 +131,10 @@ def test_a_worker_of_an_earlier_release_seals_nothing(sealed: Cast) -> None:
 
 
 def test_what_was_not_sealed_for_a_day_is_found(sealed: Cast) -> None:
-    """This also finds a transaction whose seal somebody deleted together with the record of the book's last seal."""
+    """Proves that verify_ledger finds a transaction that has had no seal for more than a day.
+
+    So an attacker cannot hide a transaction by deleting its seal together with the record of the book's last seal.
+    """
     book(sealed, lease_id=3)
     call_command("verify_ledger")
     with without_guards():
@@ -155,7 +161,10 @@ def test_what_was_not_sealed_for_a_day_is_found(sealed: Cast) -> None:
     ],
 )
 def test_accounts_and_hours_of_nodes_are_sealed(cast: Cast, forgery: str, first: str) -> None:
-    """Other tables contain only sums of the owners of accounts and the states of nodes."""
+    """Proves that the hash chain covers the owners of accounts and the hourly states of nodes.
+
+    No other check would find changes of these values, because other tables contain only their sums.
+    """
     book(cast)
     close_hours(cast, NOON, NOON + 2 * HOUR)
     seal_book(1)
@@ -168,7 +177,8 @@ def test_accounts_and_hours_of_nodes_are_sealed(cast: Cast, forgery: str, first:
 
 
 def test_no_seal_goes_back_to_the_former_leaves(sealed: Cast) -> None:
-    """The form of a book's seals never decreases, so a seal of an older form is found even with a matching digest."""
+    """Proves that a seal with leaves of an older form than the previous seal's is rejected, even if its digest is
+    correct."""
     last = LedgerSeal.objects.filter(book=1).order_by("number").last()
     assert last is not None
     with connection.cursor() as cursor:
@@ -229,7 +239,7 @@ def test_a_noted_seal_is_told_from_one_that_was_made_anew(sealed: Cast) -> None:
 
 
 def test_no_seal_misses_what_is_being_booked(cast: Cast) -> None:
-    """Sealing waits for a transaction that already has an id but is not committed yet."""
+    """Proves that sealing waits for a transaction that has an ID but is not committed yet."""
     book(cast, book=3, lease_id=3)  # creates the accounts, so that the bookings below do not wait
     booked, go_on = threading.Event(), threading.Event()
 

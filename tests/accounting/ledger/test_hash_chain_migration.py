@@ -1,4 +1,4 @@
-"""Seals that an earlier release made stay valid after the upgrade."""
+"""Tests that seals of an earlier release stay valid after the upgrade."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def micros(moment: datetime) -> int:
 
 
 class OldBook:
-    """A book in which Bob of Astro used two GPUs for an hour."""
+    """A book in the schema of an earlier release, in which Bob of team Astro used two GPUs for an hour."""
 
     def __init__(self, make: Any) -> None:
         self.make = make
@@ -69,8 +69,10 @@ class OldBook:
         )
 
     def leaf(self) -> bytes:
-        """Returns the leaf as the earlier release computed it: the SHA-256 of JSON of the transaction, entries and
-        vouchers."""
+        """Returns the transaction's leaf as the earlier release computed it.
+
+        The leaf is the SHA-256 of a JSON text of the transaction, its entries and its vouchers.
+        """
         self.booked.refresh_from_db()
         times = f"{micros(NOON)}, {micros(NOON + HOUR)}"
         entries = ", ".join(f"[{one.pk}, {one.account_id}, {one.amount}.000000]" for one in self.entries)

@@ -1,4 +1,4 @@
-"""verify_ledger finds changes by somebody with all rights in the database but without the signing key."""
+"""Tests that verify_ledger finds changes by an attacker who has all rights in the database but not the signing key."""
 
 import io
 import json
@@ -40,7 +40,8 @@ BOOKS = [1, 2, *sorted(JOURNALS)]
 
 @pytest.fixture
 def sealed(transactional_db: None) -> Cast:
-    """Creates two sealed books, the first closed for a day, with some corrections and changes of limits."""
+    """Creates two sealed books. In the first book a day is closed; corrections and changes of limits are sealed,
+    too."""
     cast = make.cast()
     Price.objects.filter(generation=cast.a100).update(idle=1)
     book(cast, ends=NOON + minutes(90), unused=[(NOON + minutes(10), NOON + minutes(25))])
@@ -63,7 +64,7 @@ def sealed(transactional_db: None) -> Cast:
 
 
 def forge(*changes: str) -> None:
-    """Executes changes as the owner of the database, with the guards disabled."""
+    """Executes SQL changes as the owner of the database, with the guards (triggers) disabled."""
     with without_guards(), without_triggers(*CHANGES), connection.cursor() as cursor:
         for change in changes:
             cursor.execute(change)
@@ -168,8 +169,10 @@ def test_whatever_was_forged_is_told(sealed: Cast) -> None:
 
 
 def test_beat_makes_no_seal_again(sealed: Cast, caplog: pytest.LogCaptureFixture) -> None:
-    """After somebody deletes a book's seals and the record of its last seal, the periodic task makes no seal in any
-    book."""
+    """Proves that sealing stops in all books after somebody deletes a book's seals and the record of its last seal.
+
+    Otherwise the periodic task would seal the changed rows again.
+    """
     seals = LedgerSeal.objects.exclude(book=2).count()
     forge(*ALTERED, "DELETE FROM accounting_sealedbook WHERE book = 2")
     seal_all(BOOKS)
@@ -180,8 +183,10 @@ def test_beat_makes_no_seal_again(sealed: Cast, caplog: pytest.LogCaptureFixture
 
 
 def test_what_beat_seals_again_is_told_by_the_heads(sealed: Cast) -> None:
-    """The heads of the book are deleted, too, so the periodic task makes seals again; the missing head reveals the
-    change."""
+    """Proves that the missing head reveals a change if somebody also deletes the heads of the changed book.
+
+    In this case the periodic task seals the changed rows again.
+    """
     forge(
         *ALTERED,
         "DELETE FROM accounting_sealedbook WHERE book = 2",
@@ -223,7 +228,8 @@ def columns_of(table: str) -> list[tuple[str, str]]:
 
 @contextmanager
 def all_guards_off(*tables: str) -> Iterator[None]:
-    """Disables triggers, foreign keys and all constraints but primary keys; the rollback restores them."""
+    """Disables triggers and foreign keys and drops all other constraints except primary keys. A rollback restores
+    them."""
     with transaction.atomic(), connection.cursor() as cursor:
         for table in with_partitions(tables):
             cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
@@ -251,13 +257,15 @@ def row_of(place: str, part: str) -> str:
 
 
 def told_of_rows() -> str:
-    """Like `told`, without the check of the guards, because they are disabled."""
+    """Returns the first problem that the checks find, or "OK". Skips the check of the guards, because they are
+    disabled."""
     checks = (check for check in CHECKS if check is not a_guard_is_off)
     return next((str(found) for check in checks if (found := check()) is not None), "OK")
 
 
 def names_of(table: str, where: str) -> list[str]:
-    """Returns the texts with which a message may name a row: the ids and keys of the row and its transaction."""
+    """Returns the texts by which an error message can identify a row: IDs, keys and numbers of the row and its
+    transaction."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT to_jsonb(told) FROM {table} told WHERE {where}")  # noqa: S608
         row = json.loads(cursor.fetchone()[0])
@@ -276,7 +284,8 @@ def names_of(table: str, where: str) -> list[str]:
 
 
 def changed_rows(table: str, random: Random) -> Iterator[tuple[str, list[str], str]]:
-    """Yields changes of random rows: one for each column, a deleted row, and an inserted row."""
+    """Yields changes of random rows as (description, names of the row, SQL): one for each column, a deletion and an
+    insertion."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT ctid, tableoid::regclass::text FROM {table} ORDER BY 2, 1")  # noqa: S608
         rows = cursor.fetchall()
@@ -304,7 +313,8 @@ def changed_rows(table: str, random: Random) -> Iterator[tuple[str, list[str], s
 
 
 def test_any_row_that_is_changed_removed_or_put_in_is_told(sealed: Cast) -> None:
-    """Tries every column of every guarded table, in random rows."""
+    """Proves that the checks find and name any changed, deleted or inserted row, for every column of every guarded
+    table."""
     seed = SystemRandom().getrandbits(32)
     random, unseen = Random(seed), []
     with all_guards_off(*TABLES):
@@ -321,7 +331,7 @@ def test_any_row_that_is_changed_removed_or_put_in_is_told(sealed: Cast) -> None
 
 
 def aged(hours: int) -> None:
-    """Makes all heads `hours` older and signs them again with the signing key."""
+    """Moves the times of all heads into the past by `hours`, and signs the heads again with the signing key."""
     before = None
     for head in LedgerHead.objects.order_by("number"):
         head.at -= timedelta(hours=hours)
@@ -419,7 +429,8 @@ def test_the_trouble_of_one_book_keeps_no_head_from_being_made(
 
 
 def test_nothing_begins_anew_where_all_is_gone(sealed: Cast) -> None:
-    """All seals and heads are deleted, although some rows are older than a day."""
+    """Proves that sealing does not start a new chain if all seals and heads were deleted and some rows are older than a
+    day."""
     forge(
         "UPDATE accounting_ledgertransaction SET recorded_at = recorded_at - interval '25 h'",
         "DELETE FROM accounting_ledgerseal",
@@ -516,7 +527,8 @@ def test_a_noted_head_tells_whether_todays_books_descend_from_it(sealed: Cast) -
 def test_whose_heads_are_cut_off_is_told_by_those_that_were_published(
     sealed: Cast, settings: Any, tmp_path: Path
 ) -> None:
-    """Somebody with access to the database deletes all seals and heads of a ledger that is less than a day old."""
+    """Proves that the published heads reveal a deletion of all seals and heads, even if the ledger is less than a day
+    old."""
     settings.FAIRLOT_HEADS_FILE = str(tmp_path / "heads")
     head = heads.last_head()
     assert head is not None
@@ -539,7 +551,10 @@ def test_whose_heads_are_cut_off_is_told_by_those_that_were_published(
 def test_what_is_published_during_a_verification_is_no_alarm(
     sealed: Cast, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The published head is newer than the database state that the checks see."""
+    """Proves that verify_ledger reports no problem if a head is published while it runs.
+
+    Such a head is newer than the database snapshot that the checks read.
+    """
     settings.FAIRLOT_HEADS_FILE = str(tmp_path / "heads")
     last = heads.last_head()
     assert last is not None
@@ -590,8 +605,7 @@ class TestKeys:
         assert re.search(r"Head \d+ is signed with a key that is not among", told())
 
     def test_who_has_another_key_makes_no_heads(self, sealed: Cast, settings: Any) -> None:
-        """If existing heads are signed with a key that is not in FAIRLOT_SIGNING_KEYS, sealing stops and adds
-        nothing."""
+        """Proves that sealing stops if existing heads are signed with a key that is not in FAIRLOT_SIGNING_KEYS."""
         own = settings.FAIRLOT_SIGNING_KEYS
         settings.FAIRLOT_SIGNING_KEYS = ["forged-" * 10]
         aged(0)
@@ -624,7 +638,8 @@ class TestKeys:
         assert told() == "OK"
 
     def test_who_has_the_public_key_alone_verifies_a_printed_head(self, sealed: Cast) -> None:
-        """Readers can do the same with OpenSSL and the head on a statement."""
+        """Proves that the public key is enough to verify a printed head. Readers of a statement can do the same with
+        OpenSSL."""
         out = io.StringIO()
         call_command("signing_key", stdout=out)
         key, pem = out.getvalue().split("\n", 1)
@@ -645,7 +660,7 @@ class TestKeys:
 
 
 def test_an_emptied_guard_is_told(sealed: Cast) -> None:
-    """The trigger still exists and is enabled, but its function does nothing."""
+    """Proves that verify_ledger reports a trigger that exists and is enabled but whose function does nothing."""
     with transaction.atomic():
         run("CREATE OR REPLACE FUNCTION accounting_refuse_change() RETURNS trigger LANGUAGE plpgsql AS"
             " 'BEGIN RETURN NULL; END'")  # fmt: skip

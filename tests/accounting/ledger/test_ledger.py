@@ -32,7 +32,7 @@ prices = st.decimals(0, 500, places=6)
 
 
 def amounts(**of_account: object) -> dict[str, Decimal]:
-    """Returns the sums of entries, by "KIND UNIT"."""
+    """Returns the sums of the entries of the selected accounts. The keys are "KIND UNIT", such as "revenue EUR"."""
     rows = LedgerEntry.objects.filter(**{f"account__{k}": v for k, v in of_account.items()})
     sums = rows.values_list("account__kind", "account__unit").annotate(Sum("amount"))
     return {f"{kind} {unit}": total for kind, unit, total in sums}
@@ -79,7 +79,11 @@ def test_halves_of_the_last_decimal_go_to_the_even_one() -> None:
 
 
 def test_many_jobs_of_a_second_cost_what_their_seconds_cost(cast: Cast) -> None:
-    """A second costs 0.17 / 3600, rounded to a millionth, both in the ledger and against a limit on money."""
+    """Proves that a thousand one-second jobs cost a thousand times the price of a second, also against a limit on
+    money.
+
+    The price of a second, 0.17 / 3600, is rounded to a millionth.
+    """
     Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("0.17"))
     one = usage(cast, gpus=1, ends=NOON + timedelta(seconds=1))
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Budget warnings that an earlier version wrote are neither lost nor repeated after the upgrade."""
+"""Tests that budget warnings of an earlier version are neither lost nor sent again after the upgrade."""
 
 from __future__ import annotations
 

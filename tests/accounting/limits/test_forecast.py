@@ -1,4 +1,4 @@
-"""Forecasts of the spending at the end of a period."""
+"""Tests of the forecast of a budget's spending at the end of its period."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from accounting.limits.forecast import forecast
 
 @pytest.mark.parametrize("month", [3, 10])
 def test_a_forecast_counts_real_hours_where_clocks_change(month: int) -> None:
-    """In Berlin, March has an hour less and October an hour more; an error of an hour would exceed the tolerance."""
+    """Proves that forecasts are right in months with a clock change.
+
+    In Berlin, March has one hour less and October one hour more. The allowed error is smaller than one hour of
+    spending.
+    """
     zone = ZoneInfo("Europe/Berlin")
     begins, ends = datetime(2026, month, 1, tzinfo=zone), datetime(2026, month + 1, 1, tzinfo=zone)
     now = ends.astimezone(UTC) - timedelta(minutes=1)

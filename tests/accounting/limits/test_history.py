@@ -1,4 +1,5 @@
-"""The database records the history of tickets and limits, which can be read as of any time."""
+"""Tests that the database records the history of tickets and limits, and that their values at any past time can be
+read."""
 
 from __future__ import annotations
 
@@ -115,7 +116,10 @@ def hour(count: float | None) -> datetime | None:
 
 
 def standing(changes: list[tuple[int | None, int, int | None]], at: float) -> dict[int, int]:
-    """Returns, by holder, the value of the last change at or before `at`."""
+    """Returns the values that apply at the time `at`, by holder: each is set by the holder's last change until then.
+
+    A change is (time or None for "always", holder, value or None for "removed").
+    """
     found = {which: value for since, which, value in changes if since is None or since <= at}
     return {which: value for which, value in found.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""Quotas of earlier versions become equivalent limits."""
+"""Tests that the migration turns quotas of earlier versions into equivalent limits."""
 
 from __future__ import annotations
 

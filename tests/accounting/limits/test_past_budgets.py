@@ -1,4 +1,4 @@
-"""The database records the history of budgets, whose state can be computed as of any time."""
+"""Tests that the database records the history of budgets, and that their state at any past time can be computed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _standings(
 
 
 def _told(found: list[PastBudget]) -> list[tuple[str, int, Decimal, Decimal]]:
-    """Returns (period, month, amount, GPU-hours spent) of each budget; a GPU-hour costs HOUR_COSTS."""
+    """Returns (period, month, amount, GPU-hours spent) for each budget. Every GPU-hour costs HOUR_COSTS."""
     return [(one.period, one.begins.month, one.amount, one.spent / HOUR_COSTS) for one in found]
 
 

@@ -100,7 +100,8 @@ class TestSpending:
     @example(seconds=[1200 * 10**6, 4800 * 10**6, 1], more=0)
     @given(seconds=st.lists(st.integers(1, 3599 * 10**6), min_size=1, max_size=12), more=st.integers(-2, 2))
     def test_what_is_used_is_divided_once_it_is_added(self, seconds: list[int], more: int) -> None:
-        """However the usage is divided into pieces, a limit on GPU-hours is reached at the right microsecond."""
+        """Proves that a limit of 2 GPU-hours is reached at the exact microsecond, into however many pieces the usage is
+        divided."""
         limit = Quota(pk=1, tenant_id=1, kind=HOURS, period="month", limit=Decimal(2))
         rest = 2 * 3600 * 10**6 - sum(seconds[:-1]) + more
         amounts = [*seconds[:-1], max(rest, 0)]
@@ -135,7 +136,10 @@ class TestSpending:
         assert self.left(week, month) == [8, 6]
 
     def test_closed_hours_are_read_as_sums_and_say_the_same(self, cast: Cast) -> None:
-        """The period begins within an hour, as a rolling period could if it did not begin at full hours."""
+        """Proves that the spending of a period stays the same once its hours are closed and are read from rollups.
+
+        The period begins in the middle of an hour, so the rollup of that hour cannot be used.
+        """
         begins = NOON - timedelta(hours=3)
         book(cast, begins=begins, ends=NOON + minutes(10))
         book(cast, lease_id=2, tenant=cast.bio, user=cast.charlie, begins=begins, ends=begins + minutes(90))

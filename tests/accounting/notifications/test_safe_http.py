@@ -1,4 +1,5 @@
-"""Addresses that Fairlot calls on behalf of users: never in a private network, in whatever form they are written."""
+"""Tests that Fairlot's calls on behalf of users never reach private addresses, in whatever form an address is
+written."""
 
 import json
 import shutil
@@ -115,7 +116,10 @@ def test_a_budget_keeps_no_webhook_that_will_not_be_called(cast: Cast) -> None:
 
 
 def test_a_name_server_that_changes_its_answer_leads_nowhere_private() -> None:
-    """Makes real DNS look-ups and connections in a separate network namespace."""
+    """Proves that a name server cannot lead a call to a private address by changing its answer.
+
+    The test makes real DNS look-ups and connections in a separate network namespace.
+    """
     unshare = [shutil.which("unshare") or "unshare", "--mount", "--net", "--map-root-user", "--"]
     try:
         subprocess.run([*unshare, "true"], check=True, capture_output=True, timeout=20)

@@ -1,4 +1,4 @@
-"""Which period of a subscribed report is due, in the reader's time zone."""
+"""Tests which period of a subscribed report is due at a given time, in the reader's time zone."""
 
 from __future__ import annotations
 

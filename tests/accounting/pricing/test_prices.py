@@ -113,7 +113,7 @@ def test_a_bad_price_is_refused(cast: Cast, price: str) -> None:
 
 
 class TestAtOnce:
-    """Changes in concurrent threads, each on a separate database connection."""
+    """Tests of simultaneous changes in several threads, each with a separate database connection."""
 
     pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -180,7 +180,11 @@ class TestAtOnce:
         assert UsageSegment.objects.get().cost == 10
 
     def booked_meanwhile(self, cast: Cast, **change: object) -> Future[object]:
-        """Books the default usage, and concurrently books usage with `change`, which waits for the first commit."""
+        """Books default usage and, at the same time, usage with `change` on another connection. Returns the result of
+        the latter.
+
+        The second booking waits for a lock until the first one is committed.
+        """
         with ThreadPoolExecutor(1) as pool:
             with transaction.atomic():
                 book_usage([Usage(**usage(cast))])

@@ -1,4 +1,5 @@
-"""The identity of the closed books in the operators' report."""
+"""Tests of the operators' capacity report: teams' costs, unused time, write-offs and rounding sum to the capacity's
+value."""
 
 from __future__ import annotations
 
@@ -99,7 +100,11 @@ def test_each_currency_has_an_identity_of_its_own_that_closes(cast: Cast, settin
 def test_what_was_billed_in_a_currency_in_which_nothing_was_closed_is_told_when_it_is_archived(
     cast: Cast,
 ) -> None:
-    """In earlier releases prices had no currency, and Fairlot's currency could change within an hour."""
+    """Proves that the report shows bills in a currency in which no hour was closed, after these bills were archived.
+
+    Such bills exist because prices had no currency in earlier releases, and Fairlot's currency could change within an
+    hour.
+    """
     book(cast)
     Price.objects.update(currency="USD")
     close_hours(cast, NOON, NOON + HOUR)
@@ -126,7 +131,10 @@ def test_only_closed_hours_of_the_cluster_that_is_asked_for_count(cast: Cast) ->
 
 
 def test_an_hour_is_of_one_of_two_adjoining_periods_on_every_clock(cast: Cast) -> None:
-    """In Kolkata, days begin and end in the middle of a UTC hour."""
+    """Proves that an hour counts in exactly one of two adjoining periods in every time zone.
+
+    In Kolkata, days begin and end in the middle of a UTC hour.
+    """
     kolkata = ZoneInfo("Asia/Kolkata")
     days = [datetime(2026, 5, day, tzinfo=kolkata) for day in (4, 5, 6)]
     edge = start_of_hour(days[1])

@@ -1,4 +1,4 @@
-"""The lines of a bill sum to the ledger, at any prices, with and without corrections and closed hours."""
+"""Tests that the lines of a bill sum to the ledger's amounts, with any prices, corrections and closed hours."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ AS_ASKED = {"zone": ZoneInfo("UTC"), "days": False, "most": 9}
 
 @pytest.fixture
 def booked(cast: Cast) -> Cast:
-    """Books two days of both teams; the price of one generation changes twice, once within an hour."""
+    """Books two days of usage of both teams. The price of one generation changes twice, once in the middle of an
+    hour."""
     odd = timedelta(minutes=37, microseconds=123457)
     for lease in range(10):
         if lease == 4:
@@ -62,7 +63,8 @@ def booked(cast: Cast) -> Cast:
 
 
 def from_segments(cast: Cast) -> dict[tuple[str, Decimal], tuple[Decimal, Decimal]]:
-    """Returns the GPU-seconds and the cost of Astro's valid segments, by generation and price."""
+    """Returns the GPU-seconds and the cost of team Astro's uncorrected segments, by generation and price per
+    GPU-hour."""
     sums: dict[tuple[str, Decimal], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 2)
     for one in UsageSegment.objects.uncorrected().filter(tenant=cast.astro).select_related("generation"):
         known = sums[one.generation.name, one.price_per_gpu_hour]
@@ -71,7 +73,10 @@ def from_segments(cast: Cast) -> dict[tuple[str, Decimal], tuple[Decimal, Decima
 
 
 def assert_as_told(lines: list[Line], wanted: dict[tuple[str, Decimal], tuple[Decimal, Decimal]]) -> None:
-    """Asserts that each line costs time × price, and differs from its segments only by rounding."""
+    """Asserts that each line with a price has the expected GPU-seconds and costs time × price.
+
+    `wanted` contains (GPU-seconds, cost) by generation and price. The costs may differ by less than a cent of rounding.
+    """
     priced = [line for line in lines if line.price is not None]
     assert {(one.generation, one.price): one.gpu_seconds for one in priced} == {
         key: seconds for key, (seconds, _) in wanted.items()
@@ -191,7 +196,8 @@ def test_each_class_is_a_line_of_its_own_time_and_price(cast: Cast) -> None:
 
 
 def test_a_price_that_changes_within_is_two_lines_of_the_time_of_each(cast: Cast) -> None:
-    """The price returns to its former value, and each interval still has its own lines."""
+    """Proves that a bill has separate lines for the time before and after each price change, even if the old price
+    returns."""
     set_prices(cast, per_gpu_hour=3, borrowed=1)
     for at, price, borrowed in ((20, 4, 2), (40, 3, 1)):
         actions.set_price(

@@ -1,4 +1,4 @@
-"""The figures of a statement equal those of single usage reports to the last digit."""
+"""Tests that a team's statement has exactly the figures of the separate usage reports."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -89,7 +89,10 @@ def test_a_teams_usage_is_that_of_single_reports(booked: Cast, data: st.DataObje
 
 
 def told(rows: Any) -> list[UsageRow]:
-    """Returns the rows without their numbers of segments: a segment cut by midnight counts twice in rows by day."""
+    """Returns the rows with their number of segments set to 0.
+
+    The numbers may differ, because a segment that is cut by midnight counts twice in rows by day.
+    """
     return [replace(row, segments=0) for row in rows]
 
 

@@ -36,7 +36,7 @@ from tests.query_counts import queries_of
 
 @pytest.fixture
 def booked(cast: Cast) -> Cast:
-    """Books a few days of irregular usage of both teams."""
+    """Books usage of both teams at irregular times over a few days."""
     odd = timedelta(minutes=37, microseconds=123457)
     for lease in range(12):
         team = (cast.astro, (cast.bob, cast.alice)[lease % 2]) if lease % 3 else (cast.bio, cast.charlie)
@@ -145,7 +145,7 @@ ZONES = [
 
 @contextmanager
 def without_sums() -> Iterator[None]:
-    """Context manager in which reports read only segments."""
+    """Context manager in which reports read only single segments and no rollups."""
     with pytest.MonkeyPatch.context() as patch:
         books = list(UsageSegment.objects.order_by("book").values_list("book", flat=True).distinct())
         patch.setattr(Books, "closed", ())
@@ -205,7 +205,7 @@ def test_books_that_are_closed_to_different_hours_or_not_at_all_are_read_once(
 
 
 def some_names() -> QuerySet[UsageSegment, tuple[int, str]]:
-    """Returns label values of some jobs; two of the values are equal."""
+    """Returns a queryset of (job ID, label) for three jobs. Two of the labels are equal."""
     segments = UsageSegment.objects.filter(job_id__in=[0, 2, 4]).order_by().distinct()
     return segments.values_list("job_id", Case(When(job_id=4, then=Value("b")), default=Value("a")))
 
@@ -266,7 +266,8 @@ def test_what_is_read_from_sums_is_what_is_read_from_segments(
 
 
 def ask_twice(question: Question, keys: list[int] | None) -> list[tuple[Any, ...]]:
-    """Asks the question with cached SQL and with new SQL, asserts that the rows are equal, and returns them."""
+    """Runs a report query with cached SQL and with newly built SQL. Asserts that the rows are equal, and returns
+    them."""
     count = None if keys is None else len(keys)
     kept, new = prepared._asked_last(question, count), prepared._asked_last.__wrapped__(question, count)
     if kept is None or new is None:
@@ -321,7 +322,7 @@ readers = st.fixed_dictionaries(
 def test_a_report_by_the_sql_of_another_one_says_what_new_sql_says(
     booked: Cast, asked: list[dict[str, Any]], steps: list[dict[str, Any] | None]
 ) -> None:
-    """Many readers ask for the same periods while hours are closed."""
+    """Proves that reports with cached SQL equal reports with new SQL, for many readers and while hours are closed."""
     closed = -1
     with transaction.atomic(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Question, "ask", ask_twice)
@@ -557,7 +558,8 @@ def test_a_report_by_label_must_be_told_the_labels(booked: Cast) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("by", [By.JOB, By.USER])
 def test_rows_and_totals_are_of_one_moment_whatever_is_booked_meanwhile(cast: Cast, by: By) -> None:
-    """After each query of the report, another connection books an hour."""
+    """Proves that all queries of a report see the same database state, although another connection books usage in
+    between."""
     book(cast, lease_id=1, ends=NOON + HOUR)
     booked = []
 

@@ -105,7 +105,8 @@ def test_what_was_forged_is_found(cast: Cast, segment: UsageSegment, forgery: st
 
 
 def test_forged_times_are_found_even_without_their_constraints(cast: Cast, segment: UsageSegment) -> None:
-    """The transaction is rolled back, so that the dropped constraints stay."""
+    """Proves that verification finds wrong times after the constraints against them were dropped. A rollback restores
+    them."""
     constraints = "a_segment_counts_its_gpu_seconds", "a_lease_is_billed_once_for_any_moment"
     with transaction.atomic():
         with without_guards():
@@ -124,7 +125,7 @@ def test_forged_times_are_found_even_without_their_constraints(cast: Cast, segme
 @pytest.mark.parametrize("how", ["DISABLE TRIGGER append_only", "ENABLE TRIGGER check_rows"])
 @pytest.mark.parametrize("table", ["accounting_ledgerentry", "accounting_usagesegment_2026_05"])
 def test_a_guard_that_is_off_is_found(segment: UsageSegment, how: str, table: str) -> None:
-    """One of the tables is a monthly partition, which exists because usage was booked in that month."""
+    """Proves that verify_ledger reports a disabled trigger, also on a monthly partition."""
     trigger = how.rsplit(maxsplit=1)[-1]
     sql(f"ALTER TABLE {table} {how}")
     try:
@@ -135,7 +136,8 @@ def test_a_guard_that_is_off_is_found(segment: UsageSegment, how: str, table: st
 
 
 def test_the_figures_of_a_forged_ledger_would_not_pass_unseen(segment: UsageSegment) -> None:
-    """Tests that rows really change inside `without_guards`."""
+    """Proves that rows really change inside `without_guards`, so that the other tests of this file test real
+    changes."""
     with without_guards():
         LedgerEntry.objects.filter(amount=Decimal(6)).update(amount=Decimal(7))
     assert LedgerEntry.objects.filter(amount=7).exists()
@@ -144,7 +146,8 @@ def test_the_figures_of_a_forged_ledger_would_not_pass_unseen(segment: UsageSegm
 
 @pytest.fixture
 def closed(cast: Cast) -> Cast:
-    """Creates a closed day of two teams with settled idle time, usage billed to another team, and an open book."""
+    """Creates a closed and settled day of two teams with idle time and a correction that bills another team, and an
+    open book."""
     Price.objects.filter(generation=cast.a100).update(idle=1)
     book(cast, unused=[(NOON + minutes(10), NOON + minutes(25))])
     book(cast, lease_id=2, job_id=2, tenant=cast.bio, user=cast.charlie, ends=NOON + minutes(90))
@@ -183,7 +186,7 @@ def removed(table: str, where: str) -> str:
 
 
 def moved(booked: str, kind: str, to: str) -> str:
-    """Returns SQL that moves entries to an account of the kind `to` with the same unit."""
+    """Returns SQL that moves the selected entries to an account of kind `to` that has the same unit."""
     return (
         "UPDATE accounting_ledgerentry SET account_id = (SELECT other.id FROM accounting_ledgeraccount other"  # noqa: S608
         " JOIN accounting_ledgeraccount account ON account.unit = other.unit WHERE account.id = account_id"
@@ -346,7 +349,8 @@ FORGERIES = {
 
 @pytest.mark.parametrize(("changes", "found"), FORGERIES.values(), ids=FORGERIES.keys())
 def test_what_was_forged_to_fit_is_found_all_the_same(closed: Cast, changes: list[str], found: str) -> None:
-    """The changes are made before the rows are sealed; afterwards the seals reveal any change."""
+    """Proves that verify_ledger finds consistent changes even before the rows are sealed, when no seal can reveal
+    them."""
     assert first_found() is None
     with without_guards(), connection.cursor() as cursor:
         for change in changes:
@@ -359,7 +363,10 @@ def test_what_was_forged_to_fit_is_found_all_the_same(closed: Cast, changes: lis
 def test_what_was_rounded_to_four_decimals_is_right_for_time_before_costs_had_six(
     cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An earlier release booked, closed and sealed the time; this release settles it and bills it to another team."""
+    """Proves that verification accepts costs that an earlier release rounded to four decimals.
+
+    That release booked, closed and sealed the time. This release settles the time and bills it to another team.
+    """
     Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("0.17"), idle=Decimal("0.02"))
     with monkeypatch.context() as release:
         release.setattr("accounting.pricing.tariff.MICRO", Decimal("0.0001"))

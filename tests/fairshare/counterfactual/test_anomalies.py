@@ -1,4 +1,5 @@
-"""The analysis finds every cause, and finds no sharing anomaly where every tenant had what it would have had alone."""
+"""Tests that the anomaly analysis finds every cause, and reports nothing if tenants had what they would have had
+alone."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ A, B = 0, 1
 
 
 def only(found: Past) -> Anomaly:
-    """Returns the anomaly of a past that has exactly one."""
+    """Analyses a past that must have exactly one anomaly, and returns this anomaly."""
     (one,) = [one for some in analyse(found) for one in some.anomalies]
     return one
 
@@ -83,8 +84,10 @@ def test_a_wait_of_a_tenant_that_has_its_share_is_due_to_its_own_jobs() -> None:
 
 
 def after_an_own_job(**first: object) -> list[Anomaly]:
-    """Returns the anomalies of a past in which B's job 2 waits for B's job 3, which came later and has the fields
-    `first`."""
+    """Returns the anomalies of a past in which job 2 of tenant B waits for job 3 of B, which was submitted later.
+
+    `first` sets fields of job 3.
+    """
     jobs = [
         job(1, A, 0, attempt(0, 5 * HOUR, 0)),
         job(2, B, 0, attempt(5 * HOUR, 6 * HOUR, 1)),
@@ -114,7 +117,10 @@ def test_time_spent_waiting_for_own_jobs_is_left_out_of_the_delay() -> None:
 
 
 def test_a_wait_for_own_jobs_counts_if_the_team_was_behind_before() -> None:
-    """A holds all GPUs for four hours; then B works off its backlog, one job after another."""
+    """Proves that a wait for the tenant's own jobs is an anomaly if other tenants caused the backlog.
+
+    A holds all GPUs for four hours. Then B works off its backlog, one job after another.
+    """
     jobs = [
         job(1, A, 0, attempt(0, 4 * HOUR, 0, 1), workers=2),
         job(2, B, 0, attempt(4 * HOUR, 5 * HOUR, 1)),
@@ -195,7 +201,10 @@ def test_a_limit_blocks_only_while_it_is_in_force(ends: float, cause: Cause) -> 
 
 
 def over_the_limit(limits: tuple[PastLimit, ...], *more: PastJob, held: int = 4, **fields: object) -> Anomaly:
-    """Returns the anomaly of a job of B that waits four hours while B holds two of its four GPUs and A holds `held`."""
+    """Returns the anomaly of a job of tenant B that waits four hours.
+
+    Meanwhile B holds two of the four GPUs of its share, and tenant A holds `held` GPUs.
+    """
     jobs = [
         job(1, B, 0, attempt(0, 5 * HOUR, 0), gpus=2),
         job(2, A, 0, attempt(0, 5 * HOUR, 1), gpus=held),
@@ -260,7 +269,10 @@ def test_repeated_preemptions_lose_the_time_of_repeated_starts() -> None:
 
 
 def test_work_lost_with_a_node_makes_a_job_end_late() -> None:
-    """Alone the job would run its four hours without a break; the two lost hours are no part of its work."""
+    """Proves that work lost with a node counts as the cause of a late end, and not as work of the job.
+
+    Alone, the job would run its four hours without a break. On the shared cluster two hours are lost.
+    """
     attempts = [attempt(0, 3 * HOUR, 0, lost_from=HOUR), attempt(3 * HOUR, 6 * HOUR, 0)]
     found = only(past([job(1, A, 0, *attempts)]))
     assert (found.cause, found.at_end, found.late) == (Cause.LOST_WORK, True, 2 * HOUR)
@@ -269,7 +281,10 @@ def test_work_lost_with_a_node_makes_a_job_end_late() -> None:
 
 
 def test_repeated_starts_are_not_lost_work() -> None:
-    """Ten minutes of the lost hour were a start, which the second attempt had to repeat."""
+    """Proves that a start that must be repeated after a failure counts as switching, not as lost work.
+
+    Ten minutes of the lost hour were such a start.
+    """
     attempts = [
         attempt(0, HOUR, 0, starts_in=600.0, lost_from=0.0),
         attempt(HOUR, 3 * HOUR, 0, starts_in=600.0),
@@ -364,7 +379,10 @@ def test_private_clusters_change_over_time_and_have_nodes_of_the_usual_size() ->
 
 
 def test_hardware_joins_private_clusters_only_when_it_is_added() -> None:
-    """The second node comes after five hours, and both jobs start as soon as they can."""
+    """Proves that a new node joins the private clusters only when it is added.
+
+    The second node comes after five hours. Both waiting jobs start then, so neither of them is late.
+    """
     grows = (*nodes(4), NodeState(5 * HOUR, 1, 0, 4, 4))
     jobs = [
         job(1, A, 0, attempt(0, 9 * HOUR, 0), gpus=2),
@@ -377,7 +395,11 @@ def test_hardware_joins_private_clusters_only_when_it_is_added() -> None:
 
 
 def test_hardware_that_is_removed_leaves_private_clusters_too() -> None:
-    """Half of the hardware is removed after an hour. Its jobs continue when there is room, and no job is late."""
+    """Proves that a removed node also leaves the private clusters.
+
+    Half of the hardware is removed after an hour. The jobs on it continue when there is room, and no job counts as
+    late.
+    """
     shrinks = (*nodes(4, 4), NodeState(HOUR, 1, 0, 0, 0))
     jobs = [
         job(1, A, 0, attempt(0, 3 * HOUR, 0), gpus=2),
@@ -396,7 +418,10 @@ def test_hardware_that_is_removed_leaves_private_clusters_too() -> None:
 
 
 def test_a_gang_too_large_for_the_remaining_hardware_waits_for_hardware() -> None:
-    """B's private cluster would have finished the job before the second node was taken out."""
+    """Proves that the cause is missing hardware if a gang no longer fits after a node was removed.
+
+    B's private cluster would have finished the job before the removal.
+    """
     shrinks = (*nodes(4, 4), NodeState(20 * HOUR, 1, 0, 0, 0))
     jobs = [
         job(1, A, 0, attempt(0, 20 * HOUR, 0, 1), workers=2),
@@ -487,8 +512,10 @@ lanes = st.lists(
 def test_a_tenant_within_its_share_has_no_anomaly_however_much_others_want(
     modest: list[list[tuple[int, int]]], greedy: list[tuple[int, int]]
 ) -> None:
-    """Under the live policy B has at most four one-GPU jobs at a time, its share of eight GPUs, while A floods the
-    cluster."""
+    """Proves that a tenant within its share has no anomaly under the live policy, however much others want.
+
+    B has at most four one-GPU jobs at a time, which is its share of eight GPUs. A submits far more jobs than fit.
+    """
     jobs = [job(0, A, arrival, attempt(0, lasts, 0), gpus=1) for arrival, lasts in greedy]
     for lane in modest:
         now = 0.0

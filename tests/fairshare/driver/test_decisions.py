@@ -1,4 +1,4 @@
-"""Every decision keeps the rules on every kind of cluster."""
+"""Tests that every decision keeps the scheduler's rules on every kind of cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ EXAMPLES = settings(max_examples=80, deadline=None)
 
 
 def over_quota(given: Snapshot, decision: Decision, *, extra: tuple[int, int, int] | None = None) -> bool:
-    """Returns whether any account exceeds its limits, with `extra` (account, generation, GPUs) added."""
+    """Returns whether the decision gives any account more GPUs than its limits allow.
+
+    `extra` adds GPUs for this check, as (account, generation, GPUs).
+    """
     jobs, accounts = given.jobs, given.accounts
     used = np.zeros_like(accounts.owed)
     np.add.at(

@@ -1,4 +1,5 @@
-"""A forecast plays rounds with everything that live rounds see: where gangs run, and where they ran last."""
+"""Tests that a forecast simulates rounds with all data that live rounds have: where gangs run, and where they ran
+last."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def test_a_forecast_round_equals_a_live_round(given: Snapshot, seed: int) -> Non
 
 
 class Late(GandivaFair):
-    """A policy that starts nothing in quantum rounds or in the first 70 seconds, and asks for a round every 20
+    """A policy that starts no job in quantum rounds or in the first 70 seconds. It asks for a round every 20
     seconds."""
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
@@ -91,7 +92,7 @@ def test_rounds_that_the_policy_asks_for_are_played_too() -> None:
 
 
 class Asking(GandivaFair):
-    """A policy that asks for a round after `after` seconds, and counts its decisions."""
+    """A policy that asks for the next round after `after` seconds, and counts its decisions."""
 
     after: float
     asked = 0
@@ -119,7 +120,8 @@ def test_a_request_for_an_immediate_round_is_refused() -> None:
 
 
 def test_suspended_gangs_keep_their_last_nodes_until_they_resume() -> None:
-    """Two teams take turns on the same nodes in all played rounds."""
+    """Proves that played rounds keep the last nodes of a suspended gang until it resumes. Two teams take turns on these
+    nodes."""
     given = snapshot(
         nodes=[(0, 4), (0, 4)],
         accounts=[Account(), Account(), Account()],

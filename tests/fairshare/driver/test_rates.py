@@ -1,4 +1,4 @@
-"""Whatever speeds programs report, plans are finite, and only the reporting team trades differently."""
+"""Tests that plans are finite whatever speeds programs report, and that only the reporting team's trades change."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ RATES = st.one_of(st.floats(min_value=5e-324, max_value=1.7e308), st.sampled_fro
 
 
 def plan_beside(slow: float, fast: float, policy: str = NEWEST.name) -> Decision:
-    """Returns the plan for two teams with speed-ups 1.2 and 4 on generation 1, and a third team with the given
-    rates."""
+    """Returns the decision for three teams: two with speed-ups 1.2 and 4, and a third with the given rates.
+
+    `slow` and `fast` are the third team's rates on generations 0 and 1.
+    """
     rates = [{0: 1.0, 1: 1.2}, {0: 1.0, 1: 4.0}, {0: slow, 1: fast}]
     jobs = [Job(team, rate=rate) for team, rate in enumerate(rates) for _ in range(16)]
     view = snapshot([(0, 8), (1, 8)], [Account(trades=True)] * 3, jobs)

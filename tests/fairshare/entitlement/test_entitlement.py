@@ -1,4 +1,4 @@
-"""Tickets determine entitlements, and accounts use what others leave."""
+"""Tests that tickets determine entitlements, and that accounts can use GPUs that others leave idle."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ def test_shares_follow_tickets_on_every_generation():
 
 
 def test_entitlements_cover_every_generation_and_only_accounts_with_jobs_count():
-    """An account that cannot use a generation gets more of the generations that others cannot use, as far as
-    possible."""
+    """Proves that only accounts with jobs are entitled, to a part of every generation.
+
+    An account that cannot use a generation gets more of a generation that others can do without, as far as possible.
+    """
     accounts = [Account(1), Account(1), Account(7)]
     jobs = [*many(0), *many(1, accepts=(1,))]
     given = snapshot([(0, 8), (1, 8)], accounts, jobs)
@@ -114,7 +116,8 @@ def test_only_a_leaf_that_takes_part_and_may_run_within_limits_is_active():
 @EXAMPLES
 @given(snapshots(trading=False))
 def test_every_account_gets_what_it_can_use_of_its_entitlement(given):
-    """Sharing costs no account anything: each leaf gets at least as many GPUs as it could use of its entitlement."""
+    """Proves that sharing costs no account anything: each leaf gets at least the GPUs that it could use of its
+    entitlement."""
     given = without_quotas(given)
     decision = decide(given, seed=0)
     tree = Tree.of(given.accounts.parent)
@@ -129,7 +132,10 @@ def test_every_account_gets_what_it_can_use_of_its_entitlement(given):
 @EXAMPLES
 @given(snapshots(trading=False))
 def test_a_generation_is_left_over_only_if_no_account_can_use_it(given):
-    """Holds where no cap limits jobs and no account is guaranteed a faster generation."""
+    """Proves that GPUs of a generation stay unassigned only if no account can use them.
+
+    The test has no limits on GPUs and no measured speeds, so that no account is guaranteed a faster generation.
+    """
     given = replace(
         without_quotas(given),
         jobs=replace(given.jobs, rate=np.full_like(given.jobs.rate, np.nan)),

@@ -1,4 +1,4 @@
-"""Fairness indices stay within their bounds and have their documented meaning."""
+"""Tests that fairness indices stay within their bounds and have their documented meaning."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def test_indices_are_defined_for_no_accounts_and_for_zero_shares() -> None:
 
 
 def test_jains_index_reproduces_the_example_of_its_paper() -> None:
-    """Jain, Chiu and Hawe: if k of n users have equal shares and all others have nothing, the index is k/n."""
+    """Proves the example of Jain, Chiu and Hawe: if k of n users have equal shares and all others have nothing, the
+    index is k/n."""
     assert jain([1.0] * 20 + [0.0] * 80) == pytest.approx(0.2)
 
 

@@ -1,4 +1,4 @@
-"""Services and sessions beyond the guarantees of their accounts run on lent GPUs."""
+"""Tests that services and sessions beyond the guarantees of their accounts run on lent GPUs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def test_the_least_wanted_services_beyond_a_guarantee_run_on_lent_gpus():
 
 
 def test_guarantees_of_all_accounts_above_must_cover_a_service():
-    """A team of two users has 2 of 4 GPUs, so each user has one."""
+    """Proves that a service runs on lent GPUs if the guarantee of its user or of the user's team does not cover it.
+
+    A team of two users is guaranteed 2 of 4 GPUs, and each user 1.
+    """
     tree = [Account(), Account(), Account(parent=0), Account(parent=0), Account(parent=1)]
     jobs = [Job(2, on=(0,)), Job(3, on=(0,)), Job(3, on=(0,)), *(Job(4) for _ in range(4))]
     given = kept(snapshot([(0, 4)], tree, jobs), 0, 1, 2)

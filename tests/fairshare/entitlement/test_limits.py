@@ -1,4 +1,5 @@
-"""Limits of a round: what GPU-hours leave, what runs only on idle GPUs, and how much may be borrowed."""
+"""Tests of a round's limits: what remains of GPU-hours, which jobs run only on idle GPUs, and how much may be
+borrowed."""
 
 from __future__ import annotations
 
@@ -18,8 +19,11 @@ EXAMPLES = settings(max_examples=60, deadline=None)
 
 
 def limited(given: Snapshot, **caps: dict[int, float]) -> Snapshot:
-    """Returns the snapshot with limits for some accounts: `room_total`, `claim_total`, or `borrow` on all
-    generations."""
+    """Returns the snapshot with limits for some accounts.
+
+    `caps` maps the name of a limit (`room_total`, `claim_total` or `borrow`) to values by account. `borrow` limits each
+    generation.
+    """
     shape = given.accounts.owed.shape
     arrays = {}
     for name, values in caps.items():
@@ -30,9 +34,9 @@ def limited(given: Snapshot, **caps: dict[int, float]) -> Snapshot:
 
 
 def used(given: Snapshot, decision: Decision, *, sharing: bool = False) -> np.ndarray:
-    """Returns the GPUs of each account with all accounts below it, as an array (T, K).
+    """Returns the GPUs that each account uses together with all accounts below it, as an array (T, K).
 
-    With `sharing`, only jobs in the sharing count.
+    With `sharing`, GPUs of preemptible jobs do not count.
     """
     jobs, amounts = given.jobs, np.zeros_like(given.accounts.owed)
     sizes = (jobs.workers * jobs.gpus)[decision.run]
@@ -94,7 +98,7 @@ def test_an_account_without_a_claim_has_no_entitlement(data):
 
 
 def with_one_gpu_jobs(given: Snapshot) -> Snapshot:
-    """Returns the snapshot without caps and with one-GPU gangs, which fit on any free GPU."""
+    """Returns the snapshot without limits on GPUs, in which every gang has one GPU and none is running."""
     ones = np.ones(len(given.jobs), dtype=np.int64)
     free = np.full_like(given.accounts.cap, np.inf)
     jobs = replace(
@@ -154,7 +158,7 @@ def test_preemptible_jobs_change_nothing_for_others(data):
 
 
 def without(given: Snapshot, left_out: Bools) -> Snapshot:
-    """Returns the snapshot without the jobs marked in `left_out` (J,)."""
+    """Returns the snapshot without some jobs. `left_out` (J,): whether a job is left out."""
     stays = np.flatnonzero(~left_out)
     jobs, start = given.jobs, given.jobs.place_start
     places = [jobs.place_node[start[job] : start[job + 1]] for job in stays.tolist()]
@@ -217,7 +221,8 @@ def test_a_gang_on_idle_gpus_continues_though_its_account_wants_another_first() 
 
 
 def test_within_an_account_preemptible_jobs_go_last() -> None:
-    """Preemptible jobs go last whatever their priority and their position in the list."""
+    """Proves that preemptible jobs come after the account's other jobs, whatever their priority and position in the
+    list."""
     jobs = [Job(0, gpus=2, preemptible=True, priority=9), Job(0, gpus=2), Job(0, gpus=2)]
     decision = decide(snapshot([(0, 4)], [Account()], jobs), seed=0)
     assert decision.run.tolist() == [1, 2]
@@ -234,7 +239,10 @@ def test_idle_gpus_stay_with_running_gangs_or_go_by_a_lottery_of_tickets() -> No
 
 
 def test_idle_gpus_are_used_and_given_back_at_once() -> None:
-    """Even a gang that has just got idle GPUs is preempted when a gang with a claim comes."""
+    """Proves that a gang on idle GPUs is preempted in the next quantum round if a gang with a claim comes.
+
+    This is so even if the gang on idle GPUs has just started.
+    """
     accounts = [Account(), Account()]
     alone = limited(snapshot([(0, 4)], accounts, [Job(0, gpus=4)]), claim_total={0: 0.0})
     there = decide(alone, seed=0)
@@ -282,7 +290,7 @@ def test_gpus_of_an_absent_lender_are_not_borrowed_beyond_the_limit() -> None:
 
 
 def test_a_gang_larger_than_the_entitlement_runs_part_of_the_time() -> None:
-    """The account is entitled to 4 GPUs and may borrow none, so its gang of 8 runs half of the time."""
+    """Proves that a gang of 8 runs half of the time if its account is entitled to 4 GPUs and may borrow none."""
     accounts, jobs = [Account(), Account()], [Job(0, gpus=8), *(Job(1) for _ in range(8))]
     given = limited(snapshot([(0, 8)], accounts, jobs), borrow={0: 0.0})
     total, now, rounds = np.zeros((2, 1)), situation(given), 40

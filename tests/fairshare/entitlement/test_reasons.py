@@ -1,4 +1,4 @@
-"""Every waiting job has a reason, which says whether it can ever run."""
+"""Tests that every waiting job has a reason, which says whether the job can ever run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Over many rounds the GPU time that accounts receive follows their entitlements, and no account starves."""
+"""Tests that over many rounds accounts receive GPU time according to their entitlements, and no account starves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tests.fairshare.build import Account, Job, decide, situation, snapshot
 
 
 def play(given: Snapshot, rounds: int) -> Iterator[tuple[Snapshot, Decision, Floats]]:
-    """Yields, for each round, the view, the decision, and an array (T, K) of the GPUs that each account received."""
+    """Plays rounds of the default policy. Yields the view, the decision and the received GPUs of each round.
+
+    The received GPUs are an array (T, K), by account and generation.
+    """
     now = situation(given)
     for number in range(rounds):
         decision = now.decide(seed=number)
@@ -24,7 +27,7 @@ def play(given: Snapshot, rounds: int) -> Iterator[tuple[Snapshot, Decision, Flo
 
 
 def strays(given: Snapshot, rounds: int) -> Floats:
-    """Returns the GPU-quanta by which each account is ahead of its share after each round, as an array (rounds, T)."""
+    """Returns how far each account is ahead of its share after each round, in GPU-quanta, as an array (rounds, T)."""
     ahead = [(got - decision.share).sum(axis=1) for _, decision, got in play(given, rounds)]
     return np.cumsum(ahead, axis=0)
 
@@ -64,8 +67,10 @@ def test_received_time_differs_from_shares_by_a_constant_bound(mix):
 
 
 def test_gangs_stay_on_their_generation_despite_small_switch_losses():
-    """Losses from switching jobs differ a little between accounts. Gangs change their generation at most once in four
-    rounds because of that."""
+    """Proves that small losses seldom make gangs change their generation: at most one change in four rounds.
+
+    The losses come from switching jobs and differ a little between accounts.
+    """
     given = crowd([(0, 4), (1, 4)], [[1], [1], [1]], switch_cost=2.0)
     chance = np.random.default_rng(1)
     ahead, moved, stopped, rounds = np.zeros(3), 0, 0, 300
@@ -113,7 +118,10 @@ def test_both_orderings_serve_the_gang_that_needs_the_whole_generation(ordering)
 
 
 def test_every_lottery_follows_the_tickets():
-    """With one GPU each round is one lottery, and without debts lotteries are independent."""
+    """Proves that accounts win lotteries in proportion to their tickets.
+
+    On one GPU each round is one lottery, and lotteries are independent if no account is owed GPU time.
+    """
     accounts = [Account(1), Account(2), Account(4), Account(1)]
     given = snapshot([(0, 1)], accounts, [Job(t) for t in range(4)], ordering="lottery")
     seeds = 1500
@@ -126,7 +134,10 @@ def test_every_lottery_follows_the_tickets():
 
 
 def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets():
-    """On two GPUs a gang of two has half the chance of a single job to come first, and gets both GPUs when it does."""
+    """Proves that GPU time follows tickets although gangs differ in size.
+
+    On two GPUs a gang of two comes first half as often as a one-GPU job, and then gets both GPUs.
+    """
     given = snapshot(
         [(0, 2)], [Account(), Account()], [Job(0, workers=2), Job(1), Job(1)], ordering="lottery"
     )
@@ -137,8 +148,11 @@ def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets()
 
 
 def test_no_account_starves():
-    """Account 0 has many small jobs, account 1 few tickets and a gang of half a generation, account 2 a gang of a whole
-    one."""
+    """Proves that no account starves, neither one with few tickets nor one with a large gang.
+
+    Account 0 has many small jobs. Account 1 has few tickets and a gang of half a generation. Account 2 has a gang of a
+    whole one.
+    """
     accounts = [Account(100), Account(1), Account(10), Account(10)]
     jobs = [*(Job(0) for _ in range(40)), Job(1, workers=2, gpus=4, accepts=(0,))]
     jobs += [Job(2, workers=16, accepts=(1,)), *(Job(3, gpus=4) for _ in range(6))]
@@ -195,7 +209,10 @@ def test_a_running_gang_is_not_stopped_for_less_than_a_switch_costs():
 
 @pytest.mark.parametrize("others", [0, 3])
 def test_a_gang_stays_where_it_is_while_all_gangs_fit(others):
-    """Its account would be owed time on the other generation, where the gang may run but has no need to."""
+    """Proves that a gang does not move while all gangs fit.
+
+    The gang's account would be owed time on the other generation. The gang may run there but has no reason to.
+    """
     accounts = [Account() for _ in range(others + 1)]
     jobs = [Job(0, on=(0,)), *(Job(t) for t in range(1, others + 1))]
     given = snapshot([(0, 4), (1, 4)], accounts, jobs, switch_cost=2.0)
@@ -204,7 +221,7 @@ def test_a_gang_stays_where_it_is_while_all_gangs_fit(others):
 
 
 def test_gangs_seldom_switch_if_nothing_changes():
-    """Shares are whole numbers and every gang is in its place, so nothing moves or stops after the first round."""
+    """Proves that no gang moves or stops after the first round if shares are whole GPUs and nothing else changes."""
     accounts = [Account(), Account()]
     given = snapshot([(0, 4), (1, 4)], accounts, [Job(t) for t in (0, 1) for _ in range(12)], switch_cost=2.0)
     decisions = [decision for _, decision, _ in play(given, 20)]
@@ -214,7 +231,11 @@ def test_gangs_seldom_switch_if_nothing_changes():
 
 
 def throughput(*, trading: bool, fractional: bool, rounds: int = 200) -> Floats:
-    """Returns the steps of two teams with speed-ups 1.2 and 4 on four slow and four fast GPUs."""
+    """Returns the training steps that two teams make on four slow and four fast GPUs, as an array (2,).
+
+    The teams' speed-ups on fast GPUs are 1.2 and 4. With `fractional`, teams get their exact shares in each round
+    instead of whole GPUs.
+    """
     accounts = [Account(trades=True), Account(trades=True)]
     speed = np.array([[1.0, 1.2], [1.0, 4.0]])
     jobs = [Job(t, rate=dict(enumerate(speed[t].tolist()))) for t in (0, 1) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""Rounds can be stored as bytes and restored."""
+"""Tests that a round's data can be stored as bytes and read back unchanged."""
 
 from __future__ import annotations
 

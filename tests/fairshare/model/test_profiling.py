@@ -1,4 +1,4 @@
-"""Gangs are measured on every generation that they may use, at no cost to others."""
+"""Tests that gangs are measured on every generation that they may use, at no cost to other accounts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.fairshare.build import (
 
 
 def two_sided(**chosen: object) -> Snapshot:
-    """Returns a team with a gang on each of two generations, each measured only where it runs."""
+    """Returns a team with two gangs that run on different generations. Each gang is measured only on the one where it
+    runs."""
     jobs = [Job(0, on=(0,), rate={0: 1.0}), Job(0, on=(1,), rate={1: 3.0})]
     return snapshot([(0, 1), (1, 1)], [Account(trades=True)], jobs, **chosen)
 

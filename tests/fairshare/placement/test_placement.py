@@ -1,4 +1,4 @@
-"""The workers of a gang are placed together and beside running gangs, and fragments do not keep gangs out."""
+"""Tests of placement: workers of a gang come together and beside running gangs, and fragmentation keeps no gang out."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ def test_a_gang_does_not_displace_a_running_one_to_resume():
 
 
 def test_a_new_gang_goes_where_running_ones_do_not_have_to_move():
-    """The new gang is picked first. On the first node it would take the room of the running gang that is picked
-    last."""
+    """Proves that a new gang is placed where no running gang has to move, even though the new gang is picked first.
+
+    On the first node it would take the room of the running gang that is picked last.
+    """
     jobs = [Job(0, gpus=2), Job(1, gpus=2, on=(0,)), Job(1, gpus=2, on=(0,))]
     decision = decide(snapshot([(0, 4), (0, 4)], [Account(), Account()], jobs, owed={(0, 0): 600.0}), seed=0)
     assert [place_of(decision, job) for job in range(3)] == [[1], [0], [0]]
@@ -56,7 +58,10 @@ def test_a_large_gang_picked_last_makes_room_by_moving_small_ones():
 
 
 def test_a_running_gang_that_is_picked_later_does_not_move_for_a_new_one():
-    """Running gangs hold both nodes when the new gang is picked. It takes the node of the gang that is never picked."""
+    """Proves that a running gang does not move for a new gang that is picked earlier.
+
+    Running gangs hold both nodes when the new gang is picked. It takes the node of the gang that is not picked at all.
+    """
     jobs = [Job(0, gpus=4), Job(1, gpus=4, on=(0,)), Job(2, gpus=4, on=(1,))]
     owed = {(0, 0): 900.0, (1, 0): 600.0, (2, 0): -600.0}
     decision = decide(snapshot([(0, 4), (0, 4)], [Account() for _ in range(3)], jobs, owed=owed), seed=0)
@@ -65,7 +70,10 @@ def test_a_running_gang_that_is_picked_later_does_not_move_for_a_new_one():
 
 
 def test_room_that_opens_when_running_gangs_go_back_to_their_nodes_is_filled():
-    """Found by random search: a waiting gang fits only once the running gangs are back on their old nodes."""
+    """Proves that a waiting gang starts if there is room for it only after running gangs are back on their old nodes.
+
+    This case was found by random search.
+    """
     of_0 = [Job(0, gpus=6), Job(0, gpus=4, on=(0,))]
     of_1 = [
         Job(1, gpus=g, on=on)

@@ -1,4 +1,5 @@
-"""Teams that want to trade, and linear programs for the progress that they could make with what they hold."""
+"""Builds teams that want to trade, and computes by linear programs the progress that they could make with their
+GPUs."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 
 @dataclass(frozen=True)
 class Held:
-    """Stands in for the result of share_out. All teams are saturated, so that only tickets count."""
+    """Takes the place of the result of share_out, for tests in which all teams have enough jobs and only tickets
+    count."""
 
     entitled: Floats
     share: Floats
@@ -39,8 +41,10 @@ def teams(
 
 
 def by_tickets(given: Snapshot) -> Held:
-    """Returns the entitlements by tickets, level by level. Assumes that every account has more jobs than it is entitled
-    to."""
+    """Returns the entitlements, divided by tickets at each level of the tree.
+
+    Assumes that every account has more jobs than its entitlement can run.
+    """
     tree, accounts = Tree.of(given.accounts.parent), given.accounts
     capacity = np.bincount(given.cluster.node_generation, given.cluster.capacity).astype(float)
     share = np.zeros((len(accounts.parent), len(capacity)))
@@ -58,10 +62,9 @@ def traded(given: Snapshot) -> tuple[Floats, tuple[Trade, ...]]:
 
 
 def own_progress(rates: list[Floats], held: Floats, order: Order) -> Floats:
-    """Returns the most progress of each team with the GPUs that it holds, as an array (T,), if its own order says which
-    jobs run.
+    """Returns the most progress that each team can make with its GPUs in its own order of jobs, as an array (T,).
 
-    `rates` has an array (jobs, K) of one-GPU jobs for each team; `held` is (T, K).
+    `rates`: for each team, an array (jobs, K) of the rates of one-GPU jobs. `held` (T, K): the teams' GPUs.
     """
     found = []
     for own, gpus in zip(rates, held, strict=True):
@@ -74,10 +77,10 @@ def own_progress(rates: list[Floats], held: Floats, order: Order) -> Floats:
 
 
 def most_progress(rates: list[Floats], capacity: Floats, least: Floats, order: Order) -> Floats:
-    """Returns the progress of each team, as an array (T,), with the largest sum in which no team makes less than
-    `least` (T,).
+    """Returns the progress of each team, as an array (T,), in the division of GPUs with the largest sum.
 
-    In order, a job runs only as long as all jobs before it; evenly, all jobs of a team run for the same time.
+    `least` (T,): the progress that each team must at least make. With the order "in order" a job runs only as long as
+    all jobs before it. With "evenly", all jobs of a team run for the same time.
     """
     return _most(rates, capacity, np.ones(sum(map(len, rates))), least, order)
 

@@ -1,4 +1,4 @@
-"""Reported speeds are bounded, lies gain little, and suspicious teams are flagged."""
+"""Tests that reported speeds are bounded, lies gain little, and suspicious teams are flagged."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ NAN = np.nan
 
 
 def believed(rate, model, *, table=None):
-    """Returns two lists for one job of each team: the ratio of speeds at which it trades, and the source of that
-    ratio."""
+    """Returns two lists with one entry for each team, which has one job.
+
+    The first has the speed-up that the policy believes and uses in trades, the second the source of this speed-up.
+    """
     rate = np.array(rate, dtype=float)
     evidence = evidence_of(rate, np.arange(len(rate)), np.array(model), table and np.array(table))
     after = bounded(rate, evidence)
@@ -89,7 +91,10 @@ def test_no_lie_gains_five_percent_where_claims_are_bounded(name: str, bound: Bo
 
 
 def test_some_lies_gain_more_where_claims_are_believed() -> None:
-    """Shows that test_no_lie_gains_five_percent_where_claims_are_bounded can fail."""
+    """Proves that lies gain more if all reports are believed.
+
+    So test_no_lie_gains_five_percent_where_claims_are_bounded can fail.
+    """
     assert len(LIES) == 24
     assert max(gain(LIES["all × 1.25"], seed, bound="none") for seed in range(12)) > 0.05
 
@@ -99,12 +104,13 @@ def test_splitting_a_team_whose_jobs_are_alike_gains_next_to_nothing() -> None:
 
 
 def test_splitting_a_team_whose_jobs_differ_gains_little() -> None:
-    """Splitting changes the order of the team's jobs."""
+    """Proves that a team with different jobs gains little by splitting into two accounts, although this changes its
+    jobs' order."""
     assert max(gain_of_splitting(seed) for seed in range(20)) < 0.05
 
 
 def samples(fast_before: float, fast_after: float, *, noise: float = 0.02, count: int = 12) -> Samples:
-    """Returns samples of team 1, which begins to trade half-way. Rates on slow GPUs do not change."""
+    """Returns measured rates of team 1, which begins to trade half-way. Its rates on slow GPUs do not change."""
     chance = np.random.default_rng(0)
     generation = np.tile([0, 1], count)
     trading = np.arange(2 * count) >= count

@@ -1,4 +1,4 @@
-"""The market finds equilibria of random economies, as linear programs confirm, and divides clusters by them."""
+"""Tests that the market policy finds equilibria of random economies, which linear programs confirm, and uses them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ NOTHING = 1e-6
 
 
 def best(economy: Economy, account: int, *, limits: list[tuple[Floats, float]]) -> float:
-    """Returns the most progress that an account could make within limits: pairs of weights (K,) and a bound."""
+    """Returns the most progress that an account could make within linear limits on its GPUs.
+
+    A limit is a pair: weights (K,) of its GPUs of each generation, and the upper bound of the weighted sum.
+    """
     own = economy.account == account
     speed, gpus = economy.speed[own], economy.gpus[own]
     classes, kinds = speed.shape
@@ -79,10 +82,9 @@ def progress(one: Economy, found: Equilibrium) -> Floats:
 
 
 def wide_economy(seed: int, generations: int) -> Economy:
-    """Returns an economy whose incomes differ by a factor of up to a million, speeds by a hundred, and sizes by a
-    thousand.
+    """Returns an economy with extreme differences, in which some classes cannot use all GPUs of a generation.
 
-    Some classes cannot use all GPUs of a generation.
+    Incomes differ by a factor of up to a million, speeds by a hundred, and sizes by a thousand.
     """
     chance = np.random.default_rng(seed)
     accounts = int(chance.integers(2, 12))
@@ -106,7 +108,8 @@ def wide_economy(seed: int, generations: int) -> Economy:
 
 
 def assert_equilibrium(one: Economy, found: Equilibrium) -> None:
-    """Asserts, by linear programs and independently of how it was found, that an equilibrium is correct."""
+    """Asserts by linear programs that an equilibrium is correct. The check does not depend on how the equilibrium was
+    found."""
     has, bought, part = progress(one, found), one.of_accounts(found.use), one.income / one.income.sum()
     assert (found.use >= 0).all()
     assert (found.use.sum(axis=1) <= one.gpus * (1 + NOTHING)).all()
@@ -150,7 +153,8 @@ def test_an_equilibrium_is_certified(seed: int, generations: int) -> None:
 
 
 def test_wrong_prices_or_purchases_are_not_certified() -> None:
-    """Two accounts want the fast generation. Each of the wrong results has one kind of error."""
+    """Proves that the check rejects wrong results, each with one kind of error. Two accounts want the fast
+    generation."""
     one = Economy(
         np.array([[0.5, 1.0], [0.5, 1.0]]), np.full(2, 8.0), np.arange(2), np.full(2, 4.0), np.full(2, 4.0)
     )
@@ -195,8 +199,10 @@ def test_a_random_economy_breaks_no_promise_of_the_market(number: int) -> None:
 
 
 def test_an_account_that_bought_beyond_its_private_cluster_preempts_none_for_it() -> None:
-    """The nodes cannot hold all four gangs at once. The gang of 14 bought all the GPUs that it needs, of which 6 are
-    guaranteed."""
+    """Proves that an account preempts no other gang for GPUs that it bought beyond its guarantee.
+
+    The nodes cannot hold all four gangs at once. The gang of 14 bought all its GPUs, of which 6 are guaranteed.
+    """
     gangs = [
         Gang(0, workers=3, gpus=2),
         Gang(1, workers=2, gpus=7),
@@ -227,7 +233,10 @@ def test_no_account_buys_more_of_a_generation_than_its_gangs_can_use(given: Case
 
 
 def test_the_judge_sees_that_max_min_shares_are_no_market() -> None:
-    """A job keeps its guaranteed fast GPUs, which no other account wants, and so blocks another job of its account."""
+    """Proves that the judge, which checks promises, finds that max-min shares are no market equilibrium.
+
+    A job keeps its guaranteed fast GPUs, which no other account wants, and so blocks another job of its account.
+    """
     few = [Gang(0, gpus=2, rate={0: 1.0, 1: 1.258}), Gang(0, gpus=3, rate={0: 1.0, 1: 0.919})]
     given = case(
         [(0, 4), (1, 8)],
@@ -242,7 +251,10 @@ def test_the_judge_sees_that_max_min_shares_are_no_market() -> None:
 
 
 def test_two_teams_with_one_speed_each_pay_the_speed_up_of_the_one_that_has_both() -> None:
-    """Fast GPUs go to the team that is four times as fast on them. Their price is their worth to the other team."""
+    """Proves the equilibrium of two teams with different speed-ups.
+
+    Fast GPUs go to the team that is four times as fast on them. Their price is what they are worth to the other team.
+    """
     one = Economy(
         np.array([[1.0, 1.0], [0.25, 1.0]]), np.full(2, 99.0), np.arange(2), np.ones(2), np.full(2, 8.0)
     )

@@ -1,4 +1,4 @@
-"""The policy interface: options, versions, records of earlier rounds, and plans that are refused."""
+"""Tests of the policy interface: options, versions, records of earlier rounds, and plans that are rejected."""
 
 from __future__ import annotations
 
@@ -93,16 +93,16 @@ def test_debts_without_a_generation_are_divided_as_the_share_is() -> None:
 
 
 def crowd(**settings: object) -> Snapshot:
-    """Returns three nodes of four GPUs, two of them of generation 0.
+    """Returns a cluster with three nodes of four GPUs, two of them of generation 0, and three jobs.
 
-    The first job runs on these two nodes, the second waits, and the third is blocked.
+    The first job runs on the two nodes of generation 0, the second waits, and the third is blocked.
     """
     jobs = [Job(0, workers=2, gpus=2, on=(0, 1)), Job(1, workers=2, gpus=2), Job(1, gpus=1, blocked=18)]
     return snapshot([(0, 4), (0, 4), (1, 4)], [Account(), Account(cap={0: 4.0})], jobs, **settings)
 
 
 def planned(given: Snapshot, *gangs: tuple[int, int, tuple[int, ...]]) -> Decision:
-    """Returns the plan that runs the given gangs: (job, generation, nodes of the workers)."""
+    """Returns the decision that runs the given gangs. A gang is (job, generation, the node of each worker)."""
     run = np.array([job for job, _, _ in gangs], dtype=np.int64)
     reason = np.ones(len(given.jobs), dtype=np.int64)
     reason[run] = 0

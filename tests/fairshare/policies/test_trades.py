@@ -1,4 +1,4 @@
-"""Trades have fair prices, cost no team progress, make most of the possible gain, and keep limits."""
+"""Tests that trades have fair prices, make no team slower, reach most of the possible gain, and keep limits."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ CAPTURED: list[tuple[Order, float, float]] = [
 
 
 def alike(*speed_up_of: float, gpus: int = 8, **options: object) -> Snapshot:
-    """Returns teams of one-GPU jobs. All jobs of a team are alike, and each team has as many jobs as the cluster has
-    GPUs."""
+    """Returns teams of one-GPU jobs, one team for each given speed-up. All jobs of a team have the same speed-up.
+
+    Each team has as many jobs as the cluster has GPUs.
+    """
     return teams([np.tile([1.0, s], (2 * gpus, 1)) for s in speed_up_of], (gpus, gpus), **options)
 
 
@@ -56,7 +58,8 @@ def amounts(done: tuple[Trade, ...]) -> list[tuple[int, int, float, float]]:
 
 
 def test_second_prices_of_three_teams() -> None:
-    """An example of an independent implementation: shares .33 .33 .34, speed-ups 4 6 8."""
+    """Proves that trades equal those of an independent implementation, for shares .33 .33 .34 and speed-ups 4, 6 and
+    8."""
     share, done = traded(alike(4, 6, 8, gpus=100, tickets=[33, 33, 34], pricing="second_price"))
     assert share / 100 == pytest.approx(np.array([[1, 0.190833], [0, 0.4125], [0, 0.396667]]), abs=1e-6)
     assert sorted(amounts(done)) == [
@@ -87,8 +90,10 @@ def test_the_price_between_two_close_speed_ups_is_in_the_middle() -> None:
 
 
 def test_similar_buyers_get_similar_amounts() -> None:
-    """One of two similar buyers has a slightly higher speed-up, and the cheap GPUs would suffice for only one of the
-    two."""
+    """Proves that two buyers with similar speed-ups get similar amounts.
+
+    One buyer's speed-up is slightly higher, and the cheap GPUs would be enough for only one of the buyers.
+    """
     share, _ = traded(alike(1.5, 1.5, 5.0, 5.1, gpus=12, tickets=[1, 1, 4, 4]))
     assert share[2, 1] == pytest.approx(share[3, 1], rel=0.1)
     assert share[3, 1] > share[2, 1]
@@ -109,8 +114,11 @@ def test_a_trade_that_gains_too_little_is_not_made(speed_ups: tuple[float, ...])
 
 
 def test_own_jobs_are_matched_to_generations_by_comparative_speed() -> None:
-    """Four jobs gain nothing by fast GPUs and four are nine times as fast: they make 40 on four GPUs of each
-    generation."""
+    """Proves that a team's jobs are matched to generations so that its total speed is highest.
+
+    Four jobs gain nothing by fast GPUs, and four are nine times as fast there. On four GPUs of each generation they
+    make 40 steps.
+    """
     own = [Job(0, rate={0: 1.0, 1: 1.0}), Job(0, rate={0: 1.0, 1: 9.0})] * 4
     one = snapshot([(0, 4), (1, 4)], [Account(trades=True)], own)
     rows = Rows.of(one.jobs, one.jobs.accepts, np.array([8.0]))
@@ -119,7 +127,10 @@ def test_own_jobs_are_matched_to_generations_by_comparative_speed() -> None:
 
 
 def test_a_team_trades_for_the_jobs_at_the_margin_and_not_for_their_mean() -> None:
-    """The mean of the team's speed-ups is 5, but all of its running jobs are nine times as fast."""
+    """Proves that a team trades by the speed-ups of the jobs that run, not by the mean of all its jobs.
+
+    The mean of the team's speed-ups is 5, but all its running jobs are nine times as fast.
+    """
     first = np.array([[1.0, 9.0]] * 8 + [[1.0, 1.0]] * 8)
     share, (one,) = traded(teams([first, np.tile([1.0, 5.5], (16, 1))], (8, 4)))
     assert (one.seller, one.buyer) == (1, 0)
@@ -136,7 +147,10 @@ def test_jobs_that_were_not_measured_do_not_trade() -> None:
 
 
 def test_a_team_without_waiting_jobs_sells_nothing_for_more_gpus() -> None:
-    """The team's jobs would only become slower, as no job could use the GPUs that it is paid beyond one for one."""
+    """Proves that a team without waiting jobs does not sell fast GPUs for a larger number of slow GPUs.
+
+    Its jobs would only become slower, because no job could use the additional GPUs.
+    """
     few, many = np.tile([1.0, 2.0], (8, 1)), np.tile([1.0, 4.0], (16, 1))
     assert traded(teams([few, many], (8, 8)))[1] == ()
 
@@ -170,9 +184,9 @@ def test_users_of_one_team_exchange_without_a_line_in_the_book() -> None:
 
 
 def random_teams(seed: int, count: int, spread: float, capacity: tuple[int, ...] = (12, 12)) -> list[Floats]:
-    """Returns the rates of random teams with twice as many jobs as GPUs in total, an array (jobs, K) for each team.
+    """Returns the rates of random teams, as an array (jobs, K) for each team.
 
-    The speed-ups of a team's jobs spread by e^(±spread).
+    There are twice as many jobs as GPUs in total. The speed-ups of a team's jobs spread by a factor of e^(±spread).
     """
     chance = np.random.default_rng([seed, count, len(capacity)])
     step, jobs = np.log(chance.uniform(1, 6, count)) / (len(capacity) - 1), 2 * sum(capacity) // count
@@ -212,7 +226,10 @@ def test_no_team_makes_less_progress_by_its_own_order(spread: float, order: Orde
 
 
 def test_a_buyer_that_forgets_what_it_pays_with_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shows that test_no_team_makes_less_progress_by_its_own_order can fail."""
+    """Proves that teams lose progress if a buyer ignores the worth of the GPUs with which it pays.
+
+    So test_no_team_makes_less_progress_by_its_own_order can fail.
+    """
     monkeypatch.setattr(Rows, "progress", lambda self, row, use: np.ones((2, len(self.account))))
     lost = 0
     for seed, count in INSTANCES[:12]:
@@ -224,7 +241,10 @@ def test_a_buyer_that_forgets_what_it_pays_with_loses(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_with_three_generations_no_team_loses_more_than_a_little(order: Order) -> None:
-    """Jobs are matched to generations pair by pair, which is not quite the best use of three generations."""
+    """Proves that with three generations no team loses more than a little by trades.
+
+    Jobs are matched to generations pair by pair, which is not always the best use of three generations.
+    """
     for seed, count in INSTANCES[:18]:
         rates = random_teams(seed, count, 0.3, (4, 8, 4))
         one = teams(rates, (4, 8, 4))
@@ -234,8 +254,10 @@ def test_with_three_generations_no_team_loses_more_than_a_little(order: Order) -
 
 
 def test_jobs_do_not_return_to_a_generation_whose_time_their_team_sold() -> None:
-    """Waiting jobs prefer the generation where they ran. If they returned to it, their team would lose the time that it
-    bought on another generation."""
+    """Proves that waiting jobs do not return to the generation where they last ran if their team sold its time there.
+
+    Otherwise the team would lose the time that it bought on another generation.
+    """
     economy = bench_trades.teams(0.1, 31)
     alone = replace(economy, settings=replace(economy.settings, trading=False))
     with_trades, without = (bench_trades.progress(one, NEWEST) for one in (economy, alone))
@@ -243,7 +265,10 @@ def test_jobs_do_not_return_to_a_generation_whose_time_their_team_sold() -> None
 
 
 def test_no_team_loses_in_a_large_market() -> None:
-    """There are more teams than can share what is cheap, so the team with the highest speed-up buys first."""
+    """Proves that no team loses in a market of 80 teams.
+
+    The cheap GPUs are not enough for all these teams, so the team with the highest speed-up buys first.
+    """
     rates, gpus = random_teams(1, 80, 0.3, (400, 400)), (400, 400)
     one = teams(rates, gpus)
     before, (after, done) = by_tickets(one).share, traded(one)
@@ -256,9 +281,10 @@ def test_no_team_loses_in_a_large_market() -> None:
 
 
 def captured(spread: float, count: int, order: Order, capacity: tuple[int, ...] = (12, 12)) -> float:
-    """Returns the sum of all relative gains, as a fraction of the largest possible sum.
+    """Returns the fraction of the possible gain that trades reach: the sum of all relative gains, divided by the
+    largest sum.
 
-    That is the largest sum in which each team runs jobs in its own order and no team loses.
+    The largest sum is that in which each team runs jobs in its own order and no team loses.
     """
     got = possible = 0.0
     for seed in range(13):
@@ -302,7 +328,7 @@ def limited(one: Snapshot, **arrays: object) -> Snapshot:
 
 @st.composite
 def economies(draw: st.DrawFn) -> Snapshot:
-    """Draws departments of teams of users that want to trade, most of them with all kinds of limits."""
+    """Draws trees of departments, teams and users that want to trade. Most of them have limits of all kinds."""
     kinds, departments = draw(st.integers(2, 3)), draw(st.integers(1, 2))
     count = draw(st.integers(2, 4))
     accounts = [Account() for _ in range(departments)]
@@ -419,7 +445,7 @@ def test_no_team_buys_beyond_its_cap() -> None:
 
 
 def test_a_seller_may_hold_gpus_beyond_its_entitlement() -> None:
-    """The seller holds no fast GPUs except those that others leave to it."""
+    """Proves that a seller can sell time beyond its entitlement: all its fast GPUs are ones that others leave to it."""
     one = alike(1, 4)
     held = Held(np.full((2, 2), 4.0), np.array([[4.0, 1.0], [4.0, 7.0]]))
     limits = TradeLimits.of(one.accounts, held.entitled)
@@ -437,7 +463,7 @@ def many_teams(seed: int = 1) -> Snapshot:
 
 
 def without(one: Snapshot, jobs: Ints) -> Snapshot:
-    """Returns the snapshot in which the given jobs cannot run anywhere."""
+    """Returns the snapshot in which the given jobs accept no generation, so that they cannot run."""
     accepts = one.jobs.accepts.copy()
     accepts[jobs] = False
     return replace(one, jobs=replace(one.jobs, accepts=accepts))

@@ -1,4 +1,5 @@
-"""Economies in which version 1 of gandiva_fair breaks a promise that every later version has to keep there."""
+"""Test cases in which version 1 of gandiva_fair breaks a promise. Every later version must keep the promise in that
+case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The judge agrees with figures computed by hand, and detects broken policies."""
+"""Tests that the judge, which checks policies' promises, agrees with figures computed by hand and detects broken
+policies."""
 
 from __future__ import annotations
 
@@ -145,7 +146,8 @@ def test_the_driver_plays_as_the_forecast_does(number):
 
 
 class Changed:
-    """Version 1 with a function applied to every view and another function applied to every decision."""
+    """Wraps version 1 of the policy: one function changes every view that it sees, another changes every decision that
+    it makes."""
 
     def __init__(
         self, inner: Policy, see: Callable[[Snapshot], Snapshot], say: Callable[[Decision], Decision]
@@ -237,8 +239,10 @@ def test_tallies_count_verdicts():
 
 
 def test_holes_that_only_one_user_fits_in_cost_others_nothing():
-    """Gangs of 3 on nodes of 4 leave three GPUs to a user of one-GPU jobs that is due one; the excess does not
-    accumulate."""
+    """Proves that GPUs that only one user's jobs fit on do not put others further behind over time.
+
+    Gangs of 3 on three nodes of 4 leave three GPUs. A user with one-GPU jobs, who is due one GPU, gets all three.
+    """
     gangs = [*[Job(0, gpus=3)] * 4, *[Job(1, gpus=3)] * 4, *[Job(2)] * 12]
     given = economy([(0, 4)] * 3, [Account(5.5), Account(5.5), Account()], gangs, trading=False, rounds=90)
     played = Played.of(given, NEWEST)

@@ -1,7 +1,7 @@
-"""Policies keep their promises, and the judge detects the promises that version 1 breaks.
+"""Tests that policies keep their promises, and that the judge detects the promises that version 1 breaks.
 
-All tests ask `fairshare.check.policies` for the default policy, its newest version, and what each policy promises,
-so that another default needs no change here. `make soak` plays many more economies.
+All tests ask `fairshare.check.policies` for the default policy, its newest version, and the promises of each policy, so
+that another default policy needs no change here. `make soak` plays many more economies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The simulator reproduces published figures exactly. TRACES=FOLDER says where the traces are; see anchors.py."""
+"""Tests that the simulator reproduces published figures exactly. TRACES=FOLDER names the folder of the traces, see
+anchors.py."""
 
 from __future__ import annotations
 
@@ -29,5 +30,6 @@ def traces() -> Path:
 def test_the_simulator_reproduces_a_published_figure(
     traces: Path, name: str, nodes: int, rule: str, figures: tuple[float, float]
 ) -> None:
-    """The figures are the mean completion time to three decimals, and the makespan, in seconds."""
+    """Proves that a replay has exactly the published mean completion time (to three decimals) and makespan, in
+    seconds."""
     assert replayed(read(traces / name), nodes, rule) == figures

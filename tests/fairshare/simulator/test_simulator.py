@@ -1,4 +1,4 @@
-"""Replays agree with a simulation second by second, and keep the promises of the live policy."""
+"""Tests that replays agree with a simulation second by second, and keep the promises of the live policy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def second_by_second(
     skips: bool,
     preempts: bool,
 ) -> list[float]:
-    """Simulates every second and returns when each job ends on four GPUs. All times are whole seconds."""
+    """Simulates four GPUs second by second, and returns the time at which each job ends. All times are in whole
+    seconds."""
     left = {job: one.work for job, one in enumerate(jobs)}
     arrived: list[int] = []
     running: list[int] = []
@@ -120,8 +121,11 @@ def test_textbook_schedulers_end_jobs_when_a_simulation_by_the_second_does(
 
 
 def test_fifo_reproduces_a_small_example_computed_by_hand() -> None:
-    """Job 0 holds three of four GPUs until 10. Job 1 needs two; job 2 needs one, and starts first if jobs may be
-    skipped."""
+    """Proves that FIFO gives the result computed by hand.
+
+    Job 0 holds three of four GPUs until second 10. Job 1 needs two GPUs. Job 2 needs one, and starts before job 1 if a
+    job that does not fit may be skipped.
+    """
     jobs = [SimJob(0, 10, 3), SimJob(1, 5, 2), SimJob(2, 5, 1)]
     assert [one.first_start for one in Engine(FOUR, jobs, Fifo()).run().fates] == [0, 10, 10]
     skipping = Engine(FOUR, jobs, Fifo(skips=True)).run()
@@ -225,7 +229,11 @@ def test_gpu_time_follows_the_tickets_while_both_teams_want_more() -> None:
 
 
 def test_the_policy_decides_each_quantum_while_jobs_are_there_and_moves_no_gang_that_fits() -> None:
-    """Each job is alone, is considered every minute for a quarter of an hour, and ends with the last minute."""
+    """Proves that the policy decides once per quantum only while there are jobs, and moves no gang that fits.
+
+    Each job is alone and runs for a quarter of an hour. The policy decides every minute, from the job's start to its
+    end.
+    """
     jobs = [SimJob(i * 1000.0, 900.0, gpus_per_worker=4) for i in range(10)]
     replay = live(FOUR, jobs, ALONE)
     assert replay.decisions == 10 * 16
@@ -233,7 +241,7 @@ def test_the_policy_decides_each_quantum_while_jobs_are_there_and_moves_no_gang_
 
 
 class Scripted:
-    """A scheduler that returns scripted decisions by time."""
+    """A scheduler that returns prepared decisions at given times."""
 
     def __init__(self, script: Mapping[float, Mapping[int, Placement]]) -> None:
         self._script = script
@@ -247,7 +255,8 @@ class Scripted:
 
 
 def test_starts_switches_and_moves_have_their_own_costs() -> None:
-    """A job of two GPUs starts (7 s), moves (5 s), is stopped, and resumes (3 s)."""
+    """Proves that starts, moves and resumptions cost different times: a job of two GPUs starts (7 s), moves (5 s), is
+    stopped, and resumes (3 s)."""
     here, there = Placement(0, (0,)), Placement(0, (1,))
     script: dict[float, dict[int, Placement]] = {0.0: {0: here}, 20.0: {0: there}, 40.0: {}, 60.0: {0: there}}
     machines, jobs = Machines((0, 0), (4, 4)), [SimJob(0.0, 40.0, gpus_per_worker=2)]
@@ -258,7 +267,7 @@ def test_starts_switches_and_moves_have_their_own_costs() -> None:
 
 
 class Watching(GandivaFair):
-    """A policy that needs the GPU time that jobs have had, and records its views."""
+    """A policy that requests each job's GPU time so far as input, and records every view that it gets."""
 
     needs = GandivaFair.needs | {Need.ATTAINED}
 
@@ -291,7 +300,7 @@ def test_a_policy_sees_the_time_submit_times_and_the_gpu_time_of_each_job() -> N
 
 
 class Asking(GandivaFair):
-    """A policy that asks for a round after 25 seconds, and records when it decides."""
+    """A policy that asks for the next round after 25 seconds, and records the times of its decisions."""
 
     asked: list[tuple[float, bool]]
 
@@ -313,7 +322,7 @@ def test_a_policy_decides_when_it_asked_to(asks_idly: bool) -> None:
 
 
 class Forgetful(LiveScheduler):
-    """A scheduler that rebuilds its jobs and its policy at each decision, so that it has no caches."""
+    """A scheduler that builds its jobs and its policy again for each decision, so that nothing is cached."""
 
     def decide(self, state: State) -> Mapping[int, Placement]:
         self._known, self._policy = None, policy_of(self._settings)
@@ -331,7 +340,10 @@ def test_caches_between_rounds_change_no_decision(jobs: list[SimJob], trading: b
 
 
 def test_a_quantum_ends_even_if_rounded_times_differ_by_less() -> None:
-    """From 1e5 + 1/3 on, the difference of two rounded moments that are a quantum apart may be less than 60 s."""
+    """Proves that a quantum of 60 s ends even if floating-point rounding makes its two times differ by less than 60 s.
+
+    This happens for times from 1e5 + 1/3 seconds on.
+    """
     jobs = [SimJob(1e5 + i / 3, 500.0 + i / 7, gpus_per_worker=4, account=i % 2) for i in range(6)]
     replay = live(FOUR, jobs, TWO_TEAMS)
     assert all(fate.finish is not None for fate in replay.fates)

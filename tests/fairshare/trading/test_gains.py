@@ -1,4 +1,4 @@
-"""Trades are worth something to both sides, and neither create nor lose GPU time."""
+"""Tests that trades are worth something to both sides, and neither create nor lose GPU time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ amount, ratio = st.floats(1e-3, 1e6), st.floats(0.1, 50)
 
 
 def test_a_textbook_trade_is_worth_more_than_it_costs_to_both_sides() -> None:
-    """Two GPUs of the fast generation are sold for four of the slow one, between sides with speed-ups 1 and 4."""
+    """Proves that both sides gain if a team with speed-up 1 sells two fast GPUs for four slow GPUs of a team with
+    speed-up 4."""
     seller, buyer = worth_to_seller(2.0, 4.0, 1.0), worth_to_buyer(2.0, 4.0, 4.0)
     assert (seller.without, seller.with_trade, seller.gained, seller.gain) == (2.0, 4.0, 2.0, 1.0)
     assert (buyer.without, buyer.with_trade, buyer.gained, buyer.gain) == (4.0, 8.0, 4.0, 1.0)

@@ -1,4 +1,4 @@
-"""Trades never exceed the limits of teams, and limits that are off change nothing."""
+"""Tests that trades never exceed the limits of teams, and that limits that are off change nothing."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def limited(given: Snapshot, **arrays: object) -> Snapshot:
 
 
 def market(*speed_up_of: float, gpus: int = 8, parents: tuple[int, ...] = ()) -> Snapshot:
-    """Returns teams with far more jobs than GPUs on two generations.
+    """Returns teams that have far more jobs than there are GPUs, on two generations. Each argument is a team's
+    speed-up.
 
-    `parents` has the department of each team; departments come first among the accounts.
+    `parents` has the department of each team. Departments come first among the accounts.
     """
     departments = max(parents, default=-1) + 1
     accounts = [Account() for _ in range(departments)]
@@ -54,7 +55,7 @@ def array(given: Snapshot, otherwise: float, **of: tuple[int, int, float]) -> np
 
 
 def given_of(decision: Decision) -> tuple[float, float]:
-    """Returns the fast GPUs that account 0 sold to account 1, and the slow GPUs that account 0 got for them."""
+    """Returns (fast GPUs that account 0 sold to account 1, slow GPUs that account 0 got for them)."""
     assert {(t.seller, t.buyer) for t in decision.trades} == {(0, 1)}
     return sum(t.fast_gpus for t in decision.trades), sum(t.slow_gpus for t in decision.trades)
 
@@ -88,7 +89,10 @@ def test_a_generation_that_one_side_does_not_trade_is_not_traded(account: int, g
 
 
 def test_a_team_that_does_not_trade_does_not_set_prices() -> None:
-    """By the paper's rule the price is the second-highest speed-up of the teams that take part."""
+    """Proves that a team that does not trade has no influence on prices.
+
+    By the rule of the Gandiva_fair paper, the price is the second-highest speed-up of the teams that trade.
+    """
     free = replace(market(1.0, 3.0, 4.0, gpus=9), settings=Settings(pricing="second_price"))
     deals = np.ones((3, 2), dtype=bool)
     deals[1] = False
@@ -112,7 +116,7 @@ def test_a_departments_limit_ignores_trades_between_its_teams() -> None:
 
 @st.composite
 def with_limits(draw: st.DrawFn) -> Snapshot:
-    """Draws several teams in departments that want to trade, most of them with limits."""
+    """Draws several teams in departments. The teams want to trade, and most of them have limits."""
     teams, gpus = draw(st.integers(2, 5)), draw(st.sampled_from([4, 8, 9]))
     parents = tuple(draw(st.integers(0, 1)) for _ in range(teams)) if draw(st.booleans()) else ()
     speeds = [draw(st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0, 6.0])) for _ in range(teams)]
@@ -131,7 +135,7 @@ def with_limits(draw: st.DrawFn) -> Snapshot:
 
 
 def given_across(accounts: Accounts, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
-    """Returns two arrays (T, K): the GPUs that each account gave across its border, and whether it traded the
+    """Returns two arrays (T, K): GPUs that each account gave to accounts outside its subtree, and whether it traded the
     generation."""
     tree = Tree.of(accounts.parent)
     gave, touched = np.zeros(accounts.owed.shape), np.zeros(accounts.owed.shape, dtype=bool)
@@ -161,7 +165,7 @@ def test_no_trade_exceeds_any_limit(given: Snapshot) -> None:
 
 
 def test_the_limits_above_bind_in_some_examples() -> None:
-    """Shows that test_no_trade_exceeds_any_limit can fail."""
+    """Proves that limits restrict trades in some examples, so that test_no_trade_exceeds_any_limit can fail."""
     free = market(1.0, 2.0, 6.0)
     gave, _ = given_across(free.accounts, decide(free, seed=0))
     assert gave.max() > 1.0

@@ -61,7 +61,7 @@ def guess(times: int, username: str = "dora", *, address: str, browser: Client |
 
 
 def later(by: timedelta) -> None:
-    """Moves the windows of all counters into the past."""
+    """Moves the start of each counter's time window `by` into the past, as if this time had passed."""
     PasswordTries.objects.update(since=F("since") - by)
 
 
@@ -201,7 +201,11 @@ def test_the_old_password_cannot_be_guessed_in_a_session_taken_over(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # Django leaves request bodies to the garbage collector
 def test_a_client_behind_a_proxy_locks_out_no_other_client_of_it(settings: LazySettings) -> None:
-    """The whole ASGI application is called. The X-Forwarded-For that a client sends is left of the proxy's address."""
+    """Calls the whole ASGI application, so that the client's address comes from X-Forwarded-For.
+
+    The trusted proxy appends the real address of the client, so an address that the client has forged is to the left of
+    it.
+    """
     from portal.asgi import application  # noqa: PLC0415 - needs the settings of the tests
 
     user("ada", password=PASSWORD, portal_role=User.PortalRole.ADMIN)

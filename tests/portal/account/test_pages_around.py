@@ -1,4 +1,4 @@
-"""The frame of every page: sign-in, the security policy, times in the user's time zone, and error pages."""
+"""The parts that all pages share: sign-in, the security policy, times in the user's time zone, and error pages."""
 
 from __future__ import annotations
 
@@ -112,7 +112,10 @@ def test_cells_of_tables_break_what_people_write_wherever_it_is_too_long(path: P
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: str(path.relative_to(settings.BASE_DIR)))
 def test_fields_of_a_time_name_its_zone(path: Path) -> None:
-    """The schedule form (timing.html) is an exception: it has its own field for the time zone."""
+    """Each label of a date and time field names the time zone.
+
+    The schedule form (timing.html) is an exception, because it has a separate field for the time zone.
+    """
     for label in re.findall(r"<label[^>]*>(.*?)</label>\s*<input [^>]*datetime-local", path.read_text()):
         assert "{% zone %}" in label or path.name == "timing.html"
 

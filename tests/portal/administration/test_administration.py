@@ -63,7 +63,8 @@ OPERATOR_VERBS = [
 
 @pytest.fixture
 def place(scene: Scene) -> dict[str, object]:
-    """Returns primary keys by the names in the paths and forms of VERBS. Creates objects that an action can delete."""
+    """Returns primary keys by the placeholders in the paths and forms of VERBS. Also creates objects that actions can
+    delete."""
     cast = scene.people
     make.tenant("Empty")
     old = make.tenant("Old")
@@ -111,7 +112,11 @@ def test_for_all_other_users_administrative_pages_do_not_exist(scene, place, bro
 
 @pytest.mark.parametrize("case", VERBS + OPERATOR_VERBS)
 def test_where_a_form_was_posted_a_reload_finds_the_forms_page(scene, place, browser_of, case) -> None:
-    """The browser stays at the form's URL after a refusal, and after a password that is shown once."""
+    """A GET of a form's action URL leads to the page with the form, and changes nothing.
+
+    The browser stays at this URL when a form is refused, or when a password is shown once. The user may then reload the
+    page.
+    """
     path, before = case[0].format(**place), AuditEvent.objects.count()
     ada = browser_of(scene.people.ada)
     response = ada.get(path, follow=True)
@@ -124,7 +129,8 @@ def test_where_a_form_was_posted_a_reload_finds_the_forms_page(scene, place, bro
 def test_the_nodes_page_follows_a_node_that_drains(
     scene: Scene, browser_of, django_capture_on_commit_callbacks
 ) -> None:
-    """The live part of the page subscribes to the cluster's topic and is fetched alone when the node becomes empty."""
+    """When the drained node becomes empty, an event of the cluster's topic makes the page fetch only its live part
+    again."""
     olga, node = browser_of(scene.people.olga), scene.world.lease(scene.job).held_gpus.first().node
     drain_node(actor=scene.people.olga, node=node, reason="new fan", mode="now")
 

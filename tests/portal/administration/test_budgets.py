@@ -1,4 +1,5 @@
-"""Budgets on the team's pages and in the API."""
+"""Budgets on a team's pages and in the API: admins set and remove budgets, and the team's managers see what is
+spent."""
 
 from __future__ import annotations
 

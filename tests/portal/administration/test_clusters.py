@@ -116,7 +116,7 @@ def test_another_file_is_refused(ada: Client, data: bytes, said: str) -> None:
 
 
 def test_a_kubeconfig_is_never_shown_again(ada: Client, east: Cluster, api_server: StandIn) -> None:
-    """The kubeconfig is not on the pages, not in the audit trail, and not in the answer that refuses it."""
+    """No page contains a stored kubeconfig, nor does the audit trail, nor the response that refuses an invalid one."""
     seen = [ada.get(path) for path in ("/admin/clusters/", f"/admin/clusters/{east.pk}/", "/admin/audit/")]
     api_server.instead = Answer(401, b"{}")
     for path in ("/admin/clusters/attach/", f"/admin/clusters/{east.pk}/kubeconfig/"):

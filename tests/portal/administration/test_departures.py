@@ -1,4 +1,5 @@
-"""An admin who removes or deactivates a user sees the user's work and decides what happens to it."""
+"""An admin who removes or deactivates a user sees the user's jobs and other work, and decides what happens to this
+work."""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ def told(effect) -> dict[str, tuple[float | None, float | None]]:
 
 @pytest.fixture
 def tree() -> dict[str, Tenant]:
-    """Returns, by name, a tree with the tickets Uni 100 (Astro 100, Bio 300) and Firm 100 (a member 100, Lab 100)."""
+    """Returns the teams of a tree by name: Uni with 100 tickets and Firm with 100.
+
+    Uni contains Astro (100) and Bio (300). Firm contains a member (100) and Lab (100).
+    """
     uni, firm = make.tenant("Uni"), make.tenant("Firm")
     make.membership(make.user("dora"), firm)
     return {

@@ -1,4 +1,5 @@
-"""Readers of statements get the signed head of the ledger, and admins see where the hash chain stops."""
+"""Each statement contains the signed head of the ledger's hash chain, and admins see where the chain is broken or
+stops."""
 
 import io
 from datetime import timedelta
@@ -56,7 +57,8 @@ def test_admins_see_that_sealing_has_stopped(scene: Scene, head: LedgerHead, bro
 
 
 def test_admins_see_which_book_is_not_sealed(scene: Scene, head: LedgerHead, browser_of) -> None:
-    """The head names a seal that does not exist in the chain of audit events."""
+    """The settings page names the broken chain: here the head names seal 1 of the audit events, and this seal does not
+    exist."""
     with transaction.atomic():
         heads.append(-1, 1, b"gone", heads.hold())
     html = browser_of(scene.people.ada).get("/admin/settings/").content.decode()

@@ -1,4 +1,5 @@
-"""Pages say how local jobs are isolated, and who may submit jobs where they are not."""
+"""Pages say how local jobs are isolated. If jobs have the portal's own rights, only admins may submit jobs by
+default."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ SPEC = {"spec": {"name": "a job", "command": "true"}}
 
 @pytest.fixture
 def found(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Returns a function that sets the isolation that is found on this machine."""
+    """Returns a function that replaces the isolation that Fairlot detects on this machine."""
     settings.FAIRLOT_LOCAL_TRUSTS_ALL = False
     return lambda it: monkeypatch.setattr(isolation, "isolation_of", lambda cluster: it)
 

@@ -1,4 +1,5 @@
-"""A refusal is shown in the form that was sent, or names this form. The test sends every form with invalid values."""
+"""A refusal is shown in the form that was sent, or in a message that names this form. The tests send every form with
+invalid values."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ LEFT_OUT = re.compile(r"/logout/|/password/|/revoke")
 
 
 class Page(HTMLParser):
-    """The forms with method POST of a page: their fields, their values, and the messages about them."""
+    """Parses a page, and collects its POST forms with their fields and values, and the messages about these forms."""
 
     def __init__(self, html: str, own: str = "") -> None:
         super().__init__()
@@ -111,9 +112,9 @@ def test_a_refusal_is_shown_in_the_form_that_was_sent(scene: Scene, browser_of) 
 
 
 def what_is_missing(browser: Client, action: str, wrong: dict[str, str]) -> str:
-    """Sends a form with invalid values. Returns why the page shows no refusal at the form; empty if it shows one.
+    """Sends a form with invalid values. Returns an error text if the page shows no refusal at the form.
 
-    Also returns an empty text if the form was accepted.
+    Returns an empty text if the page shows the refusal there, or if the form was accepted.
     """
     answer = browser.post(action, wrong, follow=True)
     if answer.status_code not in {200, 422} or "html" not in answer["Content-Type"]:

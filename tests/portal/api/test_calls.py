@@ -1,4 +1,4 @@
-"""The REST API: jobs, problem documents, paging, idempotency, and no data of other teams."""
+"""The REST API: job calls, problem documents, paging and idempotency keys. No response contains data of other teams."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_an_address_with_a_slash_too_many_leads_to_the_right_one(scene: Scene, c
 def test_whatever_is_refused_is_a_problem_document(
     scene: Scene, browser_of, method: str, path: str, status: int
 ) -> None:
-    """The client enforces CSRF checks, because their refusal must not be an HTML page."""
+    """Every refusal is a problem document, even that of a CSRF check, which Django itself answers with an HTML page."""
     strict = browser_of(scene.people.bob, enforce_csrf_checks=True)
     answer = getattr(strict, method)(f"/api/v1{path}")
     assert (answer.status_code, answer["Content-Type"]) == (status, "application/problem+json")
@@ -315,7 +315,10 @@ def test_every_decimal_of_an_answer_is_declared_as_a_figure_or_an_amount() -> No
 
 
 def test_no_answer_has_the_digits_that_a_division_leaves(scene: Scene, call, browser_of) -> None:
-    """Calls every GET operation without path parameters, after 20 minutes of use, which is a third of an hour."""
+    """Calls every GET operation without path parameters: no number in the responses has the long digits of a division.
+
+    The use to report is 20 minutes, because a third of an hour is 0.333… hours.
+    """
     book(scene.job, scene.people.bob, scene.people.v100, gpus=1, minutes=20, lease=901)
     set_quota(actor=None, tenant=scene.people.astro, kind="gpu_hours", limit=7)
     set_budget(actor=None, tenant=scene.people.astro, period="quarter", amount=7)

@@ -1,4 +1,4 @@
-"""The API does not depend on pages: it calls the same actions, but never their views."""
+"""The API does not depend on pages: it calls the same actions as the pages, but never imports the views of pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and switches are read strictly, in bodies, queries, forms and environment variables."""
+"""Numbers and booleans are parsed strictly, in request bodies, queries, forms and environment variables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ NO_TEXT = {int: NO_WHOLE, bool: ["yes", "on", "1", "0", "True", "t", ""]}
 
 
 def fields_of(source: str) -> list[tuple[type[BaseModel], Place, type]]:
-    """Returns each number and switch in the API's bodies or queries (`source`), as (model, place, type)."""
+    """Returns (model, path to the field, type) for each number and boolean in the API's request bodies or queries.
+
+    `source` says which of the two to read.
+    """
     found = {}
     for _, router in api._routers:
         for path in router.path_operations.values():

@@ -27,7 +27,7 @@ def subclasses(of: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def old_fields() -> list[tuple[type[BaseModel], str, str]]:
-    """Returns each renamed field of a schema, as the schema, the old name and the new name."""
+    """Returns (schema, old name, new name) for each renamed field of the API's schemas."""
     return [
         (model, name, str(field.json_schema_extra[RENAMED_TO]))
         for model in dict.fromkeys(subclasses(WithOldNames))
@@ -37,8 +37,7 @@ def old_fields() -> list[tuple[type[BaseModel], str, str]]:
 
 
 def marked(node: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any, dict[str, Any]]]:
-    """Yields each deprecated or renamed part of the OpenAPI document, as (its path, the part that contains it,
-    itself)."""
+    """Yields (path, parent, part) for each part of the OpenAPI document that is marked as deprecated or renamed."""
     parts = node.items() if isinstance(node, dict) else enumerate(node)
     for key, value in parts:
         if key == "schema" or not isinstance(value, dict | list):

@@ -1,4 +1,4 @@
-"""A feature that needs a server or a setting says so in place of its form and in the API."""
+"""If a feature lacks its server or its setting, the page says so instead of showing the form, and so does the API."""
 
 from scheduling.core import encryption
 from tests.portal.scene import Scene

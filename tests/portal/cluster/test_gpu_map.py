@@ -1,4 +1,5 @@
-"""The GPU map shows by colour and number which team holds which GPU, and its legend matches."""
+"""The GPU map shows by colour and number which team holds which GPU, and its legend has the same colours and
+numbers."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from tests.portal.scene import Scene
 
 
 def drawn(html: str) -> tuple[dict[int, str], dict[str, str]]:
-    """Returns colour and number of each job on the map, and of each team in the legend, as "colour/number"."""
+    """Returns "colour/number" for each job on the map, by job id, and for each team in the legend, by team name."""
     legend = html.partition('aria-label="Legend"')[2].partition("</ul>")[0]
     teams = re.findall(
         r'gpu-series-(\d)"><span class="gpu-team" aria-hidden="true">(\d+)</span></span>(\w+)', legend
@@ -51,7 +52,7 @@ def test_the_legend_has_what_is_drawn_and_nothing_else(scene: Scene, browser_of)
 
 
 def kinds(html: str) -> set[str]:
-    """Returns the kinds of cells in the legend. Fails if the map has other kinds."""
+    """Returns the kinds of cells in the legend, such as "own" or "free". Fails if the map shows different kinds."""
     legend = set(re.findall(r'<li><span class="gpu gpu-(\w+)', html))
     assert legend == set(re.findall(r'<li class="gpu gpu-(\w+)', html))
     return legend
@@ -70,7 +71,11 @@ def test_a_drained_node_that_its_cluster_no_longer_has_says_so(scene: Scene, bro
 def test_drained_gpus_are_distinguished_and_are_draining_while_jobs_run_there(
     scene: Scene, browser_of
 ) -> None:
-    """Every page uses the same word. Two GPUs of the node hold a job, and the other two are drained."""
+    """Every page says "Draining" while jobs run on a drained node, then "Drained", and counts drained GPUs apart from
+    free ones.
+
+    The node has six GPUs, of which a job holds four.
+    """
     olga, cast = browser_of(scene.people.olga), scene.people
     node = scene.world.lease(scene.job).held_gpus.first().node
     Node.objects.filter(pk=node.pk).update(gpus=6, state="drained", state_reason="fan")
@@ -105,7 +110,8 @@ def test_a_removed_node_is_on_no_page_and_remove_is_offered_where_it_can_be_done
 
 
 def test_a_job_on_a_node_that_is_drained_says_why_and_until_when(scene: Scene, browser_of) -> None:
-    """The message is at the top of each page of the job while the job runs on the node."""
+    """While the job runs on the node, the top of each of the job's pages says why the node is drained and until
+    when."""
     bob, node = browser_of(scene.people.bob), scene.world.lease(scene.job).held_gpus.first().node
     page = f"/jobs/{scene.job.pk}/"
     assert "is being drained" not in text_of(bob.get(page))
@@ -143,7 +149,7 @@ def test_a_service_and_a_session_say_so_too(scene: Scene, browser_of) -> None:
 
 
 def test_the_tiles_of_home_lead_to_lists_of_as_many_jobs(scene: Scene, browser_of) -> None:
-    """The lists include replicas, which the job list leaves out by default."""
+    """Each tile's number is the length of the job list that it links to. These lists include replicas of services."""
     step_service(service_id=scene.service.pk)
     for who in (scene.people.bob, scene.people.olga):
         browser = browser_of(who)

@@ -37,7 +37,8 @@ IN_BLOCKS, IN_SPANS = "blocks", "spans"
 
 
 def code(kind: str) -> Iterator[tuple[str, str]]:
-    """Yields pairs of page and code: for IN_BLOCKS each code block, otherwise each code span outside the blocks."""
+    """Yields (page, code) from the documentation: each code block for IN_BLOCKS, otherwise each code span outside the
+    blocks."""
     for page, text in TEXTS.items():
         if kind == IN_BLOCKS:
             yield from ((page, sample) for _, sample in BLOCK.findall(text))
@@ -59,7 +60,7 @@ def options_of(command: str) -> set[str]:
 
 
 def managed() -> set[tuple[str, str, str]]:
-    """Returns the page, the command and the rest of the line for each Django command in the documentation."""
+    """Returns (page, command, rest of the line) for each Django command that the documentation shows."""
     return {(page, command, rest) for page, text in everything() for command, rest in MANAGED.findall(text)}
 
 
@@ -164,7 +165,8 @@ def as_text(value: object) -> str:
 # --- addresses -----------------------------------------------------------------------------------
 @cache
 def operations() -> list[tuple[re.Pattern[str], set[str]]]:
-    """Returns a pattern for each path of the OpenAPI document, with the methods that are not deprecated."""
+    """Returns (pattern, methods) for each path of the OpenAPI document: a regular expression, and the non-deprecated
+    methods."""
     paths = api.get_openapi_schema()["paths"]
     return [
         (
@@ -250,7 +252,8 @@ LABEL = re.compile(r"(?<![*\w])\*([A-Z][^*\n]*)\*(?!\*)")
 
 
 def test_labels_of_the_user_interface_that_are_named_exist() -> None:
-    """A label is an emphasised text that begins with a capital letter; "→" separates several labels."""
+    """Each emphasised text that begins with a capital letter is a label of the user interface; "→" separates several
+    labels."""
     sources = [path for room in ("templates", "portal", "scheduling") for path in (ROOT / room).rglob("*.*")]
     texts = [path.read_text() for path in sources if path.suffix in {".html", ".py"}]
     shown = re.sub(r"{{ \w+\|length\|pluralize:\"(\w+),\w+\" }}", r"\1", "\n".join(texts))

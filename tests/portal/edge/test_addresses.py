@@ -17,7 +17,10 @@ PROXY = "172.18.0.1"
 
 
 def seen(peer: str, *lines: str, name: bytes = b"x-forwarded-for") -> str:
-    """Returns the client's address that `with_client_address` passes to the application."""
+    """Returns the client's address that `with_client_address` passes on for a request from `peer`.
+
+    `lines` are the values of the request's `name` headers.
+    """
     found: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -74,7 +77,7 @@ def test_a_header_of_nearly_that_name_is_not_that_header(settings: LazySettings)
 def test_requests_through_a_proxy_on_this_machine_come_from_elsewhere(
     db: None, client: Client, header: str
 ) -> None:
-    """The value of the header does not matter: even this machine's own address is refused."""
+    """A request with a proxy's header is refused, even if the header names this machine's own address."""
     Cluster.objects.create(name="lab", backend=Cluster.Backend.LOCAL)
     assert client.get(reverse("login")).status_code == 200
     refused = client.get(reverse("login"), headers={header: "127.0.0.1"})

@@ -1,4 +1,4 @@
-"""In front of Django, the server limits threads, bodies, waiting times, password hashes and connections."""
+"""The part of the server in front of Django limits threads, bodies, waiting times, password hashes and connections."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def portal_of(work: Callable[[], Any]) -> App:
 
 
 class Busy:
-    """Work that blocks until `go_on` is set. `most` is the greatest number of calls at the same time."""
+    """A function that blocks until `go_on` is set. `most` is the greatest number of simultaneous calls."""
 
     def __init__(self) -> None:
         self.go_on, self.lock = threading.Event(), threading.Lock()
@@ -127,7 +127,8 @@ class Busy:
 
 
 def addresses(count: int) -> list[str]:
-    """Returns `count` addresses. Each client gets only its share, so a test that needs more needs several clients."""
+    """Returns `count` client addresses. A single address may use only its share of the limits, so some tests need
+    several."""
     return [f"192.0.2.{number}" for number in range(1, count + 1)]
 
 
@@ -138,7 +139,8 @@ async def until(true: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def few(settings: LazySettings) -> int:
-    """Sets the lowest accepted limit of connections. Returns how many pages can then work at once."""
+    """Sets the lowest accepted limit on database connections. Returns how many pages can work simultaneously under this
+    limit."""
     settings.FAIRLOT_WEB_DATABASE_CONNECTIONS = 5
     return edge_app.pages_at_once()
 

@@ -1,4 +1,4 @@
-"""If one client takes all bodies, threads, streams or logins in front of Django, other clients still get through."""
+"""A client that uses up bodies, threads, streams or logins in front of Django does not keep other clients out."""
 
 from __future__ import annotations
 
@@ -96,7 +96,10 @@ class TestThreads:
     def test_slow_requests_of_one_client_leave_threads_to_others(
         self, monkeypatch: pytest.MonkeyPatch, session: str
     ) -> None:
-        """The client has one session with varying further cookies, or many sessions from one address."""
+        """A page of another client is served while one client's slow requests wait for threads.
+
+        The slow client has one session with varying other cookies, or many sessions from one address.
+        """
         monkeypatch.setattr(edge_app, "WAIT_SECONDS", 1.0)
         busy = Busy()
 

@@ -1,4 +1,4 @@
-"""Django behind the edge: what passes between event loop and thread for a request, and how a request ends."""
+"""The handler that calls Django: what passes between event loop and thread for a request, and how a request ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waiting import PATIENCE
 
 
 class Seen:
-    """A record of what happens in the views below."""
+    """Records what happens in the views of this module."""
 
     def __init__(self) -> None:
         self.began, self.ended, self.signals, self.go_on = False, False, [0, 0], threading.Event()
@@ -119,7 +119,10 @@ def test_an_error_in_a_view_becomes_a_response() -> None:
 
 
 def test_a_stream_is_closed_though_its_client_disconnects_at_its_end() -> None:
-    """A server reports the disconnect as soon as it has sent the whole response."""
+    """Django's signal for the end of a request is sent even if the client disconnects when the stream ends.
+
+    Servers report this disconnect as soon as they have sent the whole response.
+    """
 
     class Ending(Call):
         async def send(self, message: Any) -> None:
@@ -197,7 +200,8 @@ class LikeAFuture:
 
 
 def test_a_servers_awaitable_need_not_be_a_future() -> None:
-    """If it had to be, each request would leave a task that never ends, and an error in the log."""
+    """The handler accepts an awaitable that is not an asyncio.Future, without an endless task or an error in the
+    log."""
     errors: list[Any] = []
 
     class Granian(Call):

@@ -15,7 +15,7 @@ ELSEWHERE = "203.0.113.7"
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets an old cached answer: there is no local cluster. A page would query the database again."""
+    """Makes the cached answer "there is no local cluster" so old that a page would query the database again."""
     monkeypatch.setattr(middleware, "_local_cluster", (-1e9, False))
 
 
@@ -42,7 +42,8 @@ def test_an_existing_file_is_served_without_the_database(client: Client, address
 def test_the_first_request_of_a_process_asks_no_database_either(
     client: Client, address: str, status: int
 ) -> None:
-    """Before the first query a local cluster may exist, so other machines get 403."""
+    """Until the process has queried the database, it assumes a local cluster: only this machine gets static files,
+    others get 403."""
     assert not middleware.knows_of_local_cluster()
     with closing(client.get("/static/img/mark.svg", REMOTE_ADDR=address)) as answer:
         assert answer.status_code == status

@@ -1,4 +1,4 @@
-"""Colours have WCAG's contrast for level AA (4.5 for text, 3 for the borders of fields) in light and dark mode."""
+"""Colours meet WCAG's contrast for level AA (4.5:1 for text, 3:1 for borders of fields) in light and dark mode."""
 
 from __future__ import annotations
 

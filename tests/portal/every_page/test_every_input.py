@@ -1,8 +1,7 @@
 """Sends invalid values to every parameter of every page and API call: no value may cause a server error.
 
-The test records which parameters a page's view reads, reads the fields of forms from the pages, and takes the
-parameters of API calls from the OpenAPI document, against which it validates each answer. All changes are rolled
-back.
+The test records which parameters the views read. It reads the fields of forms from the pages, and the parameters of API
+calls from the OpenAPI document. Each API response is validated against this document. All changes are rolled back.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ ENOUGH = 2  # on how many pages or calls a parameter's name is tried with each v
 
 
 class Forms(HTMLParser):
-    """The fields and values of a page's forms with method POST, by action of the form."""
+    """Parses a page, and collects the fields and values of its POST forms, by the form's action."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +84,8 @@ class Forms(HTMLParser):
 
 @contextmanager
 def rolled_back() -> Iterator[None]:
-    """Returns a context manager that rolls back all changes made inside. Durable transactions can begin inside."""
+    """Rolls back all changes that the block makes. The block may begin durable transactions, which Django forbids
+    otherwise."""
     with transaction.atomic() as block:
         atomic = transaction.get_connection().atomic_blocks[-1]
         atomic._from_testcase = True
@@ -96,7 +96,7 @@ def rolled_back() -> Iterator[None]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Returns a set that receives the names of the query and form parameters that views read."""
+    """Returns a set to which the names of all query and form parameters are added when a view reads them."""
     names: set[str] = set()
     for method in ("get", "getlist", "__getitem__", "__contains__"):
         real = getattr(QueryDict, method)
@@ -115,7 +115,8 @@ def scene(scene: Scene) -> Scene:
 
 
 class Tried:
-    """Sends requests, and collects those that cause a server error or reach a column unchecked."""
+    """Sends requests, and collects those that cause a server error or whose value reaches a database column
+    unchecked."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.count, self.wrong, self._log = 0, [], caplog
@@ -252,7 +253,8 @@ class Operations:
         return usual[schema.get("type", "string")]
 
     def flaw(self, operation: dict[str, Any], answer: Any) -> str:
-        """Returns how an answer differs from what the document declares; empty if the answer is valid."""
+        """Returns how the response `answer` differs from what the OpenAPI document declares; empty if the response is
+        valid."""
         declared = operation["responses"].get(str(answer.status_code))
         if declared is None:
             return f"{answer.status_code} is not declared"
@@ -287,7 +289,10 @@ def wrong_calls(
     body: dict[str, Any] | None,
     seen: Counter[str],
 ) -> Iterator[tuple[str, object, dict[str, str]]]:
-    """Yields URL, body and headers of calls, each with one invalid value."""
+    """Yields (URL, body, headers) of calls to the operation, each with one invalid value.
+
+    `seen` counts how often each parameter has occurred, because only its first occurrences get all values.
+    """
     address = operations.address(path, operation)
     for parameter in operation["parameters"]:
         name = parameter["name"]

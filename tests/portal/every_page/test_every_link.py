@@ -47,9 +47,9 @@ def scene(scene: Scene) -> Scene:
 
 @dataclass
 class Walk:
-    """A walk along all links from the home page.
+    """Follows the links of all pages from the home page on.
 
-    It records refused links, and the forms of each page by their action.
+    Records the refused links, and the forms of each page by their action.
     """
 
     client: Client
@@ -110,7 +110,8 @@ def kind_of(address: str) -> str:
 
 @pytest.mark.parametrize(("who", "least"), [("ada", 60), ("olga", 50), ("alice", 45), ("bob", 40)])
 def test_no_link_and_no_form_leads_to_what_is_refused(scene: Scene, browser_of, who: str, least: int) -> None:
-    """The users are an admin, an operator, a manager and a member."""
+    """No page offers an admin (ada), operator (olga), manager (alice) or member (bob) a link or form that this user is
+    refused."""
     walk = Walk(browser_of(User.objects.get(username=who)))
     walk.run()
     walk.post_all()

@@ -390,7 +390,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
 
 
 def walk(scene: Scene) -> Iterator[tuple[str, str]]:
-    """Yields each key of EXPECTED with its URL."""
+    """Yields (key, URL) for each key of EXPECTED."""
     patterns = dict(every_name(get_resolver()))
     for key in EXPECTED:
         name, _, query = key.partition("?")
@@ -421,9 +421,10 @@ def test_no_url_is_missing_in_the_table() -> None:
 def test_each_user_gets_what_the_table_says_charlie_reads_no_name_of_astros_and_pages_have_help(
     scene: Scene, clients: dict[str, Client]
 ) -> None:
-    """A single walk checks all three, because it takes long.
+    """Requests all URLs once, because this is slow, and checks the status, the leaks to Charlie and the help link
+    together.
 
-    Bob's pages must contain the names that could leak to Charlie.
+    Bob's pages must contain the names that could leak to Charlie. Otherwise their absence would prove nothing.
     """
     secret = re.compile(rf"\b({'|'.join(SECRETS)})")
     wrong, leaks, shown = [], [], ""

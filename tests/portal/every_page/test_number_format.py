@@ -83,7 +83,8 @@ def test_future_durations_are_rounded_and_past_ones_counted_in_full(seconds: flo
 
 
 def test_a_moment_has_its_year_where_it_is_not_the_readers_present_one() -> None:
-    """The reader's time zone decides: in Berlin the year begins an hour before it does in UTC."""
+    """A time is shown without its year only in the reader's current year. The reader's time zone decides which year
+    that is."""
     now = datetime(2026, 12, 31, 23, 30, tzinfo=UTC)
     berlin = ZoneInfo("Europe/Berlin")
     assert wording.to_the_second(now, now) == "31 Dec 23:30:00"

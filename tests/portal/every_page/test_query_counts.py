@@ -1,4 +1,4 @@
-"""Each page takes the number of queries that tests/query_counts.py states."""
+"""Each page makes no more database queries than tests/query_counts.py allows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every list sorts by its columns in both directions, by the URL's query.
+"""Every list can be sorted by its columns in both directions, by a parameter in the URL.
 
-Filters stay, and screen readers get the order.
+Sorting keeps the filters, and screen readers are given the order.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""A job's bill shows every line. Admins reverse lines, or bill another team for them."""
+"""A job's bill shows every line. Admins can reverse lines of the bill, or charge them to another team."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idle GPUs on pages and in the API: the job's page, snoozing, reports, and the rules for idle GPUs."""
+"""Idle GPUs on pages and in the API: the job's page, postponing a stop, reports, and the rules for idle GPUs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def idle(scene: Scene, job: Job, lasted: timedelta = 45 * MINUTE) -> GpuUse:
-    """Records a measurement by which the job's GPUs have been idle for `lasted`."""
+    """Records a measurement that the job's GPUs have been idle for the duration `lasted`."""
     now = now_from_database()
     return GpuUse.objects.create(
         job=job, lease=scene.world.lease(job), measured_until=now, measure="gpu", percent=0.0,
@@ -55,7 +55,7 @@ def text(client: Client, url: str) -> str:
 
 
 def in_an_hour() -> str:
-    """Returns the time in an hour, in the user's time zone and in the format of the form's field."""
+    """Returns the time one hour from now, in the user's time zone and in the format of a date and time field."""
     return f"{timezone.localtime(now_from_database() + 60 * MINUTE):%Y-%m-%dT%H:%M}"
 
 

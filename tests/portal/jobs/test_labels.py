@@ -153,7 +153,8 @@ def test_values_of_labels_are_listed_by_key_with_their_jobs(labelled: Job, scene
 
 @pytest.fixture
 def paid_by_another(labelled: Job, scene: Scene) -> Job:
-    """Returns a job of Astro for which Bio pays since a correction. Jobs of Bio have labels with the same key."""
+    """Returns a job of Astro whose usage was charged to Bio by a correction. Bio's own jobs have labels with the same
+    key."""
     cast = scene.people
     segments = UsageSegment.objects.filter(job_id=labelled.pk).select_related("generation")
     take_back_usage(

@@ -17,7 +17,7 @@ TEXTS = st.text(alphabet="aé日🙂\r\n\x1b", max_size=60)
 
 @dataclass
 class Held:
-    """A log in memory, with the methods of Backend that LogFile calls."""
+    """A log in memory that stands in for a Backend: it has the methods of Backend that LogFile calls."""
 
     data: bytes
     reads: list[int] = field(default_factory=list)
@@ -102,5 +102,5 @@ def test_a_search_can_be_a_regular_expression_and_stops_at_the_most() -> None:
 
 
 def test_no_pattern_makes_the_search_slow() -> None:
-    """RE2 does not backtrack, so a pattern that is slow in other engines is fast."""
+    """A pattern that is slow in engines that backtrack is fast here, because RE2 does not backtrack."""
     assert search(log(b"a" * 5000 + b"\n"), "(a+)+$b", regex=True, most=10).offsets == []

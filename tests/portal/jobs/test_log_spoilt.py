@@ -1,4 +1,5 @@
-"""Logs that are not plain files, endless logs, and disconnected clients cost little work and give clear messages."""
+"""Logs that are no plain files or never end, and clients that disconnect: all cost little work, and messages are
+clear."""
 
 from __future__ import annotations
 
@@ -78,9 +79,9 @@ def test_a_file_that_is_no_log_of_fairlots_is_refused_with_the_reason(
 
 
 def everything_said(scene: Scene, browser: Client) -> str:
-    """Returns the answers of all pages and API calls that read the log.
+    """Requests all pages and API calls that read the log, and returns their responses.
 
-    Fails if one does not say that it is unreadable.
+    Fails if a response does not say that the log is unreadable.
     """
 
     def get(name: str, query: str = "") -> Any:
@@ -187,7 +188,7 @@ def test_any_place_behind_the_end_is_empty_and_what_is_no_place_is_refused(
 def test_a_search_ends_when_its_reader_leaves(
     scene: Scene, log: Path, browser_of: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client disconnects after the first piece; the whole log has 40 pieces."""
+    """When the client disconnects after the first of 40 pieces of the log, the search does not read the rest."""
     monkeypatch.setattr(logs, "SEARCH_PIECE", 1000)
     log.write_bytes(b"0123456\n" * 5000)
     cookies = browser_of(scene.people.bob).cookies

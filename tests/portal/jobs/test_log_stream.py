@@ -1,4 +1,5 @@
-"""The stream sends a log while it grows, ends with it, and continues after a disconnect without loss or repetition."""
+"""The stream sends a log as it grows, ends when the log ends, and continues after a disconnect without loss or
+repetition."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ BINARY = "Grüße 日本語 🙂\n".encode() + b"\xff\xfe\x00\n" + b"10%\r50%\r1
 
 @dataclass
 class Got:
-    """The pieces and the end that a reader has received from the stream."""
+    """What a reader has received from the stream: the log's text, the last event's id, and the names of the events."""
 
     text: str = ""
     last_id: str = ""

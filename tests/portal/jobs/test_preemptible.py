@@ -1,4 +1,5 @@
-"""Users submit preemptible jobs, see which jobs are preemptible, and change it, on pages and in the API."""
+"""Users submit preemptible jobs, see which jobs are preemptible, and make a job preemptible or not, on pages and in the
+API."""
 
 from __future__ import annotations
 

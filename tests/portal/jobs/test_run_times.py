@@ -1,4 +1,4 @@
-"""Users state how long a job will run and when it must end, and the portal says whether it can."""
+"""Users state how long a job will run and its deadline, and the portal says whether the job will meet the deadline."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ def test_a_job_keeps_its_expected_run_time_and_its_deadline(bob: Client) -> None
 def test_a_job_that_waits_tells_whether_it_misses_its_deadline(
     scene: Scene, bob: Client, starts_in: float | None, is_late: bool, is_known: bool
 ) -> None:
-    """The forecast knows when the job starts, or (not `is_known`) only until when it does not start."""
+    """A waiting job's page and the API say whether the job will miss its deadline, according to the forecast of its
+    start.
+
+    If `is_known`, the forecast says by when the job starts; otherwise it says only until when the job does not start.
+    """
     job = scene.world.submit(scene.people.bob, scene.people.astro, expected_hours=2, deadline_hours=4)
     JobForecast.objects.filter(job=job).delete()
     if starts_in is not None:

@@ -35,7 +35,7 @@ def run(work: Callable[[], Awaitable[Any]]) -> Any:
 
 
 class Always:
-    """The rights of a reader who keeps them throughout the test."""
+    """Access rights that never expire, for a reader who may read the topics throughout the test."""
 
     def due_in(self) -> float:
         return PATIENCE
@@ -175,9 +175,10 @@ def test_the_stream_relays_changes_and_refuses_what_is_not_the_users(scene: Scen
 
 
 def first_words(topics: set[str], since: str, *, then: str) -> list[str]:
-    """Returns the events that a stream from position `since` sends before the event `then`.
+    """Returns the data of the events that a stream sends, from position `since` on, before the event of the topic
+    `then`.
 
-    `then` is published once the stream is live.
+    Publishes `then` as soon as the stream is live.
     """
 
     async def listen() -> list[str]:

@@ -1,4 +1,4 @@
-"""Parts of pages refresh themselves and receive exactly the HTML that the whole page has there."""
+"""Parts of pages refresh themselves. A refreshed part has exactly the HTML that it has in the whole page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ CHANGING = re.compile(r"<time .*?</time>|\b[0-9a-f]{32}\b|[0-9]+", re.DOTALL)
 
 
 class Parts(HTMLParser):
-    """The elements of a page that refresh themselves, as (id, URL), and the ids of all top-level elements."""
+    """Parses a page. Collects (id, URL) of the elements that refresh themselves, and the ids of all top-level
+    elements."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

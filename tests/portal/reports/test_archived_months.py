@@ -35,8 +35,10 @@ def cast(transactional_db: None) -> Cast:
 
 @pytest.fixture
 def may(cast: Cast) -> Cast:
-    """Books a month with usage of all classes, two prices, two currencies, and corrections before and after
-    settlement."""
+    """Books usage in May 2026: all classes of GPU time, two prices, two currencies.
+
+    Also books corrections before and after the month is settled.
+    """
     of_classes = {"idle": Decimal(7), "preemptible": Decimal(1), "borrowed": Decimal("0.5")}
     Price.objects.filter(generation=cast.a100).update(**of_classes)
     actions.set_price(
@@ -72,7 +74,7 @@ def may(cast: Cast) -> Cast:
 
 
 def close(cast: Cast) -> None:
-    """Closes the hours of the whole month. Only one day has events."""
+    """Closes all hours of the month. Only one day of the month has usage."""
     busy = NOON.replace(hour=0)
     with transaction.atomic():
         open_book(book=1, since=FIRST)
@@ -89,8 +91,10 @@ def take_back(cast: Cast, lease: int, reason: str, payer: Payer | None = None) -
 
 
 def told(cast: Cast, browser_of) -> dict[str, str]:
-    """Returns the reports of the month and of its busy day, by reader and URL, without the changing head of the
-    ledger."""
+    """Returns the reports of the month and of its only busy day, by reader and URL.
+
+    Leaves out the head of the ledger's hash chain, which changes.
+    """
     of_reader = {
         cast.olga: [
             "/usage/statement.csv?team=uni&",

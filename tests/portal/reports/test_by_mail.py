@@ -158,7 +158,8 @@ def test_the_statement_of_a_month_comes_once_with_its_file(scene: Scene, alice: 
 
 
 def test_the_mail_has_the_figures_of_the_period(scene: Scene, alice: User) -> None:
-    """The scene books usage today, which is in the week that ends within seven days."""
+    """The weekly mail and its XLSX file have the cost in the statement of the same week, the one in which the scene
+    books usage."""
     subscription = subscribed(scene, alice, "weekly", "xlsx")
     now = now_from_database() + timedelta(days=7, hours=6)
     assert send(subscription, now) is True
@@ -172,7 +173,10 @@ def test_the_mail_has_the_figures_of_the_period(scene: Scene, alice: User) -> No
 
 
 def test_the_mail_says_whether_more_will_be_booked(scene: Scene, alice: User) -> None:
-    """A mail written today is about last week, which is final. A mail in a week is about this week, which is not."""
+    """Only the mail about a week that is not settled yet says "provisional".
+
+    The mail sent now is about last week, which is settled. The mail sent in a week is about this week.
+    """
     subscription = subscribed(scene, alice, "weekly", "pdf")
     ReportSubscription.objects.update(created_at=LONG_AGO)
     for now, is_said in (
@@ -422,9 +426,10 @@ FEBRUARY = "period=dates&from=2031-02-01&to=2031-02-28"
 
 @pytest.fixture
 def future(scene: Scene) -> Scene:
-    """Returns the scene with data for each report in an hour that is in February 2031 in Tokyo, and in January in UTC.
+    """Adds data for each report to the scene, and returns the scene.
 
-    Bob and Charlie have Tokyo as their time zone.
+    The data is in one hour, which is in February 2031 in Tokyo, but still in January in UTC. Bob's and Charlie's time
+    zone is Tokyo.
     """
     people, begins = scene.people, datetime(2031, 1, 31, 16, tzinfo=UTC)
     User.objects.filter(username__in=["bob", "charlie"]).update(

@@ -1,4 +1,5 @@
-"""The page, file and API of the capacity report agree, and the report shows that the books close."""
+"""The page, file and API of the capacity report agree. The report shows that the classes of GPU time add up to the
+capacity."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def test_the_report_names_what_keeps_an_hour_open(scene: Scene, browser_of) -> N
 
 
 def test_the_report_names_what_the_ledger_refuses(scene: Scene, browser_of) -> None:
-    """Bob's job is observed, but its usage cannot be billed because it begins within a closed hour."""
+    """The report names a running job whose usage cannot be booked, because the usage begins within a closed hour."""
     hour = start_of_hour(now_from_database()) - 3 * HOUR
     book = scene.world.cluster.pk
     close_hours(scene.people, hour - HOUR, hour, book=book)

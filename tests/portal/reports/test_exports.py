@@ -203,7 +203,10 @@ def sums(*parts: Selection) -> dict[str, Any]:
 def test_files_of_adjoining_periods_add_up(
     lab: World, history: list[Any], cuts: list[int], is_over: bool
 ) -> None:
-    """Hypothesis chooses what jobs did, where periods are cut, and whether the last period has ended."""
+    """The totals of adjoining files are those of one long file.
+
+    Hypothesis chooses the history of the jobs, where the period is cut, and whether the last period has ended.
+    """
     ends = NOON + 10**12 * MICROSECOND
     now = ends + hours(400 if is_over else -30)
     bounds = [NOON, *(NOON + cut * MICROSECOND for cut in sorted(cuts)), ends]
@@ -224,7 +227,8 @@ def test_files_of_adjoining_periods_add_up(
 
 
 def test_a_job_that_is_cancelled_after_a_lost_attempt_is_cancelled_in_each_file(lab: World) -> None:
-    """The attempt stays NODE_FAIL; the wait after it ends as CANCELLED, whether a file begins in between or not."""
+    """The attempt keeps its state NODE_FAIL, and the wait after it ends as CANCELLED, even if a file begins between the
+    two."""
     lived(lab, [(0, [(0, 10**9, "lost")], "cancelled", 1)])
     day = Selection(NOON, NOON + hours(24), None)
     assert [row["State"] for row in sacct(day) if "." not in row["JobID"]] == ["NODE_FAIL", "CANCELLED"]
@@ -287,9 +291,9 @@ def test_the_last_turn_of_a_job_that_was_cancelled_between_two_is_cancelled(lab:
 
 
 def shredded(selection: Selection = LONG) -> list[dict[str, str]]:
-    """Returns the rows of the XDMoD export, read as XDMoD's shredder reads them.
+    """Returns the rows of the XDMoD export, parsed in the same way as by XDMoD's log parser, the shredder.
 
-    The shredder expects a fixed number of fields and drops no line.
+    Fails if a line does not have the fixed number of fields, or has a value that the shredder would not accept.
     """
     found = []
     for line in text_of("xdmod.txt", selection).splitlines():

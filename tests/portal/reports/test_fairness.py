@@ -31,9 +31,9 @@ PAGE, CSV, API = "/usage/fairness/", "/usage/fairness.csv", "/api/v1/fairness"
 
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
-    """Returns the scene with figures for fairness: an A100 counts for four V100, and two jobs have ended.
+    """Returns the scene with data for the fairness report: an A100 counts as four V100, and two jobs have ended.
 
-    Bob's job is twice as fast on an A100.
+    Bob's job is twice as fast on an A100 as on a V100.
     """
     people = scene.people
     actions.set_weight(actor=people.olga, generation=people.a100, weight=Decimal(4))
@@ -54,7 +54,8 @@ def scene(scene: Scene) -> Scene:
 
 
 def tables(file: str) -> list[list[dict[str, str]]]:
-    """Returns the tables of a CSV file. A row is a dictionary by column heading."""
+    """Returns the tables of a CSV file, each as a list of rows. A row is a dictionary with the column headings as
+    keys."""
     found = []
     for part in "\n".join(file.splitlines()).split("\n\n"):
         head, *rows = csv.reader(io.StringIO(part))

@@ -239,7 +239,7 @@ def test_there_is_no_other_format():
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kolkata"])
 def test_all_moments_of_a_file_for_programs_are_in_the_zone_of_its_days(zone: str):
-    """One time is in UTC, as the database returns it, and the other in the time zone of another period."""
+    """CSV and JSON files write all times in the document's time zone, whichever time zone the given times have."""
     at = datetime(2026, 3, 1, 12, tzinfo=UTC)
     columns = [Column("from", "From", Kind.MOMENT), Column("to", "To", Kind.MOMENT)]
     table = Table("lines", "Lines", columns, [(at, at.astimezone(ZoneInfo("America/Lima")))])

@@ -84,7 +84,7 @@ def test_page_files_and_api_tell_the_same(
 
 
 def test_the_picture_of_nodes_has_its_numbers_in_a_table(closed: Scene, browser_of) -> None:
-    """The page has a row for each GPU of the 25 nodes that it shows; files have all nodes."""
+    """The page's table has a row for each GPU of the 25 nodes in the chart; the API has the GPUs of all nodes."""
     people, cluster = closed.people, closed.world.cluster
     for number in range(30):
         Node.objects.create(cluster=cluster, name=f"more-{number:02}", generation=people.v100, gpus=2)
@@ -141,7 +141,10 @@ def facts_of_the_chargeback(scene: Scene, browser_of, query: str) -> dict[str, s
 def test_an_unsettled_cluster_keeps_no_other_clusters_chargeback_provisional(
     closed: Scene, browser_of
 ) -> None:
-    """A detached cluster, or one whose GPUs nobody held, does not make the chargeback provisional either."""
+    """A cluster's chargeback is final although another cluster is not settled yet.
+
+    A detached cluster, or one whose GPUs no job held, does not make the chargeback provisional either.
+    """
     book = closed.world.cluster.pk
     ClosedBook.objects.filter(book=book).update(until=LATE, priced_until=LATE)
     held = {"book": book + 1, "lease_id": 9600, "begins": LATE - HOUR, "ends": LATE}

@@ -67,7 +67,7 @@ def period(first: str = FIRST, last: str = LAST, zone: str = "UTC") -> ReportPer
 
 
 def tables_of_csv(text: str) -> dict[str, list[dict[str, str]]]:
-    """Returns, by key of the table, the rows of a CSV file. The totals are the last row."""
+    """Returns {table key: rows} of a CSV file. The totals are the last row of a table."""
     found: dict[str, list[dict[str, str]]] = {}
     for block in text.replace("\r\n", "\n").split("\n\n"):
         key, rest = block.split("\n", 1)
@@ -301,10 +301,10 @@ def test_a_day_of_two_currencies_has_the_gpu_hours_of_both() -> None:
 
 @pytest.fixture
 def dollars(rich: Scene) -> Scene:
-    """Returns the scene with more usage of Astro in May 2020: 4 A100 for half an hour, priced in euros, and 2 H100 for
-    one hour at 5 dollars per GPU-hour.
+    """Returns the scene with more usage of Astro, in May 2020 and in two currencies.
 
-    A booking of 3 H100 is reversed and must not count.
+    The usage is 4 A100 for half an hour, priced in euros, and 2 H100 for one hour at 5 dollars per GPU-hour. A booking
+    of 3 H100 is reversed and must not count.
     """
     cast = rich.people
     h100 = Generation.objects.create(name="H100")
@@ -383,7 +383,8 @@ def test_only_the_clusters_on_which_a_team_held_time_keep_its_statement_provisio
 
 
 def test_a_statement_is_recomputed_from_its_file_alone(rich: Scene, browser_of) -> None:
-    """A reader with only the file can recompute each line and the total, and can see which price applied when."""
+    """A reader who has only the file can recompute each line and the total, and sees from when to when each price
+    applied."""
     cast = rich.people
     first = datetime(2020, 5, 4, 12, tzinfo=UTC)
     Price.objects.filter(generation=cast.a100).delete()
@@ -448,7 +449,8 @@ def test_mays_statement_has_mays_budget_whenever_it_is_read(
 def test_users_who_see_a_team_see_the_months_forecast_cost(
     rich: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The team has no budget, and ten of June's thirty days have passed."""
+    """The statement has a forecast although the team has no budget: after ten of June's thirty days, three times the
+    cost so far."""
     cast = rich.people
     begins = datetime(2026, 6, 5, 12, tzinfo=UTC)
     for lease, gpus in ((1, 1), (2, 4)):
@@ -484,7 +486,8 @@ def test_wrong_dates_are_named(rich: Scene, browser_of) -> None:
 def test_a_statement_takes_as_many_queries_for_many_labels_as_for_one() -> None:
     """The number of queries does not depend on the number of labels.
 
-    On the first day of a month the forecast needs fewer queries, because no day of the month has ended.
+    The expected number is a range: on the first day of a month the forecast needs fewer queries, because no day has
+    ended.
     """
     made = new_scene()
     cast = made.people

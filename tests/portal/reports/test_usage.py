@@ -88,7 +88,10 @@ def test_held_but_unbooked_usage_is_shown_separately(scene: Scene, browser_of) -
 def test_usage_booked_while_the_page_is_read_is_in_exactly_one_figure(
     browser_of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten minutes of Bob's job are booked after the page has read the ledger and before it reads the leases."""
+    """Usage counts once, as booked or as not booked yet, although it is booked between the page's two reads.
+
+    Ten minutes of Bob's job are booked after the page has read the ledger and before it reads the leases.
+    """
     made = new_scene()
     lease = made.world.age(made.world.lease(made.job), 600)
     bob = browser_of(made.people.bob)
@@ -186,7 +189,7 @@ def test_files_are_grouped_by_what_there_is_only(scene: Scene, browser_of) -> No
 
 
 def test_days_of_the_api_are_those_of_the_zone(scene: Scene, browser_of) -> None:
-    """Late evening in UTC is the next day in Tokyo."""
+    """The API's days are those of the requested time zone: 22:00 in UTC is already the next day in Tokyo."""
     people, begins = scene.people, datetime(2026, 5, 4, 22, tzinfo=UTC)
     with transaction.atomic():
         book_usage(

@@ -1,4 +1,4 @@
-"""Schedules on pages and in the API."""
+"""Users create, change, pause and delete schedules on pages and in the API."""
 
 from __future__ import annotations
 

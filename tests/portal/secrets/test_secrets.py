@@ -1,4 +1,4 @@
-"""Secrets are created, replaced, deleted and offered on pages and in the API, and their values are never shown."""
+"""Secrets are created, replaced, deleted and offered to jobs, on pages and in the API. Their values are never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Volumes and worker resources are granted, offered, refused and withdrawn, on pages and in the API."""
+"""Volumes and worker resources are granted to teams, offered, refused and withdrawn, on pages and in the API."""
 
 from __future__ import annotations
 

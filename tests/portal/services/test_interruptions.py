@@ -1,4 +1,4 @@
-"""Pages and the API show notices and interruptions of services and sessions to users who may see them."""
+"""Users who may see a service or session see when it may be interrupted and why it was, on pages and in the API."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def api_of(user: User) -> Client:
 
 
 def claimed(lab: World) -> list[Job]:
-    """Returns Bob's three running sessions. Charlie's two jobs need two GPUs, of which only one is free."""
+    """Returns Bob's three running sessions, one of which must give up a GPU: Charlie's two jobs need two, and one is
+    free."""
     mine = sessions(lab, 3)
     for job in mine:
         lab.see(lab.lease(job), Phase.RUNNING, address="127.0.0.1:9", ready_age=0.0)

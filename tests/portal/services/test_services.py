@@ -1,4 +1,4 @@
-"""Services on pages and in the API."""
+"""Users create, update, scale, stop and remove services on pages and in the API."""
 
 from __future__ import annotations
 
@@ -150,7 +150,10 @@ def test_it_says_what_is_up_what_waits_and_why(scene: Scene, bob: Client) -> Non
 
 
 def test_the_api_says_of_a_stuck_rollout_what_its_page_says(scene: Scene, bob: Client, api) -> None:
-    """The new replica waits for GPUs, and the old replica keeps its GPUs until the new one is ready."""
+    """The page and the API say the same about a stuck rollout.
+
+    The new replica waits for GPUs, because the old replica keeps its GPUs until the new one is ready.
+    """
     service = scene.service
     gone = {"end": End.SUCCEEDED, "ended_age": 0.0, "exit_code": 0}
     scene.world.see(scene.world.lease(scene.other), Phase.ENDED, **gone)

@@ -1,4 +1,4 @@
-"""A program for sessions, with aiohttp. It returns what it receives, and misbehaves on request."""
+"""A web server (aiohttp) that runs as the program of a test session. It echoes requests, and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ async def cookies(request: web.Request) -> web.Response:
 
 @routes.get(f"{BASE}long/{{lines}}/{{size}}")
 async def long(request: web.Request) -> web.Response:
-    """Returns a response with `lines` header lines of `size` characters."""
+    """Returns a response with many or long headers: the URL states their number `lines` and their length `size` in
+    characters."""
     lines, size = int(request.match_info["lines"]), int(request.match_info["size"])
     return web.Response(headers={f"X-Long-{number}": "x" * size for number in range(lines)}, text="long")
 

@@ -128,7 +128,7 @@ def answers(port: int) -> bool:
 
 
 class Browser:
-    """A browser at the host of a session. It sends only the cookie of that host."""
+    """A browser that requests pages from a session's host name. It sends only the cookie of this host."""
 
     def __init__(self, port: int, session: Session, cookie: str = "") -> None:
         self.name = f"session-{session.pk}.localhost:{port}"
@@ -182,7 +182,11 @@ def signed_in(user: User) -> Client:
 
 
 def let_in(client: Client, port: int, session: Session) -> Browser:
-    """Opens a session through the portal. Returns the browser at its host, with the cookie that replaced the ticket."""
+    """Opens a session through the portal as the user of `client`.
+
+    Returns a browser at the session's host name, with the cookie that this host sets in exchange for the one-time
+    ticket.
+    """
     sent = client.get(f"/sessions/{session.pk}/open/")
     assert sent.status_code == 302
     browser = Browser(port, session)
@@ -224,8 +228,8 @@ def test_each_method_path_and_body_arrive_as_they_were(browser: Browser, method:
 
 
 def test_a_proxy_on_this_machine_is_not_this_machine(browser: Browser) -> None:
-    """While a local cluster exists, only clients on this machine are served, whatever a proxy reports about its
-    client."""
+    """While a local cluster exists, a request with a proxy's header is refused, even if the header names this machine's
+    address."""
     assert browser.ask("headers").status == 200
     for name in ("X_Forwarded_For", "Forwarded", "Via", "X_Real_IP"):
         assert browser.ask("headers", **{name: "127.0.0.1"}).status == 403, name
@@ -397,7 +401,7 @@ def test_an_upload_that_does_not_go_on_ends(browser: Browser, monkeypatch: pytes
 
 
 def half_sent(browser: Browser) -> bytes:
-    """Sends a part of an upload. Returns the response, read until the connection closes."""
+    """Sends an incomplete upload. Returns all bytes that the server sends before it closes the connection."""
     with socket.create_connection(("127.0.0.1", browser.port), timeout=PATIENCE) as link:
         named = browser.headers() | {"Transfer-Encoding": "chunked"}
         head = [f"POST {browser.base}count HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
@@ -412,7 +416,8 @@ def half_sent(browser: Browser) -> bytes:
 def test_nothing_keeps_what_an_upload_that_is_refused_was_read_from(
     browser: Browser, monkeypatch: pytest.MonkeyPatch, settings: LazySettings, limit: int, refused: bytes
 ) -> None:
-    """The server closes the connection reliably only if no object refers to the exchange any more."""
+    """After an upload is refused, no object refers to the exchange, because otherwise the server may leave the
+    connection open."""
     monkeypatch.setattr(http, "PAUSE_SECONDS", 0.2)
     settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES = limit
     exchanges: weakref.WeakSet[http._Exchange] = weakref.WeakSet()
@@ -658,7 +663,7 @@ def test_use_is_recorded_and_automatic_requests_of_pages_do_not_count(
 
 
 class ServiceBrowser(Browser):
-    """A browser at the host of a service."""
+    """A browser that requests pages from a service's host name. It sends no cookie."""
 
     def __init__(self, port: int, service: Service) -> None:
         self.name = f"service-{service.pk}.localhost:{port}"
@@ -667,7 +672,7 @@ class ServiceBrowser(Browser):
 
 
 def serving(lab: World, replicas: int = 1) -> Service:
-    """Starts a service of Bob's whose replicas answer with their job's number, and returns it."""
+    """Starts a service of Bob's, and returns it. Each replica answers requests with its job id."""
     program = (
         "import os, http.server as h\n"
         "class H(h.BaseHTTPRequestHandler):\n"

@@ -1,4 +1,4 @@
-"""Sessions on their pages and in the API."""
+"""Users start, open, prolong and stop sessions on pages and in the API."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ PAGE, API = "/share/anomalies/", "/api/v1/share/anomalies"
 
 @pytest.fixture
 def analysis(scene: Scene) -> SharingAnalysis:
-    """Returns an analysis by which Charlie's job delayed Bob's job by 2 hours, and Bob's job Charlie's by 1 hour.
+    """Returns an analysis with two anomalies: Charlie's job delayed Bob's by 2 hours, and Bob's job delayed Charlie's
+    by 1 hour.
 
     The causes are over-borrowing and, for a minute of each delay, a limit.
     """

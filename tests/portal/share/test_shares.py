@@ -1,4 +1,4 @@
-"""The share page and the trade book have correct sums and charts, and do not name the other side of a trade."""
+"""The share page and the trade book have correct totals and charts, and do not name the other team of a trade."""
 
 from __future__ import annotations
 

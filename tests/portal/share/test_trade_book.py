@@ -1,4 +1,4 @@
-"""The trade book shows what each side gained, and that trades create and lose nothing."""
+"""The trade book shows what each team gained from a trade, and that trades neither create nor lose GPU time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.portal.scene import Scene
 
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
-    """Returns the scene with three trades of a minute each, which are booked in the same way as by a round."""
+    """Returns the scene with three trades, each a minute long and booked in the same way as by a round."""
     people, first = scene.people, scene.trade
     for number, (fast, price) in enumerate([(0.4, 2.0), (1.3, 3.3)], start=1):
         first.pk = None

@@ -1,5 +1,5 @@
-"""On the submit page, form and YAML change each other, and problems are beside their fields. A repeated POST counts
-once."""
+"""On the submit page, form and YAML update each other, and problems are shown beside their fields. A repeated POST
+submits only one job."""
 
 from __future__ import annotations
 
@@ -304,7 +304,11 @@ def test_a_long_command_is_one_line_of_yaml() -> None:
 
 
 def test_no_style_attribute_is_sent_or_copied_which_the_csp_refuses(bob: Client) -> None:
-    """The browser gives a resized field a style attribute, which htmx would copy to the new field."""
+    """No response contains a style attribute, and htmx must not copy one, because the content security policy refuses
+    it.
+
+    A browser adds a style attribute to a field that the user resizes.
+    """
     page = bob.get("/submit/?example=digits")
     config = json.loads(re.search(r"name=\"htmx-config\" content='([^']*)'", page.content.decode())[1])
     assert "style" in config["morphIgnore"]

@@ -58,7 +58,7 @@ def lab(transactional_db: None) -> World:
 
 @pytest.fixture
 def begins(lab: World) -> datetime:
-    """Returns the start of the day before yesterday, throughout which the nodes existed."""
+    """Returns the start of the day before yesterday. The nodes existed throughout that day."""
     moment = start_of_day(now_from_database()) - timedelta(days=2)
     there_since(moment - hours(1))
     return moment
@@ -124,7 +124,11 @@ def test_a_quota_in_the_way_is_found(lab: World, begins: datetime) -> None:
 
 
 def test_a_limit_that_left_a_job_to_idle_gpus_is_found(lab: World, begins: datetime) -> None:
-    """Tries a limit on GPUs at once and a limit on GPU-hours that are used up; the private cluster has no limit."""
+    """The cause of an anomaly is a limit, at which the team's jobs become preemptible. The private cluster has no
+    limits.
+
+    Tests a limit on GPUs at the same time and a limit on GPU-hours; both are used up.
+    """
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     for kind, period, limit in ((Quota.Kind.GPUS, "", 2), (Quota.Kind.GPU_HOURS, "month", 0)):
         quota = accounting_actions.set_quota(
@@ -147,7 +151,8 @@ def test_a_limit_that_left_a_job_to_idle_gpus_is_found(lab: World, begins: datet
 
 
 def test_a_quota_counts_as_it_was_then(lab: World, begins: datetime) -> None:
-    """The limit is 2 for some hours, is then raised, and is then removed."""
+    """The analysis uses the limit of each moment in the past: here it is 2 GPUs for five hours, then 8, and is now
+    removed."""
     cast, node = lab.people, lab.cluster.nodes.first()
     for limit, hour in ((2, 0), (8, 5)):
         quota = accounting_actions.set_quota(
@@ -182,7 +187,7 @@ def test_hours_count_as_spent_only_while_their_limit_was_in_force(lab: World, be
 
 
 def test_tickets_count_as_long_as_they_were_held(lab: World, begins: datetime) -> None:
-    """Astro had 100 of 200 tickets for a quarter of the day, then 300 of 400."""
+    """Tickets are weighted by time: Astro had 100 of 200 tickets for a quarter of the day, then 300 of 400."""
     cast = lab.people
     waited(lab, cast.alice, cast.astro, begins)
     waited(lab, cast.bob, cast.astro, begins)
@@ -286,7 +291,7 @@ def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: date
 
 
 def test_rolling_days_hours_are_spent_until_the_oldest_expire(lab: World, begins: datetime) -> None:
-    """Each user has a separate count of GPU-hours."""
+    """GPU-hours of a rolling day count as used up until the oldest of them expire, separately for each user."""
     cast, since = lab.people, begins - hours(20)
     for lease, (who, first) in enumerate([(cast.bob, 0), (cast.bob, 5), (cast.alice, 7)]):
         held = since + hours(first)
@@ -345,8 +350,11 @@ def test_work_that_was_lost_with_a_node_and_done_again_is_found(lab: World, begi
 
 
 def test_the_private_cluster_follows_the_hardware(lab: World, begins: datetime) -> None:
-    """A node is added after five hours and another node is removed after seventeen. A job that waits because a node is
-    missing is no anomaly."""
+    """A job that waits because a node is missing is no anomaly, because the private cluster lacks the node at the same
+    time.
+
+    One node is added after five hours, and another node is removed after seventeen.
+    """
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.filter(node_id=other.pk).update(at=begins + hours(5))
@@ -430,7 +438,7 @@ def test_a_killed_worker_neither_loses_a_team_nor_does_it_twice(
     analysis = request_analysis(actor=None, cluster=lab.cluster, begins=begins, ends=begins + hours(24))
 
     class Killed(BaseException):
-        """Raised where a worker is killed: after it has written its findings, before it commits them."""
+        """Raised in place of a kill of the worker: after it has written its findings, before it commits them."""
 
     saved = SharingPart.save
 
@@ -479,7 +487,8 @@ def test_a_team_that_cannot_be_analysed_says_so_and_the_others_are(
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Returns a set. While it contains "reading" or "replaying", that step of the analysis raises an exception."""
+    """Returns a set to which tests add "reading" or "replaying". While it contains a step, this step of the analysis
+    raises."""
     from scheduling.anomalies import actions as anomalies  # noqa: PLC0415 - what is replaced
 
     wrong = set()

@@ -1,7 +1,8 @@
-"""Every second of every GPU belongs to one class, and the classes add up to the capacity.
+"""Every second of every GPU belongs to exactly one class, and the classes add up to the capacity.
 
-Random histories are observed, billed and closed. They contain a change of clocks, the end of a month, and a clock of
-the database that jumps forward and back over closed hours. The books must equal a count made GPU by GPU.
+Hypothesis generates random histories, which are observed, billed and closed. In these histories daylight saving time
+changes, a month ends, and the database's clock jumps forward and back over closed hours. The booked GPU time must equal
+a separate count for each GPU.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ CLASSES = ("busy", "idle", "assembling", "free", "others", "drained", "down")
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive full hours in which the clocks in Berlin change, a month ends in Berlin, and a month ends in UTC."""
+    """A period of consecutive full hours. Daylight saving time changes in Berlin, and a month ends in Berlin and in
+    UTC."""
 
     begins: datetime
     hours: int
@@ -93,7 +95,7 @@ JOBS = 4  # jobs with even numbers belong to Bob in Astro, jobs with odd numbers
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a node: its state from `at` on, in seconds after the begin of the stretch."""
+    """A change of a node: the node's state from `at` on, in seconds after the start of the period."""
 
     at: float
     node: int
@@ -106,8 +108,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Turn:
-    """An attempt of a job, which holds the GPUs of a place for `lasts` seconds. It is left out if the GPUs or the job
-    are not free when it begins."""
+    """A planned attempt of a job, which holds the GPUs of PLACES[`place`] for `lasts` seconds.
+
+    The attempt is left out if these GPUs or the job are in use when it should begin.
+    """
 
     job: int
     place: int
@@ -122,8 +126,10 @@ class Turn:
 
 @dataclass(frozen=True)
 class Look:
-    """A visit of the observer: what the observer does, and by how many seconds (`off`) the clock is wrong from
-    then on."""
+    """One visit of the observer: what the observer does at the time `at`.
+
+    From then on the clock is wrong by `off` seconds.
+    """
 
     at: float
     off: float = 0
@@ -136,8 +142,10 @@ class Look:
 
 @dataclass(frozen=True)
 class Trade:
-    """A trade of one hour, in which Astro sold fast GPU time for slow GPU time; in the same hour both teams borrowed
-    `borrowed` GPU-seconds."""
+    """A trade of one hour, in which Astro sold fast GPU time for slow GPU time.
+
+    In the same hour each team borrowed `borrowed` GPU-seconds.
+    """
 
     hour: int
     fast: Decimal
@@ -160,9 +168,9 @@ class History:
 
 @dataclass
 class Held:
-    """The expected record of an attempt: what the observer has reported of it so far, and until when it is billed.
+    """The expected record of an attempt: what the observer has reported of the attempt, and until when it is billed.
 
-    A report changes no time that is already billed.
+    A report never changes time that is already billed.
     """
 
     turn: Turn
@@ -233,7 +241,8 @@ def clock(db: None) -> Clock:
 
 @pytest.fixture
 def lab(clock: Clock) -> World:
-    """Returns a world with four nodes. All nodes but the last existed before every history begins."""
+    """Returns a world with four nodes. The last node is missing at first; the others exist before every history
+    begins."""
     lab = world(v100=0)
     people = lab.people
     for name, generation in (
@@ -250,8 +259,10 @@ def lab(clock: Clock) -> World:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Rolls back all writes of the block by a savepoint, which, unlike an atomic block, allows durable transactions
-    inside."""
+    """Rolls back all writes of the block by a savepoint.
+
+    Durable transactions are possible inside the block, which an outer atomic block would forbid.
+    """
     before = transaction.savepoint()
     try:
         yield
@@ -260,8 +271,8 @@ def undone() -> Iterator[None]:
 
 
 def in_order(*some: Sequence[Any]) -> list[Any]:
-    """Returns the events of all sequences in order of time. Of events at the same time, those of an earlier sequence
-    come first."""
+    """Returns the events of all sequences in order of time. At the same time, events of an earlier sequence come
+    first."""
     return sorted((one for each in some for one in each), key=when)
 
 
@@ -335,7 +346,8 @@ class Observer:
         return ClosedBook.objects.get(book=self.book).until
 
     def _note(self, change: Change) -> None:
-        """Changes the node in the database, and notes since when the change counts: never within closed hours."""
+        """Changes the node in the database, and notes from when on the change counts, which is never within closed
+        hours."""
         self._it_is(change.at)
         Node.objects.filter(pk=self.nodes[change.node].pk).update(
             generation=self.generation(change.slow), gpus=change.gpus or GPUS, state=change.state,
@@ -357,7 +369,7 @@ class Observer:
         close_hours(cluster_id=self.book)
 
     def _begin(self, turn: Turn) -> None:
-        """Starts a gang on the GPUs of its place. Does nothing if these GPUs or the job are in use."""
+        """Starts a gang on the GPUs of the attempt's place. Does nothing if these GPUs or the job are in use."""
         self._it_is(turn.begins)
         taken = [one.turn for one in self.held if one.ends is None]
         gpus = {gpu for one in taken for gpu in PLACES[one.place]}
@@ -452,7 +464,8 @@ class Observer:
             held.idle.append((begins, until + self.off))
 
     def _bill(self) -> None:
-        """Bills the running gangs up to the full hour, once that hour no longer waits for measurements."""
+        """Bills the running gangs up to the last full hour. Does nothing while this hour still waits for
+        measurements."""
         hour = self.clock.now.replace(minute=0, second=0, microsecond=0)
         if self.clock.now < hour + 100 * SECOND:
             return
@@ -482,7 +495,7 @@ class Observer:
 
 
 class Count:
-    """The expected books, counted GPU by GPU in each interval within which nothing changes."""
+    """The expected GPU time, counted for each GPU in each interval in which nothing changes."""
 
     def __init__(self, observer: Observer) -> None:
         self.observer, self.stretch = observer, observer.stretch
@@ -575,8 +588,10 @@ def require_closed_books(observer: Observer) -> None:
 
 
 def require_hours(observer: Observer, count: Count) -> None:
-    """Checks the classes of each hour by generation and node, and the value of each interval in which the price is
-    constant."""
+    """Checks the GPU time by class of each hour, generation and node.
+
+    Also checks the value, in money, of each interval in which the price is constant.
+    """
     stretch, history = observer.stretch, observer.history
     change = stretch.at(history.price_changes)
     for number in range(stretch.hours):
@@ -603,7 +618,7 @@ def require_hours(observer: Observer, count: Count) -> None:
 
 
 def require_days_and_months(observer: Observer, count: Count) -> None:
-    """Checks the reports for each day, each month and the whole stretch, in UTC and in Berlin's time zone."""
+    """Checks the reports for each day, each month and the whole period, in UTC and in Berlin's time zone."""
     stretch = observer.stretch
     for zone in (UTC, BERLIN):
         days = sorted({midnight(stretch.begins, zone, day) for day in range(-1, 4)})
@@ -679,7 +694,8 @@ def require_sums_of_rows(observer: Observer) -> None:
 
 
 def require_ledger(observer: Observer) -> None:
-    """Checks the balances of trades, all deferred constraints of the database, and that verification finds nothing."""
+    """Checks the balances of trades and all deferred constraints, and that the verification of the ledger finds no
+    fault."""
     trades: Counter[tuple[str, int | None]] = Counter()
     for entry in LedgerEntry.objects.filter(account__kind="trade").select_related("account"):
         trades[entry.account.unit, entry.account.tenant_id] += entry.amount

@@ -1,4 +1,5 @@
-"""The hours of a cluster are closed from recorded observations, and the classes of each hour add up to its capacity."""
+"""The hours of a cluster are closed from recorded observations. The classes of GPU time in each hour add up to the
+capacity."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def lab(transactional_db: None) -> World:
 
 @pytest.fixture
 def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
-    """Returns the begin of the last full hour, throughout which the nodes existed."""
+    """Returns the start of the last full hour. The nodes existed throughout this hour."""
     last = start_of_hour(now_from_database()) - HOUR
     books_at(last + HOUR + LATE)
     there_since(last - HOUR)
@@ -56,13 +57,13 @@ def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
 
 
 def there_since(moment: datetime) -> None:
-    """Backdates all changes of nodes to `moment`, so that the nodes existed from then on."""
+    """Backdates all changes of nodes to `moment`, so that the nodes have existed since then."""
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=moment)
 
 
 def hours(of: str) -> dict[str, Decimal]:
-    """Returns the GPU-hours of the node `of` in its only closed hour, by class, without classes of 0."""
+    """Returns {class: GPU-hours} of the node named `of` in its only closed hour, without classes that have no time."""
     row = NodeHour.objects.get(node_name=of)
     names = "busy", "idle", "assembling", "free", "others", "drained", "down"
     return {name: getattr(row, name) / 3600 for name in names if getattr(row, name)}
@@ -90,7 +91,7 @@ def test_every_change_of_a_node_is_recorded(lab: World) -> None:
 
 
 def test_changes_of_a_node_stay_in_order_when_the_clock_is_set_back(lab: World) -> None:
-    """The change that was written last wins, even if its time is earlier by the clock that was set back."""
+    """The change that was written last counts, even if the clock was set back and shows an earlier time."""
     node = Node.objects.get(name="a100-0")
     ahead = now_from_database() + 5 * HOUR
     changed(node, ahead, state="drained")
@@ -121,7 +122,7 @@ def test_an_hour_is_closed_with_the_state_of_its_nodes_at_that_time(lab: World, 
 def test_an_hour_stays_open_a_minute_for_late_reports(
     lab: World, hour: datetime, books_at: Callable[[datetime], None]
 ) -> None:
-    """A node's failure in the last second of an hour is recorded only after the hour has ended."""
+    """An hour closes only a minute after its end, because a failure in its last second is recorded later."""
     books_at(hour + HOUR + LATE - timedelta(microseconds=1))
     assert close_hours(cluster_id=lab.cluster.pk) == 0
     changed(Node.objects.get(name="a100-0"), hour + HOUR - timedelta(seconds=1), state="down")
@@ -131,8 +132,10 @@ def test_an_hour_stays_open_a_minute_for_late_reports(
 
 
 def closed_ahead(lab: World) -> datetime:
-    """Returns the end of the closed hours, 3 h ahead of this hour, as after a clock that was ahead and is right again
-    now."""
+    """Closes hours up to 3 h after the start of this hour, and returns the end of the closed hours.
+
+    A clock that was ahead and is correct again leaves such a state.
+    """
     until = start_of_hour(now_from_database()) + 3 * HOUR
     with transaction.atomic():
         open_book(book=lab.cluster.pk, since=until - 9 * HOUR)
@@ -141,8 +144,10 @@ def closed_ahead(lab: World) -> datetime:
 
 
 def test_a_gang_does_not_begin_within_a_closed_hour(lab: World) -> None:
-    """The gang's time within closed hours is billed to nobody. If its lease began there, the gang's end could never be
-    booked, and the job could never resume."""
+    """A gang that starts within closed hours is billed only from their end on.
+
+    If its lease began earlier, the gang's end could never be booked, and the job could never resume.
+    """
     until = closed_ahead(lab)
     job = start(lab)
     lease = lab.lease(job)
@@ -205,7 +210,8 @@ def test_held_time_is_assembling_until_all_workers_run(lab: World, hour: datetim
 def ran(
     lease: Lease, held_from: datetime, *, running_from: datetime | None = None, until: datetime | None = None
 ) -> None:
-    """Backdates a running lease: held from `held_from` on, and last seen at `until`, by default now."""
+    """Backdates a running lease: it holds its GPUs since `held_from`, and its gang was last seen at `until`, by default
+    now."""
     lease.refresh_from_db()
     lease.held_from, lease.running_from = held_from, running_from or held_from
     lease.last_seen_at = until or now_from_database()
@@ -273,7 +279,8 @@ def test_books_begin_with_the_day_of_the_first_node_which_counts_from_when_it_wa
 def test_days_without_gpus_are_closed_at_once_until_something_is_there_again(
     lab: World, hour: datetime
 ) -> None:
-    """All nodes of an attached cluster are missing for half a year, and then one node is back."""
+    """Days without any node are closed together in one step, not hour by hour: here half a year, until one node is
+    back."""
     node = Node.objects.get(name="a100-0")
     gone, back = start_of_day(hour) - timedelta(days=180), start_of_day(hour) - timedelta(days=2)
     with without_triggers("scheduling_nodechange"):
@@ -291,8 +298,10 @@ def test_days_without_gpus_are_closed_at_once_until_something_is_there_again(
 
 
 def test_days_of_a_detached_cluster_are_closed_at_once(lab: World, hour: datetime) -> None:
-    """Reports on all clusters end where the first cluster's closed hours end, so a detached cluster must not hold them
-    up."""
+    """The days of a detached cluster are closed together in one step, so that this cluster does not hold up reports.
+
+    Reports on all clusters end where the first cluster's closed hours end.
+    """
     detached_at = hour - 60 * HOUR
     Cluster.objects.filter(pk=lab.cluster.pk).update(detached_at=detached_at)
     note_all_nodes(lab.cluster, gone=True)

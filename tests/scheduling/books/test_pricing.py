@@ -1,5 +1,5 @@
-"""Rounds record how each lease held its time (preemptible, borrowed), and the charges of closed hours follow once that
-is known."""
+"""Rounds record for which time a lease was preemptible or borrowed. The charges of a closed hour follow when this is
+known."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TestRounds:
         assert PreemptibleTime.objects.count() == 2
 
     def test_preemptible_time_does_not_count_as_borrowed(self, lab: World) -> None:
-        """Preemptible time is no part of what a team borrowed."""
+        """A team whose only running job is preemptible has borrowed nothing."""
         limit(lab, 0)
         start(lab, gpus=4)
         lab.quantum()
@@ -78,7 +78,7 @@ class TestRounds:
 
 @pytest.fixture
 def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
-    """Returns the begin of the last full hour, throughout which all nodes existed and A100s had prices by class."""
+    """Returns the start of the last full hour. In this hour all nodes existed, and A100s had a price for each class."""
     last = start_of_hour(now_from_database()) - HOUR
     books_at(last + HOUR + LATE)
     with without_triggers("scheduling_nodechange"):

@@ -197,7 +197,8 @@ def test_a_look_at_a_cluster_that_is_detached_meanwhile_is_no_trouble(
 def test_the_one_that_was_looked_at_longest_ago_is_asked_first(
     api_server: StandIn, people: Cast, tmp_path: Path
 ) -> None:
-    """Otherwise clusters that time out could keep other clusters from ever being checked."""
+    """The cluster whose last check is longest ago is checked first, so that clusters that time out do not keep others
+    waiting."""
     order: list[str] = []
     with stand_in(tmp_path) as other:
         other.identity = "another"
@@ -212,7 +213,10 @@ def test_the_one_that_was_looked_at_longest_ago_is_asked_first(
 
 
 class Told(list[str]):
-    """A list that, when a request is appended to it, appends its server's name to the shared list `order`."""
+    """A list of a server's requests that also appends the server's name to the list `order` for each request.
+
+    Servers share `order`, so that tests see in which order the servers were asked.
+    """
 
     def __init__(self, order: list[str], name: str) -> None:
         super().__init__()
@@ -253,7 +257,8 @@ def test_a_cluster_with_jobs_stays_and_says_how_many(lab: World) -> None:
 
 
 def test_trades_end_when_their_cluster_is_detached(lab: World) -> None:
-    """Otherwise no round would end the trades, and their time and the teams' entitlements would not be booked."""
+    """Detaching a cluster ends its trades and books their time and the teams' entitlements, because no later round
+    would."""
     people = lab.people
     job = lab.submit(people.bob, people.astro, gpus=4, environment="example/train")
     lab.fill()
@@ -291,7 +296,8 @@ def test_a_detached_cluster_takes_no_jobs_and_has_no_rounds(lab: World) -> None:
 def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
     lab: World, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second action waits until the first has committed, and is then refused."""
+    """If a submit and a detachment run at the same time, the second waits until the first has committed, and is then
+    refused."""
     people, outcome = lab.people, {}
     begun, go_on = threading.Event(), threading.Event()
 
@@ -334,7 +340,8 @@ def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
 
 
 def test_reattaching_holds_no_lock_while_it_waits_for_the_schedule(api_server: StandIn, people: Cast) -> None:
-    """A round locks the schedule, then the cluster's row. Locking in the opposite order could cause a deadlock."""
+    """Reattaching locks the schedule before the cluster's row, as a round does. The opposite order could cause a
+    deadlock."""
     cluster = attach(api_server, people)
     detach_cluster(actor=people.ada, cluster=cluster)
 

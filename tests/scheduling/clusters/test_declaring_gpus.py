@@ -1,4 +1,5 @@
-"""The GPUs of this machine become nodes. The tests use the real command and bindings with a stand-in for the driver."""
+"""A command declares the GPUs of this machine as nodes. The tests use the real NVML bindings with a stand-in for the
+driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""No gang starts on a drained node. A gang that runs there finishes, or stops at the deadline or at once."""
+"""No gang starts on a drained node. A gang that already runs there may finish, or is stopped at a deadline or
+immediately."""
 
 from __future__ import annotations
 
@@ -143,8 +144,10 @@ def test_a_drain_that_says_two_things_is_refused(mode: str, hours: int | None, f
 
 
 def test_where_gangs_are_frozen_one_on_a_drained_node_saves_and_stops_instead() -> None:
-    """A frozen gang could not be resumed on the drained node. Only a limit stops this gang, because no other job can
-    use its GPUs."""
+    """A gang on a drained node is stopped instead of frozen, because a frozen gang could not resume on this node.
+
+    Here a limit stops the gang, because no other job can use its GPUs.
+    """
     lab = world(v100=4)
     Cluster.objects.filter(pk=lab.cluster.pk).update(slicing=Cluster.Slicing.FREEZE)
     gang = running(lab, gpus=4)

@@ -1,4 +1,4 @@
-"""The upgrade moves facts into columns that before were only in the audit trail or in sentences."""
+"""The upgrade copies facts into columns. Before, they were only in the audit trail or in texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fairlot reads the use of held GPUs from a cluster's metrics, through the HTTP API of Prometheus."""
+"""Fairlot reads from a cluster's Prometheus server, through its HTTP API, how much the held GPUs are used."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def lab(db: None, settings) -> World:
 
 
 def attached(lab: World) -> Cluster:
-    """Makes the cluster an attached Kubernetes cluster, after its jobs have been started, and returns it."""
+    """Turns the cluster into an attached Kubernetes cluster, and returns it. Jobs must have been started before."""
     Cluster.objects.filter(pk=lab.cluster.pk).update(backend=Cluster.Backend.KUBERNETES)
     ClusterAccess.objects.create(cluster=lab.cluster, sealed_kubeconfig=b"-", server="https://lab:6443")
     lab.cluster.refresh_from_db()
@@ -131,7 +131,10 @@ def test_looks_that_overlap_are_one_stretch(lab: World, prometheus: Prometheus) 
 
 
 def test_until_a_turn_is_older_than_the_window_it_is_not_idle(lab: World, prometheus: Prometheus) -> None:
-    """The metrics of the window may be from the pods of the previous attempt, which have the same names."""
+    """A job is not idle until its attempt is older than the window of the metrics.
+
+    Earlier metrics may belong to the pods of the previous attempt, which have the same names.
+    """
     idle, busy = start(lab), start(lab)
     for job in (idle, busy):
         lab.age(lab.lease(job), 55)

@@ -1,4 +1,4 @@
-"""No round decides for a cluster that does not answer, and its failures do not count as failures of jobs."""
+"""While a cluster does not answer, no round decides for it, and failed orders do not count as failures of jobs."""
 
 from __future__ import annotations
 

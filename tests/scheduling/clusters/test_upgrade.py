@@ -1,4 +1,4 @@
-"""The migration to monthly partitions of the books loses no row."""
+"""The migration that partitions the ledger's tables by month loses no row."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ def make(apps: Any, model: str, **fields: Any) -> Any:
 
 
 class OldBooks:
-    """The rows of an earlier version: a lease that spans the end of April, a trade, and a correction of an hour of
-    each."""
+    """The rows that an earlier version left: a lease that spans the end of April, a trade, and corrections.
+
+    There is a correction of one hour of the lease and of one hour of the trade.
+    """
 
     def __init__(self, apps: Any) -> None:
         self.apps = apps

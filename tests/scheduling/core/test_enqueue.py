@@ -1,4 +1,4 @@
-"""A change that affects the next round makes that round come soon, wherever the change is made."""
+"""A change that affects scheduling makes Fairlot run the next round soon, wherever in the code the change is made."""
 
 import ast
 import re
@@ -62,7 +62,7 @@ NO_ROUND = {
 
 
 def test_every_audit_event_either_requests_a_round_or_is_listed_as_not() -> None:
-    """A new audit verb fails here until it is listed in enqueue.py or in NO_ROUND."""
+    """Each audit verb is listed either in enqueue.py, as a change that requests a round, or in NO_ROUND."""
     silent = [verb for verbs in NO_ROUND.values() for verb in verbs]
     placed = [*silent, *enqueue.CHANGES_EVERY_CLUSTER, *enqueue.CHANGES_ITS_CLUSTER]
     assert len(placed) == len(set(placed)), "a verb is in two places"
@@ -165,7 +165,8 @@ def test_a_round_keeps_requests_made_while_it_decided(
 
 
 def close_nodes_while_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes all nodes closed right after a round has decided and before it acts."""
+    """Closes all nodes after a round has decided and before it acts, as if the nodes had been cordoned at this
+    moment."""
     decide = Situation.decide
 
     def meanwhile(*args: Any) -> Any:

@@ -35,7 +35,7 @@ def test_beat_reads_and_writes_no_file(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def due_at_start(now: datetime) -> set[str]:
-    """Returns the names of the entries that beat sends at once if it starts at the time `now`."""
+    """Returns the names of the schedule entries that beat sends immediately if it starts at the time `now`."""
     with patch("celery.schedules.BaseSchedule.now", lambda _: now):
         scheduler = Scheduler(app)
         return {name for name, entry in scheduler.schedule.items() if entry.is_due().is_due}

@@ -38,7 +38,7 @@ def gets_on(cluster_id: int, stop: threading.Event, passes: dict[int, float]) ->
 
 
 def dies(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> None:
-    """Ends at once, like a watcher that fails because the database is away; the command starts it again."""
+    """Returns immediately, like a watcher that fails because the database is away. The command starts it again."""
 
 
 @pytest.mark.parametrize(

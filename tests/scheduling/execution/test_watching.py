@@ -25,7 +25,7 @@ def lab() -> World:
 
 
 class Turns:
-    """A backend whose `changes` yields `times` changes."""
+    """A backend that reports `times` changes, and nothing else."""
 
     def __init__(self, times: int) -> None:
         self.times = times

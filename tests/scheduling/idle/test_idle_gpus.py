@@ -1,4 +1,4 @@
-"""Idle rules warn and stop jobs with idle GPUs, and users can postpone the stop."""
+"""Idle rules warn about jobs with idle GPUs and then stop these jobs. Users can postpone the stop."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def test_no_job_is_stopped_unwarned_too_early_in_use_or_while_postponed(
     snooze: timedelta,
     then: Step,
 ) -> None:
-    """Tries random lives of a job, with irregular checks by Fairlot and with waits between attempts.
+    """Hypothesis generates histories of a job, with irregular checks by Fairlot and with waits between attempts.
 
-    After "waiting" the job runs again, and its GPU use in the new attempt has not been measured yet.
+    After the event "waiting", the job runs again, and the GPU use of the new attempt is not measured yet.
     """
     terms = Terms(after=after, grace=grace, snooze=snooze, then=then)
     now = measured = promised = NOON
@@ -147,8 +147,10 @@ def test_a_warning_comes_first_and_then_the_end() -> None:
 
 
 def warned_at_half_past(measured: int, **changes: Any) -> Idleness:
-    """Returns an idleness since noon that was warned of at 12:30 and is measured without a gap until `measured` minutes
-    past noon."""
+    """Returns the state of a job that has been idle since 12:00 and whose user was warned at 12:30.
+
+    Its GPU use is measured without a gap until `measured` minutes after 12:00.
+    """
     told = NOON + 30 * MINUTE
     idle = Idleness(
         NOON, measured * MINUTE, NOON + measured * MINUTE, is_of_this_turn=True, first_told=told, warned=told,
@@ -158,7 +160,10 @@ def warned_at_half_past(measured: int, **changes: Any) -> Idleness:
 
 
 def test_waiting_for_a_turn_uses_up_no_grace() -> None:
-    """The job is preempted a minute after the warning, and holds GPUs again an hour later."""
+    """The grace period does not pass while the job waits for GPUs.
+
+    The job is preempted a minute after the warning, and holds GPUs again an hour later.
+    """
     waits = warned_at_half_past(31, is_of_this_turn=False)
     later = NOON + 90 * MINUTE
     assert waits.grace_left(TERMS) == 9 * MINUTE
@@ -304,7 +309,7 @@ def test_the_owner_and_managers_are_warned_once_and_then_it_is_stopped_once(lab:
 
 
 def later(passed: timedelta) -> None:
-    """Backdates the warning by `passed`, during which the job held its GPUs and they were idle."""
+    """Backdates the warning by `passed`, as if the job had held idle GPUs during this time."""
     use = GpuUse.objects.get()
     GpuUse.objects.update(
         warned_at=use.warned_at - passed, first_told_at=use.first_told_at - passed, idle_warned=passed
@@ -413,7 +418,8 @@ def test_a_postponed_stop_is_preceded_by_a_new_warning(lab: World) -> None:
 
 
 def test_it_is_put_off_also_while_it_waits_for_its_next_turn(lab: World) -> None:
-    """On a busy cluster an attempt may be too short for a user to react during it."""
+    """Users can postpone the stop while the job waits, because on a busy cluster an attempt may be too short to
+    react."""
     rule()
     job = start(lab)
     idle(lab, job)

@@ -1,4 +1,5 @@
-"""An imported trace becomes the history of a cluster: reports agree with the file, and the books can be closed."""
+"""An imported job trace becomes the history of a cluster. Reports agree with the trace file, and the hours can be
+closed."""
 
 from __future__ import annotations
 

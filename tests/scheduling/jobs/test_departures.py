@@ -73,8 +73,11 @@ def become_a_viewer(lab: World) -> Callable[[], object]:
 
 
 def lose_what_came_from_above(lab: World) -> Callable[[], object]:
-    """Makes Bob a member of the parent team Uni only, and moves Astro away from Uni. Returns a function that moves
-    Astro back."""
+    """Takes from Bob the membership in Astro that he had only through its parent team Uni, by moving Astro away from
+    Uni.
+
+    Returns a function that moves Astro back.
+    """
     people = lab.people
     bobs(lab).delete()
     make.membership(people.bob, people.uni)

@@ -143,7 +143,8 @@ def test_time_is_asked_at_each_name_and_the_rest_goes_the_next_time(
 
 
 def test_asking_whether_a_job_runs_does_not_change_its_folder(rig: Rig) -> None:
-    """The team's user needs the permission to pass through that folder to its own files."""
+    """A refused removal leaves the permissions of a running job's folder, through which the team's user reaches its
+    files."""
     rig.start(rig.gang("echo ready; exec sleep 600"))
     rig.wait_for_log("ready")
     folder = rig.files().folder

@@ -233,8 +233,11 @@ def test_preflight_knows_the_quota(lab: World) -> None:
 def test_never_applies_if_a_limit_forbids_the_only_generation_that_fits(
     lab: World,
 ) -> None:
-    """Three GPUs of one type fit only on the V100 node, but Uni may hold only two V100. The A100s that Uni may hold do
-    not help."""
+    """A job that needs three GPUs fits only on the V100 node, but a limit gives Uni only two V100, so the job can never
+    run.
+
+    The limit does not apply to A100s, but the A100 node is too small for the job.
+    """
     Quota.objects.create(tenant=lab.people.uni, kind=Quota.Kind.GPUS, limit=2, generation=lab.people.v100)
     wanted = spec(gpus_per_worker=3)
     where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": wanted}

@@ -24,7 +24,7 @@ def loaded(tmp_path: Path, monkeypatch) -> Path:
 
 
 def seconds(steps: int, gain: str) -> float:
-    """Returns the shortest possible duration of a demo job in seconds: that on GPUs of the fastest type."""
+    """Returns the duration of a demo job in seconds on GPUs of the fastest type, which is the shortest possible."""
     return steps * SECONDS_PER_STEP / FASTEST ** float(gain)
 
 

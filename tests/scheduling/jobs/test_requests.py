@@ -73,7 +73,7 @@ def granted(
 
 
 def run_out(*requests: Request) -> None:
-    """Lets the grants of these requests reach their end now."""
+    """Sets the end of these requests' grants to now, and ends the grants."""
     Request.objects.filter(pk__in=[one.pk for one in requests]).update(ends_at=now_from_database())
     tasks.end_grants()
 
@@ -303,8 +303,10 @@ def test_original_values_return_in_whatever_order_grants_end(cast: Cast, data: s
 
 
 class Ends:
-    """A value of Astro that grants change, and the model of it: the last value set by hand, and the grants made since
-    then."""
+    """A value of Astro that grants change, with a model of what the value should be.
+
+    The model consists of the last value that was set by hand and the grants since then.
+    """
 
     def __init__(self, cast: Cast, kind: str) -> None:
         self.cast, self.kind = cast, kind
@@ -353,9 +355,9 @@ class Ends:
         assert (trail.target_id, trail.after["ending"]) == (str(one.pk), one.ending)
 
     def disturb(self, data: st.DataObject) -> None:
-        """Moves, archives and restores the team, none of which may change the value.
+        """Moves, archives and restores the team, which must not change the value.
 
-        Sometimes ends a grant while the team is archived.
+        Sometimes also ends a grant while the team is archived.
         """
         astro, ada = Tenant.objects.get(pk=self.cast.astro.pk), self.cast.ada
         move_tenant(actor=ada, tenant=astro, parent=data.draw(st.sampled_from([None, self.cast.bio])))

@@ -1,5 +1,7 @@
-"""Workers get CPU cores and memory of their node: as requested, or in proportion to their GPUs, within the cluster's
-limits."""
+"""Workers get the CPU cores and memory that they request, otherwise a share of their node in proportion to their GPUs.
+
+The limits of the cluster apply to both.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Members store and use secrets, jobs get the values of the secrets that they name, and nothing else shows a value."""
+"""Members store and use secrets. Jobs get the values of the secrets that their specs name, and values are shown nowhere
+else."""
 
 from __future__ import annotations
 
@@ -219,7 +220,8 @@ def test_keys_have_to_be_named_where_there_are_several(lab: World) -> None:
 def test_neither_audit_nor_events_nor_logs_nor_orders_tell_it(
     lab: World, caplog: pytest.LogCaptureFixture, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The start fails with an unexpected error whose message contains the gang."""
+    """A secret's value is not stored or logged even if a start fails with an unexpected error whose message contains
+    the gang."""
     caplog.set_level(logging.DEBUG)
     secret = keep(lab)
     replace_secret(actor=lab.people.bob, secret=secret, values={"value": TEXT, "more": TEXT})

@@ -1,4 +1,4 @@
-"""Submitting many jobs at once has the same effect as submitting them one by one, with few queries."""
+"""A bulk submit has the same effect as submitting the jobs one by one, but needs few queries."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ OWN = {"id", "created_at", "state_since", "request_key"}
 
 
 def written(first: int) -> list[Any]:
-    """Returns the rows that submitting wrote for the job `first` and all later jobs, without columns that always
-    differ."""
+    """Returns the rows that were written for the job with the id `first` and all later jobs.
+
+    Leaves out the columns that differ for every job, such as the id.
+    """
     jobs = Job.objects.filter(pk__gte=first).order_by("pk")
     rows = [{name: value for name, value in row.items() if name not in OWN} for row in jobs.values()]
     events = JobEvent.objects.filter(job__in=jobs).order_by("job_id", "pk")

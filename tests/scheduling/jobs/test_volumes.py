@@ -1,4 +1,4 @@
-"""Operators grant volumes, specs name the granted ones, and symbolic links cannot lead out of a volume."""
+"""Operators grant volumes to teams, and job specs name granted volumes. Symbolic links cannot lead out of a volume."""
 
 from __future__ import annotations
 
@@ -176,7 +176,8 @@ def test_a_folder_of_this_machine_is_read_only_where_jobs_have_mounts_of_their_o
 
 @pytest.mark.parametrize("private", ["/", ".", "var", "var/secrets", "scheduling"])
 def test_the_portals_own_folders_are_no_volumes(here: World, settings: Any, private: str) -> None:
-    """Operators may grant volumes but are no admins, so a volume must not show jobs the portal's keys."""
+    """Operators, who are no admins, cannot grant the portal's own folders as volumes, because these contain the
+    portal's keys."""
     folder = settings.BASE_DIR / private
     if not folder.is_dir():
         pytest.skip(f"there is no {private} in this checkout")
@@ -202,8 +203,8 @@ def test_the_portals_own_folders_are_no_volumes(here: World, settings: Any, priv
 def test_folders_that_may_hold_keys_are_no_volumes(
     here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, words: str
 ) -> None:
-    """Refused are folders with a file that a NAME_FILE setting names, the home of the portal's user, and links to
-    either."""
+    """Refuses as volumes the folder of a file that a NAME_FILE setting names, the home folder of the portal's user, and
+    links to them."""
     for name in ("keys/real", "home/.ssh"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "keys" / "real" / "sealing").write_text("key")
@@ -288,8 +289,10 @@ def test_a_read_only_volume_is_one_or_is_refused(rig: Rig, tmp_path: Path) -> No
 
 
 def test_a_link_put_in_the_place_of_a_volume_leads_nowhere(rig: Rig, tmp_path: Path) -> None:
-    """A job that may write to one volume must not be able to redirect another volume to a folder that jobs may not
-    see."""
+    """With namespaces, a start fails if a symbolic link has replaced the volume's folder.
+
+    Otherwise a job that may write to one volume could redirect another volume to a folder that jobs may not see.
+    """
     (tmp_path / "secret").mkdir()
     (tmp_path / "data").symlink_to(tmp_path / "secret")
     mounts = [Mount("data", "/volumes/data", str(tmp_path / "data"), read_only=False)]

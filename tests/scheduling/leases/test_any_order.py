@@ -40,7 +40,7 @@ HOLDING_STATE = {
 
 
 class Walk:
-    """A cluster on which random actions and observations take place."""
+    """A cluster, and a random sequence of user actions and observations on it."""
 
     def __init__(self, people: Cast, chance: random.Random, slicing: str) -> None:
         self.people, self.chance = people, chance
@@ -126,7 +126,7 @@ class Walk:
         self._apply(lease, phase, **facts)
 
     def claim(self) -> None:
-        """Records that a worker has begun to carry out a random order to start or resume a gang."""
+        """Records for a random order, to start or resume a gang, that a worker has begun to carry it out."""
         order = self._any(Operation.objects.filter(cluster=self.cluster, verb__in=leases.BEGIN))
         if order is not None:
             done = self.chance.choice([None, self.now() - timedelta(seconds=60)])
@@ -214,9 +214,9 @@ class Walk:
     # --- how ---------------------------------------------------------------------------------------
 
     def _apply(self, lease: Lease, phase: Phase, **facts: object) -> None:
-        """Applies an observation in one batch with an ordinary observation of another lease.
+        """Applies the observation together with an ordinary observation of another lease, as one batch.
 
-        Checks that the ordinary observation takes effect whatever the first one says.
+        Checks that the ordinary observation takes effect, whatever the first observation says.
         """
         batch = [seen(lease, phase, **facts)]
         other = self._any_lease(Lease.State.STARTING)

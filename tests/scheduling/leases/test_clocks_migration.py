@@ -1,4 +1,4 @@
-"""The upgrade repairs leases and books that a clock set back has left behind, so that gangs resume and books can be
+"""The upgrade repairs leases and closed hours after the clock was set back, so that gangs resume and later hours can be
 closed."""
 
 from __future__ import annotations

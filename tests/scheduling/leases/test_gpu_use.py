@@ -1,4 +1,4 @@
-"""Measurements of GPU use, in any order and repeated, become idle intervals, bills and closed hours."""
+"""Measurements of GPU use, even if they are repeated or out of order, become idle intervals, bills and closed hours."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ def lab(transactional_db: None) -> World:
 
 @pytest.fixture
 def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
-    """Returns the begin of the last full hour but one. The nodes existed from before that, and hours are open from then
-    on."""
+    """Returns the start of the last full hour but one.
+
+    The nodes existed before this hour, and no hour from then on is closed yet.
+    """
     last = start_of_hour(now_from_database()) - 2 * HOUR
     books_at(last + 2 * HOUR + LATE)
     there_since(last - HOUR)
@@ -185,8 +187,10 @@ def test_the_database_keeps_stretches_of_billed_time(lab: World, hour: datetime)
 
 
 def test_an_hour_waits_a_little_for_its_last_measurements(lab: World, hour: datetime) -> None:
-    """The last measurement of an hour arrives after the hour. Without a wait, idle time at the end of each hour would
-    be lost."""
+    """An hour stays open for a short time after its end, because its last measurement arrives later.
+
+    Otherwise idle time at the end of each hour would be lost.
+    """
     lease = lab.lease(start(lab))
     ran(lease, hour)
     this = hour + 2 * HOUR
@@ -268,7 +272,10 @@ def next_turn(lab: World, lease: Lease, ended: datetime, running_from: datetime)
 
 
 def test_the_grace_counts_only_time_with_gpus_after_the_warning(lab: World) -> None:
-    """The job is warned, is preempted a minute later, waits two hours, and then loads a checkpoint for 30 seconds."""
+    """Only the time in which the job holds GPUs after the warning uses up the grace period.
+
+    The job is preempted a minute after the warning, waits two hours, and then loads a checkpoint for 30 seconds.
+    """
     set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=30, snooze_hours=0)
     now = now_from_database()
     first = lab.lease(start(lab))
@@ -327,7 +334,8 @@ def test_a_warning_restarts_the_grace_without_late_reports_of_earlier_time(
 
 
 def test_many_gangs_are_recorded_with_few_queries(lab: World, hour: datetime) -> None:
-    """One message may contain a report twice, parts of a report, and reports on several gangs."""
+    """Reports on many gangs are recorded with few queries. One batch may repeat a report or contain only parts of
+    it."""
     leases = [lab.lease(start(lab)) for _ in range(6)]
     for lease in leases:
         ran(lease, hour)
@@ -396,8 +404,10 @@ SAMPLES = st.lists(
 def test_idle_busy_and_assembling_time_sum_to_the_held_time(
     lab: World, hour: datetime, samples: Sequence[tuple[int, int, bool]], running: int, held: int
 ) -> None:
-    """Reports come late, repeated, in any order and with gaps, before and after bills. The idle intervals must be
-    disjoint and all held time billed."""
+    """The idle intervals are disjoint, and all held time is billed, in whatever order reports and bills come.
+
+    Reports come late, repeated, in any order and with gaps, before and after bills.
+    """
     lease = lab.lease(start(lab, gpus=2))
     ran(lease, hour, running_from=hour + running * MINUTE, until=hour + held * MINUTE)
     for at, unused, is_billed in samples:
@@ -430,7 +440,7 @@ def _seconds(begins: datetime, ends: datetime) -> Decimal:
 
 
 def test_the_books_close_over_random_tellings(lab: World, books_at: Callable[[datetime], None]) -> None:
-    """Closes hours in which several gangs of two generations ran, one of which has ended."""
+    """Hours can be closed in which several gangs of two generations ran. One of these gangs has ended."""
     first = start_of_hour(now_from_database()) - 2 * HOUR
     books_at(first + 2 * HOUR + LATE)
     there_since(first - HOUR)

@@ -34,7 +34,8 @@ def answer(lab: World, *jobs: Job) -> None:
 
 
 def causes(found: list[Interruption]) -> list[tuple[Cause, bool]]:
-    """Returns (cause, whether the interruption has ended) for each interruption, the latest last."""
+    """Returns (cause, whether the interruption has ended) for each interruption, in order from the oldest to the
+    latest."""
     return [(one.cause, one.ended is not None) for one in reversed(found)]
 
 

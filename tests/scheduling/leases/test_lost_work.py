@@ -1,6 +1,6 @@
-"""When the next attempt first reports its progress, the work that it must repeat is recorded as lost.
+"""When an attempt first reports its progress, the work of earlier attempts that it must repeat is recorded as lost.
 
-It is recorded once, and never exceeds the work that was done.
+This work is recorded once, and is never more than the work that was done.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TestFromObservations:
         return lease
 
     def lost(self, lease: Lease) -> float:
-        """Returns the seconds at the end of the lease whose work is lost; 0.0 if no work is lost."""
+        """Returns the length of the lost time at the end of the lease, in seconds; 0.0 if no work is lost."""
         lease.refresh_from_db()
         assert lease.held_until is not None
         return (lease.held_until - lease.lost_from).total_seconds() if lease.lost_from else 0.0

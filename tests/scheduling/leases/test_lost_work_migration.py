@@ -1,4 +1,4 @@
-"""After the upgrade only the time of leases that held GPUs but never ran counts as lost."""
+"""The upgrade records the time of leases as lost only if their gang held GPUs but never ran."""
 
 from __future__ import annotations
 

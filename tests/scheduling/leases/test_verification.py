@@ -83,8 +83,8 @@ def test_forged_leases_and_nodes_are_reported(closed: World) -> None:
 
 
 def test_beat_gives_no_seals_again_to_a_book_that_lost_them(closed: World) -> None:
-    """Someone changes a bill and deletes the hashes of the book, so that beat would compute new hashes. The change is
-    still reported."""
+    """A changed bill is found even if someone also deletes the hash chain of its cluster, because beat then computes no
+    new one."""
     book = closed.cluster.pk
     with without_guards(), connection.cursor() as cursor:
         cursor.execute("UPDATE accounting_usagesegment SET user_name = 'nobody'")

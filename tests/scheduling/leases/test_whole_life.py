@@ -96,7 +96,7 @@ def reaches(lab: World, job: Job, state: str) -> None:
 
 
 def let_go_on(lab: World, job: Job) -> None:
-    """Lets the job continue its count after HALF_WAY."""
+    """Lets a job's program, which counts and pauses at HALF_WAY, continue counting."""
     (JobFiles(backend_for(lab.cluster).root, job.pk).folder / "checkpoint" / "go-on").touch()
 
 
@@ -237,7 +237,8 @@ def test_a_new_watcher_adopts_what_still_runs(lab: World) -> None:
 
 
 def test_processes_without_a_lease_are_stopped(lab: World) -> None:
-    """Such processes exist after the database was restored to an earlier state."""
+    """The reconciler stops job processes that have no lease, as can exist after the database was restored to an earlier
+    state."""
     job = submit(lab, up_to=10_000)
     lab.fill()
     reaches(lab, job, Job.State.RUNNING)
@@ -267,9 +268,9 @@ def running(job: Job) -> list[int]:
 
 
 def workers(job: Job) -> dict[int, int]:
-    """Returns the pids of the processes that the supervisor has started, each with the supervisor's pid.
+    """Returns {pid: supervisor's pid} of the processes that the job's supervisor has started.
 
-    Leaves out the short-lived children of these processes.
+    Leaves out short-lived children of these processes.
     """
     pids = running(job)
     parents = {pid: parent for pid in pids if (parent := _parent(pid)) is not None}
@@ -277,7 +278,7 @@ def workers(job: Job) -> dict[int, int]:
 
 
 def supervisors(job: Job) -> list[int]:
-    """Returns the pids of the parents of the job's workers."""
+    """Returns the pids of the job's supervisors, which are the parents of its workers."""
     return sorted(set(workers(job).values()))
 
 

@@ -153,7 +153,8 @@ class TestWhatBinds:
 
 
 class TestOfTeamsAbove:
-    """Only users who may see a team see its name and figures in a sentence; members of Astro may not see Uni."""
+    """Only users who may see a team are shown its name and figures as a reason. Members of Astro may not see its parent
+    team Uni."""
 
     @pytest.mark.parametrize(
         ("amount", "which", "reason"),
@@ -220,8 +221,10 @@ class TestOfTeamsAbove:
 
 
 class TestWarnings:
-    """A limit with the action "warn" stops no job. The warning is shown once at submit, and on the job's page as long
-    as the limit is exceeded."""
+    """A limit with the action "warn" stops no job.
+
+    The warning is shown once at submit. The job's page shows it while the limit is exceeded.
+    """
 
     def told(self, job: Job) -> list[str]:
         events = JobEvent.objects.filter(job=job, kind__startswith="warned").order_by("pk")

@@ -1,4 +1,4 @@
-"""Each threshold of a budget warns once, by mail and by a signed webhook that cannot reach private networks."""
+"""Each threshold of a budget warns once, by mail and by a signed webhook. Webhooks cannot reach private networks."""
 
 from __future__ import annotations
 
@@ -82,8 +82,10 @@ def budget(lab: World, amount: str = "100", **changes: object) -> Budget:
 
 @pytest.fixture(autouse=True)
 def _long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes all budget periods begin in 2020, so that leases can be backdated within them on any day. Today is the end
-    of the first quarter of the period."""
+    """Makes all budget periods begin in 2020, so that tests can backdate leases within a period.
+
+    Today is the end of the first quarter of the period, so forecasts are four times the money spent.
+    """
     from accounting.actions import budgets  # noqa: PLC0415 - models
 
     def period(kind: str, days: int | None, now: datetime) -> tuple[datetime, datetime]:
@@ -116,7 +118,10 @@ def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
 def test_a_new_amount_warns_again_if_the_last_warning_is_below_its_threshold(
     lab: World, by_forecast: bool
 ) -> None:
-    """A quarter of the period is over, so the forecast is four times the money spent."""
+    """After a change of its amount, a budget warns again only if the last warning was below the new threshold.
+
+    A quarter of the period is over, so the forecast is four times the money spent.
+    """
 
     def told_of(amount: str, spent: str) -> int:
         budget(lab, amount, percentages=[999 if by_forecast else 20], by_forecast=by_forecast)
@@ -222,7 +227,8 @@ def test_a_removed_budget_does_not_warn(lab: World) -> None:
 
 
 def test_it_is_warned_of_by_forecast(lab: World) -> None:
-    """A quarter of the period is over, so the forecast is four times the money spent."""
+    """A forecast above the threshold warns. A quarter of the period is over, so the forecast is four times the money
+    spent."""
     made = budget(lab, percentages=[80], by_forecast=True, tenant=lab.people.astro)
     spend(lab, "20")
     tasks.watch_budgets()
@@ -235,7 +241,8 @@ def test_it_is_warned_of_by_forecast(lab: World) -> None:
 
 
 class TestJustEnded:
-    """A period that ended ten minutes ago, in which a lease had run for two hours at 4.80 an hour."""
+    """A budget period that ended ten minutes ago. In it a lease had run for about two hours, at a price of 4.80 per
+    hour."""
 
     @pytest.fixture(autouse=True)
     def ends(self, lab: World, monkeypatch: pytest.MonkeyPatch) -> datetime:
@@ -366,7 +373,7 @@ def test_usage_booked_while_a_budget_is_read_counts_once(monkeypatch: pytest.Mon
 def test_trouble_with_reading_one_budget_keeps_no_other_waiting(
     lab: World, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    """Tries a database error and an error in Python code."""
+    """If a budget cannot be read, because of a database error or an error in Python code, other budgets still warn."""
     budget(lab, tenant=lab.people.astro, percentages=[80])
     budget(lab, percentages=[80])
     spend(lab, "90")
@@ -420,9 +427,10 @@ class Killed(BaseException):
 class TestWebhooks:
     @pytest.fixture
     def calls(self) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]], list[int]]]:
-        """Runs a local server; yields (its URL, the requests that it got, the HTTP statuses of its next answers).
+        """Runs a local server. Yields (the server's URL, the requests that it received, the HTTP statuses of its next
+        responses).
 
-        Each request is a pair (headers, body). When the list of statuses is empty, the server answers with 204.
+        A request is a pair (headers, body). When the list of statuses is empty, the server answers with 204.
         """
         seen: list[tuple[dict[str, str], bytes]] = []
         answers: list[int] = []
@@ -448,9 +456,10 @@ class TestWebhooks:
 
     @pytest.fixture
     def drips(self) -> Iterator[Callable[[str], str]]:
-        """Runs a local server that sends its answer slowly, byte by byte.
+        """Runs a local server that sends its response slowly, byte by byte.
 
-        Yields a function that returns the URL for "status", "header" or "body": the slow part of the answer.
+        Yields a function that returns the server's URL for the part of the response to slow down: "status", "header" or
+        "body".
         """
         enough = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Limits of teams and users are enforced at submit and in rounds, with each of the possible actions at the limit."""
+"""Limits of teams and users apply at submit and in rounds, with each action that can be set for a limit."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class TestInRounds:
         assert held(lab) == {"bob": 1, "alice": 1}
 
     def test_gangs_do_not_take_the_last_hour_together(self, lab: World) -> None:
-        """The remaining GPU-hours suffice for three GPUs until the next round, so the fourth job has to wait."""
+        """A round counts the GPU-hours of the gangs that it starts. Those left suffice for three GPUs until the next
+        round, so the fourth job waits."""
         limit(lab, "0.05", kind=Kind.GPU_HOURS)
         jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(4)]
         lab.quantum()
@@ -103,7 +104,8 @@ class TestInRounds:
         assert held(lab) == {"bob": 3}
 
     def test_cost_limits_use_the_prices_of_the_time(self, lab: World) -> None:
-        """The ten minutes on four V100 cost 0.80, at 1.20 per GPU-hour."""
+        """A cost limit of 0.81 lets the job run, and one of 0.79 stops it: ten minutes on four V100 cost 0.80, at 1.20
+        per GPU-hour."""
         job = start(lab, gpus=4)
         lab.age(lab.lease(job), 600)
         limit(lab, "0.81", kind=Kind.MONEY, period="rolling", days=3)
@@ -180,7 +182,10 @@ class TestOverspent:
             assert gpus[teams[lab.people.bio.pk]].sum() == pytest.approx(4)
 
     def test_overuse_on_another_cluster_takes_nothing_here(self, lab: World) -> None:
-        """The other cluster gave out four GPUs before the limit was lowered to one."""
+        """GPUs that a team holds beyond its limit on another cluster do not reduce the shares of other teams here.
+
+        The other cluster gave the team four GPUs before the limit was lowered to one.
+        """
         other = World(lab.people, Cluster.objects.create(name="other"))
         other.node("other-0", lab.people.v100)
         start(other, gpus=4)

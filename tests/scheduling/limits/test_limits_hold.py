@@ -1,4 +1,4 @@
-"""No limit is ever exceeded on several clusters, whatever jobs are submitted, started, ended or cancelled."""
+"""No limit is ever exceeded, across several clusters, whatever jobs are submitted, started, ended or cancelled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUANTUM = 60
 
 
 class Walk:
-    """A random sequence of actions on two clusters whose clock moves only in `pass_time`."""
+    """A random sequence of actions on two clusters. Time passes only in `pass_time`."""
 
     def __init__(self, people: Cast, chance: random.Random) -> None:
         self.people, self.chance = people, chance
@@ -99,7 +99,7 @@ class Walk:
             self.goes_on(place, self.chance.choice(sorted(leases, key=lambda lease: lease.pk)))
 
     def cancel(self) -> None:
-        """Cancels a random job, usually one that holds GPUs. It holds them until `see` reports its end."""
+        """Cancels a random job, usually one that holds GPUs. The job holds its GPUs until `see` reports its end."""
         states = Job.HOLDING if self.chance.random() < 0.8 else Job.WAITING
         jobs = list(Job.objects.filter(state__in=states).order_by("pk"))
         if jobs:
@@ -135,8 +135,11 @@ class Walk:
                 assert used <= quota.limit + Decimal("1e-6"), (quota, account, used, self.done)
 
     def held(self, quota: Quota) -> dict[tuple[int, ...], int]:
-        """Returns the GPUs held below the limit's team, by (team id, user id) if the limit is for each user, otherwise
-        in total by (). Gangs that are being stopped count too."""
+        """Returns how many GPUs the limit's team and the teams below it hold, including those of gangs that are being
+        stopped.
+
+        For a limit on each user, the keys are (team id, user id). Otherwise the only key is (), with the total.
+        """
         found: dict[tuple[int, ...], int] = {}
         below = Lease.objects.filter(state__in=Lease.HOLDING, job__tenant__path__startswith=quota.tenant.path)
         for lease in below.select_related("job"):
@@ -178,8 +181,10 @@ def test_nothing_is_held_or_spent_beyond_a_limit_whatever_the_order(
 
 @pytest.mark.django_db(transaction=True)
 class TestTheLastHour:
-    """The limit leaves one GPU until the next round. Two users submit at the same time on separate database connections
-    while rounds run."""
+    """A limit leaves one GPU until the next round, and two users want it.
+
+    They submit at the same time, on separate database connections, while rounds run.
+    """
 
     @pytest.mark.parametrize(
         "terms",

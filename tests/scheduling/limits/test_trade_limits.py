@@ -1,4 +1,4 @@
-"""Managers limit trades, others may not, invalid limits are refused, and the next round respects the limits."""
+"""Only managers set trade limits, invalid limits are refused, and the next round respects the limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Waits, expansion factors and waste: the figures from the database equal those that Python counts job by job."""
+"""The reports' waits, expansion factors and waste, computed by the database, equal those that Python counts job by
+job."""
 
 from __future__ import annotations
 
@@ -55,8 +56,10 @@ def undone() -> Iterator[None]:
 def attempt(
     job: Job, begins: datetime, ends: datetime, generation: Any, *, quarters_idle: int = 0, **fields: Any
 ) -> None:
-    """Creates an ended attempt and its usage in the ledger. Its GPUs are idle in the last `quarters_idle` quarters of
-    it."""
+    """Creates an ended attempt and its usage in the ledger.
+
+    Its GPUs are idle in the last `quarters_idle` quarters of the attempt.
+    """
     job.epoch += 1
     had(job, begins, ends, generation)
     job.save()
@@ -139,8 +142,10 @@ def clipped(begins: datetime, ends: datetime, period: tuple[datetime, datetime])
 
 
 def wasted_by_hand(job: Job, period: tuple[datetime, datetime]) -> dict[str, Fraction]:
-    """Returns the GPU-seconds that the job held and wasted in the period, by cause, counted from its leases and usage
-    segments."""
+    """Returns the GPU-seconds that the job held in the period ("held"), and those that it wasted, by cause.
+
+    Counts them in Python from the job's leases and usage segments.
+    """
     found = dict.fromkeys(("held", *CAUSES), Fraction(0))
     for generation in set(job.leases.values_list("generation", flat=True)):
         leases = list(job.leases.filter(generation=generation))
@@ -296,7 +301,8 @@ def test_corrected_time_is_not_waste_of_a_team_that_does_not_pay(transactional_d
 
 @pytest.mark.django_db(transaction=True)
 def test_lost_work_is_borne_once_in_every_report(transactional_db: None) -> None:
-    """The second of the job's two hours was lost, and a correction has charged it to another team."""
+    """Every report counts lost work once. Here it is the second of the job's two hours, which a correction charged to
+    another team."""
     lab = world()
     people = lab.people
     job = waited(lab, people.bob, people.astro, MIDNIGHT)
@@ -319,8 +325,11 @@ def test_lost_work_is_borne_once_in_every_report(transactional_db: None) -> None
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("archives")
 def test_waste_of_archived_days_cut_by_the_period_is_left_out(transactional_db: None, tmp_path: Path) -> None:
-    """For archived days, the time of failed jobs is known only by whole days. If a part of such a day counted, its
-    failed time would appear useful."""
+    """The waste report leaves out an archived day of which the period contains only a part.
+
+    For archived days, the time of failed jobs is known only for whole days. If a part of the day counted, its failed
+    time would appear useful.
+    """
     lab = world()
     people, book = lab.people, lab.cluster.pk
     month = datetime(2026, 5, 1, tzinfo=UTC)

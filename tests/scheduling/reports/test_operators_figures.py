@@ -1,4 +1,5 @@
-"""Demand, use by hour of the week, and node health: the figures from the database equal those that Python counts."""
+"""The reports' demand, use by hour of the week, and node health, computed by the database, equal those that Python
+counts."""
 
 from __future__ import annotations
 
@@ -193,8 +194,10 @@ def test_old_intervals_are_not_sorted_again(lab: World) -> None:
 
 
 def rows_of_windows(sql: str) -> list[int]:
-    """Returns the number of rows in each window function of the query's plan; [] if the query has no window over the
-    past."""
+    """Returns the number of rows in each window function in the plan of the query `sql`.
+
+    Returns [] if the query does not use the window named "past".
+    """
     if "OVER past" not in sql:
         return []
     with connection.cursor() as cursor:

@@ -1,5 +1,7 @@
-"""A round records the build of its policy. Only a build of an unreleased version may decide differently from
-another."""
+"""A round records the build of its policy, which is a hash of the policy's source code.
+
+Two builds of a released version decide the same. Builds of an unreleased version may decide differently.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A failure between two statements, on one of two machines or in one job has no effect on anything else."""
+"""A failure in one place, such as between two statements, in one cluster or in one job, does not affect anything
+else."""
 
 from datetime import timedelta
 
@@ -158,7 +159,7 @@ def test_one_order_that_cannot_be_understood_does_not_keep_the_others(
 
 
 def frozen(lab: World) -> tuple[Job, Lease]:
-    """Returns a job whose processes are frozen, and the lease that they had when they were frozen."""
+    """Returns a job whose processes are frozen, and the lease of the attempt in which they were frozen."""
     job = start(lab, gpus=4)
     lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
     lab.contest(job)
@@ -221,7 +222,10 @@ def test_a_thaw_that_was_taken_back_before_it_began_leaves_the_processes_frozen(
 
 
 def test_a_job_says_for_how_long_its_turns_held_gpus_and_on_which_generation_it_began() -> None:
-    """The job's attempts end in different ways: frozen, withdrawn before the start, lost, and succeeded."""
+    """A job has the total time in which its attempts held GPUs, and its first generation, however its attempts end.
+
+    Here the attempts end as frozen, withdrawn before the start, lost, and succeeded.
+    """
     lab = world(v100=4, slicing="freeze")
     job, _ = frozen(lab)
     let_the_rival_end(lab, job)
@@ -330,7 +334,8 @@ def test_a_reservation_that_begins_ahead_of_a_clock_set_back_can_be_taken_back(l
 
 
 def test_a_gang_not_seen_since_is_not_billed_to_the_hour(lab: World) -> None:
-    """After a power cut the bill must not extend beyond the moment when the gang was last seen."""
+    """A gang is billed only until it was last seen, not up to the full hour, because it may have ended in a power
+    cut."""
     job = start(lab)
     lease = lab.age(lab.lease(job), 3 * 3600)
     Lease.objects.filter(pk=lease.pk).update(last_seen_at=now_from_database() - timedelta(hours=2))
@@ -344,8 +349,10 @@ def test_a_gang_not_seen_since_is_not_billed_to_the_hour(lab: World) -> None:
 
 
 def test_a_job_that_was_committed_after_a_later_round_is_seen_at_once(lab: World) -> None:
-    """The submitting transaction began before the round and committed after it, so the job's time lies before the
-    round."""
+    """A job is scheduled soon even if its recorded time lies before the last round.
+
+    Its transaction began before this round and committed after it.
+    """
     start(lab)
     lab.quantum()
     late = lab.submit(lab.people.bob, lab.people.astro)
@@ -557,7 +564,8 @@ def test_old_details_are_deleted_but_shares_and_bills_stay(lab: World) -> None:
 
 
 def test_no_department_is_its_own_team(lab: World) -> None:
-    """Each team's entitlement counts once in the sum, however deep the tree is."""
+    """The entitlements of all teams add up to the capacity, because each counts once, however deep the tree of teams
+    is."""
     deep = make_tenant("Deep", parent=lab.people.astro)
     Job.objects.create(
         cluster=lab.cluster,

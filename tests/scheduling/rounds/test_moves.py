@@ -1,4 +1,4 @@
-"""A gang that moves has a reservation of its new GPUs while it leaves the old ones."""
+"""A gang that moves to other GPUs has a reservation of the new GPUs until it has left the old ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ pytestmark = pytest.mark.django_db
 
 
 def two_that_swap(**settings: object) -> tuple[World, list[Job]]:
-    """Returns Bob's two jobs. Each is measured on its own GPU type and was ordered to move to that of the other job."""
+    """Returns a world and two jobs of Bob's, one on a V100 and one on an A100, that a round has ordered to swap GPUs.
+
+    The speed of each job is measured only on its present GPU type.
+    """
     lab = world(v100=1, a100=1, trading=True, **settings)
     jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(2)]
     lab.fill()

@@ -52,7 +52,8 @@ def due(lab: World) -> str | None:
 
 
 def wait(lab: World, lasted: timedelta) -> None:
-    """Lets the time `lasted` pass, and backdates all notices by it; the current quantum counts as just begun."""
+    """Backdates the last round and all notices by `lasted`, as if this time had passed. The current quantum counts as
+    just begun."""
     lab.pass_time(lasted.total_seconds())
     with connection.cursor() as cursor:
         cursor.execute("UPDATE scheduling_lease SET notice_since = notice_since - %s", [lasted])

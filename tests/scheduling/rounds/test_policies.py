@@ -1,4 +1,4 @@
-"""A round records the policy that decided it and the policy's state, and refuses invalid plans."""
+"""A round records which policy decided and the policy's state, and it refuses invalid plans of a policy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class CountingOptions:
 
 
 class Counting:
-    """A policy that decides like gandiva_fair, and sums time and usage for every account of the tree in its state."""
+    """A policy that decides like gandiva_fair. Its state has the time and usage of every account in the tree, as
+    totals."""
 
     name: ClassVar[str] = "counting"
     version: ClassVar[int] = 3
@@ -136,8 +137,11 @@ def test_rounds_of_the_market_are_verified(lab: World, capsys: pytest.CaptureFix
 
 
 def test_reports_tell_the_same_entitlement_whichever_policy_decided(lab: World) -> None:
-    """gandiva_fair 1 divides each generation only among the accounts that may use it, and so do its records; reports do
-    not."""
+    """The entitlement in reports does not depend on the policy.
+
+    gandiva_fair 1 itself divides each generation only among the accounts that may use it, and its own records differ
+    from the reports.
+    """
     lab.node("a100-0", lab.people.a100)
     lab.submit(lab.people.bob, lab.people.astro)
     lab.submit(lab.people.charlie, lab.people.bio, generations=["V100"])
@@ -166,7 +170,10 @@ def test_a_round_whose_plan_contains_entitlements_is_verified(lab: World) -> Non
 def test_a_round_that_the_first_release_stored_is_verified_by_the_version_that_decided_it(
     lab: World, capsys: pytest.CaptureFixture
 ) -> None:
-    """The first release stored no options and no state in columns; the snapshot contains both."""
+    """`verify_round` verifies a round of the first release with the policy version of that release.
+
+    The first release stored the policy's options and state in the snapshot, not in columns.
+    """
     lab.submit(lab.people.bob, lab.people.astro)
     for ordering in ("stride", "lottery"):
         round_ = lab.quantum()
@@ -238,7 +245,7 @@ def test_corrections_reach_the_policy_once(lab: World) -> None:
 
 
 def test_debts_on_equal_generations_are_one_amount(lab: World) -> None:
-    """An account with more of one generation, and equally less of another that is equally fast, is owed nothing."""
+    """GPU time on equally fast generations is interchangeable: more of one makes up for less of another."""
     lab.node("a100-0", lab.people.a100)
     for _ in range(2):
         lab.submit(lab.people.bob, lab.people.astro, gpus=4)

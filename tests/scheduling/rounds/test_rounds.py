@@ -1,4 +1,4 @@
-"""Rounds on a real PostgreSQL give and take GPUs, and each decision takes effect once."""
+"""Rounds with a real PostgreSQL database start and stop gangs, and each decision takes effect exactly once."""
 
 import re
 import threading
@@ -386,7 +386,7 @@ def _without_one_gang(round_: Round) -> bytes:
 
 
 def test_time_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
-    """The gang ended ten seconds before a round that still counted it as running."""
+    """A round counted a gang as running that had ended ten seconds before; these ten seconds are subtracted later."""
     lab = world(v100=2)
     mine = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(2)]
     lab.submit(lab.people.charlie, lab.people.bio)
@@ -411,8 +411,11 @@ def test_time_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
 
 
 def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle() -> None:
-    """The overlap with such an interval would end before it begins. Depending on its query plan, PostgreSQL computes
-    that range before it filters the interval out, which must not raise an error."""
+    """Share intervals long before a lease's end stay unchanged and cause no error.
+
+    The overlap with such an interval would be a range that ends before it begins. Depending on the query plan,
+    PostgreSQL computes this range before it filters the interval out.
+    """
     lab = world(v100=2)
     job = lab.submit(lab.people.bob, lab.people.astro)
     lab.quantum()

@@ -28,8 +28,8 @@ def lab() -> World:
 
 
 def missing(lab: World, clock: Clock, **changes: Any) -> list[tuple[str, str, str]]:
-    """Creates a schedule, lets four daily runs be missed, the last an hour ago, and returns the recorded runs as `told`
-    does."""
+    """Creates a schedule that misses four daily runs, the last an hour ago. Returns the recorded runs in the form of
+    `told`."""
     schedule = make(lab, terms(**changes))
     clock(NOON + 3 * DAY + HOUR)
     tick()

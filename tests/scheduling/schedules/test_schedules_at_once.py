@@ -26,13 +26,15 @@ def lab() -> World:
 
 
 class Killed(BaseException):
-    """Raised where the test kills the process. `killed_at` then closes the connection, as the death of a process
+    """Raised in place of a kill of the process. `killed_at` then closes the database connection, as a killed process
     would."""
 
 
 def killed_at(statement: int, work: Callable[[], object]) -> bool:
-    """Runs `work` and kills it at its SQL statement number `statement`. Returns False if `work` ends before that
-    statement."""
+    """Runs `work`, and interrupts it by Killed at its SQL statement number `statement`.
+
+    Returns True if it was interrupted, False if `work` ended before.
+    """
     seen = 0
 
     def count(execute: Any, *args: Any) -> Any:

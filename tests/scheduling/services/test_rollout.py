@@ -1,4 +1,5 @@
-"""The controller of a rollout keeps its bounds at every step, whatever happens, and reaches its goal."""
+"""The rollout controller keeps the limits on extra and unavailable replicas at every step, and the rollout
+completes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from scheduling.services.rollout import Plan, Replica, Wanted, plan
 
 @dataclass
 class Play:
-    """A simulated service whose replicas change as the test wants. Its revisions are numbers."""
+    """A simulated service. Tests change its replicas and its revision, which is a number."""
 
     wanted: Wanted
     revision: int = 1
@@ -53,14 +54,18 @@ class Play:
         return todo
 
     def flip(self, chance: int) -> None:
-        """Makes a ready replica unready, or an unready one ready."""
+        """Makes a random replica unready if it is ready, otherwise ready."""
         if self.replicas:
             pk = sorted(self.replicas)[chance % len(self.replicas)]
             replica, revision = self.replicas[pk]
             self.replicas[pk] = replace(replica, is_ready=not replica.is_ready), revision
 
     def lose(self, chance: int) -> None:
-        """Removes a replica. If it has crashed, its slot has to wait before the controller may fill it again."""
+        """Removes a random replica.
+
+        If `chance` is odd, a running replica of the current revision counts as crashed: its slot must stay empty for a
+        while.
+        """
         if self.replicas:
             pk = sorted(self.replicas)[chance % len(self.replicas)]
             replica, revision = self.replicas.pop(pk)
@@ -68,7 +73,7 @@ class Play:
                 self.resting.add(replica.slot)
 
     def settle(self) -> None:
-        """Removes the stopping replicas, makes all others ready, and ends the wait of all slots."""
+        """Removes all stopping replicas, makes the others ready, and allows the controller to fill all slots again."""
         self.resting.clear()
         self.replicas = {
             pk: (replace(replica, is_ready=True), revision)

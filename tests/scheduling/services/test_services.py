@@ -58,8 +58,7 @@ def names(service: Service) -> list[str]:
 
 
 def come_up(lab: World, service: Service, *, ready: bool = True) -> None:
-    """Starts waiting replicas, reports the running ones as ready or, with `ready=False`, as not ready, and runs the
-    controller."""
+    """Starts waiting replicas, reports the running replicas as `ready` or not, and then runs the controller."""
     lab.fill()
     lab.carry_out()
     for lease in lab.holding(Lease.State.RUNNING):

@@ -66,7 +66,7 @@ def serve(lab: World, replicas: int, **rules: Any) -> Service:
 
 
 def until(lab: World, service: Service, probe: Callable[[], object], what: str) -> None:
-    """Does what beat, the worker and the watcher do repeatedly, until `probe` returns a true value."""
+    """Repeats what beat, the worker and the watcher do, until `probe` returns a true value."""
 
     def look() -> object:
         step_service(service_id=service.pk)

@@ -252,7 +252,8 @@ def be_drained(lab: World, session: Session) -> None:
 
 
 def move(lab: World, session: Session) -> None:
-    """Ends the session's attempt and leaves only another node for the next one."""
+    """Ends the session's attempt, drains its node and adds another, so that the next attempt must run on the other
+    node."""
     give_way(lab, session)
     lab.cluster.nodes.update(state="drained")
     lab.node(f"v100-{lab.cluster.nodes.count()}", lab.people.v100)

@@ -1,4 +1,4 @@
-"""The owner of a waiting job sees the latest time at which the job starts, until the job no longer waits."""
+"""While a job waits, its owner sees a forecast of the latest time at which the job starts."""
 
 from contextlib import closing
 from datetime import timedelta

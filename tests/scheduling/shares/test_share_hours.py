@@ -67,7 +67,7 @@ def rounds_until(lab: World, moment: datetime) -> None:
 
 
 def test_hours_without_shares_are_rolled_up_in_one_step(lab: World) -> None:
-    """Such hours exist after months without a round. A job that ended in one of them still counts in its hour."""
+    """A long time without any round is rolled up in one step. A job that ended during it still counts in its hour."""
     interval(lab, BEGIN, BEGIN + HOUR, entitled=1.0)
     back = BEGIN + timedelta(days=150)
     interval(lab, back, back + HOUR, entitled=2.0)
@@ -217,9 +217,9 @@ def test_a_correction_of_a_rolled_up_hour_corrects_its_rollup(lab: World) -> Non
 
 @pytest.fixture
 def silent(lab: World) -> tuple[datetime, Lease]:
-    """Returns (begin of an hour, lease of one GPU that was last seen ten seconds before the second round of that hour).
+    """Returns (start of an hour, lease of one GPU that was last seen ten seconds before the hour's second round).
 
-    The rounds of two rolled-up hours have not counted the time in which the lease was not seen.
+    This hour and the next are rolled up, without the time in which the lease was not seen.
     """
     lab.submit(lab.people.bob, lab.people.astro, gpus=1)
     lab.fill()

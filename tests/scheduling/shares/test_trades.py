@@ -33,7 +33,7 @@ def trading_world() -> World:
 
 
 def within_the_hour() -> float:
-    """Returns a number of seconds by which a trade can be backdated without beginning in the previous hour."""
+    """Returns a number of seconds, at most 60, by which a trade can be backdated and still begin in this hour."""
     now = now_from_database()
     return min(60.0, (now - full_hour(now)).total_seconds() / 4)
 
@@ -47,15 +47,19 @@ def change_speeds(lab: World) -> None:
 
 
 def booked(trade: Trade) -> dict[str, Decimal]:
-    """Returns the GPU-seconds that the ledger has booked to the buyer for the trade, by generation; negative if given
-    away."""
+    """Returns {generation: GPU-seconds} that the ledger has booked to the trade's buyer.
+
+    GPU time that the buyer gave is negative.
+    """
     rows = LedgerEntry.objects.filter(transaction__key=f"trade:{trade.pk}", account__tenant=trade.buyer)
     return dict(rows.values_list("account__generation__name").annotate(Sum("amount")))
 
 
 def moved(trade: Trade) -> dict[str, Decimal]:
-    """Returns the GPU-seconds that the ended trade's own columns say the buyer got, by generation; negative if given
-    away."""
+    """Returns {generation: GPU-seconds} that the trade's buyer got according to the columns of the ended trade.
+
+    GPU time that the buyer gave is negative.
+    """
     assert trade.ends is not None
     seconds = Decimal(str((trade.ends - trade.begins).total_seconds()))
     got, gave = (Decimal(str(gpus)) * seconds for gpus in (trade.fast_gpus, -trade.slow_gpus))

@@ -1,4 +1,5 @@
-"""After the upgrade old jobs have the grace period of their specs, limited to what is allowed; by default 30 s."""
+"""After the upgrade, old jobs have the grace period of their specs, limited to the allowed range; without one they have
+30 s."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Numbers, texts and switches in a spec keep the type in which they are written, in YAML as in JSON. A value of another
-type is refused with the name of its field."""
+"""Numbers, texts and booleans in a spec keep their type, in YAML as in JSON.
+
+A value of another type than the field's is refused with the name of the field.
+"""
 
 from __future__ import annotations
 

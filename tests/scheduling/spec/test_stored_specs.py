@@ -1,4 +1,4 @@
-"""Specs that were stored under earlier rules keep working, even if today's rules would refuse them."""
+"""Specs that earlier versions accepted and stored keep working, even if this version would refuse them."""
 
 from __future__ import annotations
 
@@ -202,7 +202,8 @@ def test_a_service_keeps_making_replicas_of_its_stored_spec(lab: World) -> None:
 
 
 def test_a_job_that_cannot_be_recorded_blocks_no_other(lab: World, machine: Machine) -> None:
-    """Fairlot still records the end of the other job, and stores the failure for the cluster's page."""
+    """If a job's end cannot be recorded, Fairlot still records that of another job. The cluster's page shows the
+    failure."""
     first, second = start(lab), start(lab)
     leases = [lab.lease(job) for job in (first, second)]
     machine.sees = [

@@ -1,5 +1,7 @@
-"""Due times can be written in several notations. An unknown notation is refused with a suggestion, and each accepted
-one can be shown in words."""
+"""Due times can be written in several notations, and each accepted notation can be shown in words.
+
+An unknown notation is refused with a suggestion.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,7 @@ def test_macros_of_crontab_are_accepted_and_kept_as_five_fields(macro: str, expr
 
 
 def test_timetables_accepted_earlier_still_run() -> None:
-    """The stored expression is due at the same times as before, although a new schedule with it would be refused."""
+    """A stored expression keeps its due times, although a new schedule with the same expression would be refused."""
     table = Timetable.stored("*/90 * * * *", BERLIN, None, None)
     assert table.after(datetime(2026, 1, 1, 0, 30, tzinfo=UTC)) == datetime(2026, 1, 1, 1, tzinfo=UTC)
 
@@ -177,7 +179,8 @@ def test_expressions_read_as_sentences(expression: str, words: str) -> None:
 
 
 def part_of(field: Field) -> st.SearchStrategy[str]:
-    """Draws a value of one cron field: "*", a number, a list, a range, steps, or a special form of the field."""
+    """Returns a Hypothesis strategy for one cron field: "*", a number, a list, a range, steps, or a special form of the
+    field."""
     numbers = st.integers(field.first, field.top)
     spans = st.tuples(numbers, numbers).map(sorted).map(lambda pair: f"{pair[0]}-{pair[1]}")
     lists = st.lists(numbers, min_size=1, max_size=4, unique=True).map(
@@ -192,8 +195,10 @@ whole_crons = st.tuples(*map(part_of, FIELDS)).map(" ".join)
 
 
 def meant(expression: str) -> tuple[object, ...]:
-    """Returns (minutes, hours, matching days of four years); expressions for which these are equal have the same due
-    times."""
+    """Returns (minutes, hours, matching days of four years) of a cron expression.
+
+    Expressions with equal results have the same due times.
+    """
     fields = CronSim(expression, datetime(2000, 1, 1))
     days = (datetime(2024, 1, 1) + timedelta(days=number) for number in range(366 + 3 * 365))
     held = [number for number, day in enumerate(days) if day.month in fields.months and fields.match_day(day)]
@@ -203,7 +208,10 @@ def meant(expression: str) -> tuple[object, ...]:
 @settings(deadline=None, max_examples=60)
 @given(whole_crons, whole_crons, st.integers(0, 4))
 def test_expressions_that_read_the_same_fire_at_the_same_times(one: str, other: str, kept: int) -> None:
-    """The expressions differ in at most one field, because such pairs are the most likely to have the same words."""
+    """Expressions that are shown in the same words have the same due times.
+
+    The compared expressions differ in at most one field, because such pairs are the most likely to have the same words.
+    """
     near = " ".join(
         b if at == kept else a for at, (a, b) in enumerate(zip(one.split(), other.split(), strict=True))
     )

@@ -1,4 +1,5 @@
-"""Schedules miss no due time and run none twice, in every time zone and also on days when clocks change."""
+"""Schedules miss no due time and run none twice, in every time zone, even on days with a change of daylight saving
+time."""
 
 from __future__ import annotations
 
@@ -38,11 +39,11 @@ def due(expression: str, zone: str, after: str, most: int = 3) -> list[str]:
 
 @cache
 def changes(zone: str) -> list[datetime]:
-    """Returns the begins, in UTC, of the hours of 2026 during which the clocks of the time zone change."""
+    """Returns the starts, in UTC, of the hours of 2026 in which the UTC offset of the time zone changes."""
 
     def steps(begin: datetime, step: timedelta, many: int) -> list[datetime]:
-        """Steps through `many` moments from `begin` on, and returns each one at whose successor the UTC offset has
-        changed."""
+        """Returns those of `many` moments, `step` apart from `begin` on, whose UTC offset differs from that of the next
+        moment."""
         moments = [begin + number * step for number in range(many + 1)]
         offsets = [moment.astimezone(ZoneInfo(zone)).utcoffset() for moment in moments]
         return [at for at, here, there in zip(moments, offsets, offsets[1:], strict=False) if here != there]
@@ -66,8 +67,8 @@ crons = st.builds(lambda minute, hour, day: f"{minute} {hour} {day}", minutes, h
 def by_looking_at_each_minute(
     expression: str, zone: ZoneInfo, begin: datetime, end: datetime
 ) -> set[datetime]:
-    """Returns the due times by definition: watches the local clock minute by minute and notes when it shows a matching
-    time."""
+    """Returns the due times between `begin` and `end`, found by checking the local time of each minute against the
+    expression."""
     fields = CronSim(expression, datetime(2000, 1, 1))
 
     def is_meant(wall: datetime) -> bool:
@@ -124,8 +125,7 @@ def repeats(draw: st.DrawFn) -> str:
 def test_the_next_due_time_does_not_depend_on_when_it_is_asked(
     where: tuple[str, datetime], expression: str, seconds: int
 ) -> None:
-    """The next due time is later than the moment, and the same for all moments before it. So none is missed or comes
-    twice."""
+    """From every moment before a due time, this due time is the next one. So no due time is missed or comes twice."""
     zone, moment = where
     table = Timetable.read(expression, zone)
     first = table.after(moment)
@@ -213,7 +213,7 @@ def test_clock_schedules_skip_the_missing_hour_and_repeat_the_doubled_one() -> N
 
 
 def test_where_clocks_change_at_midnight_the_day_still_has_its_run() -> None:
-    """In Cairo the clocks go from 00:00 to 01:00 on 24 April 2026."""
+    """A run at midnight takes place at 01:00 if the clocks skip midnight, as in Cairo on 24 April 2026."""
     assert due("0 0 * * *", "Africa/Cairo", "2026-04-23T12:00", 2) == [
         "2026-04-24T01:00+03:00", "2026-04-25T00:00+03:00",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Plays rounds of selection, with the policy's shares or with given shares."""
+"""Plays rounds of the job selection for tests, with the shares that the policy computes or with given shares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def by_hand(guaranteed: list[list[float]], share: list[list[float]] | None = Non
 
 @dataclass
 class Round:
-    """A round: the view, the balances, the picks, and the GPUs that accounts got."""
+    """One played round: the view, the balances, the picked jobs, and the GPUs that accounts received."""
 
     given: Snapshot
     balances: Balances
@@ -59,7 +59,7 @@ class Played:
 
     @property
     def mean(self) -> Floats:
-        """Returns the GPUs that each account had on average, as an array (T,)."""
+        """Returns the mean number of GPUs that each account had per round, as an array (T,)."""
         mean: Floats = np.mean([one.got.sum(axis=1) for one in self.rounds], axis=0)
         return mean
 

@@ -1,4 +1,4 @@
-"""Balances record the GPU time that accounts are owed."""
+"""Tests of balances, which record the GPU time that each account is owed."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ def test_guaranteed_time_is_saved_and_never_a_debt():
 
 
 def test_time_that_did_not_exist_is_owed_to_no_account():
-    """The two accounts together received half of what they were due, but the first less than half of its due."""
+    """Proves that an account is owed nothing for time that no account received.
+
+    The two accounts together received half of what they were due, and the first received less than half of its part.
+    """
     found = after(Balances.none(2, 1), by_hand([[4.0], [4.0]]), [60.0, 180.0])
     assert found.guaranteed.tolist() == [60.0, 0.0]
     assert found.total.tolist() == found.owed[:, 0].tolist() == pytest.approx([60.0, -60.0])
 
 
 def test_missing_time_reduces_surplus_first():
-    """The first account received its guarantee but no surplus. The surplus did not exist, so the account is owed
-    nothing."""
+    """Proves that an account is owed nothing if it received its guarantee and there was no GPU time for surplus."""
     found = after(Balances.none(2, 1), by_hand([[4.0], [1.0]], [[7.0], [1.0]]), [240.0, 60.0])
     assert found.total.tolist() == pytest.approx([0.0, 0.0])
     assert found.guaranteed.tolist() == [0.0, 0.0]
@@ -50,8 +52,10 @@ def test_missing_time_reduces_surplus_first():
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 20)] * 3), min_size=2, max_size=6))
 def test_balances_sum_to_zero(parts):
-    """Each leaf has random guaranteed GPUs and surplus, and received a random part of what all leaves together were
-    due."""
+    """Proves that balances sum to zero for random guarantees, surplus and received time.
+
+    Together the leaves receive at most what all of them were due.
+    """
     first, surplus, got = np.array(parts, dtype=np.float64).T
     share = first + surplus
     had = 60.0 * got * min(1.0, share.sum() / max(got.sum(), 1.0))
@@ -80,8 +84,11 @@ def test_balances_end_with_absence_and_may_grow_to_two_turns_of_the_largest_gang
 
 
 def test_a_team_is_charged_for_all_its_users():
-    """One user received the time of both users. The other has saved its guarantee, but their team has none of it
-    left."""
+    """Proves that a team's savings fall with the time of all its users.
+
+    One user received the time of both users. The other user has saved its guarantee, but nothing of the team's
+    guarantee is left.
+    """
     tree = Tree.of(np.array([-1, -1, 0, 0]))
     shares = by_hand([[4.0], [4.0], [2.0], [2.0]])
     found = after(

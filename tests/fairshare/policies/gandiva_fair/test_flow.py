@@ -1,4 +1,5 @@
-"""Pools are divided as linear programs divide them: as much as possible, with max-min totals per ticket."""
+"""Tests that pools of GPUs are divided as linear programs divide them: completely, and with max-min totals per
+ticket."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from fairshare.policies.gandiva_fair.network import Groups, Network
 
 
 class Economy:
-    """One pool with K generations, some accounts with classes, and guarantees of classes."""
+    """A random test case: one pool of GPUs of K generations, accounts with classes of jobs, and the classes' guaranteed
+    GPUs."""
 
     def __init__(self, seed: int) -> None:
         chance = np.random.default_rng(seed)
@@ -38,7 +40,7 @@ class Economy:
         self.kept = self._some_kept(chance)
 
     def _some_kept(self, chance: np.random.Generator) -> Floats:
-        """Returns random guarantees that keep all limits."""
+        """Returns random guarantees that exceed no limit, as an array (classes, K) of GPUs."""
         kept = chance.random(self.able.shape) * self.able
         kept *= np.minimum(1.0, self.gpus / kept.sum(axis=1))[:, None]
         kept *= min(1.0, float((self.pool / np.maximum(kept.sum(axis=0), 1e-9)).min()))
@@ -68,8 +70,10 @@ class Economy:
         return replace(leaves, least=leaves.sums(flow.sure.sum(axis=0)))
 
     def rows(self) -> tuple[Flow, Ints]:
-        """Returns two rows for each class, one for its guarantees and one for what it could use besides, and each row's
-        account."""
+        """Returns the input of the tested division, and the account of each row.
+
+        A class has one row for each of its guarantees, and one row for what it could use in addition.
+        """
         row, k = np.nonzero(self.kept > 0)
         able = (self.able[row] & (self.step[row] >= self.step[row, k][:, None])).T
         at = np.arange(self.generations)[:, None] == k
@@ -94,8 +98,10 @@ class Economy:
         return np.bincount(account, flow.held.sum(axis=0), len(self.tickets))
 
     def constraints(self) -> tuple[list[Floats], list[float]]:
-        """Returns the rows and bounds of a linear program, whose variables are the GPUs that classes hold, and a
-        level."""
+        """Returns the constraints of a linear program as (rows, upper bounds).
+
+        The variables are the GPUs of each class and generation, and one more for the level that the program maximises.
+        """
         rows: list[Floats] = []
         bounds: list[float] = []
 
@@ -121,9 +127,9 @@ class Economy:
         return rows, bounds
 
     def best_totals(self) -> Floats:
-        """Returns the max-min totals of accounts, as an array (A,), by a series of linear programs.
+        """Returns the max-min totals of accounts in GPUs, as an array (A,), from a series of linear programs.
 
-        An account stops where it cannot rise even alone.
+        The total of an account is final as soon as it cannot rise even if no other total rises.
         """
         rows, bounds = self.constraints()
         generations, size, accounts = self.generations, self.able.size, len(self.tickets)

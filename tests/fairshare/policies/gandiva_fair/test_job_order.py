@@ -1,4 +1,4 @@
-"""Each account has its own order of its jobs."""
+"""Tests of the order in which each account wants its jobs to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gangs are placed by the speeds of their own account, on the fewest nodes."""
+"""Tests that gangs are placed on generations by the speeds of their own account, and on the fewest nodes."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ def test_a_user_s_jobs_are_matched_to_generations_by_how_much_each_gains():
 
 
 def test_a_job_that_runs_a_part_of_the_time_has_it_on_the_generation_it_gains_most_by():
-    """Otherwise the job would run when its account is due slow time, and another job would have all fast time: 15 of
-    25."""
+    """Proves that a job that runs in only 25 of 100 rounds runs mostly on the generation where it gains most.
+
+    Otherwise the job would run when its account is due slow time, and only 15 of its 25 rounds would be fast.
+    """
     jobs = [Job(0, rate={0: 1.0, 1: 1.1}), Job(0, rate={0: 1.0, 1: 4.0})]
     jobs += [Job(t, rate={0: 1.0, 1: 2.0}) for t in (1, 2) for _ in range(6)]
     share = [[1.0, 0.25], [1.5, 0.9], [1.5, 0.85]]
@@ -84,7 +86,7 @@ def test_next_jobs_of_an_account_fill_holes_without_stopping_running_ones():
 
 
 def test_a_job_with_more_generations_makes_room_for_a_running_one_with_fewer():
-    """The account's first job accepts the running job's only generation and a second generation."""
+    """Proves that a job that accepts two generations leaves one of them to a running job that accepts only this one."""
     jobs = [Job(0), Job(0, accepts=(1,), on=(1,)), Job(1, accepts=(0,)), Job(0)]
     one = decide(snapshot([(0, 2), (1, 1)], [Account(), Account()], jobs))
     assert 1 in one.runs

@@ -1,4 +1,4 @@
-"""An account that is due a fast generation gets it, even if the gangs there fit nowhere else."""
+"""Tests that an account gets the time on a fast generation that it is due, even if the gangs there fit nowhere else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def two_users(*jobs: Job, tickets: float = 1.0) -> Economy:
 
 
 def private_progress(given: Economy) -> str | None:
-    """Returns a sentence about the user that makes less progress than its private cluster would, or None."""
+    """Returns None if no user makes less progress than on its private cluster, otherwise a sentence about such a
+    user."""
     [(_, verdict)] = judge(given, NEWEST, [promise for promise in PROMISES if promise.name == "4"])
     return verdict.broken
 
@@ -45,8 +46,10 @@ def test_a_preempted_gang_resumes_though_other_jobs_of_its_user_want_the_generat
 
 
 def test_placing_all_gangs_is_not_enough_if_some_are_slow_there():
-    """Each of the user's jobs is fast on a different generation. On one generation the two make only their mean
-    speed."""
+    """Proves that a user keeps its progress if its two jobs are fast on different generations.
+
+    If both ran on one generation, they would make only the mean speed.
+    """
     fast_on_each = Job(1, gpus=2, rate=FAST), Job(1, gpus=2, rate={0: 4.0, 1: 1.0})
     given = two_users(*[Job(0, gpus=2, accepts=(1,))] * 2, *fast_on_each, tickets=0.5)
     assert private_progress(given) is None

@@ -1,4 +1,5 @@
-"""Nodes stored by their number of GPUs give the same answers as an array of nodes."""
+"""Tests that Room, which stores nodes by their number of free GPUs, gives the same answers as a plain array of
+nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 11), st.integers(-4, 4)), max_size=1
 
 
 def changed(gpus: list[int], changes: list[tuple[int, int]]) -> tuple[Room, np.ndarray]:
-    """Returns the nodes after the changes (node, GPUs), as a Room and as an array."""
+    """Returns the nodes after the changes, twice: as a Room and as an array. A change is a pair (node, GPUs)."""
     room, array = Room(np.array(gpus)), np.array(gpus)
     for node, more in changes:
         room.add(node % len(gpus), more)

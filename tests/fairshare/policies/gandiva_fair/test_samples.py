@@ -1,4 +1,5 @@
-"""Gangs of one account swap places until each is measured wherever it may run, at no cost to others."""
+"""Tests that gangs of one account swap places until each is measured on every generation, at no cost to other
+accounts."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from tests.fairshare.build import Account, Job, snapshot, snapshots, with_closed
 
 
 def decided(view: Snapshot) -> tuple[Picks, Picks]:
-    """Returns two picks of the policy: without swaps for samples, and with them."""
+    """Returns the policy's picks twice: without and with the swaps that give gangs measurements on other
+    generations."""
     plan = Situation.first(GandivaFair(GandivaFair.options_type(trading=False)), view).decide(1)
     generation = np.full(len(view.jobs), NOWHERE, dtype=np.int64)
     generation[plan.run] = plan.generation

@@ -1,4 +1,4 @@
-"""Selection keeps its promises round by round, and its rules in every pick."""
+"""Tests that the selection of jobs keeps its promises in every round and its rules for every single pick."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLES = settings(max_examples=60, deadline=None)
 
 
 def some_shares(given: Snapshot) -> Shares:
-    """Returns equal shares for all accounts, which suffice to check the rules of single picks."""
+    """Returns equal shares for all accounts. They are enough to test the rules for single picks."""
     leaves = Tree.of(given.accounts.parent).is_leaf[:, None]
     capacity = np.bincount(given.cluster.node_generation, given.cluster.capacity)
     each = np.where(leaves, capacity / max(leaves.sum(), 1), 0.0)
@@ -114,7 +114,10 @@ def test_the_same_seed_gives_the_same_picks(given):
 
 
 def test_gpu_hours_that_run_out_within_a_quantum_stop_no_gang_before_its_end():
-    """The remaining GPU-hours allow no GPU in another round, and no job waits. Limits of GPUs at once still hold."""
+    """Proves that a gang keeps running until the quantum ends if its account's GPU-hours run out earlier.
+
+    Limits on the number of GPUs still stop a gang immediately.
+    """
     given = snapshot([(0, 4)], [Account()], [Job(0, gpus=4, on=(0,)), Job(0)], may_preempt=True)
     spent = replace(given, accounts=replace(given.accounts, room=np.zeros((1, 1))))
     between = replace(spent, settings=replace(spent.settings, reclaim=True))

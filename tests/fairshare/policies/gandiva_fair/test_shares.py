@@ -1,4 +1,4 @@
-"""Shares give each account the right amount of the right generations."""
+"""Tests that shares give each account the right amount of GPU time on the right generations."""
 
 from __future__ import annotations
 
@@ -179,7 +179,10 @@ def test_caps_at_several_levels_give_no_account_more_than_its_jobs_can_use():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_totals_in_trees_are_max_min_at_every_level_within_limits(seed):
-    """The judge's linear programs give the expected totals, but not the generations of which these consist."""
+    """Proves that totals are max-min fair at every level of the tree, by comparison with linear programs.
+
+    The linear programs give only the totals of accounts, not how these are divided among generations.
+    """
     for number in range(30):
         given = mixed(Maker(seed, number))
         given = replace(given, accounts=tuple(replace(account, cap={}) for account in given.accounts))

@@ -1,4 +1,4 @@
-"""Over many rounds on one generation each account gets what it is due, and none starves."""
+"""Tests that over many rounds on one generation each account gets what it is due, and no account starves."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def test_gangs_that_need_the_whole_cluster_take_turns_with_single_gpus(ordering)
 
 @DRAWS
 def test_a_gang_that_excludes_others_still_gets_its_part_of_its_guarantee(ordering):
-    """Four one-GPU jobs can run whenever the gang does not. Both accounts get the same part of their guarantees."""
+    """Proves that a gang that needs all GPUs gets as much of its guarantee as the account with four one-GPU jobs does.
+
+    The one-GPU jobs can run whenever the gang does not.
+    """
     jobs = [Job(0, workers=8), *(Job(1) for _ in range(4))]
     played = play(snapshot([(0, 8)], [Account(), Account()], jobs, ordering=ordering), 150)
     assert played.mean == pytest.approx([8 / 3, 8 / 3], rel=0.05)
@@ -73,16 +76,23 @@ def test_a_large_gang_gets_its_turn_before_later_jobs_of_its_own_account(orderin
 
 
 def test_surplus_that_comes_with_a_claim_is_paid_back():
-    """While the first account has its claim of 5 GPUs, the gang of 16 finds no room, so the account gets 10 more as
-    surplus."""
+    """Proves that an account pays surplus back if the surplus came only because its claim blocked another account's
+    gang.
+
+    While the first account uses its claim of 5 GPUs, the gang of 16 finds no room, so the first account gets 10 more
+    GPUs.
+    """
     jobs = [Job(1, workers=4, gpus=4), Job(1, gpus=5), *(Job(0, workers=5) for _ in range(3))]
     played = play(snapshot([(0, 4), (0, 8), (0, 8)], [Account(), Account(4)], jobs), 120)
     assert played.mean[1] == pytest.approx(4 * played.mean[0], rel=0.1)
 
 
 def test_holes_that_one_user_fills_cost_no_other_user_of_its_team_a_turn():
-    """A user's gangs of 2 fill the holes that gangs of 8 and 4 leave. The gang of 8 of another user still has its
-    turns."""
+    """Proves that a user who fills gaps on nodes takes no time from another user of the same team.
+
+    One user's gangs of 2 fill the GPUs that gangs of 8 and 4 leave free. The other user's gang of 8 still gets its
+    time.
+    """
     accounts = [Account(8), Account(), Account(4, parent=1), Account(parent=1)]
     sizes = [(0, 8), (0, 4), (0, 4), (2, 2), (2, 6), (2, 2), (2, 2), (2, 6), (3, 8)]
     played = play(snapshot([(0, 8)] * 2, accounts, [Job(t, gpus=gpus) for t, gpus in sizes]), 120)
@@ -107,8 +117,11 @@ def test_an_account_goes_on_saving_for_its_first_gang_when_it_has_saved_nothing(
 
 
 def test_an_account_goes_on_saving_for_its_first_gang_when_that_finds_no_room():
-    """The account's first gang, of 4, fits beside no gang of 5. Its later jobs fit, and would use up its claim each
-    time."""
+    """Proves that an account keeps saving for its first gang while this gang finds no room.
+
+    The gang of 4 fits beside no gang of 5. The account's later jobs fit, and would otherwise use up its claim in each
+    round.
+    """
     sizes = [(0, 5), (0, 2), (0, 2), (1, 4), (1, 1), (1, 3), (2, 5), (2, 5)]
     accounts = [Account(), Account(), Account(2)]
     played = play(snapshot([(0, 8)] * 2, accounts, [Job(t, gpus=gpus) for t, gpus in sizes]), 40)
@@ -128,7 +141,10 @@ def test_jobs_of_an_account_that_shares_evenly_take_turns():
 
 
 def test_a_minimum_hold_starves_no_large_gang():
-    """Seven users have one-GPU jobs. The eighth has a gang that needs all 64 GPUs and runs in one round of eight."""
+    """Proves that the minimum time before preemption does not starve a large gang.
+
+    Seven users have one-GPU jobs. The eighth user has a gang that needs all 64 GPUs and runs in one round of eight.
+    """
     jobs = [Job(t) for t in range(7) for _ in range(64)] + [Job(7, workers=8, gpus=8)]
     given = snapshot(
         [(0, 8)] * 8, [Account() for _ in range(8)], jobs, quantum=15.0, min_hold=120.0, memory=3600.0
@@ -162,8 +178,11 @@ def test_services_keep_their_gpus_while_their_account_is_within_its_guarantee():
 
 
 def test_surplus_of_services_is_taken_back_last():
-    """Each of three accounts is guaranteed 2 of 6 GPUs. The third leaves one, which a service holds and two jobs
-    want."""
+    """Proves that surplus GPUs of a service are not taken back for other surplus, but only for a claim.
+
+    Three accounts are guaranteed 2 of 6 GPUs each. The third leaves one GPU unused, which a service holds and two jobs
+    want.
+    """
     jobs = [
         *(Job(0, on=(0,)) for _ in range(3)),
         *(Job(1, on=(0,)) for _ in range(2)),
@@ -179,7 +198,10 @@ def test_surplus_of_services_is_taken_back_last():
 
 
 def test_nothing_is_saved_for_a_service_that_continues_without_a_claim():
-    """The service holds more than its account's guarantee. The account is the least ahead and has the next turn."""
+    """Proves that no GPUs are saved for a service that holds more than its account's guarantee and continues anyway.
+
+    The service's account is the least ahead of its share, so it has the next turn.
+    """
     jobs = [Job(0, gpus=4, on=(0,)), Job(0), Job(1, gpus=3), Job(1)]
     given = with_jobs(
         snapshot([(0, 8)], [Account(), Account()], jobs), keeps=np.array([True, False, False, False])
@@ -188,7 +210,10 @@ def test_nothing_is_saved_for_a_service_that_continues_without_a_claim():
 
 
 def test_a_claim_takes_gpus_where_no_service_runs():
-    """Two accounts hold a node each, which is more than their guarantees. One runs services, on either node."""
+    """Proves that a claim preempts training jobs rather than services, on whichever node the services run.
+
+    Two accounts hold one node each, which is more than their guarantees. One account runs services, the other trains.
+    """
     for services, training in ((0, 1), (1, 0)):
         jobs = [Job(0, on=(services,))] * 4 + [Job(1, on=(training,))] * 4 + [Job(2, gpus=2)]
         given = snapshot([(0, 4)] * 2, [Account() for _ in range(3)], jobs)
@@ -198,7 +223,7 @@ def test_a_claim_takes_gpus_where_no_service_runs():
 
 
 def test_services_move_neither_for_faster_gpus_nor_for_room():
-    """Two jobs would be faster on the free node. In a second cluster the gang of 4 would fit if services moved."""
+    """Proves that a service does not move, neither to faster free GPUs nor to make room for a gang of 4."""
     faster = with_jobs(
         snapshot([(0, 4), (1, 4)], [Account()], [Job(0, on=(0,), rate={0: 1.0, 1: 9.0}) for _ in range(2)]),
         keeps=np.array([True, False]),
@@ -212,7 +237,10 @@ def test_services_move_neither_for_faster_gpus_nor_for_room():
 
 
 def test_no_claim_takes_the_gpus_of_a_service_before_its_notice_is_over():
-    """The two services of the first account hold 3 of 4 GPUs; its guarantee is 2."""
+    """Proves that a claim cannot take a service's GPUs before the service's notice period is over.
+
+    The two services of the first account hold 3 of 4 GPUs, and the account's guarantee is 2.
+    """
     jobs = [Job(0, on=(0,)), Job(0, gpus=2, on=(0,)), *(Job(1) for _ in range(4))]
     for reclaim in (False, True):
         given = with_jobs(
@@ -244,7 +272,10 @@ def test_turns_among_equal_claims_wait_for_the_quantum():
 
 
 def test_every_lottery_follows_the_shares():
-    """With one GPU each round is one lottery, and without debts lotteries are independent."""
+    """Proves that accounts win lotteries in proportion to their shares.
+
+    On one GPU each round is one lottery, and lotteries are independent if no account is owed GPU time.
+    """
     accounts = [Account(1), Account(2), Account(4), Account(1)]
     given = snapshot([(0, 1)], accounts, [Job(t) for t in range(4)], ordering="lottery")
     seeds, wins = 1500, np.zeros(4)
@@ -256,7 +287,10 @@ def test_every_lottery_follows_the_shares():
 
 
 def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets():
-    """On two GPUs a gang of two has half the chance of a single job to come first, and gets both GPUs when it does."""
+    """Proves that GPU time follows tickets although gangs differ in size.
+
+    On two GPUs a gang of two comes first half as often as a one-GPU job, and then gets both GPUs.
+    """
     given = snapshot(
         [(0, 2)], [Account(), Account()], [Job(0, workers=2), Job(1), Job(1)], ordering="lottery"
     )

@@ -1,4 +1,4 @@
-"""Unmeasured jobs count as typical of their user's other jobs."""
+"""Tests that a job without measured speeds is assumed to be like its user's other jobs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def test_other_users_jobs_do_not_count_and_known_rates_stay() -> None:
 
 
 def test_teams_trade_by_the_few_jobs_that_were_measured() -> None:
-    """Only running jobs are measured. A seller runs waiting jobs on the GPUs that it is paid, and these jobs never
-    ran."""
+    """Proves that teams trade although only their running jobs have measured speeds.
+
+    A seller runs waiting jobs on the GPUs that it gets in return, and waiting jobs have not been measured.
+    """
     jobs = [
         Job(t, rate={0: 1.0, 1: speed_up} if number < 4 else {})
         for t, speed_up in ((0, 1.26), (1, 3.0))

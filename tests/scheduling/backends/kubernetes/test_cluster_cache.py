@@ -28,7 +28,7 @@ NOWHERE = {
 
 
 def job(**status: Any) -> dict[str, Any]:
-    """Returns a Job of one worker that is not suspended; `status` is the Job's status."""
+    """Returns an unsuspended Kubernetes Job with one worker, and with `status` as the Job's status."""
     begin = objects.Attempt(1, str(TOKEN), "A100", ["node-1"])
     made = objects.new_job(JOB_ID, POD, workers=1, owner="ours", begin=begin)
     made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
@@ -109,8 +109,10 @@ def pod(made: dict[str, Any], rank: int, uid: str, *, gated: bool = False, phase
 
 
 def test_pods_of_a_deleted_job_say_nothing_about_the_job_that_replaced_it() -> None:
-    """The deleted Job's orphaned pods have succeeded. The new Job belongs to the same attempt, and its pods are
-    gated."""
+    """Pods of a deleted Job do not count for the new Job of the same attempt.
+
+    The old Job's orphaned pods have succeeded, and the new Job's pods still have their scheduling gates.
+    """
     attempt = objects.Attempt(1, str(TOKEN), "A100", ["node-1", "node-1"])
     made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=attempt)
     made["metadata"] |= {"uid": "first", "namespace": "fairlot-1"}
@@ -129,7 +131,8 @@ def test_pods_of_a_deleted_job_say_nothing_about_the_job_that_replaced_it() -> N
 
 
 def test_an_ended_attempt_stays_ended_when_pods_of_the_next_arrive_before_its_job() -> None:
-    """Jobs and pods arrive on two streams, either of which may be ahead of the other."""
+    """Pods of the next attempt do not revive the ended one. They may arrive before their Job, on a separate watch
+    stream."""
     suspended = job(conditions=[{"type": "Suspended", "status": "True"}])
     suspended["spec"]["suspend"] = True
     view = view_of(job())
@@ -148,7 +151,7 @@ UNSEEN = ["lost: a worker was removed while nothing watched"]
 
 
 class Noting:
-    """Orders to a cluster that does not exist; records the reasons of stop orders."""
+    """Stands in for the object that sends orders to a cluster; records the reasons of stop orders and sends nothing."""
 
     def __init__(self) -> None:
         self.stopped: list[str] = []
@@ -180,8 +183,10 @@ def gang_that_runs() -> tuple[ClusterCache, dict[str, Any], list[dict[str, Any]]
 
 
 def tended(view: ClusterCache) -> list[str]:
-    """Runs the ungater once and returns the reasons for which it stopped gangs. The ungater must remove no scheduling
-    gate meanwhile, because there is no API server."""
+    """Runs the ungater once, and returns its reasons for stopping gangs.
+
+    The ungater must not try to remove a scheduling gate, because no API server runs.
+    """
     orders, nowhere = Noting(), Api(NOWHERE)
     GangUngater().advance(nowhere, view, lambda job_id: orders)
     nowhere.close()
@@ -210,7 +215,10 @@ def test_a_gang_is_lost_with_a_worker_that_was_replaced_unwatched() -> None:
 
 
 def test_a_gang_is_lost_with_a_worker_that_saved_and_ended_well_when_it_was_evicted_unseen() -> None:
-    """The evicted worker exited with 0, so its index counts as completed and the Job controller does not replace it."""
+    """A gang is lost if a worker was evicted while nothing watched, even if this worker saved and exited with 0.
+
+    The worker's index then counts as completed, and the Job controller does not replace the worker.
+    """
     _, made, pods = gang_that_runs()
     view = ClusterCache()
     view.jobs.replace([made | {"status": {"active": 1, "succeeded": 1, "completedIndexes": "0"}}])
@@ -249,8 +257,11 @@ def test_workers_that_are_deleted_because_their_job_was_stopped_are_not_lost() -
 
 
 def bare(*, told: str = "", deleted: str = "", because: str = "", **ended: Any) -> dict[str, Any]:
-    """Returns an ended pod without a Job. `told` is the time at which its deadline was set, `deleted` that of its
-    deletion."""
+    """Returns an ended pod without a Job.
+
+    `told` is the time when Fairlot set the pod's deadline, and `deleted` the time of its deletion; "" means never.
+    `because` is the reason in the pod's annotation. `ended` replaces fields of the container's end state.
+    """
     made = objects.new_pod(
         JOB_ID, POD, owner="ours", attempt=objects.Attempt(1, str(TOKEN), "A100", ["node-1"])
     )

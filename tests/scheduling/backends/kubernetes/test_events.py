@@ -191,7 +191,8 @@ def test_a_repeated_event_is_reported_once() -> None:
 
 
 def test_a_denial_reaches_the_cache_together_with_its_text() -> None:
-    """If the cache got the denial earlier, the attempt could be over before its timeline shows the reason."""
+    """The cache gets a denial only together with its text. Otherwise the attempt could end before its timeline shows
+    the reason."""
     known: list[int] = []
 
     class Nothing:
@@ -213,7 +214,10 @@ def test_a_denial_reaches_the_cache_together_with_its_text() -> None:
 
 
 def test_an_event_that_precedes_its_attempt_waits_for_it() -> None:
-    """A gang's Job exists before its attempt is recorded in it, and events arrive on another stream."""
+    """An event that arrives before its attempt is known is kept until it is known.
+
+    A gang's Job exists before its attempt is recorded in it, and events arrive on a separate watch stream.
+    """
     pod = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1)
     made = objects.new_job(7, pod, workers=2, owner="ours")
     made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}

@@ -1,4 +1,4 @@
-"""Log streams are followed, queued and closed. The test controls the API server's answers."""
+"""The log follower opens, queues and closes streams of pod logs. The tests control the API server's answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STAMP = "2026-11-21T19:03:{:02d}.{:09d}Z "
 
 @dataclass
 class Speech:
-    """The log of one pod, as the kubelet has it. A stream that follows the log stays open until `end` is called."""
+    """The log of one pod as its kubelet stores it. Streams that follow the log stay open until `end` is called."""
 
     lines: list[bytes] = field(default_factory=list)
     open: list[Text] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Speech:
 
 
 class Text:
-    """One stream of a pod's log, with the methods of what `Api.text` yields."""
+    """One open stream of a pod's log, with the same methods as the streams that `Api.text` yields."""
 
     def __init__(self) -> None:
         self.pieces_to_come: queue.Queue[bytes | Exception | None] = queue.Queue()
@@ -93,7 +93,7 @@ class Server:
 
 @dataclass
 class Stage:
-    """A log follower, and the pods with which the test notifies it."""
+    """A log follower with its API server, and methods that report pods to the follower."""
 
     server: Server
     follower: Follower

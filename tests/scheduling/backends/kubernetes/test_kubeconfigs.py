@@ -21,8 +21,10 @@ def base64_of(data: bytes) -> str:
 
 
 def config(**changes: Any) -> dict[str, Any]:
-    """Returns a valid kubeconfig with `changes`. `cluster` and `user` replace the only cluster's and the only user's
-    section."""
+    """Returns a valid kubeconfig, changed by `changes`.
+
+    The changes `cluster` and `user` replace the section of the only cluster or of the only user.
+    """
     reached = {"server": "https://k.example:6443", "certificate-authority-data": base64_of(CERTIFICATE)}
     found: dict[str, Any] = {
         "apiVersion": "v1",

@@ -93,7 +93,10 @@ def test_a_policy_is_in_force_holds_when_it_cannot_be_judged_and_says_why(policy
 
 
 def test_deleting_is_refused_to_fairlot_alone() -> None:
-    """A namespace can therefore be deleted with all its contents, and people may delete whatever RBAC allows them."""
+    """The policies restrict only deletes by Fairlot itself.
+
+    So a namespace can be deleted with all its contents, and people may delete what RBAC allows them.
+    """
     for policy in POLICIES:
         for rule in policy["spec"]["matchConstraints"]["resourceRules"]:
             if policy["metadata"]["name"] == "fairlot-deletes":
@@ -103,16 +106,18 @@ def test_deleting_is_refused_to_fairlot_alone() -> None:
 
 
 def test_no_right_lets_it_read_a_secret() -> None:
-    """The right to patch a Secret would include reading it, because the answer to a patch contains the whole object."""
+    """Fairlot may only create and update Secrets. A right to patch would let Fairlot read them, because the response
+    has the whole object."""
     for role in ("fairlot", namespaces.ROLE):
         verbs = {verb for verb, _, resource, _ in granted(role) if resource.startswith("secrets")}
         assert verbs <= {"create", "update"}
 
 
 def test_policies_bear_the_version_that_a_check_asks_for_and_it_grows_with_every_change() -> None:
-    """A change of a policy must increase rights.POLICIES_VERSION and the labels, and update the digest in this test.
+    """A change of a policy requires a greater rights.POLICIES_VERSION, the same version in the labels, and the new
+    digest in this test.
 
-    Rewording a message is not such a change, because the policies in force still decide the same.
+    A new wording of a message requires no new version, because the policies decide the same.
     """
     assert {policy["metadata"]["name"] for policy in POLICIES} == rights.POLICIES
     versions = {policy["metadata"]["labels"]["app.kubernetes.io/version"] for policy in POLICIES}

@@ -21,7 +21,7 @@ JOB = {
 
 
 class Server:
-    """An API server with an answer for each of some paths; it answers 404 to all others."""
+    """An API server that has prepared answers for some paths and answers 404 for all others."""
 
     def __init__(self, **resources: list[str]) -> None:
         self.answers: dict[str, Object | Refused] = {
@@ -157,7 +157,8 @@ def test_nothing_is_asked_for_pods_that_name_no_group() -> None:
 
 
 def test_a_pod_that_waits_for_others_is_distinguished_from_one_that_delays_them() -> None:
-    """The messages are those of the scheduler of Kubernetes 1.36."""
+    """`only_waits` recognises, by the messages of Kubernetes 1.36's scheduler, a pod that only waits for its gang's
+    other pods."""
     assert only_waits(
         "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "
         "one or more plugins asked to wait and no plugin rejected pod"

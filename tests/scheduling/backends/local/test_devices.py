@@ -1,4 +1,4 @@
-"""A job can open only the device files of its own GPUs, and people are warned when this cannot be ensured."""
+"""A job can open only the device files of its own GPUs. If Fairlot cannot ensure this, it shows a warning."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ NAMES = (
 
 @pytest.fixture
 def dev(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yields a folder with files in place of devices. GPU "a" has nvidia1 and renderD129, GPU "b" has nvidia0; nvidia10
-    belongs to no known GPU."""
+    """Yields a folder that stands in for /dev, with files in place of devices.
+
+    GPU "a" has nvidia1 and renderD129, and GPU "b" has nvidia0. The device nvidia10 belongs to no known GPU.
+    """
     (ROOT / "artifacts").mkdir(exist_ok=True)
     # not in /tmp, because each job has its own /tmp
     made = Path(tempfile.mkdtemp(prefix="dev-", dir=ROOT / "artifacts"))

@@ -1,4 +1,5 @@
-"""The example program digits learns, resumes exactly, and also runs as one gang of several workers."""
+"""The example program "digits" learns, resumes from its checkpoint exactly, and also runs as a gang of several
+workers."""
 
 from __future__ import annotations
 

@@ -115,8 +115,10 @@ NONE: dict[str, Any] = {"gpus": [], "busy": [], "devices": {}}
 
 
 def ask(library_path: Path, since: dict[str, int] | None = None, script: str = ASK) -> Any:
-    """Runs `script` in a new Python process that loads the library from this folder; returns the JSON that it
-    prints."""
+    """Runs `script` in a new Python process that loads its NVML library from the folder `library_path`.
+
+    Returns the JSON that the script prints.
+    """
     environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(library_path), "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", script, json.dumps(since or {})],
@@ -201,7 +203,7 @@ def test_a_broken_driver_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_hanging_driver_is_not_waited_for_for_ever(tmp_path: Path) -> None:
-    """After one call that timed out, later calls fail at once, and the process can still exit."""
+    """A call to a hanging driver times out, later calls fail immediately, and the process can still exit."""
     said = ask(stand_in(tmp_path, init=-1), script=ASK_FOR_A_MOMENT)
     assert said == [
         "the NVIDIA driver does not answer within 0.2 s",

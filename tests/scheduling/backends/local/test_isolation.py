@@ -38,7 +38,7 @@ echo in place; exec sleep 600
 
 
 def table() -> dict[str, dict[str, bool]]:
-    """Returns the table of docs/local-jobs.md: by row and mode, whether a job can do what the row says."""
+    """Returns the table of docs/local-jobs.md as {row: {mode: whether a job can do what the row says}}."""
     rows = [line.strip("| ").split(" | ") for line in TABLE.read_text().splitlines() if line.startswith("| ")]
     head = next(row for row in rows if row[0] == "can a job …")
     assert tuple(head[1:]) == MODES
@@ -50,7 +50,8 @@ def table() -> dict[str, dict[str, bool]]:
 
 
 class Scene:
-    """A rig with folders of a portal, in which a victim's job and a thief's job run."""
+    """A local backend with the folders of a portal. One team's job, the victim, and another team's job, the thief, run
+    there."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.open = folder, name
@@ -78,8 +79,10 @@ class Scene:
         self.rig.backend = self.rig.another_backend()
 
     def steal(self) -> dict[str, Any]:
-        """Runs both jobs; returns what the thief found: by row of the table, whether an attempt worked, and the
-        attempts that worked."""
+        """Runs both jobs and returns what the thief found.
+
+        The result says for each row of the table whether an attempt worked, and lists the attempts that worked.
+        """
         rig = self.rig
         with ExitStack() as stack:
             portal = subprocess.Popen(["sleep", "600"], env={"PASSWORD": f"{MARK}-{self.open}-portal"})
@@ -214,8 +217,11 @@ def test_a_thief_can_do_exactly_what_the_table_says(mode: str, open_folder: Path
 
 
 def opening(*needed: object) -> list[str]:
-    """Returns a command prefix that opens closed folders above `needed` to all users, in the mount namespace of the
-    command that follows. Returns [] if no folder is closed or the user is not root."""
+    """Returns a command prefix that lets all users enter closed folders above `needed`.
+
+    The prefix changes only the mount namespace of the command that follows. Returns [] if no folder is closed, or if
+    the user is not root.
+    """
     closed = {
         path: above
         for path in map(Path, map(str, needed))

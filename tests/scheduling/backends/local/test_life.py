@@ -1,4 +1,4 @@
-"""Gangs run on the local backend from start to end, with stops, checkpoints, epochs and freezing."""
+"""Gangs on the local backend start, stop, save checkpoints, are frozen, resume in a new attempt, and end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ COUNTING = "import time\nn = 0\nwhile True:\n    n += 1\n    print('step', n)\n 
 
 
 def beginnings(rig: Rig, count: int) -> list[int]:
-    """Waits until CHECKPOINTING has begun `count` times; returns the steps at which it began."""
+    """Waits until the program CHECKPOINTING has started `count` times. Returns the step from which it continued at each
+    start."""
 
     def found() -> list[int]:
         return [int(step) for step in re.findall(r"^began at (\d+)\n", rig.log(), re.MULTILINE)]

@@ -1,4 +1,4 @@
-"""A meter turns samples of a gang's use into reports of time without use."""
+"""A meter takes samples of a gang's GPU or CPU use, and reports how long the gang has been idle."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def test_no_reported_idle_period_contains_a_use_or_a_gap(steps: list[tuple[float
 
 @given(steps=STEPS)
 def test_a_use_is_reported_before_any_later_idle_period(steps: list[tuple[float, float]]) -> None:
-    """A user who was warned of idle GPUs therefore sees at once that they are busy again."""
+    """After a report of idle time, the first use is reported immediately, so that a user who was warned sees that the
+    GPUs are busy."""
     meter: Meter[str] = Meter()
     at, idle = 0.0, False
     for step, amount in steps:

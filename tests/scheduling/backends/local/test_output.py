@@ -1,5 +1,5 @@
-"""Logs and progress of local jobs: large and binary output, limits, patterns; also what a program finds when it
-starts."""
+"""Logs and progress of local jobs: large output, binary output, limits and progress patterns. Also what a program finds
+at its start."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_nothing_of_the_portal_reaches_a_job(rig: Rig, monkeypatch: pytest.Monke
 
 
 def test_a_program_finds_a_name_for_the_user_that_it_runs_as(rig: Rig) -> None:
-    """PyTorch asks for the user's name, but the machine has no account for the job's UID."""
+    """A job's user has a name, which PyTorch asks for, although the machine has no account for the job's UID."""
     seen = rig.wait(rig.start(rig.python("import getpass; print(getpass.getuser())")))
     assert (seen.end, rig.log()) == (End.SUCCEEDED, f"uid{USER if rig.has_users else os.geteuid()}\n")
 

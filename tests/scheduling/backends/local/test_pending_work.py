@@ -37,7 +37,7 @@ def at_once(ask: Callable[[], Any]) -> Future[Any]:
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """Returns the utilisation in percent of each GPU, which tests change; the driver reports it without delay."""
+    """Returns {GPU UUID: utilisation in percent}. The driver reports these values, and tests change them."""
     monkeypatch.setattr(gpus, "in_background", at_once)
     percents = {"GPU-a": 0.0, "GPU-b": 0.0, "GPU-of-others": 100.0}
     monkeypatch.setattr(

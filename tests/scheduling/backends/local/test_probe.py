@@ -1,5 +1,7 @@
-"""The probe finds out how jobs can be isolated. If the probe fails, jobs are not isolated less; if the machine refuses,
-the reason is shown."""
+"""The probe is a trial run that finds out how jobs can be isolated on this machine.
+
+If the probe fails, jobs do not run with less isolation. If the machine refuses isolation, the reason is shown.
+"""
 
 from __future__ import annotations
 

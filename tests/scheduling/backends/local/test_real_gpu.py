@@ -1,8 +1,9 @@
-"""The local backend works on the first real GPU of this machine. Nothing else may use the GPU meanwhile.
+"""The local backend works on the first real GPU of this machine, which no other program may use during the tests.
 
     .venv/bin/python -m pytest tests/scheduling/backends/local/test_real_gpu.py
 
-Run as root, the tests cover the jobs of a portal that runs as root; run as an ordinary user, those of such a portal.
+As root, this command tests the jobs of a portal that runs as root; as an ordinary user, those of a portal that runs as
+an ordinary user.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def gpu() -> Gpu:
 
 @pytest.fixture
 def rig(open_folder: Path) -> Iterator[Rig]:
-    """Yields a rig whose jobs get the device files of this machine's GPUs."""
+    """Yields a local backend whose jobs get the device files of this machine's GPUs."""
     it = Rig(open_folder / "jobs")
     it.places = replace(it.places, dev=devices.DEV)
     it.backend = it.another_backend()
@@ -56,7 +57,7 @@ def rig(open_folder: Path) -> Iterator[Rig]:
 
 @pytest.fixture(params=WAYS, ids=WAYS.get)
 def each_way(rig: Rig, request: pytest.FixtureRequest) -> Rig:
-    """Returns the rig with forced isolation: in one run of the test with namespaces, in the other without."""
+    """Returns the local backend with forced isolation: each test runs once with namespaces and once without."""
     found = rig.backend.isolation
     if request.param and not found.namespaces:
         pytest.skip(f"no namespaces on this machine: {found.why_no_namespaces}")

@@ -1,4 +1,4 @@
-"""A process of a job is protected from its fork until it executes the job's program."""
+"""Other processes cannot inspect a process of a job between its fork and the start of the job's program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING = 0, ctypes.c_int(-3)
 
 
 def main(folder: str) -> None:
-    """Acts as a supervisor: forks a process into namespaces, and prints its state after the fork and inside its
+    """Acts as a supervisor: forks a process into new namespaces. Prints its state after the fork and after its
     mounts."""
     shared = Path(folder) / "shared"
     (shared / "left").write_text("of others")
@@ -54,7 +54,8 @@ def dumpable() -> int:
 
 @pytest.mark.parametrize("user", ["root", "an ordinary user"])
 def test_no_process_of_the_same_user_can_inspect_a_starting_one(user: str, tmp_path: Path) -> None:
-    """Right after the fork the process still has the supervisor's open files and sees the whole machine."""
+    """A process that has just been forked cannot be inspected, because it has the supervisor's open files and sees the
+    whole machine."""
     (tmp_path / "shared").mkdir()
     command = [sys.executable, "-m", __name__, str(tmp_path)]
     if user != "root":
@@ -80,8 +81,8 @@ def test_no_process_of_the_same_user_can_inspect_a_starting_one(user: str, tmp_p
 
 
 def test_a_process_that_is_to_go_earlier_than_jobs_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a container an ordinary user may not lower the OOM score that its processes started with, so a higher one
-    stays."""
+    """An OOM score that is already higher than that of jobs is kept, because in a container an ordinary user may not
+    lower it."""
     written: list[str] = []
     monkeypatch.setattr(Path, "write_text", lambda path, text: written.append(text))
     for score, expected in (("0", ["500"]), ("900", [])):

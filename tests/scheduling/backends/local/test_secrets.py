@@ -86,7 +86,8 @@ def test_the_end_of_an_older_attempt_keeps_the_secrets_of_the_next(rig: Rig) -> 
 
 
 def test_links_in_their_place_are_never_followed(rig: Rig) -> None:
-    """A job could put a symbolic link in place of its folder of secrets."""
+    """A job may put a symbolic link in place of its folder of secrets; Fairlot neither writes to the link's target nor
+    empties it."""
     other = rig.root / "others"
     (other / "1").mkdir(parents=True)
     (other / "1" / "kept").write_text("kept")

@@ -1,4 +1,5 @@
-"""A job may replace any of its files by anything. It can still be stopped, gets no other data, and blocks nothing."""
+"""A job may replace any of its files, for example by a link. It can still be stopped, reads no other data, and blocks
+nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def is_untouched(outside: Path) -> bool:
 
 
 def replace(path: Path, spoil: Spoil, outside: Path) -> None:
-    """Replaces the file atomically by what `spoil` makes, as a job can do at any moment."""
+    """Replaces the file at `path` by the file, link or folder that `spoil` creates, atomically, as a job can do at any
+    moment."""
     made = path.with_name("made")
     spoil(made, outside)
     if path.exists() and path.is_dir() != made.is_dir():
@@ -282,8 +284,8 @@ def test_a_folder_in_place_of_the_progress_file_is_gone_with_a_killed_supervisor
 def test_folders_outside_are_created_by_the_program_and_not_by_its_supervisor(
     rig: Rig, tmp_path: Path
 ) -> None:
-    """The supervisor may have more rights than the program, so it must not create a folder at a path that a user
-    names."""
+    """The program creates the folders that a user names for HOME and TMPDIR, because the supervisor may have more
+    rights."""
     outside = f"/tmp/{os.getpid()}-{tmp_path.name}"  # in /tmp, where every user may create files
     made = {"HOME": f"{outside}/home", "TMPDIR": f"{outside}/tmp"}
     rig.wait(rig.start(rig.gang('cd "$HOME" && cd "$TMPDIR" && echo there', environment=made)))

@@ -1,5 +1,5 @@
-"""The local backend measures the CPU use of real processes, and the use of GPUs through a stand-in for the driver's
-library."""
+"""The local backend measures the CPU use of real processes. For GPUs, a library of the tests stands in for the
+driver's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def test_a_computing_program_is_not_idle_and_its_children_count(rig: Rig) -> Non
 
 
 def test_a_program_that_reports_progress_is_not_idle(rig: Rig) -> None:
-    """A program on a virtual GPU sleeps for the time that a GPU of this speed would take, so it uses little CPU."""
+    """Progress counts as use, because a program on a virtual GPU mostly sleeps to simulate the GPU's speed, and uses
+    little CPU."""
     gang = rig.start(rig.gang("i=0; while sleep 0.5; do i=$((i+1)); echo step $i; done"))
     rig.wait(gang, Phase.RUNNING)
     rig.wait_for_log("step 1")
@@ -99,7 +100,7 @@ def real(*uuids: str) -> list[Worker]:
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch, processes: dict[str, int | None]) -> dict[str, int]:
-    """Returns the utilisation in percent of each GPU, which tests change; the driver reports these values."""
+    """Returns {GPU UUID: utilisation in percent}. The driver reports these values, and tests change them."""
     percents = {"GPU-a": 0, "GPU-b": 0}
 
     def told(since: object) -> list[gpus.Utilization]:
@@ -111,8 +112,8 @@ def busy(monkeypatch: pytest.MonkeyPatch, processes: dict[str, int | None]) -> d
 
 @pytest.fixture
 def processes() -> dict[str, int | None]:
-    """Returns the number of processes on each GPU, which tests change; for GPUs that are missing the driver reports
-    none."""
+    """Returns {GPU UUID: number of processes}, which tests change. For a GPU that is missing in it, the driver reports
+    no number."""
     return {}
 
 

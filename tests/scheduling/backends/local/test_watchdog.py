@@ -1,4 +1,4 @@
-"""The watchdog kills supervisors that hang, which frees their GPUs. It spares those that are slow or lack disk
+"""The watchdog kills a supervisor that hangs, which frees the GPUs. It spares a supervisor that is slow or lacks disk
 space."""
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def phase_of(rig: Rig, gang: Gang) -> Phase:
 
 
 def phase_after(rig: Rig, gang: Gang, clock: Clock, patiences: float) -> Phase:
-    """Moves the clock on by `patiences` times PATIENCE, with one look at the gang each second; returns its phase
-    then."""
+    """Advances the clock by `patiences` times PATIENCE, and looks at the gang once per second. Returns the gang's final
+    phase."""
     for _ in range(int(patiences * watchdog.PATIENCE)):
         clock.now += 1.0
         rig.look(gang)
@@ -126,7 +126,7 @@ def test_a_stop_of_a_job_whose_supervisor_hangs_ends_it(rig: Rig) -> None:
 
 
 def test_a_supervisor_that_only_pretends_to_run_is_ended(rig: Rig) -> None:
-    """Another process that may write the heartbeat file keeps it fresh while the supervisor itself is stopped."""
+    """A stopped supervisor is ended even if another process keeps its heartbeat file fresh."""
     gang = running(rig)
     stop_supervisor(rig, gang)
     beat = read_json(rig.files().beat)
@@ -325,7 +325,8 @@ def test_processes_are_found_by_program_and_arguments() -> None:
 
 
 def test_gangs_end_when_the_folder_of_all_jobs_was_removed(rig: Rig) -> None:
-    """No order could reach the gangs any more, because orders are files in this folder."""
+    """Supervisors end their gangs when the jobs folder is gone, because orders, such as a stop, are files in this
+    folder."""
     gang = running(rig, "trap '' TERM; sleep 600 & wait; sleep 600", grace_seconds=1.0)
     supervisor = processes.look(rig.supervisor(gang))
     assert supervisor is not None
