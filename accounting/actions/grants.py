@@ -172,7 +172,7 @@ def _value(request: Request) -> str:
 
 
 def _standing(request: Request) -> str | None:
-    """Returns the value that the grant changed (tickets or a limit) as it is now, as text; None if the limit no longer
+    """Returns the current value of what the grant changed (tickets or a limit), as text; None if the limit no longer
     exists.
 
     If the present value equals the granted value, returns the text of the granted value (for example 2.50 instead of

@@ -1,7 +1,7 @@
 """A test program that computes on a real GPU. It needs only the GPU's driver, no CUDA toolkit and no Python package.
 
 gpu_program.py count            computes until a file `enough` exists, then prints whether the result is right
-gpu_program.py ahead SECONDS    queues work for SECONDS at the start, waits for it, then prints whether the result is right
+gpu_program.py ahead SECONDS    first queues work for SECONDS, waits for it, then prints whether the result is right
 gpu_program.py hold MEBIBYTES   allocates GPU memory and does nothing
 gpu_program.py bursts SECONDS   computes for a moment every SECONDS
 gpu_program.py look             prints the number of GPUs that it may use, or the driver's error code
