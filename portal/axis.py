@@ -69,7 +69,7 @@ def axis(lowest: float, highest: float) -> Axis:
 
 
 def _size(value: float) -> Decimal:
-    """Converts the value to a Decimal, as the size of one side of the axis.
+    """Converts the value, which is the length of the axis above or below zero, to a Decimal.
 
     Returns 0 if the value is negative, not finite, or so small that a float cannot represent a step.
     """

@@ -16,8 +16,8 @@ from scheduling.core import heartbeat
 class Scheduler(beat.Scheduler):
     """A Celery beat scheduler that, when it starts, sends the tasks that it may have missed while it was not running.
 
-    A task is sent if a message from its last due time would not have expired yet. So a nightly task whose time was
-    missed is also sent. A task may be sent twice.
+    A task is sent if it was due at most `expires` seconds ago, where `expires` is the task's option. So a nightly task
+    whose time was missed is also sent. A task may be sent twice.
     """
 
     def setup_schedule(self) -> None:

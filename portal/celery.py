@@ -20,8 +20,10 @@ app.autodiscover_tasks()
 @task_prerun.connect
 @task_postrun.connect
 def keep_only_good_connections(**kwargs: Any) -> None:
-    """Closes a database connection that is broken or too old; the next query reconnects. Called before and after each
-    task."""
+    """Closes a database connection that is broken or older than CONN_MAX_AGE; the next query reconnects.
+
+    Called before and after each task.
+    """
     from django.db import close_old_connections  # noqa: PLC0415 - needs the settings
 
     close_old_connections()

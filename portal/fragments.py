@@ -16,9 +16,9 @@ INCLUDED = {"job-head": "jobs/head.html"}
 def render_page(
     request: HttpRequest, template: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
-    """Renders the whole page, or for an htmx request only one part of it.
+    """Renders the whole page or, for an htmx request, only the part that htmx refreshes.
 
-    It is the part of `template` whose name is the id of the target element. If the page has no such part, answers 204,
+    The name of this part of `template` is the id of the target element. If the page has no such part, answers 204,
     because htmx would insert the whole page into the element.
     """
     part = wanted_part(request)

@@ -1,6 +1,7 @@
 """Stores login sessions in the database, and reads a session with one short statement.
 
-Each page reads the session, so that a login that is ended in one place ends everywhere immediately.
+Each page reads the session from the database. So when a login session is deleted, it ends immediately in all web
+processes.
 """
 
 from __future__ import annotations

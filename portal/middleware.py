@@ -135,7 +135,10 @@ def _has_local_cluster(*, as_last_known: bool) -> bool:
 
 
 def learn_of_local_cluster() -> bool:
-    """Queries the database whether a local cluster exists, caches the result and returns it."""
+    """Asks the database whether a local cluster exists, caches the answer and returns it.
+
+    The jobs of a local cluster run on this machine.
+    """
     global _local_cluster  # noqa: PLW0603 - one answer for the process
     found = Cluster.objects.filter(backend=Cluster.Backend.LOCAL).exists()
     _local_cluster = (time.monotonic(), found)

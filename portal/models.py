@@ -64,8 +64,8 @@ class ApiToken(models.Model):
 class Visit(models.Model):
     """The access of one user to the host of a session or service.
 
-    It begins with a ticket in a URL, and a cookie then replaces the ticket. Only a keyed digest of the ticket or cookie
-    is stored. The access ends when the user's login session in the portal ends.
+    It begins with a ticket, which is a code in a URL and is valid once. A cookie then replaces the ticket. Only a keyed
+    digest of the ticket or cookie is stored. The access ends when the user's login session in the portal ends.
     """
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, null=True, related_name="visits")

@@ -80,7 +80,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A limit on wrong passwords that a user or a network has reached, as the admins' list of locks shows it."""
+    """A lock: a limit on wrong passwords that a user or a network has reached. The admins' list of locks shows it."""
 
     pk: int
     username: str  # empty if the lock is for a whole network
@@ -119,12 +119,14 @@ def begin(request: HttpRequest, username: str) -> Try:
 
 
 def forget(tried: Try) -> None:
-    """Removes the user's attempts in this network or browser from all counters. Called when the password was right."""
+    """Removes the user's attempts in the network or browser of `tried` from all counters. Called if the password was
+    right."""
     _take_back(tried, None)
 
 
 def take_back(tried: Try) -> None:
-    """Removes this one attempt from all counters that counted it. Called if no password was checked after all."""
+    """Removes the one attempt `tried` from all counters that include it. Called if no password was checked after
+    all."""
     _take_back(tried, 1)
 
 
@@ -152,7 +154,10 @@ def remember_browser(request: HttpRequest, response: HttpResponse, username: str
 
 
 def locks() -> list[Lock]:
-    """Returns the limits that are reached now, newest first, at most MOST_LISTED of them."""
+    """Returns the current locks: the limits on wrong passwords that are reached. Returns at most MOST_LISTED of them.
+
+    The lock whose window started last comes first.
+    """
     rows = list(_locked().order_by("-since")[:MOST_LISTED])
     users = User.objects.in_bulk({row.username for row in rows if row.username}, field_name="username")
     return [
@@ -171,10 +176,10 @@ def locks() -> list[Lock]:
 
 @transaction.atomic(durable=True)
 def lift(*, actor: User, pk: int) -> None:
-    """Lifts a lock. If it is a lock of a user, lifts all locks of that user. If it is a lock of a network, lifts only
-    this lock.
+    """Lifts a lock (a reached limit on wrong passwords) by deleting its counter, whose primary key is `pk`.
 
-    Raises Refused if the lock has already ended.
+    For a lock of a user, deletes all counters of that user, so that all locks of the user end. For a lock of a network,
+    deletes only this counter. Raises Refused if the lock has already ended.
     """
     require(actor, "user.change")
     row = _locked().filter(pk=pk).first()
@@ -242,9 +247,10 @@ def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple
 
 
 def _take_back(tried: Try, most: int | None) -> None:
-    """Subtracts a user's attempts in one network or browser from every counter that includes them.
+    """Subtracts the attempts of a user in one network or browser from every counter that includes them.
 
-    `most` is the largest number of attempts to subtract; None subtracts all of the user's attempts.
+    `tried` names the user, the network and the browser. `most` is the largest number of attempts to subtract; None
+    subtracts all of them.
     """
     if tried.browser:
         own, others = _row(username=tried.username, browser=tried.browser), []

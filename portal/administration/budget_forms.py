@@ -22,7 +22,11 @@ from scheduling.limits.budget_status import outlooks
 
 def budgets_of(tenant: Tenant, reader: User, posted: Form | None) -> dict[str, Any]:
     """Returns the context of administration/budgets.html: a team's budgets with the amounts spent, and a form for each
-    period."""
+    period.
+
+    `reader` is the user who opens the page, and gets only the webhook keys that this user may see. `posted` is a
+    refused form, which is shown again with its problems.
+    """
     rows = [(stands, signing_key_for(reader, stands.budget)) for stands in outlooks(tenant=tenant)]
     known = {stands.budget.period: stands.budget for stands, _ in rows}
     forms = [BudgetForm(one, budget=known.get(one)).or_posted(posted) for one in Budget.Period.values]
@@ -53,9 +57,10 @@ def set_budget_of(
 def remove_budget_of(
     request: UserRequest, tenant: Tenant, pk: int, *, to: str, page: Callable[..., HttpResponse]
 ) -> HttpResponse:
-    """Removes a budget of the tenant, and redirects to the page with the URL name `to`.
+    """Removes the tenant's budget with the primary key `pk`, and redirects to the page with the URL name `to`.
 
-    Raises Http404 if the budget belongs to another tenant.
+    If the removal is refused, answers with the form's page, which `page` renders with the problems. Raises Http404 if
+    the budget belongs to another tenant.
     """
     budget = get_object_or_404(Budget.objects.in_force().select_related("tenant"), tenant=tenant, pk=pk)
     return perform(

@@ -82,7 +82,7 @@ class AttachForm(KubeconfigForm):
 
 
 class ReachableForm(Form):
-    """The form for the network addresses outside their team's namespace to which jobs may connect."""
+    """The form for the network addresses, outside the team's own namespace, to which a team's jobs may connect."""
 
     ranges = Text(
         "Address ranges",

@@ -48,8 +48,11 @@ class WorkForm(Form):
     ) -> None:
         """Creates the form for the unfinished work of `user`.
 
-        `among`: the users who can become the new owner of the work. `has_left`: the user is already deactivated, so the
-        choice to let the work wait is not offered.
+        - `key`: identifies the form on its page.
+        - `among`: the users who can become the new owner of the work.
+        - `request`: the POST request with the form's data; None if the form was not posted.
+        - `has_left`: the user is already deactivated. The form then does not offer to let the work wait for the user's
+          return.
         """
         super().__init__(key, request, initial={} if has_left else {"fate": Fate.WAITS})
         if has_left:
@@ -63,7 +66,10 @@ class WorkForm(Form):
 
 
 def tell(request: UserRequest, done: object) -> None:
-    """Shows a warning that lists the work that was not handed over to the new owner because it uses secrets."""
+    """Shows a warning that lists the work that was not handed over to the new owner because it uses secrets.
+
+    `done` is the result of the action. If it contains no such work, no warning is shown.
+    """
     if isinstance(done, HandedOver) and done.kept:
         text = f"Not handed over, because it uses secrets: {', '.join(done.kept[:10])}"
         messages.warning(request, f"{text}{' and more' if len(done.kept) > 10 else ''}.")

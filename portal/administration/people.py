@@ -118,7 +118,10 @@ def _user(
 
 
 def _work_form(person: User, request: UserRequest | None) -> WorkForm:
-    """Returns the form for the unfinished work of a user who is deactivated or about to be deactivated."""
+    """Returns the form for the unfinished work of `person`, who is deactivated or about to be deactivated.
+
+    `request` is the POST request with the form's data; None if the form was not posted.
+    """
     heirs = User.objects.filter(is_active=True)
     if person.is_active:
         return WorkForm("deactivate", person, heirs, request)
@@ -184,7 +187,7 @@ def locks(request: UserRequest) -> HttpResponse:
 @permitted("user.change")
 @posted_from("admin_locks")
 def lift(request: UserRequest, pk: int) -> HttpResponse:
-    """Lifts a lock that too many wrong passwords have put on logins."""
+    """Lifts a lock of a user or network, so that passwords are accepted again before the window ends."""
     return perform(
         request,
         Form(f"lift-{pk}", request),

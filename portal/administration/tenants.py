@@ -79,7 +79,7 @@ def tickets(request: UserRequest, slug: str) -> HttpResponse:
 @permitted("tenant.change")
 @posted_from("admin_tenants")
 def effect_of_making(request: UserRequest) -> HttpResponse:
-    """Shows, while the user types, how the new team in the form would change the shares of the teams beside it."""
+    """Shows, while the user types, how the new team in the form would change the shares of its sibling teams."""
     return _effect(request, "create-effect", NewTeam(request), lambda values: effect_of_new(**values))
 
 

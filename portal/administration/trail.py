@@ -126,7 +126,7 @@ def _told(values: dict[str, Any], name: str) -> str:
 
 
 def _price(amount: Decimal, currency: str) -> str:
-    """Formats a price as text with its currency, with all its decimals but at least two decimals."""
+    """Formats a price as text with its currency. Shows all decimals of the price, and at least two."""
     plain = amount.normalize()
     places = max(2, -int(plain.as_tuple().exponent))
     return f"{plain:.{places}f} {currency}"

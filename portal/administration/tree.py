@@ -147,10 +147,11 @@ def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Eff
 def _shares(
     branches: Iterable[Branch], levels: set[int | None]
 ) -> tuple[dict[tuple[int, bool], str], dict[tuple[int, bool], float]]:
-    """Returns the names and the shares of all teams and groups of direct members at the given `levels`.
+    """Returns two mappings: the names and the shares of all teams and groups of direct members at the given `levels`.
 
     Both mappings have the same keys: (id, False) for the team with this id, and (id, True) for the direct members of
-    this team. A level is the id of a parent team, or None for the top level.
+    this team. A level is the id of a parent team, or None for the top level. A share is a fraction of the whole
+    cluster.
     """
     names, shares = {}, {}
     for one in branches:

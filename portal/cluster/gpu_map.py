@@ -41,8 +41,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Legend:
-    """The legend of the GPU map. `teams` has each team's name with one of the team's cells; `kinds` has the kinds of
-    cells on the map."""
+    """The legend of the GPU map. `teams` has each team's name with one of the team's cells.
+
+    `kinds` has the kinds of the cells on the map, such as free or drained.
+    """
 
     teams: list[tuple[str, Cell]]
     kinds: set[str]
@@ -55,13 +57,13 @@ class NodeRow:
 
     @property
     def held(self) -> int:
-        """Returns how many GPUs of the node jobs hold now."""
+        """Returns the number of the node's GPUs that jobs hold now."""
         return sum(cell.span for cell in self.cells if cell.kind in {OWN, OTHER})
 
 
 @dataclass
 class GenerationRow:
-    """The nodes of one generation. Also counts their GPUs by kind of cell."""
+    """The nodes of one generation, and the number of their GPUs by kind of cell, such as free or drained."""
 
     generation: Generation
     nodes: list[NodeRow] = field(default_factory=list)

@@ -94,7 +94,7 @@ def pictures() -> dict[str, Path]:
 def search(query: str, limit: int = 30) -> list[Hit]:
     """Returns at most `limit` sections that contain every word of the query.
 
-    Sections with the words in their title come first.
+    Sections with more of these words in their title come first.
     """
     words = query.casefold().split()
     if not words:

@@ -85,7 +85,8 @@ class Edge:
     ) -> None:
         """Lends the request a thread, runs Django, and waits until Django has answered the request.
 
-        Raises Refused if no thread becomes free in time, or if the database does not answer.
+        `arrived` is the time at which the request arrived, by the monotonic clock. Raises Refused if no thread becomes
+        free in time, or if the database does not answer.
         """
         threads = self._threads_for(scope["path"])
         if self.probe.is_silent and threads is not self.static and not await self.probe.responds(within=1.0):
@@ -153,11 +154,11 @@ class Edge:
             await self.portal(scope, receive, exchange.send)
 
     async def _until_answered(self, task: asyncio.Task[None], exchange: _Exchange, arrived: float) -> None:
-        """Waits until Django has answered. Raises Refused if the response has not begun and the database does not
-        answer a probe.
+        """Waits until `task`, which runs Django, has answered. If this takes long, probes the database.
 
-        After Refused, the thread still runs. The thread can be lent again when the database answers and the thread's
-        work ends.
+        Raises Refused if the database does not answer the probe and the response `exchange` has not begun. The thread
+        then still runs. It can be lent again when the database answers and the thread's work ends. `arrived` is the
+        time at which the request arrived, by the monotonic clock.
         """
         patience = max(1.0, arrived + LOOK_AFTER_SECONDS - time.monotonic())
         while not (await asyncio.wait([task], timeout=patience))[0] and not exchange.begun:

@@ -108,7 +108,11 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 def limit_of(scope: Scope, client: Client) -> int:
-    """Returns the largest number of bytes that the body of this request may have."""
+    """Returns the largest number of bytes that the body of this request may have.
+
+    The limit is SMALL for methods such as GET, for a request without a login, and for an unknown URL. For any other
+    request it is FAIRLOT_BODY_LIMIT_BYTES.
+    """
     if scope["method"] in {"GET", "HEAD", "OPTIONS", "TRACE"} or not client.login:
         return SMALL
     try:

@@ -24,10 +24,10 @@ class Client(NamedTuple):
 
 
 def client_of(scope: MutableMapping[str, Any]) -> Client:
-    """Returns the client of a request.
+    """Returns the client of a request, by its address and its session cookie or API token.
 
-    Reads the same cookie as the pages and the same token as the API. If it read others, one login could pose as many
-    clients.
+    These are the cookie that the pages check and the token that the API checks. Otherwise, one login could pose as many
+    clients by sending different other cookies or tokens.
     """
     cookies, token = [], b""
     for name, value in scope["headers"]:

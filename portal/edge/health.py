@@ -69,7 +69,8 @@ class Health:
         """Returns the HTTP status and the report. The status is 503 if the database or Redis does not work, otherwise
         200.
 
-        A full disk or an unsealed ledger still gives 200, because requests that only read still work.
+        If a disk is full, or the ledger's hash chain is not up to date, the status is still 200, because requests that
+        only read still work.
         """
         database, redis, found, ledger = await asyncio.gather(
             self.probe.works(WITHIN_SECONDS),
@@ -115,9 +116,10 @@ def ask_redis() -> Redis:
 
 
 def ledger() -> str:
-    """Returns "ok" if the hash chains of all books are up to date, otherwise "not sealed".
+    """Returns "not sealed" if new rows are no longer added to the ledger's hash chains, otherwise "ok".
 
-    The page Admin → Scheduling shows the reason.
+    The page Admin → Scheduling shows the reason. If the database fails, also returns "ok", because the health report
+    shows the database's state separately.
     """
     try:
         return "not sealed" if why_stopped(now_from_database()) else "ok"

@@ -41,7 +41,7 @@ class Question(Generic[T]):
         return self.last if self._asking is None else None
 
     def close(self) -> None:
-        """Shuts down the thread after the running call of `work`. `ask` must not be called afterwards."""
+        """Shuts down the thread, without waiting for a running call of `work`. `ask` must not be called afterwards."""
         self._thread.shutdown(wait=False)
 
     def open_for(self) -> float:
@@ -82,8 +82,11 @@ class Probe:
 
     @property
     def is_silent(self) -> bool:
-        """Returns whether the database did not answer the latest check, or has not answered the running check for too
-        long."""
+        """Returns whether the database did not answer the latest check, or the running check takes longer than
+        expected.
+
+        A check should take at most CONNECT_SECONDS + 1 seconds.
+        """
         last = self.question.last
         return self.question.open_for() > CONNECT_SECONDS + 1 or (last is not None and not last.responds)
 

@@ -141,7 +141,8 @@ class Percentage(Exact):
 
 
 class MomentInput(forms.TextInput):
-    """An input of type `datetime-local`. forms/field.html shows the user's time zone beside the label."""
+    """An HTML input of type `datetime-local`. The template forms/field.html shows the user's time zone beside the
+    label."""
 
     input_type = "datetime-local"
 

@@ -51,7 +51,10 @@ class Form(forms.Form):
     def __init__(
         self, key: str, request: HttpRequest | None = None, *, initial: Values | None = None
     ) -> None:
-        """Creates the form from `request`, the POST request with the form's data, or unposted if `request` is None."""
+        """Creates the form. `request` is the POST request with the form's data; None if the form was not posted.
+
+        `key` identifies the form on its page. `initial` has the values that the fields show if the form was not posted.
+        """
         self.key = key
         self.unstorable = unstorable_of(request) if request else {}
         super().__init__(

@@ -114,10 +114,10 @@ _nodes = Prepared(
 
 
 def counts(states: Iterable[tuple[str, int]], held: Mapping[int, int]) -> Counts:
-    """Returns the number of GPUs that the jobs hold, and the number of jobs by group of states.
+    """Returns the number of GPUs that jobs hold, and the number of jobs by group of states.
 
-    `states` are pairs (state, number of jobs), in which ended jobs are counted for all time. `held` is the number of
-    GPUs by generation.
+    `states` are pairs (state, number of jobs). They include all ended jobs, however long ago these ended. `held` is the
+    number of held GPUs by generation.
     """
     found: Mapping[str, int] = defaultdict(int, states)
     return Counts(

@@ -183,9 +183,10 @@ _watched = Prepared(
 
 
 def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost:
-    """Returns the job's cost: the cost that the ledger has booked, plus the cost that is not booked yet.
+    """Returns the job's cost: the cost that the ledger has booked, plus the cost of usage that is not booked yet.
 
-    `leases` is all leases of the job if the caller has already read them, otherwise None.
+    The booked cost includes only what was billed to teams that `user` may see. `leases` is all leases of the job if the
+    caller has already read them, otherwise None.
     """
     found: dict[tuple[str, str], GenerationCost] = {}
 
@@ -211,7 +212,8 @@ def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost
 def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
     """Returns the job's booked usage as rows (generation, currency, GPU-seconds, cost), which the caller must add up.
 
-    Includes what any team that `user` sees was billed for the job, because a correction may have billed another team.
+    The rows cover all teams that `user` may see, not only the job's team, because a correction may have billed the job
+    to another team.
     """
     plan = UsagePlan(Scope(user, None, None), by_job=True)
     seen = plan.scope.tenants

@@ -36,8 +36,10 @@ class IdleUse:
 
     @property
     def yields(self) -> bool:
-        """Returns whether the idle rule makes the job preemptible after the grace period; another rule would stop the
-        job."""
+        """Returns whether the idle rule makes the job preemptible after the grace period.
+
+        Returns False if no rule applies, and for a rule with another action, such as one that stops the job.
+        """
         return self.terms is not None and self.terms.then is Step.PREEMPTIBLE
 
 

@@ -70,9 +70,10 @@ class LogFile:
         return self.backend.read_log(job_id=self.job_id, rank=self.rank, offset=offset, limit=limit).data
 
     def last(self, offset: int, end: LogEnd) -> tuple[bytes, bool]:
-        """Reads at most READ bytes of an ended job's log, beginning at `offset`.
+        """Reads at most READ bytes of an ended job's log, beginning at `offset`. `end` describes how the job's logs
+        end.
 
-        Returns the bytes, and True if the log is complete and has no further bytes.
+        Returns the bytes, and True if no further bytes are expected after them.
         """
         chunk = self.backend.read_log(
             job_id=self.job_id, rank=self.rank, offset=offset, limit=READ, last_attempt=end.last_attempt

@@ -140,7 +140,7 @@ def cancel(request: UserRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def sharing(request: UserRequest, pk: int) -> HttpResponse:
-    """Makes a job preemptible, or makes a preemptible job not preemptible again."""
+    """Makes a job preemptible or not preemptible, as the posted value says, from the next round on."""
     shown, preemptible = visible_job(request, pk), request.POST.get("preemptible") == "true"
     try:
         set_preemptible(actor=request.user, job=shown, preemptible=preemptible)
@@ -199,7 +199,11 @@ _job = Prepared(
 
 
 def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = None) -> dict[str, Any]:
-    """Returns the context of the head that is shown above every tab of a job's pages."""
+    """Returns the template context of the head that is shown above every tab of a job's pages.
+
+    `shown` is the job, and `tab` is the selected tab. `posted` is a refused snooze form, which is shown again with its
+    problems.
+    """
     user = request.user
     may_submit = has_role(user, Membership.Role.MEMBER)
     is_over = shown.has_ended or shown.state == Job.State.CANCELLING

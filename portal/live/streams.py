@@ -35,7 +35,7 @@ COMMENT = ": still here\n\n"
 def event(data: Any, *, name: str = "", event_id: object = "") -> str:
     """Returns one server-sent event as text, with `data` encoded as a single line of JSON.
 
-    Exception: if the event has a name and `data` is a string, the string is sent unchanged.
+    If the event has a name and `data` is a string, the string is not encoded but sent unchanged.
     """
     lines = [f"id: {event_id}"] if event_id != "" else []
     if name:

@@ -68,10 +68,10 @@ def counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def compare(cluster: Cluster, jobs: dict[str, int], seconds: dict[str, int]) -> None:
-    """Checks that the cluster's reports show the given numbers of jobs and GPU-seconds by team, and that the books
-    close.
+    """Checks that the cluster's reports show the given numbers of jobs and GPU-seconds by team.
 
-    Raises CommandError otherwise.
+    Also checks that the parts of the cluster's capacity add up to the whole, in GPU-seconds and in money. Raises
+    CommandError otherwise.
     """
     book = ClosedBook.objects.get(book=cluster.pk)
     operator = User.objects.filter(portal_role=User.PortalRole.OPERATOR).first()

@@ -1,5 +1,8 @@
-"""The capacity report, for operators: the time of all GPUs by class, the value of this time, and which teams bear the
-value."""
+"""The capacity report, for operators: the GPU time of all GPUs by class, its value, and which teams bear the value.
+
+The classes say how the time was used: busy, idle, assembling (until all workers of a gang run), free, used outside
+Fairlot, drained or down.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,8 @@ def read_capacity(
     """Returns (cluster, period, capacity report) for the URL query. The cluster is None if the report is on all
     clusters.
 
-    Raises Http404 for an unknown cluster.
+    Raises Http404 for an unknown cluster. For an invalid period raises WrongQuestion or, for a page (`is_page`), uses
+    defaults.
     """
     name = query.get("cluster", "")
     cluster = get_object_or_404(Cluster, name=name) if name else None
@@ -158,8 +162,11 @@ def capacity_facts(
 
 
 def _state(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> list[tuple[str, str]]:
-    """Returns the header lines that say which figures may still change. The list is empty if all hours are closed and
-    settled."""
+    """Returns the header lines that say which figures may still change.
+
+    The list is empty if the ledger has closed all hours of the period and the prices of idle, preemptible and borrowed
+    time are final.
+    """
     is_closed = report.until is not None and report.until >= period.ends
     waiting = unsettled_of(None, period.begins, period.ends, book=cluster.pk if cluster else None)
     return state_of(waiting, period.zone, is_over=is_closed)
@@ -168,7 +175,8 @@ def _state(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport
 def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal, float, float]]:
     """Yields the parts of one bar of the chart, as tuples (class, label, GPU-seconds, start, width).
 
-    Start and width are in per cent of the widest bar, which stands for `most` GPU-seconds.
+    A class says how the time was used, such as busy or free. Start and width are in per cent of the widest bar, which
+    stands for `most` GPU-seconds.
     """
     at = 0.0
     for name in CLASSES:
@@ -179,9 +187,10 @@ def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal,
 
 
 def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
-    """Yields pairs (who or what bears a part of the capacity's value, amount), teams first.
+    """Yields pairs (label, amount) for the parts of the capacity's value, such as the cost of a team or of drained
+    GPUs.
 
-    The amounts add up to the value of the capacity.
+    Teams come first. The amounts add up to the value of the capacity.
     """
     for share in identity.tenants:
         yield share.tenant, share.cost

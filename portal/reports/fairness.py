@@ -48,7 +48,8 @@ MOST_POINTS = 120
 def read_fairness(user: User, query: Query, *, is_page: bool = False) -> FairnessReport:
     """Returns the fairness report for the team, cluster and period in the URL query.
 
-    Raises Http404 for a team that the user may not see, and for an unknown cluster.
+    Raises Http404 for a team that the user may not see, and for an unknown cluster. For an invalid period raises
+    WrongQuestion or, for a page (`is_page`), uses defaults.
     """
     name = query.get("cluster", "")
     return fairness_report(

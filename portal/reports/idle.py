@@ -37,8 +37,8 @@ BY_TEAM = (
 def idle_now(viewer: User, tenant: Tenant | None = None) -> QuerySet[GpuUse]:
     """Returns the GPU use of the jobs whose GPUs are idle now and that `viewer` may see, longest idle time first.
 
-    With `tenant`, returns only jobs of this tenant and the tenants below it. Measurements that are too old are left
-    out.
+    With `tenant`, returns only jobs of this tenant and the tenants below it. Leaves out jobs whose last measurement is
+    older than STALE.
     """
     recent = now_from_database() - STALE
     found = GpuUse.objects.visible_to(viewer).idle().filter(measured_until__gte=recent)

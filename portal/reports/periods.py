@@ -64,8 +64,9 @@ def asked_period(query: Query, *, is_page: bool = False) -> ReportPeriod:
     """Returns the period in a URL query, in the query's time zone or else the reader's. For API calls, the reader's is
     UTC.
 
-    If the query is invalid, a page (`is_page`) gets the current month and shows the problems. A file or the API raises
-    `WrongQuestion`, because a program would mistake the figures of the current month for those of the requested days.
+    For an invalid query, a page (`is_page`) uses a default in place of each invalid value, and shows the problems. A
+    file or the API raises `WrongQuestion` instead, because a program would mistake the figures of the default period
+    for those of the requested days.
     """
     zone = timezone.get_current_timezone()
     period = read_report_period(query, now=now_from_database(), zone=zone)

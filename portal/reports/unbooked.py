@@ -55,9 +55,10 @@ def unbooked(tenants: Sequence[int] | None, begins: datetime, ends: datetime) ->
 
 
 def _held(begins: datetime, ends: datetime, tenants: Sequence[int] | None = None) -> QuerySet[Lease, Any]:
-    """Returns a query that yields one row (GPU-seconds, number of jobs, time) about the usage that is not booked yet.
+    """Returns a query for the usage that the ledger has not booked yet. It yields at most one row.
 
-    All usage before the time in the row is booked.
+    The row has the sum of the GPU-seconds, the number of jobs, and a time before which all usage is booked. Without
+    unbooked usage there is no row. The query covers [`begins`, `ends`) and `tenants` (ids; None means all tenants).
     """
     start = Greatest(Coalesce("billed_until", "held_from"), Value(begins))
     end = Least(Coalesce("held_until", Now()), Value(ends))

@@ -18,10 +18,10 @@ PROVISIONAL = "Provisional: more usage of this period will be booked."
 
 @dataclass(frozen=True)
 class Unsettled:
-    """The clusters that have unsettled usage. `since` maps a cluster's name to the time from which its usage is
-    unsettled.
+    """The clusters that have unsettled usage. Its cost may still change, because class prices are not final.
 
-    An instance is falsy if all usage is settled.
+    `since` maps a cluster's name to the time from which its usage is unsettled. An instance is falsy if all usage is
+    settled.
     """
 
     since: Mapping[str, datetime]
@@ -46,7 +46,8 @@ NOTHING = Unsettled({})
 def state_of(waiting: Unsettled, zone: tzinfo, *, is_over: bool) -> list[tuple[str, str]]:
     """Returns the header lines, as pairs (label, text), that say which figures will still change.
 
-    The list is empty if the period is over and all its usage is settled.
+    `waiting` has the clusters with unsettled usage, and `is_over` says whether the period is over. The list is empty if
+    the period is over and all its usage is settled.
     """
     facts = [] if is_over and not waiting else [("State", PROVISIONAL)]
     return facts + [("Not settled yet", waiting.in_words(zone))] * bool(waiting)

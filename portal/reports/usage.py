@@ -37,7 +37,7 @@ GROUPS = {
 class UsageQuestion:
     """A reader's request for a usage report: team, grouping, period and label key.
 
-    All queries for the report use the same `scope`.
+    All queries for the report share one `scope`: the usage of the team in the period, as far as the reader may see it.
     """
 
     user: User
@@ -78,10 +78,9 @@ def usage_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
 
 
 def largest_first(report: UsageReport) -> UsageReport:
-    """Returns the report with its rows sorted as on the page. A PDF needs this order because it has only the first
-    rows.
+    """Returns the report with its rows sorted as on the page: by GPU-seconds, largest first.
 
-    A report by day stays sorted by day.
+    A PDF needs this order because it has only the first rows. A report by day stays sorted by day.
     """
     if By.DAY in report.by:
         return report
@@ -164,7 +163,8 @@ def _amounts(row: UsageRow) -> Sequence[Cell]:
 def read_question(user: User, query: Query, *, is_page: bool = False) -> UsageQuestion:
     """Returns the reader's request for a usage report, as read from the URL query.
 
-    Raises Http404 for a team that the user may not see.
+    Raises Http404 for a team that the user may not see. For an invalid grouping or period raises WrongQuestion or, for
+    a page (`is_page`), uses a default.
     """
     tenant = chosen_tenant(user, query)
     by = _asked_groups(query, is_page=is_page)

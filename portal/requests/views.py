@@ -70,8 +70,9 @@ def one_page(
 ) -> HttpResponse:
     """Renders the page of a request.
 
-    For an operator, the page also previews how the shares would change: with the values `changed` if given, otherwise
-    with the requested values.
+    If the request is open and the user is an operator, the page also previews how the shares would change. The preview
+    uses the values `changed` if given, otherwise the requested values. `posted` is a refused form, which is shown again
+    with its problems.
     """
     one = get_object_or_404(seen_by(request), pk=pk)
     words = Words.of([one])

@@ -56,7 +56,11 @@ class Timing:
         )
 
     def read(self) -> Terms:
-        """Converts the texts to Terms. Raises Refused, with the field's name, for the first invalid text."""
+        """Converts the texts to `Terms`: the timetable of a schedule, and its rules for missed and for overlapping
+        runs.
+
+        Raises Refused, with the field's name, for the first invalid text.
+        """
         begins, ends = self._bounds()
         hours = read_decimal(self.catch_up_hours)
         if hours is None:

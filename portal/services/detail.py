@@ -31,7 +31,7 @@ MOST_WORDS = 3  # number of reasons that a sentence lists
 
 @dataclass(frozen=True)
 class Status:
-    """The status of a service as a word, with the colour and icon of its chip."""
+    """The status of a service as a word, with the colour and icon of the chip (small label) that shows it."""
 
     text: str
     tone: str
@@ -40,8 +40,10 @@ class Status:
 
 @dataclass(frozen=True)
 class Member:
-    """A replica of a service that has not ended, with the lease that holds its GPUs, and the reason why it waits, if it
-    does."""
+    """A replica of a service that has not ended.
+
+    `lease` is the lease that holds its GPUs, or None. `reason` says why the replica waits; "" if it does not wait.
+    """
 
     job: Job
     lease: Lease | None
@@ -69,7 +71,8 @@ class RevisionDetail:
 
 
 def status_of(service: Service) -> Status:
-    """Returns the status of a service. `service` must come from `Service.objects.with_counts()`."""
+    """Returns the status of a service. `service` must come from `with_counts()`, a query that also counts its
+    replicas."""
     if service.removed_at:
         return Status("Removed", "muted", "slash")
     if service.stopped_at:
@@ -86,7 +89,8 @@ def status_of(service: Service) -> Status:
 
 
 def members_of(service: Service) -> list[Member]:
-    """Returns the service's replicas that have not ended, sorted by slot number."""
+    """Returns the service's replicas that have not ended, sorted by slot number. A replacement gets the slot of its
+    predecessor."""
     return members_by_service([service]).get(service.pk, [])
 
 
@@ -110,16 +114,16 @@ def members_by_service(services: Iterable[Service]) -> dict[int | None, list[Mem
 
 
 def claimable_from(members: Sequence[Member]) -> list[datetime]:
-    """Returns the times from which replicas may be preempted for other jobs.
+    """Returns the time from which a replica may be preempted for other jobs, for each replica that may be preempted.
 
-    The list has one time for each replica that is not within the team's guaranteed share.
+    Leaves out replicas within the team's guaranteed share, and replicas that are already stopping.
     """
     return [at for member in members if (at := member.claimable_from)]
 
 
 def on_notice(members: Sequence[Member]) -> str:
-    """Returns the beginning of a sentence about the replicas that may be preempted, with their number: "2 replicas
-    run"."""
+    """Returns the beginning of a sentence, such as "2 replicas run". The number is that of the replicas that may be
+    preempted."""
     count = len(claimable_from(members))
     return "1 replica runs" if count == 1 else f"{count} replicas run"
 
@@ -171,8 +175,11 @@ def _has_failed(service: Service) -> bool:
 
 
 def _is_stuck(service: Service, members: Sequence[Member]) -> bool:
-    """Returns whether a rollout is stuck: a new replica waits for GPUs that old replicas hold, and these wait until it
-    is ready."""
+    """Returns whether a rollout is stuck: a new replica waits for GPUs, and no old one may end before the new one is
+    ready.
+
+    In this case the service allows no missing replica: `max_unavailable` is 0.
+    """
     if not service.good_id or service.good_id == service.current_id or service.max_unavailable:
         return False
     return any(member.job.revision_id == service.current_id and member.reason for member in members)

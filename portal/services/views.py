@@ -110,9 +110,10 @@ def _page(request: UserRequest, shown: Service, rules: Rules | None = None) -> H
 @never_cache
 @require_safe
 def enter(request: HttpRequest, pk: int) -> HttpResponse:
-    """Redirects the user to the service's host, with a ticket that the host exchanges for a cookie.
+    """Redirects the user to the service's host, with a ticket (a code that is valid once).
 
-    Only users who may use the service get a ticket. `?path=` is the path on the service's host.
+    The host exchanges the ticket for a cookie. Only users who may use the service get a ticket. `?path=` is the path on
+    the service's host.
     """
     if not request.user.is_authenticated:
         # After the login, the user goes to the service's page and not back to this view: the portal's
@@ -195,6 +196,9 @@ def _perform(
 
 
 def visible_service(user: User, pk: int) -> Service:
-    """Returns the service with this key, from `with_counts()`. Raises Http404 if the user may not see the service."""
+    """Returns the service with this key, with the numbers of its replicas from `with_counts()`.
+
+    Raises Http404 if the user may not see the service.
+    """
     seen = Service.objects.visible_to(user).with_counts()
     return get_object_or_404(seen.select_related("tenant", "owner", "cluster", "current", "good"), pk=pk)

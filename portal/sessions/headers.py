@@ -60,7 +60,7 @@ def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: st
     """Returns the request's headers as the program gets them: without the portal's credentials, with the program's
     token.
 
-    `token` is "" if the program has no token.
+    `token` is "" if the program has no token. `scheme` (http or https) becomes the header X-Forwarded-Proto.
     """
     own = {cookie_name(secure=False), cookie_name(secure=True)}
     own |= {settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME}
@@ -77,7 +77,10 @@ def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: st
 
 
 def to_browser(headers: Sequence[tuple[bytes, bytes]], *, base: str) -> list[tuple[bytes, bytes]]:
-    """Returns the response's headers as the browser gets them, with the portal's security headers added."""
+    """Returns the response's headers as the browser gets them, with the portal's security headers added.
+
+    Cookies of the program get a path at or below `base`.
+    """
     passed = []
     for name, value in _end_to_end(headers):
         if name == b"set-cookie":
@@ -89,7 +92,7 @@ def to_browser(headers: Sequence[tuple[bytes, bytes]], *, base: str) -> list[tup
 
 
 def kept_to_path(cookie: str, base: str) -> str:
-    """Returns the program's Set-Cookie header `cookie` without Domain, and with a Path below `base`.
+    """Returns the program's Set-Cookie header `cookie` without Domain, and with a Path at or below `base`.
 
     Returns "" if the cookie has the same name as the cookie that gives access to the host.
     """

@@ -68,15 +68,19 @@ def is_under_them(host: str) -> bool:
 
 
 def door_of(session_id: int, ticket: str, path: str) -> str:
-    """Returns the entry URL on the session's host: it exchanges the ticket for a cookie, and then redirects to
-    `path`."""
+    """Returns the entry URL on the session's host, with the ticket (a code that is valid once) and the path.
+
+    The host exchanges the ticket for a cookie, and then redirects to `path`.
+    """
     asked = urlencode({"ticket": ticket, "path": path})
     return f"{origin_of(session_id)}/sessions/{session_id}/enter/?{asked}"
 
 
 def door_of_service(service_id: int, ticket: str, path: str) -> str:
-    """Returns the entry URL on the service's host: it exchanges the ticket for a cookie, and then redirects to
-    `path`."""
+    """Returns the entry URL on the service's host, with the ticket (a code that is valid once) and the path.
+
+    The host exchanges the ticket for a cookie, and then redirects to `path`.
+    """
     return f"{origin_of_service(service_id)}{SERVICE_DOOR}?{urlencode({'ticket': ticket, 'path': path})}"
 
 

@@ -74,9 +74,10 @@ def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
 
 
 async def relay(door: Connection, admitted: Admitted, *, notes: bool) -> None:
-    """Relays a request and its response until one side ends the exchange or the sender may no longer use the program.
+    """Relays the request `door` to the program, and relays the program's response back.
 
-    `notes` says whether the exchange counts as use of the program.
+    Ends when one side ends the exchange, or when the sender may no longer use the program. `notes` says whether the
+    exchange counts as use of the program, which restarts the idle timeout of a session.
     """
     exchange = _Exchange(door, admitted, notes=notes)
     declared = headers.values_of(door.headers, b"content-length")
@@ -90,7 +91,7 @@ async def relay(door: Connection, admitted: Admitted, *, notes: bool) -> None:
 
 
 async def until_barred(door: Connection, admitted: Admitted) -> None:
-    """Waits until the request may no longer be relayed.
+    """Waits until the request `door` may no longer be relayed.
 
     Returns when the sender may not use the program any more, the session has ended, or the program has another address.
     """

@@ -114,7 +114,8 @@ def with_sessions(portal: App) -> App:
 
 
 async def _open(door: Door) -> None:
-    """Handles a request. If the database does not answer, answers 503, unless the response has already begun."""
+    """Handles the request `door`. If the database does not answer, answers 503, unless the response has already
+    begun."""
     begun = False
 
     async def send(message: MutableMapping[str, Any]) -> None:
@@ -183,7 +184,10 @@ class Door(ABC):
     @abstractmethod
     async def key_for(self, ticket: str) -> str | None:
         """Exchanges a ticket for the value of the cookie that gives access to the host. Returns None for an invalid
-        ticket."""
+        ticket.
+
+        A ticket is a code from the portal that is valid once.
+        """
 
     @abstractmethod
     async def absence(self) -> Absence | None:

@@ -35,7 +35,10 @@ async def refuse(
 
 
 async def relay(door: Connection, admitted: Admitted) -> None:
-    """Relays a WebSocket until the browser or the program closes it, or the sender may no longer use the program."""
+    """Relays the WebSocket of the request `door` to the program and back.
+
+    Ends when the browser or the program closes the WebSocket, or when the sender may no longer use the program.
+    """
     await door.receive()  # the handshake
     scope = door.scope
     scheme = {"wss": "https"}.get(scope.get("scheme", "ws"), "http")

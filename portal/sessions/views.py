@@ -84,9 +84,10 @@ def session(request: UserRequest, pk: int) -> HttpResponse:
 @never_cache
 @require_safe
 def enter(request: HttpRequest, pk: int) -> HttpResponse:
-    """Redirects the user to `path` on the session's host, with a ticket that the host exchanges for a cookie.
+    """Redirects the user to `path` on the session's host, with a ticket (a code that is valid once).
 
-    Raises PermissionDenied for a user who may see the session but may not work in it.
+    The host exchanges the ticket for a cookie. Raises PermissionDenied for a user who may see the session but may not
+    work in it.
     """
     if not request.user.is_authenticated:
         # After the login, the user sees the session's page and not this view: the portal's CSP forbids forms, such as

@@ -59,9 +59,10 @@ class Admitted:
 
 @transaction.atomic(durable=True)
 def invite(*, actor: User, session: Session, login: str) -> str:
-    """Returns a ticket for the session's host to the user of the login session `login`.
+    """Returns a ticket with which `actor` can enter the session's host. It is valid once and for one minute.
 
-    Raises NotAllowed if the user may see but not change the session.
+    `login` is the actor's login session in the portal; the access ends with it. Raises NotAllowed if the actor may not
+    change the session.
     """
     if not Session.objects.changeable_by(actor).filter(pk=session.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may open a session.")
@@ -71,9 +72,10 @@ def invite(*, actor: User, session: Session, login: str) -> str:
 
 @transaction.atomic(durable=True)
 def invite_to_service(*, actor: User, service: Service, login: str) -> str:
-    """Returns a ticket for the service's host to the user of the login session `login`.
+    """Returns a ticket with which `actor` can enter the service's host. It is valid once and for one minute.
 
-    Raises NotAllowed if the user may not use the service.
+    `login` is the actor's login session in the portal; the access ends with it. Raises NotAllowed if the actor may not
+    use the service.
     """
     if not may_use(service.pk, actor):
         raise NotAllowed(f"Only members of {service.tenant.name} and operators may use its services.")
@@ -235,8 +237,10 @@ def used(session_id: int) -> None:
 
 
 def _signed_in(visit: Visit) -> object:
-    """Returns the user who is signed in with the login session of this visit, by the same check as the portal's
-    pages."""
+    """Returns the user who is signed in with the login session in which the access `visit` began.
+
+    Uses the same check as the portal's pages.
+    """
     login = HttpRequest()
     login.session = import_module(settings.SESSION_ENGINE).SessionStore(visit.login)
     return get_user(login)

@@ -1,5 +1,8 @@
-"""The page about sharing anomalies: jobs that would have run better on their team's private cluster, and the jobs that
-delayed them."""
+"""The page about sharing anomalies: jobs that sharing delayed, and the jobs that held GPUs while the delayed jobs
+needed them.
+
+A job counts as delayed if it started or ended later than it would have on its team's private cluster.
+"""
 
 from __future__ import annotations
 

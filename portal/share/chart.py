@@ -56,7 +56,10 @@ class Chart:
 
 
 def draw(series: Series, *, seconds_per_point: float) -> Chart:
-    """Returns the chart of one generation. Its values are the average number of GPUs at each point."""
+    """Returns the share chart of one generation, from the GPU-seconds in `series`.
+
+    The chart shows average numbers of GPUs: the GPU-seconds of each point divided by `seconds_per_point`.
+    """
     parts = {
         name: [amount / seconds_per_point for amount in amounts] for name, amounts in _stack(series).items()
     }
@@ -84,7 +87,8 @@ def height_of(part: float) -> float:
 def _stack(series: Series) -> dict[str, list[float]]:
     """Returns the GPU-seconds of each layer of the chart at each point, by name of the layer.
 
-    The layers in ABOVE are above the zero line and add up to the received GPU time.
+    The layers named in ABOVE are above the zero line and add up to the received GPU time. Those named in BELOW are
+    below the zero line.
     """
     split = [_split(point) for point in series.points]
     return {name: [part[name] for part in split] for name in (*ABOVE, *BELOW)}

@@ -64,10 +64,10 @@ class TradeLimitsForm(Form):
         return [(name, [self[f"{kind}-{key}"] for kind in KINDS]) for key, name in named]
 
     def clean(self) -> None:
-        """Refuses an amount in a row with the choice “As other GPUs”, because such a row takes its limits from the last
-        row.
+        """Refuses an amount in a row with the choice “Same as other GPUs”, because such a row takes its limits from the
+        last row.
 
-        Ignores amounts in a row with the choice “No”, even invalid ones.
+        Ignores amounts, even invalid ones, in a row with the choice that forbids trades.
         """
         for key, generation in self.generations:
             choice, *amounts = (self.cleaned_data.get(f"{kind}-{key}") for kind in KINDS)

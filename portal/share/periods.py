@@ -1,4 +1,5 @@
-"""The periods that the share page and the trade book can show. A period is read from the URL query."""
+"""The periods that the share page and the trade book (the list of trades) can show. A period is read from the URL
+query."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def period_of_days(days: ReportPeriod) -> Period:
 def asked_stretch(query: Query, usual: str = DEFAULT_PERIOD, *, is_page: bool = False) -> Period:
     """Returns the period in the URL query: either one of `PERIODS` by name, or whole days as in reports.
 
-    Raises WrongQuestion for an invalid query. A page (`is_page`) gets a default period instead.
+    `usual` is the name of the period if the query has none. Raises WrongQuestion for an invalid query. A page
+    (`is_page`) gets a default period instead.
     """
     key = query.get("period", "")
     if key in LABELS or (not key and (query.get("from") or query.get("to"))):

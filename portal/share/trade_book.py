@@ -1,4 +1,4 @@
-"""Writes the trade book to a file.
+"""Writes the trade book (the list of trades of GPU time between teams) to a file.
 
 The file has a row for each side of each trade that the reader may see, and the totals that the ledger booked.
 """

@@ -122,9 +122,9 @@ def trades(request: UserRequest) -> HttpResponse:
 
 
 def _changed(tenants: Collection[int], period: Period) -> list[tuple[Tenant, float]]:
-    """Returns those tenants whose measured speed-ups changed when they began to trade in the period.
+    """Returns the tenants that began to trade in the period and whose jobs' measured speed-ups then changed.
 
-    Each tenant comes with the factor of the change.
+    Each tenant comes with the factor by which the speed-ups changed.
     """
     factors = changed_speeds(tenants, period.begins, period.ends)
     return [(tenant, factors[tenant.pk]) for tenant in in_order(Tenant.objects.filter(pk__in=factors))]

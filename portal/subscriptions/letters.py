@@ -90,7 +90,10 @@ def _letter(
     alone: str = "",
     csv: Callable[[], Iterable[str]] | None = None,
 ) -> Letter:
-    """Returns a mail with a report. Its text consists of the document's title, period and facts."""
+    """Returns a mail with a report. Its text consists of the document's title, period and facts.
+
+    The other arguments become the fields of the `Letter` with the same names.
+    """
     told = [f"    {label}: {text}" for label, text in document.facts if label != "Period"]
     return Letter(
         period,
@@ -150,8 +153,10 @@ def _trades(of: ReportSubscription, period: ReportPeriod) -> Letter:
 
 
 def _anomalies(of: ReportSubscription, period: ReportPeriod) -> Letter:
-    """Returns a mail about sharing anomalies. It has the latest analysis of each cluster among those that ended in the
-    period."""
+    """Returns a mail about sharing anomalies, with one analysis for each cluster.
+
+    This is the latest finished analysis whose analysed time ended in the period.
+    """
     analyses = analyses_ended_in(of.user, period.begins, period.ends)
     document = document_of_analyses(of.user, analyses, period, tenant=of.tenant)
     more = {"cluster": analyses[0].cluster.name, "analysis": str(analyses[0].pk)} if analyses else {}

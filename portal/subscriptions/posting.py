@@ -23,7 +23,8 @@ TOO_LARGE = "The file is too large for a mail. Download it from the report's pag
 
 
 def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
-    """Writes the mail of a subscription, with the attached file, if a mail is due. Returns whether it wrote the mail.
+    """Stores the mail of a subscription, with the attached file, for sending if a mail is due. Returns whether it
+    stored one.
 
     Ends the subscription if its user may no longer have the report. Any number of workers may call this function at the
     same time: a lock on the subscription's row admits one worker, and the database accepts each period only once. `now`
@@ -47,9 +48,10 @@ def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
 
 @transaction.atomic(durable=True)
 def _write(subscription_id: int, letter: Letter, files: Sequence[mail.Attachment], now: datetime) -> bool:
-    """Writes the mail, and records that it was delivered for its period. Returns whether it wrote the mail.
+    """Stores the mail for sending, and records that the mail for its period was delivered. Returns whether it stored
+    the mail.
 
-    Writes nothing if another worker already did, if the mail is no longer due, or if the user has lost the permission.
+    Stores nothing if another worker already did, if the mail is no longer due, or if the user has lost the permission.
     """
     subscription = _lock(subscription_id)
     period = letter.period

@@ -280,8 +280,10 @@ def places(lease: Lease) -> list[tuple[str, str]]:
 
 @register.filter
 def lease_end(lease: Lease) -> str:
-    """Returns a short text that says why a lease ended; "–" while the lease is open. `lease` must come from
-    `leases_of`."""
+    """Returns a short text that says why a lease ended; "–" while the lease is open.
+
+    `lease` must come from `leases_of` or `few_leases` in portal/jobs/detail.py.
+    """
     return why_ended(lease) or "–"
 
 
@@ -346,7 +348,8 @@ def bar(
 ) -> SafeString:
     """Renders a horizontal bar that is filled to the fraction `value` / `most`.
 
-    `mark` adds a vertical line at this value, for example at the entitlement.
+    `label` is the text for screen readers and the tooltip. `tone` selects the colour. `mark` adds a vertical line at
+    this value, for example at the entitlement.
     """
 
     def percent(part: float) -> str:
@@ -374,7 +377,8 @@ def bar(
 def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[str, Any]:
     """Returns the context for the links to the other pages of `page`, a `django.core.paginator.Page`.
 
-    The links keep the other parameters of the URL query.
+    The links keep the other parameters of the URL query. `what` is the plural noun for the listed objects, such as
+    "jobs".
     """
     return {
         "request": context["request"],
@@ -388,7 +392,8 @@ def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[s
 def sort_head(context: RequestContext, key: str, text: str, style: str = "") -> SafeString:
     """Renders a column heading with a link that sorts the list by `key`.
 
-    If the list is already sorted by `key`, the link sorts it in descending order.
+    If the list is already sorted by `key`, the link sorts it in descending order. `text` is the heading, and `style` is
+    a CSS class.
     """
     now: str = context.get("sort") or ""
     address = querystring(context, sort=f"-{key}" if now == key else key, page=None)

@@ -28,8 +28,9 @@ MOST_TOKENS = 50
 def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -> tuple[ApiToken, str]:
     """Creates an API token for the actor. Returns the token, and its secret text, which is not stored.
 
-    `days` is the token's lifetime; None means that it does not expire. Raises Refused, with the name of the invalid
-    field. Raises NotAllowed if the actor is inactive, or if the password was changed in the meantime.
+    `days` is the token's lifetime; None means that it does not expire. Raises Refused, with the name of the field, if
+    the name or `days` is invalid. Also raises Refused if the actor already has too many tokens. Raises NotAllowed if
+    the actor is inactive, or if the actor's password has changed since `actor` was read.
     """
     if not actor.is_active:
         raise NotAllowed("Only active users may have tokens.")

@@ -36,9 +36,11 @@ NONE_YET: dict[str, Any] = {
 def share_anomalies(
     request: ApiRequest, asked: Query[schemas.AnomalyQuestion]
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns one page of the jobs of the caller's teams that sharing delayed, as found by an analysis, latest first.
+    """Returns one page of the sharing anomalies that an analysis found: jobs of the caller's teams that sharing
+    delayed.
 
-    In formats other than JSON, one file contains all these jobs.
+    The job with the longest delay comes first. Without `analysis`, the latest finished analysis of the cluster is used
+    or, if none is finished, the latest one. In formats other than JSON, one file contains all these jobs.
     """
     user = request.auth
     if asked.format != "json":

@@ -36,7 +36,8 @@ class FairnessRow(Schema):
 
 
 class ComparedTeam(Schema):
-    """The amounts of a team as one sum over all generations.
+    """The amounts of a team as one sum over all generations. `of_entitlement` is the ratio of received to entitled GPU
+    time.
 
     To make generations comparable, each GPU-second is multiplied by the published weight of its generation.
     """
@@ -47,7 +48,10 @@ class ComparedTeam(Schema):
 
 
 class FairnessIndices(Schema):
-    """Fairness indices of one interval, computed from the ratio `delivered` of each team to which GPU time was due."""
+    """Fairness indices of one interval, computed from the ratio `delivered` (received / due GPU time) of each team.
+
+    Teams to which no GPU time was due are left out.
+    """
 
     begins: datetime
     ends: datetime
@@ -57,10 +61,10 @@ class FairnessIndices(Schema):
 
 
 class FinishedJobs(WithOldNames, Schema):
-    """Finish-time fairness of training jobs: the actual time divided by the time on a private cluster.
+    """Finish-time fairness of training jobs: the actual time of a job divided by its time on a private cluster.
 
-    The actual time is that from submission to end. The other is the time that the same job would have taken alone on
-    its team's share.
+    The actual time is the time from submission to end. The time on a private cluster is the time that the same job
+    would have taken alone on its team's share.
     """
 
     team: str
@@ -76,8 +80,8 @@ class FinishedJobs(WithOldNames, Schema):
 class StatementLine(Schema):
     """A team's amounts for one generation, converted to GPU-seconds of the team's slowest generation.
 
-    `amounts` is null if no conversion is possible, because no job was measured both on this generation and on another
-    one.
+    They are converted by `speed`: the measured speed of the team's jobs relative to their slowest generation. `speed`
+    and `amounts` are null if no job was measured both on this generation and on another one.
     """
 
     generation: str

@@ -66,7 +66,10 @@ def gpu_use(request: ApiRequest, job_id: int) -> dict[str, Any] | None:
 
 @router.post("/jobs/{int:job_id}/snooze", response=schemas.GpuUse, url_name="job_snooze")
 def snooze(request: ApiRequest, job_id: int, asked: schemas.Snooze) -> dict[str, Any] | None:
-    """Postpones what the idle rule does to a job. For the job's owner, managers of its team, and operators."""
+    """Postpones the idle warning of a job, and the action after the warning, until a given time.
+
+    For the job's owner, managers of its team, and operators.
+    """
     job = visible_job(request, job_id)
     snooze_idle(actor=request.auth, job=job, until=asked.until, reason=asked.reason)
     seen = use_of(job)
@@ -75,7 +78,7 @@ def snooze(request: ApiRequest, job_id: int, asked: schemas.Snooze) -> dict[str,
 
 @router.get("/idle-rules", response=list[schemas.IdleRule], url_name="idle_rules")
 def rules(request: ApiRequest) -> list[dict[str, Any]]:
-    """Returns all idle rules. For operators."""
+    """Returns all idle rules. A rule says what happens to jobs whose GPUs stay idle. For operators."""
     require_permission(request, "idle_rule.read")
     found = IdleRule.objects.select_related("tenant", "cluster").order_by("pk")
     return [_rule(rule) for rule in found]
@@ -83,8 +86,10 @@ def rules(request: ApiRequest) -> list[dict[str, Any]]:
 
 @router.put("/idle-rules", response=schemas.IdleRule, url_name="idle_rules")
 def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
-    """Sets the idle rule of a team or of a cluster; without `team` and `cluster`, the rule of the whole portal. For
-    admins."""
+    """Sets the idle rule of a team, of a cluster or of the whole portal: what happens to jobs whose GPUs stay idle.
+
+    Without `team` and `cluster`, sets the rule of the whole portal. For admins.
+    """
     require_permission(request, "idle_rule.set")
     tenant = get_object_or_404(Tenant, slug=new.team) if new.team else None
     cluster = get_object_or_404(Cluster, name=new.cluster) if new.cluster else None
@@ -94,7 +99,11 @@ def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
 
 @router.delete("/idle-rules/{int:rule_id}", response={204: None}, url_name="idle_rule")
 def remove_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
-    """Removes an idle rule. From then on, the next more general rule applies instead. For admins."""
+    """Removes an idle rule. For admins.
+
+    From then on, the next more general rule applies: that of the nearest team above, of the cluster, or of the whole
+    portal.
+    """
     require_permission(request, "idle_rule.set")
     remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))
     return Status(204, None)

@@ -54,7 +54,8 @@ class IdleJob(GpuUse):
 
 
 class IdleTeam(WithOldNames, Schema):
-    """A team's booked idle time, in which its allocated GPUs were not used, and the cost of this time.
+    """A team's idle GPU time, as the ledger has booked it, and its cost. Idle time is time in which allocated GPUs were
+    not used.
 
     `processless_gpu_seconds` is the part of the idle time in which no process was observed on the GPUs.
     """

@@ -242,8 +242,10 @@ def log(
     rank: AskedKey = 0,
     offset: AskedKey = 0,
 ) -> dict[str, Any]:
-    """Returns a piece of the log of one worker. Offsets count bytes; bytes that are not valid UTF-8 are shown as
-    U+FFFD."""
+    """Returns a piece of the log of the worker with the rank `rank`, from the byte offset `offset` on.
+
+    Bytes that are not valid UTF-8 are shown as U+FFFD.
+    """
     job = visible_job(request, job_id)
     if rank >= job.workers:
         raise HttpError(404, f"Rank {rank} does not exist. The job has ranks 0 to {job.workers - 1}.")

@@ -27,7 +27,8 @@ def operations(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the tables of a report, by name. Each table has rows and totals. For operators."""
+    """Returns the tables of the report that `subject` names, by table key. Each table has rows and totals. For
+    operators."""
     require_permission(request, "report.all")
     if format != "json":
         return operations_in_format(request.GET, subject, format)
@@ -60,7 +61,8 @@ def export(
 ) -> HttpResponseBase:
     """Streams jobs in the file format of another tool. Operators get all jobs; managers get the jobs of their teams.
 
-    A job that began before the period or ended after it is cut at the bounds, so that files of adjoining periods add
-    up. With `all=whole`, these jobs are not cut.
+    A job that began before the period or ended after it counts only with its time within the period, so that files of
+    adjoining periods add up. With `all=whole`, such a job counts with its whole time. With `anonymous=1`, names are
+    replaced by pseudonyms.
     """
     return jobs_in_format(request, request.auth, form)

@@ -32,7 +32,7 @@ def usage(
     label: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the usage report.
+    """Returns the usage report: the GPU-seconds and the cost of each group, where `by` chooses the groups.
 
     `by=label` groups by the values of the label whose key is given as `label`. Jobs without this label form a group
     whose label is null.
@@ -74,10 +74,9 @@ def capacity(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the capacity by class of GPU time, and which teams bear its value, for the hours that the ledger has
-    closed.
+    """Returns the GPU-seconds of the clusters by class, such as busy, idle or free, and which teams bear their value.
 
-    For operators.
+    Covers only the hours that the ledger has closed. For operators.
     """
     require_permission(request, "report.all")
     if format != "json":

@@ -113,9 +113,11 @@ class Bearing(Schema):
 
 
 class CapacityIdentity(WithOldNames, Schema):
-    """The value of the capacity, split by who or what accounts for it. The parts add up exactly:
+    """The value of the capacity (GPU-hours times price), split by who or what bears it. The parts add up exactly:
 
     tenants + written_off + classes + unallocated + drained + down = value.
+
+    In this equation, `tenants` is the sum of the costs of all tenants.
     """
 
     currency: str

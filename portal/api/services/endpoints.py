@@ -150,7 +150,11 @@ def _shown(request: ApiRequest, service_id: int) -> dict[str, Any]:
 
 
 def show(service: Service, members: Sequence[Member]) -> dict[str, Any]:
-    """Converts a service to the fields of the API's response. `service` must come from a query with `with_counts`."""
+    """Converts a service to the fields of the API's response.
+
+    `service` must come from a query with `with_counts`, which counts its replicas. `members` are its replicas that have
+    not ended.
+    """
     same = ("id", "name", "ready", "living", "stopped_at", "removed_at", "created_at", *RULES)
     return {name: getattr(service, name) for name in same} | {
         "status": status_of(service).text,

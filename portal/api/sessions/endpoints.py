@@ -83,7 +83,8 @@ def keep(request: ApiRequest, session_id: int) -> dict[str, Any]:
 
 @router.delete("/sessions/{int:session_id}", response={204: None}, url_name="session")
 def stop(request: ApiRequest, session_id: int) -> Status[Any]:
-    """Stops a session after its grace period. Has no effect on a session that is already stopped."""
+    """Stops a session. Its program gets the usual grace period to end. Has no effect on a session that is already
+    stopped."""
     stop_session(actor=request.auth, session=visible_session(request, session_id))
     return Status(204, None)
 

@@ -82,7 +82,7 @@ def trades(request: ApiRequest, asked: Query[schemas.TradeQuestion]) -> dict[str
 def trades_booked(request: ApiRequest, asked: Query[schemas.TradePeriod]) -> list[BookedTrades]:
     """Returns the GPU-seconds that the ledger booked for trades of the caller's teams, by generation.
 
-    Operators get all teams. Over all teams the amounts add up to zero.
+    Operators get all teams. Over all teams, received minus given GPU-seconds are zero.
     """
     stretch = asked_stretch(request.GET)
     tenants = None if request.auth.is_operator else visible_ids(request.auth)

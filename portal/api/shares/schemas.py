@@ -86,8 +86,10 @@ class Trade(Schema):
 
 
 class BookedTrades(Schema):
-    """The exact GPU-seconds of one generation that the ledger booked for trades. The `sum` of all teams together is
-    zero."""
+    """The exact GPU-seconds of one generation that the ledger booked for trades.
+
+    `sum` is `got` minus `gave`. It is zero over all teams together.
+    """
 
     generation: str
     gave: Figure

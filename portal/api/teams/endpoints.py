@@ -84,7 +84,7 @@ def move(request: ApiRequest, team: str, given: schemas.TeamParent) -> dict[str,
 
 @router.put("/teams/{team}/archived", response=schemas.TeamChange, url_name="team_archived")
 def set_archived(request: ApiRequest, team: str, given: schemas.TeamArchived) -> dict[str, Any]:
-    """Archives a team, or restores it if it is archived, as the field in the request says. For admins."""
+    """Archives a team or, if the field `archived` in the request is false, restores an archived team. For admins."""
     tenant = _found(request, team)
     effect = (effect_of_archiving if given.archived else effect_of_restoring)(tenant)
     act = actions.archive_tenant if given.archived else actions.restore_tenant

@@ -8,7 +8,7 @@ from portal.api.fields import Amount, Flag, Line
 
 
 class TradeLimit(Schema):
-    """A limit on the trades of a team in one generation.
+    """A team's trade limit for one generation: whether the team trades these GPUs, and how many it may give away.
 
     If `generation` is empty, the limit applies to each generation for which the team has no separate trade limit.
     """

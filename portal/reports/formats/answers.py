@@ -41,9 +41,10 @@ def in_format(document: Document, form: str, *, alone: str = "") -> bytes:
 
 
 def answer(document: Document, form: str, name: str, *, alone: str = "") -> HttpResponseBase:
-    """Returns a response that downloads the document as a file.
+    """Returns a response that downloads the document as a file. `form` is a key of `TYPES`.
 
-    `name` is the file name without extension. It consists of letters, digits and hyphens.
+    `name` is the file name without extension. It consists of letters, digits and hyphens. With `alone`, a CSV file
+    contains only the table with this key.
     """
     headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}
     if form not in ("csv", "json"):

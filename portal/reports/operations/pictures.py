@@ -49,7 +49,7 @@ class Week:
 def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
     """Returns a heat map of the week, with a row for each weekday and a column for each hour.
 
-    The larger the fraction of GPUs that were held, the darker is the cell.
+    The larger the fraction of GPUs that jobs held, the darker the cell.
     """
     step = (100 - LABEL) / 24
     cells = []
@@ -77,7 +77,11 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
 
 
 def draw_demand(demand: Sequence[Demand]) -> IndexChart:
-    """Returns a line chart of the average numbers of wanted, usable and held GPUs in each interval."""
+    """Returns a line chart of the average numbers of GPUs in each interval: those that jobs wanted, usable ones and
+    held ones.
+
+    Usable GPUs are all GPUs except those that were drained, down or used outside Fairlot.
+    """
     series: dict[str, Sequence[float | None]] = {
         name: [_gpus(one, name) for one in demand] for name in ("wanted", "usable", "held")
     }
@@ -106,7 +110,7 @@ def node_cells(gpus: Sequence[GpuHeld]) -> list[HeatCell]:
 
 
 def waste_parts(row: Wasted, most: float) -> list[tuple[str, str, float, float, float]]:
-    """Returns the parts of one bar, as tuples (cause, label, GPU-seconds, start, width).
+    """Returns the parts of one bar, as tuples (cause of the waste, label, GPU-seconds, start, width).
 
     Start and width are in per cent of the widest bar, which stands for `most` GPU-seconds.
     """

@@ -54,10 +54,10 @@ def lasting(key: str, heading: str) -> Column:
 
 @dataclass(frozen=True)
 class Demand:
-    """The GPU-seconds that were wanted, held and usable in one interval.
+    """The GPU-seconds in one interval that jobs wanted, that jobs held, and that were usable.
 
-    `wanted` is None until all hours of the interval are over. The other amounts are None until the ledger has closed
-    these hours.
+    Usable means not drained, not down and not used outside Fairlot. `wanted` is None until all hours of the interval
+    are over. The other amounts are None until the ledger has closed these hours.
     """
 
     begins: datetime
@@ -112,9 +112,11 @@ class Asked:
 
     @cached_property
     def closed_until(self) -> datetime | None:
-        """Returns the time until which the ledger has closed the book of the cluster, or the books of all clusters.
+        """Returns the time until which the ledger has closed the hours of the cluster or, without a cluster, of all
+        clusters.
 
-        Books of detached clusters count only if all clusters are detached. Returns None if no book is open.
+        Detached clusters count only if all clusters are detached. Returns None if none of these clusters has a ledger
+        yet.
         """
         if self.cluster:
             return closed_until(books=[self.cluster.pk])
@@ -126,10 +128,10 @@ class Asked:
 
     @cached_property
     def closed(self) -> tuple[datetime, datetime]:
-        """Returns the start and the end of the period.
+        """Returns the start and the end of the time that the report covers.
 
-        For a report on all clusters, the end is at most the time until which the books of all clusters are closed. So
-        each hour has the figures of every cluster.
+        A report on one cluster covers the whole period. A report on all clusters ends at `closed_until` at the latest,
+        so that each hour has the figures of every cluster.
         """
         begins, ends = self.bounds
         if self.cluster:
@@ -156,7 +158,8 @@ class Asked:
 
     @cached_property
     def gpus(self) -> list[GpuHeld]:
-        """Returns the held time of each GPU, for the nodes on the page or for all nodes, with one query."""
+        """Returns, for each GPU, how long jobs held it. Covers the nodes on the page or, for a file, all nodes. Makes
+        one query."""
         nodes = self.nodes if self.page is None else list(self.page_of_nodes)
         held, lasted = held_gpus([node.node_id for node in nodes], *self.bounds)
         return [
@@ -175,7 +178,7 @@ class Asked:
 
 
 def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
-    """Returns the time in which jobs held a GPU, and the time of its node, each at most `elapsed` seconds.
+    """Returns the seconds in which jobs held a GPU, and the seconds in which its node existed, each at most `elapsed`.
 
     The node's time is at least the held time, because a lease may be older than the node's recorded history.
     """
@@ -187,8 +190,11 @@ def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
 def _stretch(
     begins: datetime, ends: datetime, use: Mapping[datetime, Use], wanted: Mapping[datetime, Decimal]
 ) -> Demand:
-    """Returns the demand in the interval from `begins` to `ends` (excluded): the sums over the hours that begin in
-    it."""
+    """Returns the demand in the interval from `begins` to `ends` (excluded): the sums over the hours that begin in it.
+
+    `use` and `wanted` have the amounts of each hour, by the start of the hour. An hour is missing in `wanted` until it
+    is over, and in `use` until the ledger has closed it.
+    """
     hour = timedelta(hours=1)
     first = begins + (-timedelta(minutes=begins.minute, seconds=begins.second)) % hour
     hours = [first + n * hour for n in range(max(0, -((first - ends) // hour)))]
@@ -509,9 +515,10 @@ def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
 def _of_closed_hours(
     title: str, asked: Asked, tables: Sequence[Table], *, waiting: Unsettled = NOTHING
 ) -> Document:
-    """Returns a document of these tables, with two more header lines.
+    """Returns a document of these tables, with additional header lines.
 
-    They say until when the ledger has closed the books, and whether figures will still change.
+    The lines say until when the ledger has closed the hours, and which figures may still change. `waiting` is the usage
+    whose cost may still change, because its prices are not final.
     """
     document, until = _document(title, asked, tables), asked.closed_until
     zone = asked.period.zone

@@ -57,7 +57,7 @@ MOST_DAYS = 400
 class ByLabel:
     """Usage by the values of one label key. `rows` are the values with the most usage, and `rest` is all other usage.
 
-    `count` is the number of values.
+    `count` is the number of all values, including those in `rest`.
     """
 
     key: str
@@ -85,7 +85,8 @@ class Statement:
     """The figures of a tenant and the tenants below it, for whole days in one time zone, as far as `viewer` may see
     them.
 
-    `totals` has one row for each currency: the sum of the ledger in the period. It equals the sum of `lines`.
+    `totals` has one row for each currency: the sum of the usage that the ledger has booked in the period. It equals the
+    sum of the statement's `lines`.
     """
 
     issuer: str
@@ -154,11 +155,11 @@ def period_name(period: ReportPeriod) -> str:
 
 
 def statement_of(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: bool = False) -> Statement:
-    """Returns the statement. All figures are read in one database snapshot, so that sums agree even while usage is
-    booked.
+    """Returns the statement of a tenant for a period.
 
-    With `whole`, the statement has all users, jobs, labels and days, for files that programs read. If `viewer` may not
-    see the tenant, the statement is empty, so callers must check the permission first.
+    All figures are read in one database snapshot, so that sums agree even while usage is booked. With `whole`, the
+    statement has all users, jobs, labels and days, for files that programs read. If `viewer` may not see the tenant,
+    the statement is empty, so callers must check the permission first.
     """
     with consistent_read():
         return _statement(viewer, tenant, period, whole=whole)
@@ -211,7 +212,8 @@ def _budgets(
 ) -> list[PastBudget]:
     """Returns the budgets that applied on the period's days, with the amounts they had then.
 
-    The list is empty if the viewer may not read budgets.
+    `held_now` returns the usage that the ledger has not booked yet. The list is empty if the viewer may not read
+    budgets.
     """
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
     if not viewer.is_operator and not manages.exists():
@@ -228,7 +230,8 @@ def _ahead(
 ) -> list[Ahead]:
     """Returns a forecast of the current month's cost for each currency, from the usage that the viewer may see.
 
-    The list is empty unless the period contains the current time.
+    `totals` is the usage that the ledger has booked in the period. `held_now` returns the usage that the ledger has not
+    booked yet. The list is empty unless the period contains the current time.
     """
     if not period.begins <= now < period.ends:
         return []
@@ -256,7 +259,7 @@ def _labels(
 ) -> tuple[list[ByLabel], int]:
     """Returns the usage by values of each label key, and the number of label keys that were left out.
 
-    With `whole`, no key is left out.
+    `totals` is the statement's whole usage, with one row for each currency. With `whole`, no key is left out.
     """
     known = LabelKey.objects.visible_to(viewer).filter(tenant__path__startswith=tenant.path)
     every = list(known.order_by(*by_name("key")).values_list("key", flat=True).distinct())
@@ -274,8 +277,11 @@ def _labels(
 
 
 def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:
-    """Returns the usage that the shown rows do not include, as one row for each currency; an empty list if all rows are
-    shown."""
+    """Returns the usage that the shown groups do not include, as one row for each currency.
+
+    The first argument has the groups with the most usage, which are shown. `totals` is the whole usage. The list is
+    empty if all groups are shown.
+    """
     rest = []
     if told.count > len(told.rows):
         for total in totals:
@@ -287,9 +293,10 @@ def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:
 
 
 def _shares(viewer: User, tenant: Tenant, period: ReportPeriod) -> list[tuple[str, Amounts]]:
-    """Returns a pair (name of a generation, fairness amounts) for each generation.
+    """Returns a pair (name of a generation, amounts) for each generation.
 
-    The amounts are sums over the tenant and the tenants below it.
+    The amounts are the GPU time that the tenant was entitled to, lent, borrowed, traded and received. They are sums
+    over the tenant and the tenants below it.
     """
     sums: dict[str, Amounts] = {}
     for row in fairness_rows(Scope.of(viewer, period.begins, period.ends, tenant=tenant, cluster=None)):

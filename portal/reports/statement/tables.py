@@ -315,7 +315,7 @@ def _usage(
 
 
 def _totals(statement: Statement, name: str | None) -> list[Sequence[Cell]]:
-    """Returns one row of totals for each currency."""
+    """Returns one row of totals for each currency. `name` is the text in the first column of each row."""
     return [(name, one.gpu_seconds, one.cost, one.currency) for one in statement.totals]
 
 
@@ -454,7 +454,8 @@ def _percent(part: Decimal, whole: Decimal) -> Decimal | None:
 def _rounded(amount: Decimal | None) -> Decimal | None:
     """Returns an amount rounded to cents, or None for None.
 
-    Used for figures that are not sums of the ledger, so that all formats show the same figure as the page.
+    Used for amounts that are not exact sums of ledger entries, such as forecasts, so that all formats show the same
+    figure as the page.
     """
     return None if amount is None else amount.quantize(Decimal("0.01"))
 

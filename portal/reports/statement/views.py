@@ -109,9 +109,11 @@ def _shown(table: Table, document: Document) -> Shown:
 
 
 def _parts(figures: Statement) -> list[tuple[str, list[tuple[str, str, Decimal, str, str]]]]:
-    """Returns the parts of each generation's bar, as tuples (class, label, GPU-seconds, start, width).
+    """Returns a pair (generation, parts of its bar) for each generation. A part is (class, label, GPU-seconds, start,
+    width).
 
-    Start and width are in per cent.
+    The classes of held GPU time are busy, idle, and assembling (until all workers of a gang run). Start and width are
+    texts in per cent of the longest bar.
     """
     most = max((one.held for one in figures.held), default=Decimal(0))
     found = []
