@@ -30,11 +30,13 @@ def spawn(
     wrapper: Sequence[str] = (),
     stdin: int | IO[bytes] = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Starts `argv` in a new session, so that Ctrl-C in the terminal does not reach it.
+    """Starts `argv` in a new session, so that Ctrl-C in the terminal does not reach the new process.
 
-    Appends its output to the file `log`. When the calling *thread* ends, even by SIGKILL, the kernel sends the signal
-    `at_our_death` to the new process. So call this function from the main thread. `wrapper`: further `setpriv` options.
-    All wrapper programs use exec, so the returned pid is that of the program itself.
+    Appends the output of the process to the file `log`. When the calling *thread* ends, even by SIGKILL, the kernel
+    sends the signal `at_our_death` to the process. So call this function from the main thread.
+
+    The process is started by the program `setpriv` and a shell. `wrapper`: additional options for `setpriv`. Both
+    programs replace themselves by exec, so the returned pid is that of `argv` itself.
     """
     # This process may die before setpriv has asked the kernel for the signal. The child then has another parent, and
     # must not start the program.
@@ -59,7 +61,11 @@ def run(
     wrapper: Sequence[str] = (),
     stdin: str = "",
 ) -> None:
-    """Runs `argv` and waits for it to end. If its exit status is not 0, raises StartError with its output."""
+    """Runs `argv` and waits for it to end. Raises StartError with the output of `argv` if the exit status is not 0.
+
+    `wrapper`: additional options for `setpriv`, the program that starts `argv`. `stdin`: the text that `argv` reads
+    from its standard input.
+    """
     done = subprocess.run(
         [_program("setpriv"), *wrapper, "--pdeathsig", "KILL", *map(str, argv)],
         input=stdin,

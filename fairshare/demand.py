@@ -77,12 +77,11 @@ def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
 
 
 def room(rank: Floats, held: Floats, step: Floats) -> float:
-    """Returns the largest factor by which `step` can be multiplied so that the account can use the GPUs `held` plus the
-    result.
+    """Returns the largest factor f for which an account can use `held` + f × `step` GPUs. The result is never negative.
 
     - `rank` (2^K,): GPUs that the account can use of each set of generations.
     - `held` (K,): GPUs of each generation that the account has.
-    - `step` (K,): a change of these GPUs; entries may be negative.
+    - `step` (K,): a change of the GPUs of each generation; entries may be negative.
 
     Returns infinity if nothing limits the factor.
     """

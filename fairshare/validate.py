@@ -25,11 +25,12 @@ def validate(plan: Decision, view: Snapshot) -> None:
     - Every gang runs with all its workers, on nodes of one generation that its job accepts. No node gives out more GPUs
       than it has.
     - No blocked job runs. No gang starts beyond a limit or on a closed node.
-    - A round that may not preempt neither stops nor moves a gang that may keep its GPUs. In such a round, a gang that
-      stays where it runs may continue even if its job is blocked.
+    - In a round that may not preempt (a fill round), every running gang that may keep its GPUs stays where it runs.
+    - In a fill round, a gang that stays where it runs may continue even if its job is blocked or no longer accepts the
+      generation.
     - A round that takes back surplus stops no gang within its account's guarantee.
-    - Every job either runs or has a reason.
-    - If the plan asks for an early next round, this is at least SOONEST seconds away.
+    - Every job either runs, or has a reason why it does not run.
+    - If the plan asks for an early next round, that round is at least SOONEST seconds away.
     """
     jobs, cluster = view.jobs, view.cluster
     run, place, start = plan.run, plan.place_node, plan.place_start

@@ -1,4 +1,7 @@
-"""Prepares interruptions of services and sessions, and the notices that precede them, for pages and the API."""
+"""Converts the interruptions of services and sessions to what pages show and the API returns.
+
+Also determines the time from which a lease may be preempted, so that pages can show a notice in advance.
+"""
 
 from __future__ import annotations
 

@@ -232,11 +232,13 @@ def _below(budget: Budget) -> list[int]:
 def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
     """Sends a warning by mail and webhook for each threshold that has been reached. Returns the new warnings.
 
-    Each threshold causes one warning per period. It causes a further warning if the budget's amount has changed, and
-    the spending (or forecast) recorded in the earlier warning does not reach the threshold for the new amount.
+    A threshold normally causes one warning in each budget period. If the budget's amount changes, the threshold may
+    cause another warning in the same period. This happens if the amounts recorded in the earlier warning would not
+    reach the threshold of the new amount; see `Outlook.is_covered_by`.
 
-    `stands`: the spending and the forecast. The present amount is read again from the database; the amount of a past
-    period is taken from `stands`.
+    `stands`: the budget's spending and forecast, in the present or a past period. For the present period, this function
+    reads the budget's amount from the database again, because it may have changed. For a past period, it uses the
+    amount in `stands`.
 
     Several workers may call this function concurrently. A lock on the budget's row serializes the calls, and a database
     constraint rejects duplicate warnings.

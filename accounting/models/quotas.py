@@ -30,8 +30,9 @@ class QuotaQuerySet(models.QuerySet["Quota"]):
 class Quota(models.Model):
     """Represents a limit on a tenant's subtree, or on users in the subtree.
 
-    It applies to one generation or to all together. If several limits apply, the tightest one decides. A limit on users
-    counts in each team of the subtree separately. So a user of two teams may use the full amount in each of them.
+    A limit applies to one generation, or to all generations together. If several limits apply, the tightest one
+    decides. A limit on users counts in each team of the subtree separately. So a user of two teams may use the full
+    amount in each of them.
     """
 
     class Kind(models.TextChoices):
@@ -122,7 +123,8 @@ class Quota(models.Model):
         return f"{self.user.get_username()} in {self.tenant.name}" if self.user else self.tenant.name
 
     def what(self) -> str:
-        """Returns the unit and the period of the limit, such as "GPU-hours of A100, a calendar month (UTC)"."""
+        """Returns the unit of the limit and its period, if it has one, such as "GPU-hours of A100, a calendar month
+        (UTC)"."""
         return f"{self.unit()}{f', {self.when()}' if self.period else ''}"
 
     def unit(self) -> str:

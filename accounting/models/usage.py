@@ -132,11 +132,11 @@ class CorrectedSegment(models.Model):
 
 
 class ClassCharge(models.Model):
-    """Represents the amount that class prices add to the plain cost of a usage segment; negative if they reduce the
+    """Represents the amount by which class prices change the plain cost of a usage segment; negative if they reduce the
     cost.
 
-    Class prices are prices for idle, preemptible or borrowed time. Contains the segment's GPU-seconds in each class
-    that has a price, and the prices of these classes. All other time costs the plain price. The segment's cost plus
+    Class prices are prices for idle, preemptible or borrowed time. `idle`, `preemptible` and `borrowed` are the
+    segment's GPU-seconds in each class that has a price. All other time costs the plain price. The segment's cost plus
     `amount` is the total cost, rounded once.
     """
 

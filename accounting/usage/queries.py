@@ -125,9 +125,9 @@ def _pieces(plan: UsagePlan, only: Q) -> Iterator[tuple[UsageSegmentQuerySet, di
 
 
 def clipped(found: UsageSegmentQuerySet, start: Any, end: Any, scope: Scope) -> UsageSegmentQuerySet:
-    """Clips each segment to [start, end) and to the scope's period.
+    """Clips each segment to the part of [start, end) that lies in the scope's period.
 
-    Adds the clipped bounds as `part_start` and `part_end`. Leaves out segments that do not overlap this interval.
+    Adds the bounds of the clipped segment as `part_start` and `part_end`. Leaves out segments of which nothing remains.
     """
     start = latest(start, moment(scope.begins) if scope.begins else None)
     end = earliest(end, moment(scope.ends) if scope.ends else None)
@@ -147,8 +147,11 @@ def _summed(found: UsageSegmentQuerySet, groups: Groups, begins: dict[str, Any])
 
 
 def _grouped(found: QuerySet[Any], groups: Groups, begins: dict[str, Any], **sums: Any) -> QuerySet[Any]:
-    """Returns a query with one row for each group. `begins`: the column for the day or hour. `sums`: the summed
-    columns."""
+    """Returns a query with one row for each group.
+
+    - `begins`: the column with the start of the day or hour, by name; empty if rows are not grouped by time.
+    - `sums`: the expressions of the summed columns, by name.
+    """
     named, given = groups.named(**begins), {f"by_{name}" for name in groups.given}
     keys = {name: source for name, source in named.items() if name not in given}
     rest = {name: AnyValue(source) for name, source in named.items() if name in given}

@@ -1,4 +1,8 @@
-"""Checks of the closings of hours: compares the GPU time in each class with the bills and with the node hours."""
+"""Checks of the closings of hours: compares the GPU time in each class with the bills and with the node hours.
+
+The closing of an hour is a ledger transaction that records the GPU time of the whole hour by generation, price and
+class.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,11 @@ from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 def a_closing_differs_from_what_was_billed() -> Found | None:
     """Finds a closed hour whose closing is missing, or differs from the bills in GPU time or charges.
 
-    Compares the time at each price separately. So it also finds a closing that has the price of another part of the
-    hour. Does not compare currencies. The price determines the currency. Only the currency of time without a price may
-    differ between bill and closing: it is the one that Fairlot used when the time was posted or closed.
+    The closing of an hour is the ledger transaction that records the hour's GPU time by class. The time at each price
+    is compared separately, because the price may change within the hour.
+
+    Currencies are not compared, because a price determines its currency. Only time without a price may have different
+    currencies in the closing and the bill. Each of them then has the currency that Fairlot used when it was posted.
     """
     return first_row(
         "a closing differs from what was billed",
@@ -67,9 +73,10 @@ def nodes_differ_from_their_closing() -> Found | None:
 
 
 def more_is_summed_than_was_held() -> Found | None:
-    """Finds an hour whose rollups contain more time than its closing.
+    """Finds an hour for which the rollups contain more GPU time than the hour's closing.
 
-    The difference is always an error, because corrections only reduce time or move it to another payer.
+    The closing of an hour is the ledger transaction that records the hour's GPU time by class. The difference is always
+    an error, because corrections only reduce time or move it to another payer.
     """
     return first_row(
         "the sums of an hour are more than its closing says was held",

@@ -380,8 +380,8 @@ def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool
     """Returns whether a leaf that gets `more` additional GPUs in the round `one` stays on the same side of its
     guarantee.
 
-    This is the case if the leaf and all accounts above it remain within their guarantees with these GPUs. It is also
-    the case if the leaf or an account above it already exceeds its guarantee and savings.
+    There are two such cases. First, the leaf and all accounts above it remain within their guarantees with these GPUs.
+    Second, the leaf or an account above it already exceeds its guarantee and savings.
     """
     oracle, use = played.oracle(one), played.used[one.number]
     path = played.economy.paths[leaf]
@@ -450,15 +450,23 @@ def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
 def _saved_for(played: Played, first: int) -> float:
     """Returns the most GPU-quanta that can have been saved for the job `first`, which its account wants most.
 
-    This is the lowest result among the job's account and all accounts above it. Each of them saves its guarantee,
-    reduced by the GPUs of its other jobs in three cases:
-    - `first` runs.
-    - A larger job fills a node that `first` would not fill (promise 8b).
-    - Even without the other jobs, neither `first` nor a job of an account that is not ahead of its share would fit.
+    The result is the lowest value among the job's account and all accounts above it. The value of an account is the
+    lowest of three sums over all rounds:
+    - Its savings: the guarantee minus the GPUs of the account's other jobs.
+    - Its share minus the GPUs of the account's other jobs.
+    - Its private cluster's GPUs on the generations where `first` may run.
 
-    Use beyond the guarantee reduces earlier savings only where accounts that are not ahead of their share want the
-    GPUs. Savings are bounded by the private cluster's GPUs on the generations where `first` may run, and by the part of
-    the share that the other jobs leave.
+    Guarantee, share and private cluster are multiplied by `played.served`. The account's other jobs are all jobs of the
+    account and of accounts below it, except `first`.
+
+    A round is contested if a waiting job from elsewhere in the tree would fit without the account's other jobs. Only
+    jobs of accounts that are not ahead of their share count. Use beyond the guarantee reduces the savings of earlier
+    rounds only in contested rounds.
+
+    The GPUs of the other jobs count as 0 in a round if all of these conditions are true:
+    - `first` does not run.
+    - No larger job fills a node that `first` would not fill (promise 8b).
+    - The round is contested, or `first` would fit without the account's other jobs.
     """
     economy = played.economy
     oracle, found = played.oracle(played.rounds[0]), np.inf

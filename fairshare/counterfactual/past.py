@@ -34,10 +34,11 @@ class Attempt:
     """An interval in which a gang held GPUs, from `begins` to `ends`.
 
     - `ready`: the time from which all workers ran.
-    - `failed`: true if the attempt failed to start, or was lost soon after its start. It then counts as no progress.
+    - `failed`: true if the attempt failed to start, or if its processes vanished soon after the start. The analysis
+      assumes that such an attempt did no work.
     - `reserved`: the time at which the scheduler began to reserve free GPUs for the attempt. None if there was no
       reservation.
-    - `lost_from`: work after this time was lost and repeated by a later attempt. None if no work was lost.
+    - `lost_from`: work after this time was lost, and a later attempt repeated this work. None if no work was lost.
     """
 
     generation: int
@@ -80,9 +81,9 @@ class PastJob:
     - `speeds`: relative speed on each generation, 0 where the job may not run.
     - `ended`: when the job ended, or None if it has not ended.
     - `runs_to_its_end`: false if a user or a time limit ended the job before its work was done.
-    - `carried`: the job arrived before the period. Only its attempts within the period are listed. It is replayed but
-      not reported as late.
-    - `preemptible`: the job is left out of the comparison.
+    - `carried`: true if the job arrived before the period. Only its attempts within the period are listed. The job is
+      replayed, but not reported as late.
+    - `preemptible`: true for a preemptible job. Such a job is left out of the comparison.
     """
 
     key: int

@@ -82,7 +82,8 @@ class AttachForm(KubeconfigForm):
 
 
 class ReachableForm(Form):
-    """The form for the network addresses, outside the team's own namespace, to which a team's jobs may connect."""
+    """The form for the network addresses to which jobs on a cluster may connect, outside the namespace of the job's
+    team."""
 
     ranges = Text(
         "Address ranges",

@@ -37,16 +37,19 @@ class Subscription:
         self._news = asyncio.Event()
 
     def wants(self, topic: str) -> list[str]:
-        """Returns the subscribed topics that match a message about `topic`: this topic itself, and a wildcard such as
-        "jobs:*"."""
+        """Returns the topics of this subscription that match `topic`.
+
+        These are `topic` itself, such as "jobs:7", and the wildcard of its kind, such as "jobs:*".
+        """
         kind = f"{topic.partition(':')[0]}:*"
         return [name for name in (topic, kind) if name in self.topics]
 
     def among(self, missed: Iterable[str] | None, changed: Iterable[str]) -> list[str]:
-        """Returns the subscribed topics that changed, each once.
+        """Returns the topics of this subscription that changed, without duplicates.
 
-        They are the topics in `changed`, and those that match a topic in `missed`. If it is unknown which changes were
-        missed (`missed` is None), returns all subscribed topics.
+        - `missed`: topics of messages that the page may have missed. They need not be topics of this subscription. None
+          means that it is unknown what was missed; all topics of the subscription are then returned.
+        - `changed`: topics of this subscription that are known to have changed.
         """
         if missed is None:
             return sorted(self.topics)

@@ -90,9 +90,12 @@ def when_spent(
 def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int, int | None, Hourly]]:
     """Yields (tenant, user, usage by hour) for each account to which the limit applies.
 
-    Usage begins with the limit's period that contains `begins`, and goes up to `ends`. For a limit on users, there is
-    an item for each user of each tenant in the limit's subtree. For other limits, there is an item for each tenant in
-    the subtree, with user None and the usage of the whole subtree.
+    The usage is in money for a limit on money, and in GPU-seconds for other limits. It is counted from the start of the
+    limit's period that contains `begins`, up to `ends`.
+
+    - For a limit on users, yields an item for each user and tenant in the limit's subtree.
+    - For other limits, yields an item for each tenant in the subtree. The user is None, and the usage is that of the
+      whole subtree.
     """
     first, _ = period_of(quota.period, quota.days, begins)
     tenants = list(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))

@@ -42,7 +42,7 @@ Outcome: TypeAlias = "Job | SpecError | Refused"
 
 
 class NotAllSubmitted(Exception):
-    """Raised if some specs were refused, and the specs were to be submitted all or none. No job was submitted.
+    """Raised if the caller asked to submit either all specs or none, and some specs were refused. No job was submitted.
 
     `refusals` maps the position of each refused spec to the reason.
     """
@@ -67,10 +67,11 @@ def submit_job(
     `request_key`: a key that a client sends again if it repeats a request. If a job was submitted with this key before,
     returns that job.
 
+    `even_if_never`: whether to queue a job that can never run on the cluster. If False, raises Refused for such a job.
+    The error gives all reasons why the job can never run, and names the field "even_if_never".
+
     Raises NotAllowed if the actor is not a member of the tenant, and Refused if the tenant is archived. Raises
-    SpecError if the cluster does not accept the spec. A job that can never run on the cluster is queued nevertheless,
-    with the reason why it cannot run. If `even_if_never` is False, raises Refused for such a job instead, with all
-    reasons and the field "even_if_never".
+    SpecError if the cluster does not accept the spec.
     """
     return submit_within(
         actor=actor,
@@ -393,7 +394,10 @@ class _Place:
         return jobs
 
     def _brings(self, spec: JobSpec) -> tuple[Mapping[str, Secret], Mapping[str, Volume]]:
-        """Returns the secrets and the volumes that the spec names, by name. Locks them until the transaction ends."""
+        """Returns two dictionaries, by name: the secrets and the volumes that the spec names.
+
+        Locks the rows of these secrets and volumes until the transaction ends.
+        """
         named = repr((spec.secrets, spec.secret_files, spec.image_pull_secret, spec.volumes))
         if named not in self._brought:
             self._brought[named] = (

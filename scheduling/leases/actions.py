@@ -150,9 +150,10 @@ def _bill_running(cluster_id: int, lease_ids: Sequence[int]) -> list[Lease]:
 def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
     """Returns the leases whose full hours before `now` are not billed yet and can be billed now.
 
-    Leaves out leases for which a measurement of GPU use in these hours may still arrive. Also leaves out leases that
-    were not observed since the present hour began: if their processes have died, they are billed only up to the last
-    observation.
+    Leaves out two kinds of leases:
+    - Leases for which a measurement of GPU use in these hours may still arrive.
+    - Leases whose last observation was before the present hour began. Their processes may have died since. In that
+      case, the lease must be billed only up to the last observation.
     """
     hour = start_of_hour(now)
     held = Lease.objects.filter(

@@ -33,9 +33,10 @@ class BudgetReader:
             return outlook(budget, now=self.now, held=self.held)
 
     def past(self, budget: Budget) -> Outlook | None:
-        """Returns a budget's status at the end of the previous budget period.
+        """Returns a budget's status at the end of the previous budget period. The forecast is then the final spending.
 
-        Returns None if that period ended more than a day ago, or if the budget did not exist at its end.
+        Returns None if the previous period ended more than a day ago, or if the budget did not exist when that period
+        ended.
         """
         with transaction.atomic():
             return outlook_back(budget, now=self.now, held=self.held)

@@ -16,13 +16,15 @@ from scheduling.models import Cluster, Trade, TradeLimit
 
 @dataclass(frozen=True, slots=True)
 class LimitArrays:
-    """Trade limits of accounts (T) by generation (K), in the form of fairshare.model.Accounts.
+    """The trade limits of T accounts on K generations, in the form of fairshare.model.Accounts.
 
-    - `deals` (T, K): whether the account trades the generation at all.
-    - `give_most` (T, K): the maximum number of GPUs given away at a time.
-    - `give_part` (T, K): the same maximum, as a fraction of the entitlement.
+    - `deals` (T, K): false if the account must not trade the generation at all.
+    - `give_most` (T, K): the maximum number of GPUs that the account may give away in trades at the same time.
+    - `give_part` (T, K): a second maximum for the same GPUs, as a fraction of the account's entitlement. The lower of
+      the two maximums applies.
 
-    All fields are None if no tenant has set a limit.
+    An account without limits trades everything, and its maximums are infinite. All three fields are None if no tenant
+    has set a limit.
     """
 
     deals: fs.Bools | None = None

@@ -25,8 +25,11 @@ OWN_SETTINGS = frozenset({"ordering", "trading"})
 
 @dataclass(frozen=True, slots=True)
 class Lasted:
-    """The time since the last round in seconds, and the GPU-seconds that accounts held in it, by (tenant, user,
-    generation)."""
+    """The time since the last round, and the GPU time that accounts held since then.
+
+    - `seconds`: the length of this time.
+    - `received`: the GPU-seconds that each account held in this time. The keys are (tenant, user, generation).
+    """
 
     seconds: float
     received: Mapping[tuple[int, int, int], float]
@@ -148,9 +151,9 @@ def situation_of_round(
     """Returns the situation in which the cluster's policy decides a round, and what happened since the last round.
 
     - `memory`: the policy's stored state and plan; None if none is stored.
-    - `lasted`: the time since the last round, with the GPU-seconds that accounts held in it; None if unknown.
+    - `lasted`: the time since the last round, with the GPU-seconds that accounts held in this time; None if unknown.
 
-    If one of these is None, the second element of the result is also None.
+    If `memory` or `lasted` is None, the second element of the result is also None.
     """
     now = _as_remembered(policy_of_cluster(cluster), view, axes, memory)
     if memory is None or lasted is None:
@@ -203,7 +206,7 @@ def situation_of_shadow(policy: Policy, round_: Round, memory: Memory | None) ->
 def happened_as_bytes(happened: Happened | None) -> bytes | None:
     """Returns those parts of `happened` that are the same for every policy, encoded; None if `happened` is None.
 
-    These are the length of the time since the last round (`seconds`), the GPU-seconds that accounts held in it
+    These are the length of the time since the last round (`seconds`), the GPU-seconds that accounts held in this time
     (`received`), and corrections of earlier rounds (`corrected`).
     """
     if happened is None:

@@ -115,12 +115,12 @@ class Borders:
         self._is_below = tree.least_on_path(np.where(self._is_limited, 0.0, 1.0)) < 1
 
     def crossed(self, legs: Legs) -> Legs:
-        """Returns the legs of trades that count towards limits, one for each account with a limit whose border a trade
-        crosses.
+        """Returns the legs of trades that count towards limits. A leg is what one account gives and takes in one trade.
 
-        For each leg in `legs`, these accounts are the trading account and the accounts above it, up to but not
-        including the first one that is also above the other side of the trade. If both sides are users of one team,
-        only accounts below the team are therefore included.
+        For each leg in `legs`, the result has one leg for each account that has a limit and whose border the trade
+        crosses. These accounts are the leg's own account and the accounts above it, except accounts that are also above
+        the other side of the trade. For example, if both sides are users of one team, only accounts below the team are
+        included.
         """
         legs = legs[self._is_below[legs.account]]
         found = legs[:0]

@@ -1,7 +1,8 @@
 """Groups similar jobs into classes, so that shares are computed for classes instead of jobs.
 
-Jobs of a class have the same leaf account, accepted generations and speeds. If gangs of the jobs' shape cannot fill all
-nodes of a generation, the jobs must also have the same shape.
+Jobs of a class have the same leaf account and accepted generations, and about the same speeds. The *shape* of a gang is
+its number of workers and the number of GPUs per worker. If gangs of one shape cannot fill all nodes of every
+generation, a class with jobs of this shape has no jobs of other shapes.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ def speeds_of(jobs: Jobs, able: Bools) -> Floats:
 
 
 def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
-    """Returns the classes of all jobs that may run on at least one generation. `able` (J, K): whether jobs may run
-    there."""
+    """Returns the classes of all jobs that may run on at least one generation.
+
+    `able` (J, K): whether each job may run on each generation.
+    """
     some = np.flatnonzero(anywhere(able))
     may, speed = able.take(some, axis=0), speeds_of(jobs, able).take(some, axis=0)
     may, speed = np.ascontiguousarray(may.T), np.ascontiguousarray(speed.T)
@@ -74,7 +77,7 @@ def classes_of(jobs: Jobs, able: Bools, cluster: Cluster) -> Classes:
 
 
 def shapes_of(jobs: Jobs, cluster: Cluster) -> tuple[NDArray[np.unsignedinteger], Floats]:
-    """Numbers the shapes of gangs: workers and GPUs per worker.
+    """Numbers the shapes of gangs. A shape is the number of workers and the number of GPUs per worker.
 
     Returns two arrays: (J,) the shape number of each gang, and (S, K) the GPUs of each generation that gangs of each
     shape can occupy together. Number 0 stands for all shapes whose gangs can fill every generation.

@@ -291,10 +291,9 @@ class Network:
             self._push(steps, int(steps[may_go].max()))
 
     def _reached(self, over: Bools) -> Bools:
-        """Returns the gates (limits) marked in `over` (M,), and all gates to which some of their load could move, as a
-        mask (M,).
+        """Returns the gates (limits) marked in `over` (M,), and all gates to which load of the marked gates could move.
 
-        The load of a gate is the GPUs that rows (classes of jobs) hold behind it.
+        The result is a mask (M,). The load of a gate is the GPUs that rows (classes of jobs) hold behind the gate.
         """
         return _Residual.of(self, self.left).reached_from(over)
 
@@ -406,10 +405,10 @@ class _Residual:
         return steps
 
     def reached_from(self, start: Bools) -> Bools:
-        """Returns the gates (limits) marked in `start`, and all gates to which some of their load could move, as a mask
-        (M,).
+        """Returns the gates (limits) marked in `start` (M,), and all gates to which load of the marked gates could
+        move.
 
-        Load may move over any number of arcs.
+        The result is a mask (M,). Load may move over any number of arcs.
         """
         reached = start.copy()
         while True:

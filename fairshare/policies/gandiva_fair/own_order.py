@@ -1,8 +1,8 @@
 """Determines which jobs of an account run on the GPUs that the account holds, and on which generations.
 
-Jobs get GPUs in the order that the account wants, each on its fastest generation that is left. For each pair of
-generations, jobs of the account then swap GPUs, so that the jobs that gain most by the faster generation run there
-(comparative advantage).
+Jobs get GPUs in the order that the account wants. Each job gets them on its fastest generation on which GPUs are left.
+For each pair of generations, jobs of the account then swap GPUs, so that the jobs that gain most by the faster
+generation run there (comparative advantage).
 """
 
 from __future__ import annotations
@@ -106,10 +106,12 @@ class Rows:
     def run(self, held: Floats, leaves: Ints) -> tuple[Ints, Floats]:
         """Returns which jobs run if the accounts `leaves` (M,) hold the GPUs `held` (M, K), and on which generations.
 
-        `leaves` has positions among the L accounts. The result is a pair: (N,) the rows of the jobs that run, and (N,
-        K) the GPUs of each generation that each of them uses. In the order that the account wants, each job takes what
-        is left of its fastest generations. Jobs of the account then swap GPUs for each pair of generations, so that
-        jobs that gain most by the fast one use it.
+        `leaves` has positions among the L accounts. The result is a pair: the rows of the N jobs that run, as an array
+        (N,), and the GPUs of each generation that each of these jobs uses, as an array (N, K).
+
+        In the order that the account wants, each job takes GPUs of its fastest generations, as far as GPUs are left.
+        Jobs of the account then swap GPUs for each pair of generations, so that jobs that gain most by the fast
+        generation use it.
         """
         row, use = self._in_order(held, leaves)
         leaf = self.leaf[row]
@@ -212,11 +214,17 @@ def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
 
 
 def _pairings(rate: Floats, speed: Floats) -> tuple[GenerationPairs, ...]:
-    """Returns the rounds of a tournament of generations. In a round, each generation is paired with one other
-    generation.
+    """Returns several ways to divide the generations into pairs. Jobs swap GPUs between the generations of a pair.
 
-    In the first round, the fastest is paired with the slowest generation, by typical speed. Only MOST_PAIRINGS rounds
-    are returned, because the number of pairs grows with the square of the number of generations.
+    The ways are the rounds of a round-robin tournament. In each round, a generation is paired with one other
+    generation, and no pair occurs in two rounds. With an odd number of generations, one generation has no partner in
+    each round. The first round pairs the generation with the highest average of `speed` with the one with the lowest.
+
+    - `rate` (R, K): measured rate of each job on each generation, 0 where unknown.
+    - `speed` (R, K): the same rates divided by the job's best measured rate.
+
+    At most MOST_PAIRINGS rounds are returned, because the number of pairs grows with the square of the number of
+    generations.
     """
     known = rate > 0
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)

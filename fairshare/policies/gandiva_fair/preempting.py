@@ -53,9 +53,11 @@ def preempt_for(picked: Picked, job: int, k: int) -> list[int]:
 def _ahead(picked: Picked, k: int) -> Ints:
     """Returns the picked gangs on generation `k` that can be stopped without taking time that their account is due.
 
-    The account must be ahead of its share by at least the gang's GPU-seconds in one quantum, both on `k` and on all
-    generations where the gang may run together. Gangs of the account furthest ahead come first. Within an account, the
-    gangs that it wants least come first.
+    The account must be ahead of its share by at least the GPU-seconds that the gang uses in one quantum. This must be
+    true for generation `k` alone, and also for the sum over all generations on which the gang may run.
+
+    Gangs of the account that is furthest ahead come first. Among gangs of one account, those that the account wants
+    least come first.
     """
     facts = picked.facts
     some = np.flatnonzero((picked.generation == k) & ~facts.stays)

@@ -56,14 +56,19 @@ class Room:
         return sum(here for have, here in self._having.items() if have >= gpus)
 
     def sizes(self, least: int) -> dict[int, int]:
-        """Returns the first node with each GPU count that is at least `least`, by GPU count in ascending order."""
+        """Maps numbers of available GPUs to the first node that has exactly that number, in ascending order of the
+        number.
+
+        Leaves out numbers below `least`.
+        """
         return {have: _first(self._having[have]) for have in sorted(self._having) if have >= least}
 
     def tightest(self, gpus: int, among: int = ANY) -> int | None:
-        """Returns the node with the fewest GPUs among those with at least `gpus` GPUs, or None if there is no such
-        node.
+        """Returns the node on which a worker of `gpus` GPUs fits most tightly; None if no node has enough available
+        GPUs.
 
-        Only nodes in the bit mask `among` are considered.
+        This is the node with the fewest available GPUs among the nodes with at least `gpus`. `among`: a bit mask of the
+        nodes that are considered, by default all.
         """
         fit = [have for have, nodes in self._having.items() if have >= gpus and nodes & among]
         return _first(self._having[min(fit)] & among) if fit else None
@@ -95,9 +100,10 @@ class Room:
     def nearest(self, gpus: int, capacity: Room) -> Iterator[tuple[int, int]]:
         """Yields nodes that would have room for one more worker of `gpus` GPUs if some of their GPUs were freed.
 
-        Nodes on which the fewest GPUs are missing come first. Each result is a pair: the node, and the number of GPUs
-        that must then be available on it, including those that are available now. `capacity` has all GPUs of each node,
-        whether available or not. Nodes whose capacity is too small are left out.
+        Nodes on which the fewest GPUs must be freed come first. Each result is a pair: the node, and the number of GPUs
+        that must be available on the node for this. The number includes the GPUs that are available now.
+
+        `capacity`: all GPUs of each node, whether available or not. Nodes whose capacity is too small are left out.
         """
         lacking: dict[int, int] = {}
         for have, nodes in self._having.items():

@@ -224,8 +224,12 @@ def _each_keeps(flow: Flow) -> Groups:
 def _guarantee(flow: Flow, tree: Tree, limits: _Limits, means: Floats, guaranteed: Floats) -> None:
     """Computes the guarantees of inner accounts, and writes them to `guaranteed` (T, K).
 
-    The guarantee of an inner account is what all accounts below it can use together of its entitlement within limits,
-    `means` (T, K).
+    The guarantee of an inner account is the GPUs of its entitlement that all accounts below it can use together.
+
+    - `means` (T, K): the entitlement of each account, reduced by limits.
+    - `guaranteed` (T, K): must contain the guarantees of leaf accounts at the start.
+    - `flow`: the rows (classes of jobs), which hold the guarantees of leaf accounts at the start. The function updates
+      the GPUs that they hold.
     """
     sure = tree.sums(guaranteed)  # so far only the guarantees of leaves
     lack = tree.sums(np.bincount(flow.leaf, flow.unmet, len(tree.parent)).astype(np.float64))
@@ -252,8 +256,11 @@ def _divide(  # noqa: PLR0917 - in the order of the formula
     """Computes the share of each account, in GPUs of each generation, as an array (T, K).
 
     The total of each account is decided first, depth by depth from the roots down. The generations are decided last.
-    `capacity` (K,): GPUs of the cluster. `guaranteed` (T, K): guarantee of each account. `flow`: the classes of jobs,
-    which hold their guaranteed GPUs.
+
+    - `flow`: the classes of jobs, which hold their guaranteed GPUs.
+    - `tickets` (T,): the tickets of each account.
+    - `capacity` (K,): GPUs of the cluster.
+    - `guaranteed` (T, K): guarantee of each account.
     """
     share = np.zeros_like(guaranteed)
     if not len(flow.leaf):

@@ -26,8 +26,11 @@ LOOKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Grain:
-    """How finely a market divides GPUs: the number of slices (equal parts) of an offer, the step of which the size of a
-    trade is a multiple, and the minimum size of a trade."""
+    """The units in which a market divides GPUs.
+
+    An offer is cut into `slices` equal parts. The size of a trade is a multiple of `step`. `line` is the minimum size
+    of a trade between parties that hold many GPUs.
+    """
 
     slices: int  # slices of each offer
     step: float  # GPUs; the GPUs of a trade are a multiple of it
@@ -170,7 +173,7 @@ def match_offers(
 def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
     """Cuts each offer into `slices` equal parts and returns the offer of each slice, as an array (O × slices,).
 
-    Slices are sorted by pair of generations, and within a pair in the order in which they are matched.
+    Slices are sorted by pair of generations. Slices of the same pair are in the order in which they are matched.
     """
     worse = NEAR ** ((np.arange(slices) + 0.5) / slices)
     rank = offers.ratio[:, None] * (worse if sells else -1 / worse)
@@ -181,12 +184,12 @@ def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
 def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
     """Returns the prices of trades, in slow GPUs for a fast GPU, within the range from `low` to `high`.
 
-    - `low`: the seller's minimum.
-    - `high`: the buyer's maximum.
-    - `second`: the next lower ratio that another party offers.
+    - `low`: the lowest price that each seller accepts.
+    - `high`: the highest price that each buyer pays.
+    - `second`: the next price below the buyer's that another party offers for the same pair of generations.
 
     If `second` is None, a price is the geometric mean of `low` and `high`, so that both sides gain by the same ratio.
-    Otherwise a price is `second`, raised or lowered to the range.
+    Otherwise the price is `second`. If `second` is outside the range, the price is the nearest price within the range.
     """
     if second is None:
         return np.sqrt(low * high)
@@ -232,10 +235,10 @@ def _seconds(sellers: Offers, buyers: Offers) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side of a market, supply or demand, as S slices of offers.
+    """One side of a market (supply or demand), as S slices of offers.
 
-    A slice is a part of one offer, all of which have equal size. Slices are sorted by pair of generations, and within a
-    pair in the order in which they are matched.
+    Each offer is cut into slices of equal size. Slices are sorted by pair of generations. Slices of the same pair are
+    in the order in which they are matched.
     """
 
     offers: Offers
@@ -253,11 +256,11 @@ class _Side:
         return cls(offers, offer, np.floor(gpus[offer] / (grain.slices * grain.step) + ROUNDING))
 
     def near(self, size: int, places: int) -> tuple[Ints, Ints]:
-        """Returns two arrays: the slices that are not empty, and a key for each. Slices with the same key may be
-        matched.
+        """Returns two arrays: the slices that are not empty, and the key of each of these slices.
 
-        They have the same pair of generations, and their parties are in the same block of `size` parties. If `size` is
-        0, the key depends only on the pair. `places`: a number greater than the index of any block.
+        Slices with the same key may be matched. They have the same pair of generations, and their parties are in the
+        same block of `size` parties. If `size` is 0, the key depends only on the pair. `places`: a number greater than
+        the index of any block.
         """
         some = np.flatnonzero(self.steps > 0)
         offer = self.offer[some]
@@ -285,9 +288,10 @@ def _matched(
     """Returns the matches as three arrays: the offers to sell, the offers to buy, and the GPUs of each match.
 
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
-    - `grain`: the step of which the size of a match is a multiple, and which parties are matched first.
-    - `line` (P,): minimum size of a trade of each party, in steps of the grain. If two parties differ, the smaller
-      minimum applies.
+    - `grain`: the unit of the sizes of matches. It also says how large the blocks of parties are that are matched
+      first.
+    - `line` (P,): minimum size of a trade of each party, in steps of the grain. If the minimums of the two parties of a
+      trade differ, the smaller one applies.
     """
     if not grain.near:
         sold, bought, steps = _meeting(supply, demand, 0, least, line)
@@ -306,12 +310,13 @@ def _matched(
 def _meeting(
     supply: _Side, demand: _Side, size: int, least: float, line: Floats
 ) -> tuple[Ints, Ints, Floats]:
-    """Matches slices within blocks of `size` parties. Returns the slices sold, the slices bought, and the steps of each
-    match.
+    """Matches slices whose parties are in the same block of `size` parties.
 
-    A step is the unit of size of the grain. If `size` is 0, all parties can be matched with each other. `least`: the
-    buyer's ratio must be at least this multiple of the seller's ratio. `line` (P,): minimum size of a trade of each
-    party, in steps.
+    Returns three arrays: the slices sold, the slices bought, and the size of each match in steps of the grain.
+
+    - `size`: parties in a block. If it is 0, all parties can be matched with each other.
+    - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
+    - `line` (P,): minimum size of a trade of each party, in steps. The smaller minimum of the two parties applies.
     """
     places = len(line) // max(size, 1) + 1
     (sells, here), (buys, there) = supply.near(size, places), demand.near(size, places)

@@ -54,14 +54,16 @@ class Turns:
         chance: np.random.Generator | None,
         strict: Sequence[bool],
     ) -> None:
-        """Prepares the turns.
+        """Prepares the turns of one round.
 
         - `able` (J, K): whether each job may run on each generation.
-        - `order`: the order in which each account wants its jobs.
-        - `shares` and `balances`: the GPUs that each account is due, and the time that it is owed.
+        - `order`: the order in which each account wants its jobs to run.
+        - `shares`: the GPUs that each account is due.
+        - `balances`: the GPU time that each account is owed from earlier rounds.
         - `chance`: the random generator of a lottery, or None for stride scheduling.
-        - `strict` (T,): accounts that have a limit, or are below an account with a limit. Such an account passes over
-          at most one gang to find a gang within its guarantee; other accounts pass over up to SCAN gangs.
+        - `strict` (T,): true for accounts that have a limit or are below an account with a limit. If the next gang of
+          an account is beyond its guarantee, the account may offer a later gang. An account in `strict` passes over at
+          most one gang for this. Other accounts pass over up to SCAN gangs.
         """
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
@@ -123,9 +125,10 @@ class Turns:
         return self._chosen[choice]
 
     def one_of_each_kind(self) -> list[int]:
-        """Returns one job of each kind; the position in the list is the number of the kind.
+        """Returns a list with one job of each kind. The job's index in the list is the number of its kind.
 
-        Jobs of one kind have the same shape and the same generations, and therefore fit into the same places.
+        Jobs of one kind have the same shape and may run on the same generations. They therefore fit into the same
+        places.
         """
         found = np.zeros(len(self.unplaceable), dtype=np.int64)
         found[self._kinds] = np.arange(len(self._kinds))
@@ -267,7 +270,8 @@ class Turns:
             self._heads[account] += 1
 
     def _refresh(self, account: int) -> None:
-        """Replaces the offer that is first in the order, which must be of this account, by the account's next offer."""
+        """Replaces the first offer in the order by the account's next offer. The first offer must be an offer of this
+        account."""
         first = self._heap[0]
         if first[4] != account:
             raise AssertionError("an offer was answered out of turn")
@@ -286,7 +290,7 @@ class Turns:
         self._since[stage, whole] = -math.log(max(1.0 - (number - whole), 1e-300))
 
     def _turn(self, account: int) -> Turn | None:
-        """Returns the next offer of an account, with its position in the order. Returns None if it has nothing to
+        """Returns the next offer of an account, with its position in the order; None if the account has no gang to
         offer."""
         left, due = self._left(account), self._is_due[account]
         while (job := self._own(account)) != NOWHERE:
@@ -337,8 +341,8 @@ class Turns:
         """Returns whether the job would run before a gang for which its account saves GPU time, on a generation that
         both accept.
 
-        Returns False for a job for which the account saves time itself, and for a job that was postponed behind other
-        jobs of its priority.
+        Returns False if the account saves GPU time for `job` too. Also returns False if `job` was postponed behind the
+        other jobs of its priority.
         """
         if not self._kept_for.get(account, 0) & self._choice[job]:
             return False
@@ -371,10 +375,10 @@ class Turns:
         return left
 
     def _number(self, account: int, job: int, stage: int, kept: int) -> float:
-        """Returns the number by which offers of a stage are ordered, the lowest first: quanta by which the account is
-        ahead.
+        """Returns the number by which the offers of a stage are ordered; the lowest number goes first.
 
-        `kept`: GPUs of gangs for which the account saves time; they count as if they already ran.
+        The number says by how many quanta the account is ahead of its share. `kept`: GPUs of gangs for which the
+        account saves time. These gangs count as if they already ran.
 
         In a lottery, the number is a whole number of quanta plus a random part. The random parts are arrival times of
         independent Poisson processes, and the earliest arrival wins. Because these processes have no memory, the
@@ -395,8 +399,8 @@ class Turns:
     def _set_aside(self, account: int, job: int, *, overtakes: bool) -> None:
         """Skips a gang for which the account has not saved enough GPU time, so that the account offers another gang.
 
-        The account saves time for the skipped gang. It does not if the skipped gang would itself run before a gang for
-        which the account already saves (`overtakes`).
+        If `overtakes` is false, the account saves GPU time for the skipped gang. `overtakes` is true if the skipped
+        gang would itself run before a gang for which the account already saves.
         """
         if not overtakes:
             self._save_for(account, job)

@@ -36,10 +36,10 @@ class FairnessRow(Schema):
 
 
 class ComparedTeam(Schema):
-    """The amounts of a team as one sum over all generations. `of_entitlement` is the ratio of received to entitled GPU
-    time.
+    """The amounts of a team, each as a total over all generations.
 
-    To make generations comparable, each GPU-second is multiplied by the published weight of its generation.
+    Before amounts of different generations are added, GPU-seconds are multiplied by the published weight of their
+    generation. `of_entitlement` is `received` divided by `entitled`; null if the team was entitled to nothing.
     """
 
     team: str
@@ -48,7 +48,7 @@ class ComparedTeam(Schema):
 
 
 class FairnessIndices(Schema):
-    """Fairness indices of one interval, computed from the ratio `delivered` (received / due GPU time) of each team.
+    """Fairness indices of one interval, computed from the ratio `delivered` of each team.
 
     Teams to which no GPU time was due are left out.
     """
@@ -61,7 +61,7 @@ class FairnessIndices(Schema):
 
 
 class FinishedJobs(WithOldNames, Schema):
-    """Finish-time fairness of training jobs: the actual time of a job divided by its time on a private cluster.
+    """Finish-time fairness of training jobs: the actual time divided by the time on a private cluster.
 
     The actual time is the time from submission to end. The time on a private cluster is the time that the same job
     would have taken alone on its team's share.

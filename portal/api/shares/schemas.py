@@ -12,7 +12,7 @@ from portal.api.reports.schemas import Days
 
 
 class Amounts(Schema):
-    """The GPU-seconds that a team was entitled to and received. Loans and sales among the teams below it are left
+    """The GPU-seconds that a team was entitled to and received. Loans and sales between teams below the team are left
     out."""
 
     entitled: float
@@ -38,9 +38,9 @@ class ShareOfGeneration(Schema):
 
 
 class Share(Schema):
-    """The share of a team on one cluster, in GPU-seconds, as a time series for each generation.
+    """A team's entitlement and use of one cluster over time, in GPU-seconds, with a time series for each generation.
 
-    Points are `step_seconds` apart, oldest first.
+    The points of a time series are `step_seconds` apart. The oldest point comes first.
     """
 
     team: str

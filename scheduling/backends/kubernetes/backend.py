@@ -237,7 +237,8 @@ class KubernetesBackend:
         """Removes a gang from the cache if the gang was deleted in the cluster and its latest lease has the token
         `token`.
 
-        Deletes nothing in the cluster. There an ended Job stays for a day and an ended bare pod for minutes.
+        Deletes nothing in the cluster. An ended Job stays in the cluster for a day, and an ended bare pod for some
+        minutes.
         """
         if self._watch:
             self._watch.view.forget(job_id, token)
@@ -257,7 +258,7 @@ class KubernetesBackend:
                 raise BackendError(f"the logs of job {job_id} cannot be removed: {trouble}") from trouble
 
     def announce(self, *, service: int, name: str, job_id: int) -> None:
-        """Creates a Kubernetes Service called `name` in the namespace of the job's tenant.
+        """Creates a Kubernetes Service called `name` in the namespace of the tenant of the job `job_id`.
 
         The endpoints of the Kubernetes Service are the ready replicas of Fairlot's service with ID `service`.
         """
@@ -268,7 +269,7 @@ class KubernetesBackend:
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
         """Deletes the Kubernetes Service called `name` if it belongs to Fairlot's service with ID `service`.
 
-        The Kubernetes Service is in the namespace of the job's tenant.
+        The Kubernetes Service is in the namespace of the tenant of the job `job_id`.
         """
         with _plainly(f"the Service {name}"):
             probes.withdraw(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)

@@ -100,10 +100,10 @@ def _create_or_repair(api: Api, name: str, labels: Mapping[str, str]) -> None:
 
 
 def _check_owner(there: Object, labels: Mapping[str, str]) -> None:
-    """Raises Unusable if the existing namespace `there` does not belong to this tenant and this installation, or is
-    being deleted.
+    """Raises Unusable if the existing namespace `there` is being deleted, or does not belong to this tenant and
+    installation.
 
-    `labels` are the labels that the tenant's namespace must have.
+    `labels`: the labels that a namespace of this tenant and this installation of Fairlot has.
     """
     name, found = there["metadata"]["name"], there["metadata"].get("labels", {})
     if TENANT not in found:

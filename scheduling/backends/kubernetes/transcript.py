@@ -5,8 +5,9 @@ A request asks the kubelet for the lines since a given second. The kubelet answe
 has, each with its time of writing in nanoseconds. After an interruption, the answer therefore repeats the last second.
 Lines that the log already has are skipped.
 
-The file `rank-N.json` beside the log records the position. It is written only after the lines up to that position are
-safe on disk. Lines that were written after the recorded position are recognised by comparison with the log.
+The file `rank-N.json` beside the log records a position in the log and the second to which it belongs; see `Mark`. The
+file is written only after the lines up to the position are safe on disk. Lines that were written after the recorded
+position are recognised by comparison with the log.
 """
 
 from __future__ import annotations
@@ -280,7 +281,7 @@ class Transcript:
         self._write(line[len(begun) :])
 
     def _boundary(self) -> int:
-        """Returns where the last line begins that was written before the position was recorded; this line may be
+        """Returns where the last line begins that the log had when the position was recorded. This line may be
         incomplete.
 
         The result is an offset in bytes from the beginning of the part of the log that was read.
@@ -297,7 +298,11 @@ class Transcript:
         self._out += data
 
     def _advance(self, offset: int) -> None:
-        """Moves the position that will be recorded to the current line, which begins at byte `offset` of the log."""
+        """Updates the mark (the position that `save` records) for the current line of the response.
+
+        `offset`: where the line begins in the log, in bytes. This becomes the marked position if the line is the first
+        one of a later second.
+        """
         second = self._moment // BILLION
         if second > self._mark.since:
             self._mark = replace(self._mark, since=second, offset=offset)

@@ -1,6 +1,7 @@
-"""Determines which file systems are visible in a folder.
+"""Determines which parts of file systems are visible in a folder.
 
-Comparing paths is not enough, because a bind mount can show a folder at a second path without being a link.
+Callers use this to find out whether two folders contain the same files. The paths of the folders do not show this,
+because a bind mount can show the same folder at a second path that is not a symbolic link.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ class Part:
 
 
 def parts(places: Iterable[Path]) -> list[Part]:
-    """Returns the parts of file systems that are visible in `places`, including file systems that are mounted below
-    them.
+    """Returns the parts of file systems that are visible in the folders `places`.
 
-    The paths in `places` must not be symbolic links. Raises OSError if the table of mounts or a path cannot be read.
+    This includes file systems that are mounted below these folders. The paths in `places` must not be symbolic links.
+    Raises OSError if the table of mounts or a path cannot be read.
     """
     with ExitStack() as stack:
         fds = []

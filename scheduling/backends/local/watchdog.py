@@ -38,9 +38,10 @@ class _Silence:
 
 
 class Watchdog:
-    """Measures how long each supervisor below `root` has been silent.
+    """Measures how long each supervisor has given no sign of life, such as a heartbeat.
 
-    The same process must make all checks, because an instance adds up the silence from check to check.
+    `root`: the folder below which the supervisors write their files. The same instance must make all checks, because it
+    adds up the silence of a supervisor from check to check.
     """
 
     def __init__(self, root: Path) -> None:
