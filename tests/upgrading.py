@@ -32,19 +32,22 @@ def database_as_of(targets: Sequence[tuple[str, str]]) -> Iterator[MigrationExec
     name = f"{connections.settings['default']['NAME']}_upgraded"
     connections.settings[ALIAS] = connections.settings["default"] | {"NAME": name}
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
-            cursor.execute("SELECT pg_advisory_lock(2)")  # processes share the kept databases
-            try:
-                _create(cursor, name, list(targets))
-            finally:
-                cursor.execute("SELECT pg_advisory_unlock(2)")
+        with _one_process_at_a_time() as cursor:
+            _create(cursor, name, list(targets))
         yield _executor()
     finally:
         connections[ALIAS].close()
         del connections[ALIAS], connections.settings[ALIAS]
         with connection.cursor() as cursor:
             cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
+
+
+@contextmanager
+def _one_process_at_a_time() -> Iterator[CursorWrapper]:
+    """Yields a cursor of the server's own database. Only one process of the test run is inside the block at a time."""
+    with connection._nodb_cursor() as cursor:  # an advisory lock counts in one database only
+        cursor.execute("SELECT pg_advisory_lock(2)")  # until the connection is closed
+        yield cursor
 
 
 def _create(cursor: CursorWrapper, name: str, targets: list[tuple[str, str]]) -> None:
@@ -55,6 +58,7 @@ def _create(cursor: CursorWrapper, name: str, targets: list[tuple[str, str]]) ->
     cursor.execute("SELECT datname FROM pg_database")
     present = {found for (found,) in cursor.fetchall()}
     done = next((count for count in range(len(plan), 0, -1) if kept_name(plan[:count]) in present), 0)
+    cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
     cursor.execute(f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{kept_name(plan[:done])}"' if done else ""))
     while done < len(plan):
         executor = _executor()
@@ -80,14 +84,10 @@ def kept_name(nodes: Sequence[tuple[str, str]] = ()) -> str:
 
 def drop_kept() -> None:
     """Drops the databases that this test run has kept."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(2)")
-        try:
-            cursor.execute("SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [kept_name()])
-            for (name,) in cursor.fetchall():
-                cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
-        finally:
-            cursor.execute("SELECT pg_advisory_unlock(2)")
+    with _one_process_at_a_time() as cursor:
+        cursor.execute("SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [kept_name()])
+        for (name,) in cursor.fetchall():
+            cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
 
 
 def rows_of(executor: MigrationExecutor, state: tuple[str, str]) -> Callable[..., Any]:
