@@ -177,8 +177,8 @@ class TestSpending:
         ]
         said = [(str(one), one.is_reached) for one in found]
         assert said == [
-            ("Uni has used 2 of 2 GPU-hours of A100, a calendar month (UTC)", True),
-            ("bob in Astro has used 6 of 100 EUR, a calendar quarter (UTC)", False),
+            ("Uni has used 2 of 2 GPU-hours of A100 per calendar month (UTC)", True),
+            ("bob in Astro has used 6 of 100 EUR per calendar quarter (UTC)", False),
         ]
 
     def test_what_is_not_reached_does_not_read_as_if_it_were(self, cast: Cast) -> None:

@@ -144,7 +144,7 @@ def test_a_trace_comes_in_once(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="not a full hour"):
         imported(path, "--name", "Later", "--begins", "2026-04-01T00:30Z")
     create_tenant(actor=None, name="Later", parent=None)
-    with pytest.raises(CommandError, match="a team of this name already"):
+    with pytest.raises(CommandError, match="A team with this name"):
         imported(path, "--name", "Later")
     assert everything() == before + 2  # the new rows are the team Later and its audit event
 

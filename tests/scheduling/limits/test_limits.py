@@ -120,7 +120,7 @@ class TestInRounds:
     def test_beyond_an_opportunistic_limit_a_job_runs_until_others_want_its_gpus(self, lab: World) -> None:
         limit(lab, 0, kind=Kind.GPU_HOURS, at_limit="idle")
         job = start(lab, gpus=4)
-        assert explain(job).detail == ("Astro has used 0 of 0 GPU-hours, a calendar month (UTC)",)
+        assert explain(job).detail == ("Astro has used 0 of 0 GPU-hours per calendar month (UTC)",)
         other = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
         lab.quantum()
         lab.carry_out()
@@ -144,7 +144,7 @@ class TestInRounds:
         assert held(lab) == {"bob": 3, "charlie": 1}
         waiting = Job.objects.get(pk__in=[job.pk for job in jobs], state=Job.State.QUEUED)
         assert waiting.reason == Reason.BORROWED_ENOUGH
-        said = "Astro has borrowed 0.5 of its entitlement, and may borrow 0.5. This job needs 1 more GPU."
+        said = "Astro has borrowed 0.5 of its entitlement, and the limit is 0.5. This job needs 1 more GPU."
         assert explain(waiting).sentence == said
 
     def test_gpus_at_once_are_counted_over_all_clusters(self, lab: World) -> None:
@@ -248,7 +248,7 @@ class TestQueuePlaces:
         limit(lab, 2, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
         lab.submit(lab.people.bob, lab.people.astro)
         lab.submit(lab.people.charlie, lab.people.bio)
-        with pytest.raises(Refused, match="As many jobs wait as a limit above Astro lets"):
+        with pytest.raises(Refused, match="As many jobs wait as a limit of a team above Astro lets"):
             lab.submit(lab.people.bob, lab.people.astro)
         lab.quantum()
         lab.carry_out()
@@ -264,7 +264,7 @@ class TestQueuePlaces:
     def test_a_warning_limit_is_shown_on_the_jobs_timeline(self, lab: World) -> None:
         limit(lab, 0, kind=Kind.QUEUED_JOBS, at_limit="warn")
         job = lab.submit(lab.people.bob, lab.people.astro)
-        assert text_of(job.events.get(kind="warned")) == "Astro has 0 jobs waiting, and 0 may"
+        assert text_of(job.events.get(kind="warned")) == "Astro has 0 waiting jobs, and the limit is 0"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -305,7 +305,7 @@ def test_a_limit_above_that_the_owner_sees_is_not_named_to_the_team_that_reads_o
         lambda _: set_quota(actor=people.ada, tenant=people.uni, kind=kind, limit=0),
         spec=spec(gpus_per_worker=2),
     )
-    assert "a limit above Astro" in text
+    assert "a limit of a team above Astro" in text
     assert "Uni" not in text
 
 
