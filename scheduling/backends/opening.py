@@ -72,7 +72,7 @@ def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
     no access. Raises ValueError for O_TRUNC, which would take effect before the check.
     """
     if flags & os.O_TRUNC:
-        raise ValueError("O_TRUNC empties a file before it is checked")
+        raise ValueError("O_TRUNC is not accepted, because it empties a file before the file is checked")
     fd = os.open(_checked(name), flags | CAREFULLY, mode, dir_fd=folder)
     try:
         found = os.fstat(fd)

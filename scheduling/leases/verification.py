@@ -21,7 +21,7 @@ def a_lease_is_not_what_was_billed() -> Found | None:
     Archived segments are not compared, and unbilled time counts as a difference only in closed hours.
     """
     return first_row(
-        "a lease is not what was billed of it",
+        "a lease differs from what was billed for it",
         """
         WITH billed AS (
             SELECT lease_id, min(lower(period)) AS begins, max(upper(period)) AS ends,

@@ -77,7 +77,7 @@ class Command(BaseCommand):
         if unsealed := [month for month in months if month not in with_seals]:
             self.stdout.write(
                 "An earlier release archived these months. Some of their remaining rows are sealed only when the"
-                " next month is archived: {_named(unsealed)}"
+                f" next month is archived: {_named(unsealed)}"
             )
         self.stdout.write(f"OK: {transactions} transactions, {entries} entries, {segments} segments")
 

@@ -77,7 +77,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--gpus", type=int, nargs="+", default=[1_000, 10_000])
         parser.add_argument("--jobs-per-gpu", type=int, default=10)
-        parser.add_argument("--rounds", type=int, default=5, help="Rounds of each kind; medians are printed.")
+        parser.add_argument(
+            "--rounds", type=int, default=5, help="Number of rounds of each kind; the command prints medians."
+        )
 
     def handle(self, *args: Any, gpus: list[int], jobs_per_gpu: int, rounds: int, **options: Any) -> None:
         name = connection.settings_dict["NAME"]
@@ -146,7 +148,7 @@ def timed_round(bench: BenchCluster, kind: Round.Kind = Round.Kind.QUANTUM) -> L
         round_ = run_round(cluster_id=bench.cluster.pk, force=kind)
     total, cpu = (time.perf_counter() - begun) * 1000.0, (time.process_time() - cpu) * 1000.0
     if round_ is None:
-        raise RuntimeError("somebody else works in the benchmark's database")
+        raise RuntimeError("another process uses the benchmark's database")
     return Lap(
         read=round_.read_ms,
         decide=round_.decide_ms,

@@ -210,7 +210,7 @@ class TestTree:
             actions.archive_tenant(actor=cast.ada, tenant=cast.uni)
         for tenant in (cast.astro, cast.bio, cast.uni):
             assert actions.archive_tenant(actor=cast.ada, tenant=tenant).archived_at
-        with pytest.raises(Refused, match="the team above .*, is archived"):
+        with pytest.raises(Refused, match=r"the team above .*, is archived"):
             actions.restore_tenant(actor=cast.ada, tenant=cast.bio)
         with pytest.raises(Refused, match="is archived"):
             actions.create_tenant(actor=cast.ada, name="Chem", parent=cast.uni)

@@ -41,7 +41,7 @@ def test_more_time_for_what_has_ended_is_over_and_no_other() -> None:
             .objects.using(ALIAS)
         )
         told = {one.pk: (one.ended_at, one.ending) for one in requests.all()}
-        assert told[more[0].pk] == (MAY, f"ended together with request {ended.pk}")
+        assert told[more[0].pk] == (MAY, f"over with request {ended.pk}")
         assert told[more[1].pk] == told[lasting.pk] == (None, "")
         executor.loader.build_graph()
         executor.migrate([BEFORE])

@@ -405,7 +405,7 @@ def test_what_stays_of_it_is_sealed_with_the_next_month(
 ) -> None:
     archive_june(archived_earlier, tmp_path)
     call_command("verify_ledger")
-    assert "an earlier release" not in capsys.readouterr().out
+    assert "An earlier release" not in capsys.readouterr().out
     forge(FORGERIES["what bills are for"])
     with pytest.raises(CommandError, match="after 2026-05 was archived"):
         call_command("verify_ledger")

@@ -52,7 +52,7 @@ def test_admins_see_that_sealing_has_stopped(scene: Scene, head: LedgerHead, bro
     )
     html = browser_of(scene.people.ada).get(page).content.decode()
     assert said in html
-    assert "Nothing was sealed since" in html
+    assert "Nothing has been sealed since" in html
 
 
 def test_admins_see_which_book_is_not_sealed(scene: Scene, head: LedgerHead, browser_of) -> None:

@@ -106,8 +106,8 @@ def test_a_client_of_the_last_version_submits_finds_and_changes_jobs(scene: Scen
     wrong = bob.get("/api/v1/jobs?only_idle=true&preemptible=false")
     assert wrong.status_code == 422
     assert wrong.json()["problems"] == {
-        "only_idle": '"true" contradicts preemptible: "false". Send only preemptible: "
-        "only_idle is the old name of the same field.'
+        "only_idle": '"true" contradicts preemptible: "false". Send only preemptible: '
+        "only_idle is the old name of the same field."
     }
     url = f"/api/v1/jobs/{made['id']}/sharing"
     changed = bob.post(url, {"only_idle": False}, content_type="application/json").json()

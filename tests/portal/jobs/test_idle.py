@@ -109,7 +109,7 @@ def test_the_owner_postpones_the_stop_and_all_readers_see_why(scene: Scene, warn
     assert refused.status_code == 422
     assert "Give a reason" in refused.content.decode()
     late = bob.post(url, {"until": "2199-01-01T00:00", "reason": "sleeps"})
-    assert "The rule allows snoozing until" in late.content.decode()
+    assert "The idle rule does not allow snoozing beyond" in late.content.decode()
     assert 'value="sleeps"' in late.content.decode()
     assert "Enter when the snooze ends." in bob.post(url, {"until": "", "reason": "x"}).content.decode()
     assert browser_of(scene.people.charlie).post(url, {"until": in_an_hour()}).status_code == 404

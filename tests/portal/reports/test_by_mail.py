@@ -129,7 +129,7 @@ def test_without_an_address_or_a_server_the_page_says_so(
     assert "no e-mail address" in olga.post("/usage/by-mail/subscribe/", post, follow=True).content.decode()
     settings.EMAIL_HOST = ""
     html = browser_of(alice).post("/usage/by-mail/subscribe/", post, follow=True).content.decode()
-    assert "sends no mail" in html
+    assert "cannot send mail" in html
     assert not ReportSubscription.objects.exists()
 
 

@@ -151,7 +151,7 @@ def test_a_schedule_is_not_paused_when_its_owner_loses_rights(lab: World, clock:
     schedule.refresh_from_db()
     assert (schedule.paused_at, Job.objects.count()) == (None, 0)
     assert set(schedule.runs.values_list("outcome", "text")) == {
-        ("refused", "bob may not run jobs in Astro any more.")
+        ("refused", "bob may no longer run jobs in Astro.")
     }
     come_back()
     clock(scheduled.NOON + 7 * scheduled.DAY)
@@ -323,7 +323,7 @@ def test_only_managers_hand_over_work_and_only_to_users_who_may_submit(lab: Worl
             settle_work(actor=actor, to=people.alice, **what)
     for to, why in (
         (people.charlie, "charlie may not run jobs in Astro"),
-        (people.bob, "bob owns it already"),
+        (people.bob, "bob already owns it"),
     ):
         with pytest.raises(Refused, match=why):
             settle_work(actor=people.alice, to=to, **what)

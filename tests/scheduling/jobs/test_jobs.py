@@ -106,7 +106,7 @@ def test_cancelling_a_running_job_stops_it(lab: World) -> None:
     assert cancel_job(actor=lab.people.olga, job=job).state == Job.State.CANCELLING
     assert lab.lease(job).operations.filter(verb=Operation.Verb.STOP).exists()
     job.refresh_from_db()
-    assert explain(job).sentence == "Cancelled by olga; its processes are being ended."
+    assert explain(job).sentence == "Cancelled by olga; the processes of the job are being ended."
     lab.carry_out()
     job.refresh_from_db()
     assert (job.state, end_text_of(job)) == (Job.State.CANCELLED, "Cancelled by olga")
@@ -190,7 +190,7 @@ def test_a_job_that_waits_for_a_drained_node_names_it(lab: World) -> None:
     job = lab.submit(lab.people.bob, lab.people.astro, generations=["A100"])
     lab.quantum()
     job.refresh_from_db()
-    assert explain(job).sentence == "It would fit if a100-0 (drained) were back."
+    assert explain(job).sentence == "The job would fit if a100-0 (drained) were back."
 
 
 # --- before submitting ------------------------------------------------------------------------------------
@@ -283,6 +283,6 @@ def test_preflight_says_how_long_not_and_whose_jobs_go_first() -> None:
         actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec(gpus_per_worker=4)
     )
     assert found.sentences == (
-        "Not within the next 20 min (40 rounds) unless running jobs end before.",
+        "The job will not start within 20 min (40 rounds), unless running jobs end earlier.",
         "3 jobs of the same owner go first.",
     )

@@ -52,7 +52,7 @@ class TestWhatBinds:
         why = explain(waits(lab, Reason.QUOTA_IN_USE))
         assert why.sentence == "Astro has 3 GPUs at once, and the limit is 4. This job needs 2 more GPUs."
         assert why.short == "Astro: limit of 4 GPUs at once"
-        assert why.unblock == ("It starts when a job of Astro ends, or with a larger limit.",)
+        assert why.unblock == ("The job starts when a job of Astro ends, or when the limit is raised.",)
 
     def test_of_a_user_and_of_a_generation(self, lab: World) -> None:
         limit(lab, 2, kind=Kind.GPUS, each_user=True, generation=lab.people.v100)
@@ -62,7 +62,9 @@ class TestWhatBinds:
         said = "bob in Astro has 1 V100 at once, and the limit is 2. This job needs 2 more GPUs."
         assert why.sentence == said
         assert why.short == "bob in Astro: limit of 2 V100 at once"
-        assert why.unblock == ("It starts when a job of bob in Astro ends, or with a larger limit.",)
+        assert why.unblock == (
+            "The job starts when a job of bob in Astro ends, or when the limit is raised.",
+        )
 
     def test_a_never_reason_names_the_limit_that_forbids_the_job(self, lab: World) -> None:
         limit(lab, 1, kind=Kind.GPUS, each_user=True, generation=lab.people.v100)
@@ -82,7 +84,7 @@ class TestWhatBinds:
         limit(lab, 1, kind=Kind.GPUS, at_limit="warn")
         start(lab)
         sentence = explain(waits(lab, Reason.QUOTA_IN_USE)).sentence
-        assert (sentence.count("at once"), "of the 7" in sentence, "of the 1 " in sentence) == (
+        assert (sentence.count("at once"), "limit is 7" in sentence, "limit is 1" in sentence) == (
             2,
             False,
             False,
@@ -101,12 +103,13 @@ class TestWhatBinds:
         limit(lab, "0.02", kind=Kind.GPU_HOURS)
         before = now_from_database()
         why = explain(waits(lab, Reason.HOURS_SPENT))
-        said = "Astro has used 0 of 0.02 GPU-hours per calendar month (UTC); what is left does not last for a round."
+        said = "Astro has used 0 of 0.02 GPU-hours per calendar month (UTC); the rest is not enough for one round."
         assert why.sentence == said
         assert why.short == "Astro: limit of 0.02 GPU-hours is nearly used up"
         ends = [period_of("month", None, now)[1] for now in (before, now_from_database())]
         assert why.unblock[0] in {
-            f"It starts when the limit's period is over, on {at:%Y-%m-%d} at 00:00 UTC, or with a larger limit."
+            f"The job starts when the limit's period is over, on {at:%Y-%m-%d} at 00:00 UTC, or when the limit is"
+            " raised."
             for at in ends
         }
 
@@ -128,14 +131,16 @@ class TestWhatBinds:
         limit(lab, "0.05", kind=Kind.GPU_HOURS)
         start(lab, gpus=2)
         sentence = explain(waits(lab, Reason.QUOTA_IN_USE)).sentence
-        assert "of 0.05 GPU-hours per calendar month (UTC); what is left does not last" in sentence
+        assert "of 0.05 GPU-hours per calendar month (UTC); the rest is not enough" in sentence
 
     def test_what_leaves_it_to_idle_gpus(self, lab: World) -> None:
         limit(lab, 2, kind=Kind.GPUS, at_limit="idle")
         start(lab, gpus=2)
         lab.submit(lab.people.charlie, lab.people.bio, gpus=6)
         sentence = explain(waits(lab, Reason.PREEMPTIBLE)).sentence
-        assert sentence.startswith("Astro has 2 GPUs at once, and the limit is 2; it runs only on idle GPUs")
+        assert sentence.startswith(
+            "Astro has 2 GPUs at once, and the limit is 2; the job runs only on idle GPUs"
+        )
 
     def test_where_a_limit_has_left_room_since_none_is_named(self, lab: World) -> None:
         quota = limit(lab, 2, kind=Kind.GPUS)
@@ -144,7 +149,7 @@ class TestWhatBinds:
         quota.delete()
         assert (
             explain(job).sentence
-            == "A limit left no room for it in the last round; the next round checks again."
+            == "A limit left no room for the job in the last round; the next round checks again."
         )
 
 
@@ -173,12 +178,12 @@ class TestOfTeamsAbove:
             said = " ".join([why.sentence, *why.detail, *why.unblock])
             assert "limit of a team above Astro" in said
             assert not any(
-                word in said for word in ("Uni", "a calendar", "UTC", f"{quota.limit.normalize():f} ")
+                word in said for word in ("Uni", "per calendar", "UTC", f"{quota.limit.normalize():f} ")
             )
         make.membership(make.user("dean"), lab.people.uni, role=Membership.Role.VIEWER)
         for reader in (lab.people.olga, Membership.objects.get(user__username="dean").user):
             why = explain(job, reader=reader)
-            assert "limit above" not in f"{why.sentence} {why.unblock}"
+            assert "a team above" not in f"{why.sentence} {why.unblock}"
             assert ("Uni" in why.sentence) != bool(which.get("each_user")), why.sentence
 
     def test_so_before_and_at_submit(self, lab: World) -> None:
@@ -194,7 +199,8 @@ class TestOfTeamsAbove:
         limit(lab, 0, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
         with pytest.raises(Refused) as refusal:
             lab.submit(lab.people.bob, lab.people.astro)
-        said = "As many jobs wait as a limit of a team above Astro lets. Submit the job after one of them has started."
+        full = "As many jobs wait as a limit of a team above Astro allows."
+        said = f"{full} Submit the job after one of them has started."
         assert refusal.value.message == said
         make.membership(lab.people.bob, lab.people.uni, role=Membership.Role.VIEWER)
         with pytest.raises(Refused, match="Uni has 0 waiting jobs, and the limit is 0"):

@@ -248,7 +248,7 @@ class TestQueuePlaces:
         limit(lab, 2, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
         lab.submit(lab.people.bob, lab.people.astro)
         lab.submit(lab.people.charlie, lab.people.bio)
-        with pytest.raises(Refused, match="As many jobs wait as a limit of a team above Astro lets"):
+        with pytest.raises(Refused, match="As many jobs wait as a limit of a team above Astro allows"):
             lab.submit(lab.people.bob, lab.people.astro)
         lab.quantum()
         lab.carry_out()
@@ -359,7 +359,7 @@ class TestLongestRun:
             tasks.end_overlong_jobs()
         assert lab.states([job]) == [Job.State.RUNNING]
         [told] = JobEvent.objects.filter(job=job, kind="warned_of_limit")
-        assert text_of(told) == "It runs longer than allowed: the time limit of Astro is 1 h"
+        assert text_of(told) == "The job runs longer than allowed: the time limit of Astro is 1 h"
 
     def test_one_of_each_user_names_the_owner(self, lab: World) -> None:
         limit(lab, 1, kind=Kind.LONGEST_RUN, at_limit="warn", each_user=True)
