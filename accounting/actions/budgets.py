@@ -284,7 +284,7 @@ def _in_words(warning: BudgetWarning, is_over: bool) -> str:
 def _what(warning: BudgetWarning, is_over: bool) -> str:
     if warning.threshold != BudgetWarning.FORECAST:
         return f"{warning.threshold} % {'was' if is_over else 'is'} spent"
-    return "spending exceeded it" if is_over else "spending is forecast to exceed it"
+    return "spending exceeded the budget" if is_over else "spending is forecast to exceed the budget"
 
 
 def _body(warning: BudgetWarning, stands: Outlook) -> str:

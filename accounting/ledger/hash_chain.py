@@ -535,9 +535,9 @@ def first_lost_end() -> Broken | None:
 def _broken(seal: LedgerSeal, before: LedgerSeal | None, whole_until: int) -> str | None:
     follows = before.number + 1 if before else 1
     if seal.number != follows:
-        return f"seal {follows}, which comes before it in the chain, is missing"
+        return f"the previous seal, number {follows}, is missing"
     if seal.form not in LEAVES or (before is not None and seal.form < before.form):
-        return "the format of its leaves is unknown, or older than that of the seal before it"
+        return "the leaves of this seal have an unknown format, or an older format than those of the previous seal"
     if digest_of(seal, bytes(before.digest) if before else b"", seal.sealed_at) != bytes(seal.digest):
         return "this seal or an earlier one was changed"
     if seal.of_sums:

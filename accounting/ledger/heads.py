@@ -139,9 +139,9 @@ def lost_end(book: int, last: LedgerSeal | None) -> str:
     if is_last == ((named.seal, bytes(named.seal_digest)) if named else None):
         return ""
     if named is None:
-        return f"{name_of(book)}: no ledger head names any of its seals."
+        return f"{name_of(book)}: no ledger head names any seal of this chain."
     return (
-        f"{name_of(book)}: its last seal is not seal {named.seal},"
+        f"{name_of(book)}: the last seal is not seal {named.seal},"
         f" which ledger head {named.number} names as the last."
     )
 
@@ -327,7 +327,8 @@ def first_broken(trusted: Collection[bytes]) -> str | None:
             last = named.get(head.book)
             if last is not None and head.seal != last.seal + 1:
                 return (
-                    f"head {head.number}: it names seal {head.seal} of {name_of(head.book)}, but the head before it"
+                    f"head {head.number}: this head names seal {head.seal} of {name_of(head.book)}, but the head"
+                    " before it"
                     f" named seal {last.seal}"
                 )
             named[head.book] = head
@@ -340,7 +341,7 @@ def first_broken(trusted: Collection[bytes]) -> str | None:
 def _broken(head: LedgerHead, before: LedgerHead | None) -> str:
     follows = before.number + 1 if before else 1
     if head.number != follows:
-        return f"head {follows}, which comes before it in the chain, is missing"
+        return f"the previous head, number {follows}, is missing"
     if digest_of(head, before) != bytes(head.digest):
         return f"this head or head {before.number} was changed" if before else "this head was changed"
     if before is None:
@@ -356,7 +357,7 @@ def _broken(head: LedgerHead, before: LedgerHead | None) -> str:
             else "the signature of this head is wrong"
         )
     if head.at - before.at > LONGEST_PAUSE and not head.reason:
-        return f"before this head, nothing was sealed since {before.at:%Y-%m-%d %H:%M} UTC, and no reason is recorded"
+        return f"nothing was sealed from {before.at:%Y-%m-%d %H:%M} UTC until this head, and no reason is recorded"
     return ""
 
 
@@ -376,7 +377,7 @@ def _unnamed(named: Mapping[int, LedgerHead], ends: int) -> str | None:
     last = LedgerSeal.objects.order_by("book", "-number").distinct("book").values_list("book", "number")
     for book, number in last:
         if book not in named or named[book].seal != number:
-            return f"{name_of(book)}, seal {number}: no head names this seal (heads end before number {ends})"
+            return f"{name_of(book)}, seal {number}: no head before number {ends} names this seal"
     return None
 
 

@@ -173,4 +173,4 @@ def _limit_in_words(quota: Quota) -> str:
     whose = f"each user of {quota.tenant.name}" if quota.each_user else quota.whose()
     if quota.kind == Quota.Kind.GPUS:
         return f"{whose} may hold at most {int(quota.limit)} {what} at once"
-    return f"{whose} may use no {what} at all"
+    return f"{whose} may not use any {what}"

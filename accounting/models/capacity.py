@@ -54,7 +54,7 @@ class ClosedBook(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"book {self.book} is closed until {self.until}"
+        return f"the hours of book {self.book} are closed until {self.until}"
 
 
 class CapacitySegment(models.Model):

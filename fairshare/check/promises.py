@@ -688,7 +688,7 @@ PROMISES = (
     ),
     Promise(
         "9b",
-        "Jobs of an account that shares evenly take turns",
+        "If an account shares evenly, its jobs take turns",
         "The rounds received by jobs of equal shape, accepted generations and priority differ by at most three"
         " at any time: one for the quantum in which a running job continues, one for the current turn, and one"
         " for a gap that only one of the jobs fills.",

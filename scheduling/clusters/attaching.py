@@ -256,7 +256,7 @@ def _parsed(kubeconfig: str) -> Kubeconfig:
     from scheduling.backends.kubernetes.kubeconfig import Unusable, parse  # noqa: PLC0415 - see above
 
     if not kubeconfig.strip():
-        raise Refused("Paste a kubeconfig, or choose its file.", "kubeconfig")
+        raise Refused("Paste a kubeconfig, or choose a kubeconfig file.", "kubeconfig")
     try:
         return parse(kubeconfig)
     except Unusable as error:

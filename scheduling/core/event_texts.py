@@ -122,7 +122,7 @@ IDLE_STEPS = {"preemptible": "the job becomes preemptible", "stop": "the job is 
 
 
 def _idle_warned(parameters: Parameters) -> str:
-    text = f"Its GPUs have been idle for {minutes_or_hours(parameters['seconds'])}"
+    text = f"The job's GPUs have been idle for {minutes_or_hours(parameters['seconds'])}"
     if "left" not in parameters:
         return text
     left = minutes_or_hours(parameters["left"])
@@ -185,15 +185,17 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.IDLE_SNOOZED: lambda found: (
         f"{found['user']} snoozed the idle warning until {_utc(found['until'])}: {found['reason']}"
     ),
-    E.IDLE_STOPPED: lambda found: f"Stopped: its GPUs were idle for {minutes_or_hours(found['seconds'])}",
+    E.IDLE_STOPPED: lambda found: (
+        f"Stopped: the job's GPUs were idle for {minutes_or_hours(found['seconds'])}"
+    ),
     E.IDLE_PREEMPTIBLE: lambda found: (
-        f"Preemptible from now on: its GPUs were idle for {minutes_or_hours(found['seconds'])}"
+        f"Preemptible from now on: the job's GPUs were idle for {minutes_or_hours(found['seconds'])}"
     ),
     E.SESSION_KEPT: "{user} kept the session running",
     E.SESSION_IDLE_WARNED: ("Nobody uses the session: it is stopped after another {minutes} min without use"),
-    E.SESSION_IDLE: "Stopped: nobody used it for {minutes} min",
+    E.SESSION_IDLE: "Stopped: nobody used the session for {minutes} min",
     E.SESSION_END_WARNED: "The session reaches its time limit of {hours} h in {minutes} min",
-    E.SESSION_OVER: "Stopped: its time limit of {hours} h is reached",
+    E.SESSION_OVER: "Stopped: the session reached its time limit of {hours} h",
     E.MOVED: "Moved: the job stops here within its grace period and continues on other GPUs",
     E.CLAIMED: _claimed,
     E.CLAIM_WARNED: _claim_warned,

@@ -262,7 +262,7 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
 
 def _require_new_owner(user: User, to: User, tenants: set[int]) -> None:
     if to == user:
-        raise Refused(f"{to.get_username()} already owns it. Choose another user.", "to")
+        raise Refused(f"{to.get_username()} is already the owner. Choose another user.", "to")
     missing = tenants - {tenant for tenant, _ in members_among({(tenant, to.pk) for tenant in tenants})}
     if missing:
         first = Tenant.objects.filter(pk__in=missing).order_by("path")[0]

@@ -169,20 +169,20 @@ class Explainer:
             case Reason.NEVER_NO_SUCH_GENERATION:
                 if not self._nodes:
                     return f"{self.cluster.name} has no nodes yet."
-                return f"It can never run here: no node has {self._kinds(job)} GPUs."
+                return f"The job can never run here: no node has {self._kinds(job)} GPUs."
             case Reason.NEVER_TOO_LARGE:
                 return (
-                    f"It can never run here: it needs {job.gpus} GPUs of one type at once, and the cluster has"
+                    f"The job can never run here: it needs {job.gpus} GPUs of one type at once, and the cluster has"
                     f" {self._totals(job)}."
                 )
             case Reason.NEVER_WORKER_TOO_LARGE:
                 return (
-                    f"It can never run here: each worker needs {job.gpus_per_worker} GPUs on one node, and "
+                    f"The job can never run here: each worker needs {job.gpus_per_worker} GPUs on one node, and "
                     f"the largest node with {self._kinds(job)} has {self._largest_node(job)}."
                 )
             case _:
                 limit = self._over_quota(job)
-                return f"It can never run: {limit or f'a limit forbids {job.gpus} GPUs at once'}."
+                return f"The job can never run: {limit or f'a limit forbids {job.gpus} GPUs at once'}."
 
     def _not_now(self, job: Job, reason: Reason, limits: list[str]) -> str:
         """Returns a sentence that says why the job does not run now; `limits` are sentences about the limits that block

@@ -114,7 +114,9 @@ def _forecast(
         return Preflight("later", (sentence,), (0.0, quantum + switch), cost, detail)
     if rounds is None:
         soon = duration(MOST_ROUNDS * quantum)
-        sentence = f"The job will not start within {soon} ({MOST_ROUNDS} rounds), unless running jobs end earlier."
+        sentence = (
+            f"The job will not start within {soon} ({MOST_ROUNDS} rounds), unless running jobs end earlier."
+        )
         return Preflight("later", (sentence,), None, cost, detail)
     latest = rounds * quantum + switch
     sentence = f"The job gets its turn within about {duration(latest)}, or sooner if a running job ends."

@@ -42,8 +42,10 @@ def check_program(cluster: Cluster, spec: JobSpec) -> None:
             where = f"the environment {spec.environment}" if spec.environment else "the default environment"
             raise SpecError(
                 {
-                    "command": f"{program} is not installed in {where} (PATH: {paths}). Choose another environment, or "
-                    "install it from the command first"
+                    "command": (
+                        f"{program} is not installed in {where} (PATH: {paths}). Choose another environment, or let"
+                        " the command install the program first"
+                    )
                 }
             )
 

@@ -114,7 +114,7 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
 def _not_here(spec: JobSpec) -> dict[str, str]:
     usual = type(spec).model_fields
     problems = {
-        field: "is for containers, but jobs of this cluster are processes on the portal's machine: leave it out"
+        field: "is for containers, but jobs of this cluster are processes on the portal's machine: leave this field out"
         for field in ONLY_IN_CONTAINERS
         if getattr(spec, field) != usual[field].default
     }

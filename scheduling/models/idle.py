@@ -113,8 +113,8 @@ class GpuUse(models.Model):
     """The last measured use of one job's GPUs, and the state of the job's idle warning."""
 
     class Measure(models.TextChoices):
-        GPU = "gpu", "the use of its GPUs"
-        CPU = "cpu", "the CPU use of its processes"  # for GPUs that report no use
+        GPU = "gpu", "the use of the job's GPUs"
+        CPU = "cpu", "the CPU use of the job's processes"  # for GPUs that report no use
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="gpu_use")
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="+")  # the last measured lease

@@ -250,7 +250,11 @@ def _prove(look: _Look, revision: ServiceRevision) -> None:
     revision.failed_at, revision.why_failed = None, ""
     revision.save(update_fields=["proved_at", "failed_at", "why_failed"])
     has = "has" if service.replicas == 1 else "have"
-    note(service, "proved", f"{_named(revision)} works: {so_many(service.replicas)} of it {has} been ready")
+    note(
+        service,
+        "proved",
+        f"{_named(revision)} works: {so_many(service.replicas)} of this revision {has} been ready",
+    )
 
 
 def _fail(look: _Look, revision: ServiceRevision, proven: int) -> None:

@@ -36,8 +36,8 @@ REFUSED: dict[str, str] = {
     "windowsoptions": f"this field {_NEVER}",
     "volumedevices": f"a device of the node {_NEVER}",
     # Users and rights.
-    "runasuser": f"jobs run as 1000 by default; {_USER}",
-    "runasgroup": f"jobs run as 1000 by default; {_USER}",
+    "runasuser": f"jobs run as user and group 1000 by default; {_USER}",
+    "runasgroup": f"jobs run as user and group 1000 by default; {_USER}",
     "runasnonroot": f"jobs never run as root; {_USER}",
     "fsgroup": f"this is always the group that the job runs as; {_USER}",
     "supplementalgroups": f"a supplemental group {_NEVER}; {_USER}",

@@ -55,7 +55,7 @@ def read(text: str) -> Any:
     except ValueError as error:  # for example a number with many thousand digits
         raise NotYaml(str(error)) from None
     except RecursionError:
-        raise NotYaml("it is nested too deeply") from None
+        raise NotYaml("the document is nested too deeply") from None
 
 
 def write(data: Any) -> str:

@@ -98,7 +98,7 @@ def _rights(api: Api, namespace_prefix: str) -> tuple[dict[str, bool], list[str]
 
     def allowed(right: Right, namespace: str = "") -> bool:
         if time.monotonic() > until:
-            raise TooSlow(f"its answers take too long, more than {LONGEST_SECONDS:.0f} s")
+            raise TooSlow(f"the answers take too long, more than {LONGEST_SECONDS:.0f} s")
         return _allowed(api, right, namespace)
 
     # Rights in teams' namespaces are granted with each namespace, so the check needs an existing namespace.

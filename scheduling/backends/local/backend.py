@@ -518,4 +518,6 @@ def _launch(files: JobFiles, run_lock: int, prefix: Sequence[str]) -> None:
             launcher.wait()
             raise BackendError("the supervisor did not start in time") from None
     if code != 0:
-        raise BackendError(f"the supervisor did not start (exit code {code}); see its supervisor.log")
+        raise BackendError(
+            f"the supervisor did not start (exit code {code}); see supervisor.log in the job's folder"
+        )

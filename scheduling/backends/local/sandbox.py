@@ -183,7 +183,7 @@ def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
                     os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
     except RecursionError:
         raise OSError(
-            errno.ELOOP, "the folder is nested too deeply to become the property of the team", str(path)
+            errno.ELOOP, "the folder is nested too deeply to give all of it to the team's user", str(path)
         ) from None
     os.chown(path, uid, uid, follow_symlinks=False)
 

@@ -130,7 +130,8 @@ class Command(BaseCommand):
             ]
             more = last.statements - first.statements
             self.stdout.write(
-                f"growth of {kind} as a power of the size: {', '.join(powers)}; queries {more:+.0f}"
+                f"growth of {kind} rounds, as a power of the cluster's size: {', '.join(powers)}; change in"
+                f" queries: {more:+.0f}"
             )
 
 

@@ -36,7 +36,7 @@ HARDWARE = (
     ("V100", "The older half of the demo's virtual GPUs", 16, "1.20", "v100-0", 4, 1.0),
     (
         "A100",
-        "The newer half, three times as fast for jobs that can use the speed",
+        "The newer half of the demo's virtual GPUs, up to three times as fast",
         80,
         "3.00",
         "a100-0",

@@ -185,7 +185,10 @@ def test_no_seal_goes_back_to_the_former_leaves(sealed: Cast) -> None:
         )
     broken = first_broken()
     assert broken is not None
-    assert broken.what == "the format of its leaves is unknown, or older than that of the seal before it"
+    assert (
+        broken.what
+        == "the leaves of this seal have an unknown format, or an older format than those of the previous seal"
+    )
 
 
 def test_the_first_bad_row_is_named(sealed: Cast) -> None:

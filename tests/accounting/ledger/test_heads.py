@@ -96,7 +96,7 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
             "DELETE FROM accounting_sealedbook WHERE book = 2",
             "DELETE FROM accounting_ledgerhead WHERE book = 2",
         ),
-        "head 3: head 2, which comes before it in the chain, is missing",
+        "head 3: the previous head, number 2, is missing",
     ),
     "all rows of a book": (
         (
@@ -174,7 +174,7 @@ def test_beat_makes_no_seal_again(sealed: Cast, caplog: pytest.LogCaptureFixture
     forge(*ALTERED, "DELETE FROM accounting_sealedbook WHERE book = 2")
     seal_all(BOOKS)
     assert LedgerSeal.objects.count() == seals
-    assert "book 2: its last seal is not seal 1, which ledger head 2 names" in caplog.text
+    assert "book 2: the last seal is not seal 1, which ledger head 2 names" in caplog.text
     with pytest.raises(CommandError, match="book 2, seal 1: this seal is missing, although head 2 names it"):
         call_command("verify_ledger")
 
@@ -189,7 +189,7 @@ def test_what_beat_seals_again_is_told_by_the_heads(sealed: Cast) -> None:
     )
     seal_all(BOOKS)
     assert LedgerSeal.objects.filter(book=2).exists()
-    assert told() == "head 3: head 2, which comes before it in the chain, is missing"
+    assert told() == "head 3: the previous head, number 2, is missing"
 
 
 # By type: an expression for a different value, and the value that replaces NULL.

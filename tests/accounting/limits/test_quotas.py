@@ -268,6 +268,6 @@ class TestNeverFits:
     def test_no_hours_at_all_is_never(self, cast: Cast) -> None:
         stars = make.tenant("Stars", parent=cast.astro)
         quota(cast.astro, "0", kind=HOURS, generation=cast.a100)
-        assert never_fits(stars, [cast.a100.pk], 1) == "Astro may use no A100 at all; this job needs 1"
+        assert never_fits(stars, [cast.a100.pk], 1) == "Astro may not use any A100; this job needs 1"
         Quota.objects.update(limit=Decimal("0.5"))
         assert never_fits(stars, [cast.a100.pk], 1) is None

@@ -89,7 +89,7 @@ class TestManyAtOnce:
         for wrong, status, said in (
             ({"workers": 0}, 422, {"specs.1.workers": "must be a whole number from 1 to 4096"}),
             ({"generations": ["K80"]}, 422, {"specs.1.generations": "K80 is not in lab"}),
-            ({"gpus_per_worker": 64}, 409, {"specs.1.even_if_never": "It can never run here"}),
+            ({"gpus_per_worker": 64}, 409, {"specs.1.even_if_never": "The job can never run here"}),
         ):
             answer = call("post", "/jobs/bulk", {"specs": [SPEC, SPEC | wrong]})
             assert (answer.status_code, answer["Content-Type"]) == (status, "application/problem+json")

@@ -86,7 +86,7 @@ REWORDED = {
     "Picked, but the 2 GPUs of k1 that it was to have could not be had: others hold all but 1 of its GPUs": (
         "The job was picked, but 2 GPUs chosen on k1 could not be used: others hold all but 1 of the node's GPUs"
     ),
-    "Stopped: its 8 h are over": "Stopped: its time limit of 8 h is reached",
+    "Stopped: its 8 h are over": "Stopped: the session reached its time limit of 8 h",
 }
 
 

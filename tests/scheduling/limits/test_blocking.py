@@ -73,7 +73,7 @@ class TestWhatBinds:
         job.refresh_from_db()
         why = explain(job)
         assert why.sentence.startswith(
-            "It can never run: each user of Astro may hold at most 1 V100 at once;"
+            "The job can never run: each user of Astro may hold at most 1 V100 at once;"
         )
         assert why.short == "over a limit"
 
@@ -191,7 +191,9 @@ class TestOfTeamsAbove:
         spec = JobSpec(name="x", command="true", gpus_per_worker=2)
         where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": spec}
         [sentence] = preflight(**where).sentences
-        assert sentence == "It can never run: a limit of a team above Astro forbids it; this job needs 2."
+        assert (
+            sentence == "The job can never run: a limit of a team above Astro forbids it; this job needs 2."
+        )
         with pytest.raises(Refused, match="a limit of a team above Astro forbids it"):
             submit_job(**where, even_if_never=False)
 

@@ -295,7 +295,7 @@ class TestJustEnded:
         made = self.long_set(lab, "8.00", ends, percentages=[999], by_forecast=True)
         tasks.watch_budgets()
         assert made.warnings.get().threshold == "forecast"
-        assert Letter.objects.get().subject == "[Fairlot] Budget of Astro: spending exceeded it"
+        assert Letter.objects.get().subject == "[Fairlot] Budget of Astro: spending exceeded the budget"
         assert " of 8.00 EUR. The budget period has ended." in Letter.objects.get().text
 
     def test_a_budget_created_after_a_period_does_not_warn_about_it(self, lab: World) -> None:

@@ -248,7 +248,7 @@ class TestARuleForIdleGpus:
         idle(lab, job, 31 * MINUTE)
         assert step_idle(job_id=job.pk) is Step.WARN
         assert text_of(JobEvent.objects.get(kind="warned")) == (
-            "Its GPUs have been idle for 31 min: the job becomes preemptible after another 10 min without use"
+            "The job's GPUs have been idle for 31 min: the job becomes preemptible after another 10 min without use"
         )
         self.overdue_since_warned(job)
         assert step_idle(job_id=job.pk) is Step.PREEMPTIBLE
@@ -256,7 +256,7 @@ class TestARuleForIdleGpus:
         job.refresh_from_db()
         assert (job.preemptible, job.state) == (True, Job.State.RUNNING)
         assert AuditEvent.objects.get(verb="job.preemptible").actor is None
-        said = "Preemptible from now on: its GPUs were idle for 42 min"
+        said = "Preemptible from now on: the job's GPUs were idle for 42 min"
         assert text_of(JobEvent.objects.get(kind="sharing")) == said
         accounting_tasks.send_letters()
         assert [said in letter.body for letter in mail.outbox] == [False, False, True, True]

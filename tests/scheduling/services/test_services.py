@@ -96,7 +96,7 @@ def test_replicas_are_jobs_of_its_author_before_all_training_and_prove_the_revis
     come_up(lab, service)
     assert lab.states([training]) == [Job.State.QUEUED]
     assert service.good == service.current
-    assert told(service, "proved") == ["Revision 1 works: 3 replicas of it have been ready"]
+    assert told(service, "proved") == ["Revision 1 works: 3 replicas of this revision have been ready"]
     assert not step_service(service_id=service.pk)
 
 
@@ -163,7 +163,7 @@ def test_an_update_never_has_fewer_ready_than_allowed_and_ends_with_the_new_one(
     assert service.good == service.current
     assert told(service, "updated", "proved")[-2:] == [
         "bob created revision 2",
-        "Revision 2 works: 3 replicas of it have been ready",
+        "Revision 2 works: 3 replicas of this revision have been ready",
     ]
 
 

@@ -172,7 +172,7 @@ def test_an_unused_session_is_warned_and_then_stopped_once(lab: World) -> None:
     step_sessions()
     assert step(session) is Step.NOTHING
     job = Job.objects.get(pk=session.pk)
-    assert (job.state, end_text_of(job)) == ("cancelling", "Stopped: nobody used it for 60 min")
+    assert (job.state, end_text_of(job)) == ("cancelling", "Stopped: nobody used the session for 60 min")
     assert AuditEvent.objects.filter(verb="session.stop").count() == 1
     lab.carry_out()
     step_sessions()
@@ -225,7 +225,7 @@ def test_nothing_keeps_a_session_beyond_its_longest_duration(lab: World) -> None
     pass_minutes(session, 10.1)
     keep_session(actor=lab.people.bob, session=session)
     assert step(session) is Step.STOP_END
-    assert end_text_of(Job.objects.get(pk=session.pk)) == "Stopped: its time limit of 1 h is reached"
+    assert end_text_of(Job.objects.get(pk=session.pk)) == "Stopped: the session reached its time limit of 1 h"
 
 
 def test_a_session_that_waits_is_not_idle_and_one_that_ended_is_left_alone(lab: World) -> None:
