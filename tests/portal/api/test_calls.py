@@ -55,7 +55,7 @@ def test_the_same_idempotency_key_answers_with_the_same_job(call) -> None:
     [
         ({"spec": SPEC | {"workers": 0}}, "workers", "a whole number from 1 to 4096"),
         ({"spec": SPEC | {"colour": 1}}, "colour", "is not a field of a job spec"),
-        ({"spec": SPEC | {"generations": ["K80"]}}, "generations", "accepted are A100, V100"),
+        ({"spec": SPEC | {"generations": ["K80"]}}, "generations", "accepted: A100, V100"),
         ({"spec": "name: [a"}, "yaml", "cannot be read in line 1"),
         ({"spec": SPEC, "team": "bio"}, "team", "Choose one of: astro."),
         ({"spec": SPEC, "cluster": "moon"}, "cluster", "Choose one of: lab."),

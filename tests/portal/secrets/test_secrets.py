@@ -92,7 +92,7 @@ def test_one_in_use_is_not_deleted_and_the_page_says_why(scene: Scene, browser_o
     job = scene.world.submit(cast.bob, cast.astro, name="nova", secrets={"T": "supernova-key"})
     response = browser_of(cast.alice).post(reverse("secret_delete", args=[scene.team_secret.pk]))
     assert response.status_code == 422
-    assert f"named by nova ({job.pk}), which has not ended" in response.content.decode()
+    assert f"used by nova ({job.pk}), which has not ended" in response.content.decode()
 
 
 def test_members_and_strangers_change_nothing(scene: Scene, browser_of: Any) -> None:

@@ -218,7 +218,7 @@ def test_a_bad_line_at_the_end_leaves_nothing_behind(tmp_path: Path) -> None:
     good = path.read_bytes()
     for bad, why in (
         (b"99,vc_0,1,5,0,m,many,0\n", "line 22: duration must be a whole number"),
-        (b"99,vc_0,1,5,0,m\xff,9,0\n", "line 22: no UTF-8"),
+        (b"99,vc_0,1,5,0,m\xff,9,0\n", "line 22: not valid UTF-8"),
         (
             b"99,vc_0,999,5,0,m,9,0\n",
             "line 22: job 99 requests 999 GPUs; 6 nodes with 8 GPUs each are too few",

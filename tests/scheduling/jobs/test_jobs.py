@@ -70,8 +70,8 @@ def test_the_same_request_key_is_one_job(lab: World) -> None:
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"generations": ["H900"]}, "generations", "accepted are A100, V100"),
-        ({"environment": "conda"}, "environment", "accepted are python, system"),
+        ({"generations": ["H900"]}, "generations", "accepted: A100, V100"),
+        ({"environment": "conda"}, "environment", "accepted: python, system"),
     ],
 )
 def test_an_unknown_generation_is_refused_with_the_available_ones(

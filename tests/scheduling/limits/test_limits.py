@@ -258,7 +258,7 @@ class TestQueuePlaces:
         limit(lab, 1, kind=Kind.QUEUED_JOBS, each_user=True)
         lab.submit(lab.people.bob, lab.people.astro)
         lab.submit(lab.people.alice, lab.people.astro)
-        with pytest.raises(Refused, match="bob in Astro has 1 job waiting"):
+        with pytest.raises(Refused, match="bob in Astro has 1 waiting job"):
             lab.submit(lab.people.bob, lab.people.astro)
 
     def test_a_warning_limit_is_shown_on_the_jobs_timeline(self, lab: World) -> None:

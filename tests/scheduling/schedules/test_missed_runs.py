@@ -38,7 +38,7 @@ def missing(lab: World, clock: Clock, **changes: Any) -> list[tuple[str, str, st
 
 def test_missed_runs_are_skipped(lab: World, clock: Clock) -> None:
     assert missing(lab, clock, missed="skip") == [("04.05. 12:00", "07.05. 12:00", "skipped")]
-    assert ScheduleRun.objects.get().text == "Missed, as Fairlot was not running; missed runs are skipped."
+    assert ScheduleRun.objects.get().text == "Missed because Fairlot was not running; missed runs are skipped."
 
 
 def test_only_the_latest_missed_run_is_made_up(lab: World, clock: Clock) -> None:
@@ -46,7 +46,7 @@ def test_only_the_latest_missed_run_is_made_up(lab: World, clock: Clock) -> None
         ("04.05. 12:00", "06.05. 12:00", "skipped"),
         ("07.05. 12:00", "07.05. 12:00", "submitted"),
     ]
-    assert ScheduleRun.objects.latest("id").text == "Late, as Fairlot was not running."
+    assert ScheduleRun.objects.latest("id").text == "Late because Fairlot was not running."
 
 
 def test_all_that_was_missed_within_the_window_is_made_up_for(lab: World, clock: Clock) -> None:
@@ -88,7 +88,7 @@ def test_a_paused_schedule_does_nothing_and_later_lists_its_missed_runs(lab: Wor
     assert schedule.paused_reason == "Paused by bob: holidays"
     resume_schedule(actor=lab.people.bob, schedule=schedule)
     tick()
-    assert ScheduleRun.objects.get().text.startswith("Missed, as the schedule was paused;")
+    assert ScheduleRun.objects.get().text.startswith("Missed because the schedule was paused;")
 
 
 def test_a_detached_cluster_is_waited_for(lab: World, clock: Clock) -> None:
@@ -101,7 +101,7 @@ def test_a_detached_cluster_is_waited_for(lab: World, clock: Clock) -> None:
     clock(NOON + 3 * HOUR)
     tick()
     run = ScheduleRun.objects.get()
-    assert (run.outcome, run.text) == ("submitted", "Late, as the cluster was detached.")
+    assert (run.outcome, run.text) == ("submitted", "Late because the cluster was detached.")
     schedule.refresh_from_db()
     assert schedule.late_because == ""
 
