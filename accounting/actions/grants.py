@@ -206,7 +206,7 @@ def _end_team(request: Request) -> str:
     try:
         archive_within(actor=None, tenant=team)
     except Refused as refusal:
-        raise NotYet(f"not archived yet: {refusal}"[:200]) from refusal
+        raise NotYet(f"the team cannot be archived yet: {refusal}"[:200]) from refusal
     return f"{team} is archived"
 
 

@@ -211,7 +211,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.CHOSEN_NODE_GONE: "The job was picked, but a chosen node no longer exists",
     E.CHOSEN_NODE_CLOSED: _chosen_node_closed,
     E.CHOSEN_GPUS_HELD: lambda found: (
-        f"{_chosen(found)}: others hold all but {found['free']} of the node's GPUs"
+        f"{_chosen(found)}: others hold all GPUs of the node except {found['free']}"
     ),
     E.IMPORTED: "Imported from a trace",
     E.IMPORTED_START: "Started, according to the trace",

@@ -84,7 +84,7 @@ REWORDED = {
     ),
     "k1 has lost GPUs: 3 of 4 work": "k1 lost GPUs: 3 of 4 work",
     "Picked, but the 2 GPUs of k1 that it was to have could not be had: others hold all but 1 of its GPUs": (
-        "The job was picked, but 2 GPUs chosen on k1 could not be used: others hold all but 1 of the node's GPUs"
+        "The job was picked, but 2 GPUs chosen on k1 could not be used: others hold all GPUs of the node except 1"
     ),
     "Stopped: its 8 h are over": "Stopped: the session reached its time limit of 8 h",
 }

@@ -38,7 +38,9 @@ def missing(lab: World, clock: Clock, **changes: Any) -> list[tuple[str, str, st
 
 def test_missed_runs_are_skipped(lab: World, clock: Clock) -> None:
     assert missing(lab, clock, missed="skip") == [("04.05. 12:00", "07.05. 12:00", "skipped")]
-    assert ScheduleRun.objects.get().text == "Missed because Fairlot was not running; missed runs are skipped."
+    assert (
+        ScheduleRun.objects.get().text == "Missed because Fairlot was not running; missed runs are skipped."
+    )
 
 
 def test_only_the_latest_missed_run_is_made_up(lab: World, clock: Clock) -> None:
