@@ -28,7 +28,7 @@ class Tree:
         """
         size = len(parent)
         if np.any(parent >= np.arange(size)) or np.any(parent < NOWHERE):
-            raise ValueError("an account comes before its parent")
+            raise ValueError("an account is listed before its parent")
         depth, above = np.zeros(size, dtype=np.int64), parent
         while np.any(below := above != NOWHERE):
             depth += below

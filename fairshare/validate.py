@@ -39,7 +39,7 @@ def validate(plan: Decision, view: Snapshot) -> None:
     shapes = {gpus.shape for gpus in (plan.share, plan.guaranteed) if gpus is not None}
     fits = len(plan.generation) == len(run) and len(start) == len(run) + 1 and start[-1] == len(place)
     if not fits or shapes != {view.accounts.owed.shape} or len(plan.reason) != len(jobs):
-        raise InvalidPlan("the shapes of its arrays do not match")
+        raise InvalidPlan("the shapes of the plan's arrays do not match")
     if np.any((place < 0) | (place >= len(cluster.capacity))):
         raise InvalidPlan("a worker is on a node that does not exist")
     _only(np.diff(start) == jobs.workers[run], run, "runs with a wrong number of workers")
@@ -52,10 +52,16 @@ def validate(plan: Decision, view: Snapshot) -> None:
     used = np.bincount(place, jobs.gpus[run[picked]], len(cluster.capacity))
     if len(over := np.flatnonzero(used > cluster.capacity)):
         node = int(over[0])
-        raise InvalidPlan(f"node {node} has {cluster.capacity[node]} GPUs but gives {used[node]:g}")
+        raise InvalidPlan(
+            f"node {node} has {cluster.capacity[node]} GPUs, but the plan allocates {used[node]:g}"
+        )
     runs = np.zeros(len(jobs), dtype=bool)
     runs[run] = True
-    _only((plan.reason == 0) == runs, np.arange(len(jobs)), "waits without a reason, or runs with one")
+    _only(
+        (plan.reason == 0) == runs,
+        np.arange(len(jobs)),
+        "waits without a reason, or runs although it has a reason to wait",
+    )
     stays = stays_put(plan, jobs)
     # A fill round may keep a running gang that a quantum round would have to stop.
     may = np.zeros(len(run), dtype=bool) if view.settings.may_preempt else stays[run]
@@ -70,10 +76,12 @@ def validate(plan: Decision, view: Snapshot) -> None:
         # A buyer may have traded some of its guarantee for fewer but faster GPUs.
         bound = np.minimum(plan.guaranteed.sum(axis=1), plan.share.sum(axis=1))
         safe = _within(bound, view, tree) & _may_go_on(view, tree)
-        _only(runs | ~safe, np.arange(len(jobs)), "is stopped within its account's guarantee")
+        _only(runs | ~safe, np.arange(len(jobs)), "is stopped although it is within its account's guarantee")
     _within_limits(plan, view, tree, ~stays[run])
     if plan.ask_again is not None and not SOONEST <= plan.ask_again < np.inf:
-        raise InvalidPlan(f"it asks for the next round in {plan.ask_again:g} s; the least is {SOONEST:g} s")
+        raise InvalidPlan(
+            f"the plan asks for the next round in {plan.ask_again:g} s, but the minimum is {SOONEST:g} s"
+        )
 
 
 def _only(holds: Bools, jobs: Ints, problem: str) -> None:

@@ -66,7 +66,7 @@ def _run_round(cluster_id: int) -> None:
     try:
         decided = rounds.run_round(cluster_id=cluster_id)
     except InvalidPlan as error:
-        note_failure(cluster_id=cluster_id, what="a round was refused", error=error)
+        note_failure(cluster_id=cluster_id, what="the plan of a round was invalid", error=error)
         return
     if decided:
         wake_forecasts(cluster_id)

@@ -39,33 +39,45 @@ class Permission:
 
 
 PERMISSIONS: dict[str, Permission] = {
-    "tenant.change": Permission("Make, rename, move, archive and delete teams, set their tickets", (ADMIN,)),
+    "tenant.change": Permission(
+        "Create, rename, move, archive and delete teams; set their tickets", (ADMIN,)
+    ),
     "member.change": Permission(
-        "Add and remove members of a team, set their roles and tickets", (ADMIN, MANAGER)
+        "Add and remove members of a team; set their roles and tickets", (ADMIN, MANAGER)
     ),
     "quota.set": Permission("Set and remove limits", (ADMIN,)),
-    "share.preview": Permission("Preview what a team's tickets and limits do to shares", (ADMIN, OPERATOR)),
-    "member.preview": Permission("Preview what a member's tickets do to shares", (ADMIN, OPERATOR, MANAGER)),
+    "share.preview": Permission(
+        "Preview how a change of a team's tickets or limits affects shares", (ADMIN, OPERATOR)
+    ),
+    "member.preview": Permission(
+        "Preview how a change of a member's tickets affects shares", (ADMIN, OPERATOR, MANAGER)
+    ),
     "budget.set": Permission("Set and remove a team's budgets", (ADMIN, MANAGER)),
     "team.read": Permission("Read a team's limits and budgets", (ADMIN, OPERATOR, MANAGER)),
     "trade_limits.set": Permission("Limit a team's trades", (ADMIN, MANAGER)),
-    "request.ask": Permission("Ask for tickets, limits and teams", (MANAGER,)),
+    "request.ask": Permission("Request tickets, limits and new teams", (MANAGER,)),
     "request.answer": Permission("Grant and decline requests", (ADMIN, OPERATOR)),
-    "secret.change": Permission("Keep secrets of a team", (MANAGER,)),
+    "secret.change": Permission("Create, replace and delete a team's secrets", (MANAGER,)),
     "job.submit": Permission("Submit jobs, services, sessions and schedules in a team", (MANAGER, MEMBER)),
-    "job.change_any": Permission("Cancel and change what others submitted", (ADMIN, OPERATOR, MANAGER)),
-    "user.change": Permission("Make and deactivate users, set their roles, passwords and locks", (ADMIN,)),
-    "price.set": Permission("Make GPU types and set prices", (ADMIN,)),
+    "job.change_any": Permission(
+        "Cancel and change jobs, services, sessions and schedules of others", (ADMIN, OPERATOR, MANAGER)
+    ),
+    "user.change": Permission(
+        "Create and deactivate users; set their roles and passwords; unlock their sign-in", (ADMIN,)
+    ),
+    "price.set": Permission("Create GPU types and set prices", (ADMIN,)),
     "weight.set": Permission("Set how much a GPU type counts in fairness reports", (ADMIN, OPERATOR)),
-    "ledger.correct": Permission("Correct bookings", (ADMIN,)),
+    "ledger.correct": Permission("Correct bookings in the ledger", (ADMIN,)),
     "report.all": Permission("Read capacity, operations and chargeback reports", (ADMIN, OPERATOR)),
     "report.export": Permission("Export job records", (ADMIN, OPERATOR, MANAGER)),
-    "audit.read": Permission("Read the audit trail: all of it, or a team's", (ADMIN, OPERATOR, MANAGER)),
+    "audit.read": Permission(
+        "Read the audit trail (managers: only that of their team)", (ADMIN, OPERATOR, MANAGER)
+    ),
     "anomalies.analyse": Permission("Analyse sharing anomalies", (ADMIN, OPERATOR)),
     "cluster.read": Permission(
         "Read the pages of clusters, nodes and scheduling settings", (ADMIN, OPERATOR)
     ),
-    "cluster.check": Permission("Check an attached cluster", (ADMIN, OPERATOR)),
+    "cluster.check": Permission("Check the connection to an attached cluster", (ADMIN, OPERATOR)),
     "cluster.attach": Permission("Attach, change and detach clusters", (ADMIN,)),
     "cluster.update": Permission("Change how a cluster is scheduled", (ADMIN,)),
     "cluster.pause": Permission("Pause and resume a cluster", (ADMIN, OPERATOR)),

@@ -83,7 +83,10 @@ def set_budget(
 
 def _checked(percentages: Sequence[int]) -> list[int]:
     if not 1 <= len(percentages) <= MOST_PERCENTAGES or not all(1 <= one <= 999 for one in percentages):
-        raise Refused(f"Give 1 to {MOST_PERCENTAGES} percentages from 1 to 999.", "percentages")
+        raise Refused(
+            f"Enter 1 to {MOST_PERCENTAGES} warning thresholds, each a whole percentage from 1 to 999.",
+            "percentages",
+        )
     return sorted(set(percentages))
 
 
@@ -97,7 +100,7 @@ def _set_webhook(actor: User | None, budget: Budget, url: str) -> None:
     if url:
         if settings.FAIRLOT_WEBHOOKS_TO_PRIVATE and actor is not None and not may(actor, "budget.set"):
             raise Refused(
-                "Only admins may set webhooks while webhooks may call private networks.",
+                "Only admins may set a webhook here, because webhooks of this portal may call private networks.",
                 "webhook_url",
             )
         try:
@@ -128,8 +131,12 @@ def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> N
     if least is None or amount <= least.amount:
         return
     known = may(actor, "team.read", least.tenant)
-    whose = f"the {least.amount.normalize():f} of {least.tenant}" if known else "that of a team above"
-    raise Refused(f"A budget of a {period} is at most {whose}.", "amount")
+    whose = (
+        f"that of {least.tenant}, which is {least.amount.normalize():f}"
+        if known
+        else "that of a team above it"
+    )
+    raise Refused(f"The budget of a team for a {period} must not be larger than {whose}.", "amount")
 
 
 @transaction.atomic(durable=True)
@@ -271,7 +278,7 @@ def _tell(warning: BudgetWarning, stands: Outlook) -> None:
         memberships__tenant__in=tenant.lineage, memberships__role=Membership.Role.MANAGER
     )
     period = f"{stands.begins:%-d %B %Y} to {stands.ends:%-d %B %Y} (UTC)"
-    said = f"{_in_words(warning, is_over)}\n\nThe period {'was' if is_over else 'is'} {period}."
+    said = f"{_in_words(warning, is_over)}\n\nThe budget period {'was' if is_over else 'is'} {period}."
     text = f"{said}\n{settings.PUBLIC_URL}/team/{tenant.slug}/\n"
     subject = f"Budget of {tenant.name}: {_what(warning, is_over)}"
     mail.write(managers.distinct(), subject=subject, text=text)
@@ -286,15 +293,18 @@ def _in_words(warning: BudgetWarning, is_over: bool) -> str:
     spent_so_far = f"{name} has spent {fixed(warning.spent, 2)} of {fixed(warning.amount, 2)} {currency}"
     if warning.threshold == BudgetWarning.FORECAST:
         if is_over:
-            return f"{spent_so_far}, at the end of its period."
-        return f"{spent_so_far}; if it goes on like this it will be {fixed(warning.forecast or 0, 2)} at the end."
-    return f"{spent_so_far}, which is {warning.threshold} % or more."
+            return f"{spent_so_far}. The budget period has ended."
+        return (
+            f"{spent_so_far}. At this rate, it will have spent {fixed(warning.forecast or 0, 2)} {currency} when the"
+            " period ends."
+        )
+    return f"{spent_so_far}, which is at least {warning.threshold} % of the budget."
 
 
 def _what(warning: BudgetWarning, is_over: bool) -> str:
     if warning.threshold != BudgetWarning.FORECAST:
-        return f"{warning.threshold} % {'were' if is_over else 'are'} spent"
-    return "it did not last" if is_over else "it will not last"
+        return f"{warning.threshold} % {'was' if is_over else 'is'} spent"
+    return "spending exceeded the budget" if is_over else "spending is forecast to exceed the budget"
 
 
 def _body(warning: BudgetWarning, stands: Outlook) -> str:

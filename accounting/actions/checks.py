@@ -35,7 +35,7 @@ def check_choice(what: str, value: str, choices: Sequence[str], field: str) -> N
 def check_name(name: str, field: str = "name") -> None:
     """Raises Refused if the name is hard to read or easily mistaken for another name."""
     if why := why_no_name(name):
-        raise Refused(f"A name {why}.", field)
+        raise Refused(f"The name {why}.", field)
 
 
 @contextmanager

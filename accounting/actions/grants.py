@@ -29,7 +29,7 @@ from accounting.models import Generation, Membership, Quota, Request, Tenant, Us
 from accounting.models.requests import TICKETS, limit_target, team_target
 
 Kind = Request.Kind
-CHANGED_SINCE = "somebody changed it since, which stays"
+CHANGED_SINCE = "somebody has changed the value since the grant, so the changed value stays"
 
 
 class NotYet(Refused):
@@ -122,12 +122,12 @@ def check_longer(extended: Request, until: datetime | None) -> None:
     """Raises Refused unless the new end `until` (None: no end) makes the grant `extended` last longer."""
     if extended.overtaken_at is not None:
         raise Refused(
-            "This grant cannot be extended: its value was changed by hand since, so it no longer ends."
+            "This grant cannot be extended: somebody has changed the granted value, so it no longer ends."
         )
     if extended.ends_at is None:
-        raise Refused("The grant has no end already.")
+        raise Refused("The grant already has no end, so it cannot be extended.")
     if until is not None and until <= extended.ends_at:
-        raise Refused("The grant already lasts until then.", "until")
+        raise Refused("The grant already lasts until then or longer. Choose a later end.", "until")
 
 
 def end(request: Request) -> str:
@@ -147,11 +147,11 @@ def end(request: Request) -> str:
     if later is not None:
         later.former = request.former
         later.save(update_fields=["former"])
-        return f"request {later.pk} took its place"
+        return f"request {later.pk} sets the value now"
     if _standing(request) != value:
         return CHANGED_SINCE
     _put_back(request)
-    return f"back to {request.former}" if request.former else "removed again"
+    return f"the value is {request.former} again" if request.former else "removed again"
 
 
 def _next_in_the_pile(request: Request, value: str) -> Request | None:
@@ -214,15 +214,15 @@ def teams_of(request: Request) -> list[int]:
 def _end_team(request: Request) -> str:
     team = Tenant.objects.select_for_update(no_key=True).filter(pk=teams_of(request)[-1]).first()
     if team is None:
-        return "the team was deleted before"
+        return "the team had already been deleted"
     if request.overtaken_at is not None:
-        return f"somebody took {team} back into use since, which stays"
+        return f"somebody has restored {team} since the grant, so the team stays"
     if team.archived_at:
-        return f"{team} was archived before"
+        return f"{team} had already been archived"
     try:
         archive_within(actor=None, tenant=team)
     except Refused as refusal:
-        raise NotYet(f"not archived yet: {refusal}"[:200]) from refusal
+        raise NotYet(f"the team cannot be archived yet: {refusal}"[:200]) from refusal
     return f"{team} is archived"
 
 

@@ -19,7 +19,7 @@ from accounting.core.errors import Refused
 from accounting.models import CapacitySegment, Generation, Price, UsageSegment, User
 
 NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9 ._+()]*")
-NAME_IN_WORDS = "the letters a to z, digits, spaces and - . _ + ( ), and begins with a letter or digit"
+NAME_IN_WORDS = "letters (a–z, A–Z), digits, spaces and - . _ + ( ), and must begin with a letter or digit"
 
 
 @transaction.atomic(durable=True)
@@ -36,8 +36,8 @@ def create_generation_within(*, actor: User | None, generation: Generation) -> G
     generation.name, generation.description = generation.name.strip(), generation.description.strip()
     check_fields(generation, "name", "description", "memory_gib")
     if not NAME.fullmatch(generation.name):
-        raise Refused(f"A name has {NAME_IN_WORDS}.", "name")
-    with refused_if_taken("There is a generation of this name already.", "name"):
+        raise Refused(f"A name may only contain {NAME_IN_WORDS}.", "name")
+    with refused_if_taken("A GPU type with this name already exists.", "name"):
         generation.save(force_insert=True)
     names = ("name", "description", "memory_gib")
     after = {name: getattr(generation, name) for name in names}
@@ -106,7 +106,7 @@ def set_price(
     now = now_from_database()
     since = since or now
     if since.tzinfo is None:
-        raise Refused("The beginning needs a time zone.", "since")
+        raise Refused("The time from which the price is valid needs a time zone.", "since")
     _require_unbilled(generation, since)
     running = Price.objects.filter(generation=generation, valid__contains=since).first()
     if running is None:
@@ -161,8 +161,8 @@ def _require_unbilled(generation: Generation, since: datetime) -> None:
     until = max(filter(None, booked), default=None)
     if until is not None:
         raise Refused(
-            f"{generation} is billed until {until:%Y-%m-%d %H:%M:%S} UTC already;"
-            " a new price can begin then at the earliest.",
+            f"{generation} has already been billed until {until:%Y-%m-%d %H:%M:%S} UTC. Let the new price begin"
+            " at that time or later.",
             "since",
         )
 

@@ -58,7 +58,7 @@ def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
     require(actor, "ledger.correct")
     reason = reason.strip()
     if not 0 < len(reason) <= REASON:
-        raise Refused(f"Give a reason of at most {REASON} characters.", "reason")
+        raise Refused(f"Enter a reason of 1 to {REASON} characters.", "reason")
     head = _resume(actor, reason)
     heads.publish(head)
     return head
@@ -69,7 +69,7 @@ def _resume(actor: User | None, reason: str) -> LedgerHead:
     now = heads.hold()
     why = hash_chain.why_unsealed(now)
     if not why:
-        raise Refused("Sealing is not stopped.", "reason")
+        raise Refused("The ledger is still being sealed, so there is nothing to resume.", "reason")
     head = heads.append(heads.NO_BOOK, 0, b"", now, reason=reason)
     audit.record(
         actor=actor, verb="ledger.resume_sealing", target=head, before={"why": why}, after={"reason": reason}

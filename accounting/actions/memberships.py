@@ -40,7 +40,7 @@ def find_user(name: str) -> User:
     if not found:
         raise Refused("No user has exactly this user name or e-mail address.", "user")
     if len(found) > 1:
-        raise Refused("Several users have this e-mail address; give the user name.", "user")
+        raise Refused("Several users have this e-mail address. Enter the user name instead.", "user")
     return found[0]
 
 
@@ -54,7 +54,7 @@ def add_within(*, actor: User | None, membership: Membership) -> Membership:
         raise Refused(f"{user} is deactivated.", "user")
     membership.tenant = tenant
     _check(membership)
-    with refused_if_taken(f"{user} belongs to {tenant} already.", "user"):
+    with refused_if_taken(f"{user} is already a member of {tenant}.", "user"):
         membership.save(force_insert=True)
     audit.record(actor=actor, verb="member.add", target=user, tenant=tenant, after=_audit_values(membership))
     return membership

@@ -88,7 +88,7 @@ def limit_of(tenant: Tenant, **which: Unpack[Which]) -> Quota:
     if quota.is_of_users and quota.kind == Quota.Kind.BORROWED:
         raise Refused("This kind of limit applies to teams, not to users.", "user")
     if quota.user and quota.each_user:
-        raise Refused("Choose each user or one user, not both.", "user")
+        raise Refused("Choose either each user or one user, not both.", "user")
     return quota
 
 
@@ -99,7 +99,7 @@ def _check_period(quota: Quota) -> None:
     if quota.period != Quota.Period.ROLLING:
         quota.days = None
     elif quota.days is None or not 1 <= quota.days <= LONGEST_DAYS:
-        raise Refused(f"A rolling period has 1 to {LONGEST_DAYS} days.", "days")
+        raise Refused(f"A rolling period must have 1 to {LONGEST_DAYS} days.", "days")
 
 
 def check_limit(quota: Quota, limit: Decimal) -> None:

@@ -47,9 +47,9 @@ def ask(
     """
     require(actor, "request.ask", tenant)
     if tenant.archived_at:
-        raise Refused(f"{tenant} is archived and takes no requests.")
+        raise Refused(f"{tenant} is archived and accepts no requests.")
     check_choice("kind of request", kind, Request.Kind.values, "kind")
-    _check_text(reason, "reason", "Say what it is for.")
+    _check_text(reason, "reason", "Say what the request is for.")
     _check_user(actor, tenant, wanted)
     now = now_from_database()
     _check_until(until, now)
@@ -69,8 +69,8 @@ def ask(
     after = grants.audit_values(request, request.wanted) | {"until": until, "reason": request.reason}
     audit.record(actor=actor, verb="request.ask", target=request, tenant=tenant, after=after)
     operators = User.objects.exclude(portal_role=User.PortalRole.USER).exclude(pk=actor.pk)
-    said = f"{actor.get_username()} asks for something that an operator may grant."
-    mail.write(operators, subject=_subject(request, "is asked for"), text=text_of(request, said))
+    said = f"{actor.get_username()} has made a request, which an operator can grant or decline."
+    mail.write(operators, subject=_subject(request, "requested"), text=text_of(request, said))
     return request
 
 
@@ -89,14 +89,14 @@ def withdraw_request(*, actor: User, request: Request) -> Request:
 def decline_request(*, actor: User | None, request: Request, answer: str) -> Request:
     """Declines an open request, and mails the answer to the requester and the managers of the team."""
     require(actor, "request.answer")
-    _check_text(answer, "answer", "Say why not.")
+    _check_text(answer, "answer", "Give the reason why the request is declined.")
     held = _open(request)
     _decide(held, actor, Request.State.DECLINED, answer)
     held.save(update_fields=["state", "decided_by", "decided_at", "answer"])
     audit.record(
         actor=actor, verb="request.decline", target=held, tenant=held.tenant, after={"answer": held.answer}
     )
-    _tell(held, "was declined", f"{_name(actor)} has declined what was asked for.")
+    _tell(held, "declined", f"{_name(actor)} has declined the request.")
     return held
 
 
@@ -110,12 +110,12 @@ def approve_within(
     """
     require(actor, "request.answer")
     if len(answer) > LONGEST_TEXT:
-        raise Refused(f"At most {LONGEST_TEXT} characters.", "answer")
+        raise Refused(f"Enter at most {LONGEST_TEXT} characters.", "answer")
     # The tenant's row is locked before the request's row, the order in which ending a grant locks them.
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=request.tenant_id)
     held = _open(request)
     if tenant.archived_at:
-        raise Refused(f"{tenant} is archived and takes no requests.")
+        raise Refused(f"{tenant} is archived and accepts no requests.")
     _check_until(until, now_from_database())
     _decide(held, actor, Request.State.APPROVED, answer)
     held.tenant = tenant
@@ -126,11 +126,9 @@ def approve_within(
     after = grants.audit_values(held, held.granted) | {"until": until, "answer": held.answer}
     audit.record(actor=actor, verb="request.approve", target=held, tenant=tenant, before=before, after=after)
     if held.granted == held.wanted and until == held.until:
-        _tell(held, "was approved", f"{_name(actor)} has granted what was asked for.")
+        _tell(held, "approved", f"{_name(actor)} has approved the request.")
     else:
-        _tell(
-            held, "was changed and approved", f"{_name(actor)} has granted something else than was asked for."
-        )
+        _tell(held, "changed and approved", f"{_name(actor)} has changed the request and approved it.")
     return held
 
 
@@ -156,13 +154,13 @@ def end_within(*, request: Request) -> Request | None:
     held.ended_at = now_from_database()
     held.save(update_fields=["ending", "ended_at"])
     more = Request.objects.in_force().filter(extends=held)
-    more.update(ended_at=held.ended_at, ending=f"over with request {held.pk}")
+    more.update(ended_at=held.ended_at, ending=f"ended together with request {held.pk}")
     audit.record(
         actor=None, verb="request.end", target=held, tenant=tenant,
         before=grants.audit_values(held, held.granted or {}),
         after={"ending": held.ending},
     )  # fmt: skip
-    _tell(held, "has come to its end", "What was granted until some time is over.")
+    _tell(held, "ended", "The time of the grant is over.")
     return held
 
 
@@ -176,8 +174,8 @@ def _note_hindrance(held: Request, hindrance: str) -> None:
         audit.record(actor=None, verb="request.overdue", target=held, tenant=held.tenant, after=after)
         _tell(
             held,
-            "cannot come to its end yet",
-            "What was granted should be over, but something is in the way.",
+            "cannot end yet",
+            "The time of the grant is over, but Fairlot cannot end the grant yet.",
         )
 
 
@@ -208,7 +206,11 @@ def tell_of_end(*, request_id: int) -> bool:
         return False
     held.told_of_end = held.ends_at
     held.save(update_fields=["told_of_end"])
-    _tell(held, "ends soon", "What was granted ends soon. Until then more time can be asked for on its page.")
+    _tell(
+        held,
+        "ends soon",
+        "The grant ends soon. Until then, you can request more time on the page of the grant.",
+    )
     return True
 
 
@@ -220,7 +222,7 @@ def _open(request: Request) -> Request:
     )
     if held.state != Request.State.OPEN:
         by = f", by {held.decided_by.get_username()}" if held.decided_by else ""
-        raise Refused(f"This request is {held.get_state_display().lower()} already{by}.")
+        raise Refused(f"This request is already {held.get_state_display().lower()}{by}.")
     return held
 
 
@@ -233,7 +235,7 @@ def _check_text(text: str, field: str, empty: str) -> None:
     if not text.strip():
         raise Refused(empty, field)
     if len(text) > LONGEST_TEXT:
-        raise Refused(f"At most {LONGEST_TEXT} characters.", field)
+        raise Refused(f"Enter at most {LONGEST_TEXT} characters.", field)
 
 
 def _check_user(actor: User, tenant: Tenant, wanted: Mapping[str, Any]) -> None:
@@ -247,12 +249,12 @@ def _check_user(actor: User, tenant: Tenant, wanted: Mapping[str, Any]) -> None:
         return
     members = Membership.objects.filter(user=user, tenant__path__startswith=tenant.path)
     if not members.exists() and not Quota.objects.filter(user=user, tenant=tenant).exists():
-        raise Refused("There is no such user.", "user")
+        raise Refused("There is no such user in this team.", "user")
 
 
 def _check_until(until: datetime | None, now: datetime) -> None:
     if until is not None and until.year > LATEST_YEAR:
-        raise Refused(f"The year must be {LATEST_YEAR} at the latest.", "until")
+        raise Refused(f"The year must be {LATEST_YEAR} or earlier.", "until")
     if until is not None and until <= now:
         raise Refused("The end must be in the future.", "until")
 
@@ -285,4 +287,4 @@ def _tell(request: Request, what: str, said: str) -> None:
 
 
 def _subject(request: Request, what: str) -> str:
-    return f"{request.get_kind_display()} for {request.tenant.name} {what}"
+    return f"{request.get_kind_display()} for {request.tenant.name}: {what}"

@@ -16,7 +16,7 @@ LONGEST_LABEL = 400
 def why_not_sent_to(user: User) -> str:
     """Returns the reason why Fairlot cannot mail reports to the user; an empty string if mailing is possible."""
     return mail.why_none() or (
-        "" if user.email else "Your account has no mail address; an admin can set one."
+        "" if user.email else "Your account has no e-mail address. Ask an admin to set one."
     )
 
 
@@ -42,11 +42,11 @@ def subscribe_to_report(
     by = _refuse_nonsense(report, tenant, by, label)
     if not may_have(actor, report, tenant):
         raise NotAllowed(
-            f"Only members of {tenant.name} and operators may have its reports."
+            f"Only members of {tenant.name} and operators may receive reports about this team."
             if tenant
-            else "Only members of a team and operators may have this report."
+            else "Only members of a team and operators may receive this report."
             if report in ReportSubscription.OF_TEAMS
-            else "Only operators may have this report."
+            else "Only operators may receive this report."
         )
     check_choice("rhythm", rhythm, ReportSubscription.Rhythm.values, "rhythm")
     check_choice("format", form, ReportSubscription.Form.values, "form")
@@ -75,14 +75,16 @@ def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) ->
     kinds = ReportSubscription.Report
     check_choice("report", report, kinds.values, "report")
     if report not in ReportSubscription.OF_TEAMS and (report == kinds.STATEMENT) != (tenant is not None):
-        raise Refused("Choose a team for a statement. Reports for operators have no team.", "team")
+        raise Refused("Choose a team for a statement, and no team for a report for operators.", "team")
     if report != kinds.USAGE and by:
         raise Refused("Only the usage report can be grouped.", "by")
     if report == kinds.USAGE:
         by = by or ReportSubscription.By.USER
         check_choice("grouping", by, ReportSubscription.By.values, "by")
     if (by == ReportSubscription.By.LABEL) != bool(label):
-        raise Refused("Grouping by label needs a label key; other groupings have none.", "label")
+        raise Refused(
+            "Grouping by label needs a label key. Leave the key empty for every other grouping.", "label"
+        )
     if len(label) > LONGEST_LABEL or "\0" in label:
         raise Refused("No job has a label with this key.", "label")
     return by

@@ -36,7 +36,7 @@ def create_within(*, actor: User | None, name: str, parent: Tenant | None, ticke
     _check_name(tenant)
     check_tickets(tickets)
     tenant.path = f"new {tenant.slug}"  # the path ends with its id, which is known only after the insert
-    with refused_if_taken("There is a team of this name already, or one much like it.", "name"):
+    with refused_if_taken("A team with this name, or with a very similar one, already exists.", "name"):
         tenant.save(force_insert=True)
     tenant.path = _path(parent, tenant)
     tenant.save(update_fields=["path"])
@@ -52,7 +52,7 @@ def rename_tenant(*, actor: User | None, tenant: Tenant, name: str) -> Tenant:
     tenant = _locked(tenant)
     before, tenant.name = tenant.name, name.strip()
     _check_name(tenant)
-    with refused_if_taken("There is a team of this name already.", "name"):
+    with refused_if_taken("A team with this name already exists.", "name"):
         tenant.save(update_fields=["name"])
     audit.record(
         actor=actor,
@@ -109,7 +109,7 @@ def archive_within(*, actor: User | None, tenant: Tenant) -> Tenant:
     """
     tenant = _locked(tenant)
     if tenant.archived_at:
-        raise Refused(f"{tenant} is archived already.")
+        raise Refused(f"{tenant} is already archived.")
     children = list(tenant.children.active().values_list("name", flat=True))
     if children:
         raise Refused(f"{tenant} has teams below it that are not archived: {', '.join(children)}.")
@@ -129,7 +129,7 @@ def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
     if tenant.archived_at is None:
         raise Refused(f"{tenant} is not archived.")
     if parent and parent.archived_at:
-        raise Refused(f"{parent}, above it, is archived.")
+        raise Refused(f"{parent}, the team above {tenant}, is archived. Restore {parent} first.")
     tenant.archived_at = None
     tenant.save(update_fields=["archived_at"])
     Request.objects.overtake(team_target(tenant))
@@ -200,7 +200,7 @@ def _locked(tenant: Tenant) -> Tenant:
 def _path(parent: Tenant | None, tenant: Tenant) -> str:
     path = f"{parent.path if parent else ''}{tenant.pk}/"
     if len(path) > 255:
-        raise Refused("The tree of teams would be too deep.", "parent")
+        raise Refused("This team would be too many levels below the top. Choose a team further up.", "parent")
     return path
 
 
@@ -209,7 +209,7 @@ def _check_name(tenant: Tenant) -> None:
     check_name(tenant.name)
     if not slugify(tenant.name):
         raise Refused(
-            "A name needs at least one of the letters a to z or digits 0 to 9, for the team's address.",
+            "A name needs at least one letter a to z or digit 0 to 9, because the team's URL is made from it.",
             "name",
         )
 
@@ -217,11 +217,11 @@ def _check_name(tenant: Tenant) -> None:
 def check_parent(parent: Tenant | None, *, below: Tenant | None = None) -> None:
     """Raises Refused if `parent` is archived, or if moving the tenant `below` under `parent` would create a cycle."""
     if parent and below and parent.path.startswith(below.path):
-        raise Refused(f"{below} cannot be moved below itself.", "parent")
+        raise Refused(f"{below} cannot be moved below itself or below one of its subteams.", "parent")
     if parent and parent.archived_at:
         raise Refused(f"{parent} is archived.", "parent")
 
 
 def check_tickets(tickets: int) -> None:
     if not 1 <= tickets <= 1_000_000:
-        raise Refused(f"Tickets are a whole number from 1 to {fixed(1_000_000)}.", "tickets")
+        raise Refused(f"Tickets must be a whole number from 1 to {fixed(1_000_000)}.", "tickets")

@@ -63,7 +63,7 @@ def create_user_within(*, actor: User | None, user: User, password: str | None =
         if name == "username" or getattr(user, name):
             check_name(getattr(user, name), name)
     if not user.username[0].isalnum():
-        raise Refused("A user name begins with a letter or a digit.", "username")
+        raise Refused("A user name must begin with a letter or a digit.", "username")
     if User.objects.filter(username__iexact=user.username).exists():
         raise Refused("This user name is taken.", "username")
     password = _give_password(user, password)
@@ -104,7 +104,7 @@ def deactivate_within(*, actor: User | None, user: User) -> User:
     require(actor, "user.change")
     user = lock_with_admins(user)
     if not user.is_active:
-        raise Refused(f"{user} is deactivated already.")
+        raise Refused(f"{user} is already deactivated.")
     _require_another_admin(user)
     user.is_active = False
     user.save(update_fields=["is_active"])
@@ -117,7 +117,7 @@ def reactivate_user(*, actor: User | None, user: User) -> User:
     require(actor, "user.change")
     user = lock_with_admins(user)
     if user.is_active:
-        raise Refused(f"{user} is active.")
+        raise Refused(f"{user} is already active.")
     user.is_active = True
     user.save(update_fields=["is_active"])
     audit.record(actor=actor, verb="user.reactivate", target=user)
@@ -152,7 +152,7 @@ def set_preferences(
 ) -> User:
     """Changes the actor's preferences. An argument of None leaves the value unchanged."""
     if actor.is_anonymous or not actor.is_active:
-        raise NotAllowed("Only active users have preferences.")
+        raise NotAllowed("Only a signed-in, active user can change preferences.")
     user = User.objects.select_for_update(no_key=True).get(pk=actor.pk)
     before = {"theme": user.theme, "time_zone": user.time_zone}
     if theme is not None:
@@ -210,4 +210,4 @@ def lock_with_admins(user: User) -> User:
 def _require_another_admin(user: User) -> None:
     others = User.objects.filter(portal_role=User.PortalRole.ADMIN, is_active=True).exclude(pk=user.pk)
     if user.is_admin and not others.exists():
-        raise Refused(f"{user} is the last admin.")
+        raise Refused(f"{user} is the last active admin. Make another user an admin first.")

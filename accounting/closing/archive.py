@@ -184,7 +184,10 @@ def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     since = archived_until()
     if since is None or first_of_month(since) != months_after(month, 1):
-        raise Refused(f"{month:%Y-%m} is not the last month that was archived.", "month")
+        raise Refused(
+            f"{month:%Y-%m} cannot be brought back, because it is not the last month that was archived.",
+            "month",
+        )
     rows = 0
     for name, file in _checked(folder, _sealed_files_of(month)):
         rows += _load(name, month, file)
@@ -213,29 +216,40 @@ def _require_archivable(month: date, books: list[ClosedBook]) -> None:
     begins, ends = start_of_month(month), start_of_month(months_after(month, 1))
     oldest = next(_months_with_bills(), None)
     if oldest is None or month < oldest or month not in months_with_vouchers():
-        raise Refused(f"There are no vouchers of {month:%Y-%m} in the database.", "month")
+        raise Refused(
+            f"The database has no vouchers (usage segments and charges) of {month:%Y-%m} to archive.", "month"
+        )
     if month != oldest:
-        raise Refused(f"{oldest:%Y-%m} comes first.", "month")
+        raise Refused(
+            f"Archive {oldest:%Y-%m} first, because months are archived from the oldest on.", "month"
+        )
     if ends > now_from_database():
-        raise Refused(f"{month:%Y-%m} is not over.", "month")
+        raise Refused(f"{month:%Y-%m} cannot be archived, because it is not over yet.", "month")
     closed = {one.book: one for one in books}
     of_month = LedgerTransaction.objects.filter(month=month).order_by()
     for book, last in of_month.values_list("book").annotate(Max("pk")):
         one = closed.get(book)
         if one is None or min(one.until, one.priced_until) < ends:
-            raise Refused(f"Book {book} is not closed and priced until the end of {month:%Y-%m}.", "month")
+            raise Refused(
+                f"The ledger of cluster {book} is not yet closed and priced up to the end of {month:%Y-%m}.",
+                "month",
+            )
         first_day = start_of_day(one.since - MICROSECOND) + DAY
         early = UsageSegment.objects.filter(
             month=month, book=book, period__startswith__lt=max(first_day, begins)
         )
         if early.exists():
             raise Refused(
-                f"Book {book} has bills of {month:%Y-%m} from before its hours were closed; rollups lack them.",
+                f"The ledger of cluster {book} has bills of {month:%Y-%m} from before its first closed day, which"
+                " are not in rollups.",
                 "month",
             )
         sealed = LedgerSeal.objects.filter(book=book).aggregate(last=Max("last_id"))["last"]
         if sealed is None or sealed < last:
-            raise Refused(f"Book {book} is not sealed yet.", "month")
+            raise Refused(
+                f"The last transactions of {month:%Y-%m} in the ledger of cluster {book} are not sealed yet.",
+                "month",
+            )
 
 
 def _part(name: str, month: date) -> str:
@@ -337,7 +351,9 @@ def _sealed_files_of(month: date) -> dict[str, str]:
     digests = files_of(month)
     for book in books_of(month):
         if sealed_files(book, month) not in (None, leaf_of_files(digests)):
-            raise Refused(f"The files of {month:%Y-%m} in its archive record differ from the sealed ones.")
+            raise Refused(
+                f"The file digests in the archive record of {month:%Y-%m} differ from those in the hash chain."
+            )
     return digests
 
 
@@ -349,7 +365,9 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Pa
     for name in VOUCHERS:
         file = folder / f"{name}.csv.gz"
         if _digest(file) != digests.get(file.name):
-            raise Refused(f"{file} is not the file of the month's last archive.", "folder")
+            raise Refused(
+                f"{file} differs from the file that was written when this month was last archived.", "folder"
+            )
         yield name, file
 
 

@@ -133,7 +133,7 @@ def price_hour(*, book: int, hour: datetime, how: HeldHow) -> list[LedgerTransac
     try:
         insert(bookings)
     except IntegrityError as error:
-        raise BookedOtherwise(f"{hour} of book {book}: {error}") from error
+        raise BookedOtherwise(f"the hour from {hour} in book {book} cannot be priced: {error}") from error
     correct_sums(book=book, bookings=bookings)
     ClosedBook.objects.filter(book=book).update(priced_until=hour + HOUR)
     return [booking.transaction for booking in bookings]
@@ -146,7 +146,9 @@ def _booking(book: int, hour: datetime, name: str, charges: Sequence[ClassCharge
         key=f"pricing:{book}:{hour.astimezone(UTC).isoformat()}:{name}",
         kind=LedgerTransaction.Kind.PRICING,
         period=DateTimeTZRange(hour, hour + HOUR),
-        description=f"{name.capitalize()} by class of {hour.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+        description=(
+            f"{name.capitalize()} by class of GPU time for the hour from {hour.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        ),
     )
     return Booking(booked, entries_of_charges(charges, LedgerAccount.Kind.CLASSES), charges=charges)
 

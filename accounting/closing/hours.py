@@ -83,7 +83,7 @@ def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> Le
     try:
         ClosedBook.objects.filter(book=book).update(until=hour + HOUR)
     except IntegrityError as error:
-        raise BookedOtherwise(f"the hour from {hour} on is not closed: {error}") from error
+        raise BookedOtherwise(f"the hour from {hour} cannot be closed: {error}") from error
     day = start_of_day(hour)
     if hour + HOUR == day + DAY and held.since <= day:
         write_days(transaction_id=by, book=book, day=day)
@@ -100,10 +100,10 @@ def close_empty_days(*, book: int, until: datetime) -> None:
     held = ClosedBook.objects.select_for_update().get(book=book)
     begins = held.until
     if not (start_of_day(begins) == begins <= until == start_of_day(until)):
-        raise BookedOtherwise(f"from {begins} to {until} are no whole days")
+        raise BookedOtherwise(f"the time from {begins} to {until} is not a whole number of days")
     segments = UsageSegment.objects.filter(book=book, month__gte=first_of_month(begins))
     if segments.filter(period__startswith__gte=begins, period__startswith__lt=until).exists():
-        raise BookedOtherwise(f"something was billed after {begins}")
+        raise BookedOtherwise(f"usage was billed between {begins} and {until}")
     ClosedBook.objects.filter(book=book).update(until=until)
 
 
@@ -140,7 +140,7 @@ class _Closing:
             key=f"closing:{self.book}:{self.hour.astimezone(UTC).isoformat()}",
             kind=LedgerTransaction.Kind.CLOSING,
             period=DateTimeTZRange(self.hour, self.hour + HOUR),
-            description=f"Closing of {self.hour.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+            description=f"Closing of the hour from {self.hour.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         )
         try:
             insert([Booking(booked, self._entries(vouchers), capacity=vouchers)])

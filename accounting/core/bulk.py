@@ -110,7 +110,7 @@ def _quoted(texts: list[str]) -> str:
     """
     joined = "\0".join(texts)
     if joined.count("\0") != len(texts) - 1:
-        raise ValueError("a text has a NUL character, which PostgreSQL does not store")
+        raise ValueError("a text contains a NUL character, which PostgreSQL cannot store")
     escaped = joined.replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","')
     return f'"{escaped}"'
 
@@ -123,7 +123,7 @@ def _element(value: Any) -> str:
     if isinstance(value, Range):
         value = _range(value)
     elif hasattr(value, "resolve_expression"):
-        raise TypeError(f"an expression is not a value: {value}")
+        raise TypeError(f"expected a value, not a database expression: {value}")
     text = str(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
@@ -191,5 +191,5 @@ def _key(model: type[models.Model]) -> _Field:
 def _field(model: type[models.Model], name: str) -> _Field:
     field = model._meta.pk if name == "pk" else model._meta.get_field(name)
     if not isinstance(field, models.Field):
-        raise TypeError(f"{name} of {model.__name__} is no column")
+        raise TypeError(f"{name} of {model.__name__} is not a column")
     return field

@@ -15,7 +15,10 @@ def contradictions(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dic
     The messages are by old name. `new_names` maps each old name to the new name.
     """
     return {
-        old: f"{shown(data[old])} contradicts {new}: {shown(data[new])}. Send {new} alone; {old} is its old name."
+        old: (
+            f"{shown(data[old])} contradicts {new}: {shown(data[new])}. Send only {new}: {old} is the old name of the"
+            " same field."
+        )
         for old, new in new_names.items()
         if _is_given(data, old) and _is_given(data, new) and _as_json(data[old]) != _as_json(data[new])
     }

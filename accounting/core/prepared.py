@@ -161,7 +161,7 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
             stand_ins.append([_mark(marks, one, at, place) for place, one in enumerate(value)])
     rows = build(*stand_ins)
     if rows._prefetch_related_lookups:  # type: ignore[attr-defined]
-        raise ValueError("a prepared query prefetches nothing")
+        raise ValueError("a prepared query cannot use prefetch_related")
     compiler = rows.query.get_compiler(DEFAULT_DB_ALIAS)
     try:
         sql, given = compiler.as_sql()
@@ -209,7 +209,7 @@ def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tu
             types.append(next(name for kind, name in TYPES.items() if isinstance(one, kind)))
         shown.append(AsIs(f"${numbers[place]}"))
     if missing := marks.values() - numbers.keys():
-        raise ValueError(f"the query does not pass its values on: {sorted(missing)}")
+        raise ValueError(f"the SQL of the query has no parameters for the arguments at {sorted(missing)}")
     with connection.cursor() as cursor:
         return Statement(cursor.mogrify(sql, shown).decode(), *types), list(numbers)
 

@@ -5,4 +5,6 @@ from django.db import connection, transaction
 
 def require_transaction() -> None:
     if not connection.in_atomic_block:
-        raise transaction.TransactionManagementError("the ledger books only inside a transaction")
+        raise transaction.TransactionManagementError(
+            "ledger entries can only be booked inside a database transaction"
+        )

@@ -45,7 +45,7 @@ def correct_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) 
     if trade.kind != LedgerTransaction.Kind.TRADE:
         raise Refused("This is not a trade.")
     if LedgerTransaction.objects.filter(corrects=trade, month=trade.month).exists():
-        raise Refused("This trade has been corrected already.")
+        raise Refused("This trade has already been corrected.")
     correction = LedgerTransaction(
         book=trade.book,
         month=trade.month,
@@ -73,12 +73,12 @@ def correct_usage(
     reason = _reason(reason)
     segments = sorted(segments, key=lambda one: (one.book, one.month, one.period.lower, one.pk))
     if not segments:
-        raise Refused("There is nothing to correct.")
+        raise Refused("There is no billed usage to correct.")
     books = sorted({one.book for one in segments})
     # The lock keeps hours from being closed meanwhile, so that it is certain which rollups must change.
     list(ClosedBook.objects.select_for_update().filter(book__in=books).order_by("book"))
     if CorrectedSegment.objects.filter(segment__in=[one.pk for one in segments]).exists():
-        raise Refused("Some of this was corrected already.")
+        raise Refused("Part of this usage has already been corrected.")
     bookings = []
     charges = {
         one.segment_id: one

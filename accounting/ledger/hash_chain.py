@@ -566,7 +566,7 @@ def first_lost_end() -> Broken | None:
             number, _ = made.get(book) or last[book]
             ends = last.get(book, (0, b""))[0] or "none"
             return Broken(
-                book, number, f"the chain does not end with the last seal that was made, but with {ends}"
+                book, number, f"this is the last seal that was made, but the last seal in the chain is {ends}"
             )
     return None
 
@@ -574,11 +574,11 @@ def first_lost_end() -> Broken | None:
 def _broken(seal: LedgerSeal, before: LedgerSeal | None, whole_until: int) -> str | None:
     follows = before.number + 1 if before else 1
     if seal.number != follows:
-        return f"before it seal {follows} is missing"
+        return f"the previous seal, number {follows}, is missing"
     if seal.form not in LEAVES or (before is not None and seal.form < before.form):
-        return "it has leaves of a form that nobody sealed in any more"
+        return "the leaves of this seal have an unknown format, or an older format than those of the previous seal"
     if digest_of(seal, bytes(before.digest) if before else b"", seal.sealed_at) != bytes(seal.digest):
-        return "the seal itself was changed, or one before it"
+        return "this seal or an earlier one was changed"
     if seal.of_sums:
         return None
     if seal.month is not None:
@@ -609,7 +609,7 @@ def _broken_transactions(seal: LedgerSeal, whole_until: int) -> str | None:
             now[place] = sealed[place]
     word = JOURNALS[seal.book].row if seal.book in JOURNALS else "transaction"
     what = _difference([row[1] for row in rows], now, sealed, word=word, is_numbered=seal.form == NUMBERED)
-    return what and f"{what} after it was sealed"
+    return what and f"{what} after sealing"
 
 
 def _broken_remains(seal: LedgerSeal, month: date, sealed: list[bytes]) -> str | None:
@@ -649,14 +649,12 @@ def _difference(
             return f"{len(gone)} {word}s from {gone[0]} to {gone[-1]} were removed"
         added = (at for at, one in enumerate(rest, place) if one[:ID_BYTES] not in sealed_ids)
         if (at := next(added, None)) is not None:
-            return f"{keys[at]} was put in"
+            return f"{keys[at]} was inserted"
         return f"{keys[place]} was changed"
     if len(rest) < len(were):
-        where = (
-            f"after {keys[place - 1]}" if place else f"before {keys[0]}" if keys else "that were all of them"
-        )
+        where = f"after {keys[place - 1]}" if place else f"before {keys[0]}" if keys else "of this seal"
         return f"{len(were) - len(rest)} {word}s {where} were removed"
-    return f"{keys[place]} was {'put in' if len(rest) > len(were) else 'changed'}"
+    return f"{keys[place]} was {'inserted' if len(rest) > len(were) else 'changed'}"
 
 
 def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
@@ -671,13 +669,13 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
         (is_back,) = cursor.fetchone()
     now = leaves_of_sums(seal.book, month, seal.form)
     if now[LEAF_BYTES:] != leaves[LEAF_BYTES : 2 * LEAF_BYTES]:
-        return f"hours of nodes of {month:%Y-%m} were changed after it was archived"
+        return f"node hours of {month:%Y-%m} were changed after this month was archived"
     if not stands or is_back:
         return None
     if now[:LEAF_BYTES] != leaves[:LEAF_BYTES]:
-        return f"sums of hours or days of {month:%Y-%m} were changed after it was archived"
+        return f"hourly or daily rollups of {month:%Y-%m} were changed after this month was archived"
     if seal.form < NUMBERED and _has_classes(seal.book, month):
-        return f"classes of hours of {month:%Y-%m} were put in after it was archived"
+        return f"classes of GPU time were inserted into hours of {month:%Y-%m} after this month was archived"
     return None
 
 

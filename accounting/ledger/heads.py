@@ -165,8 +165,11 @@ def lost_end(book: int, last: LedgerSeal | None) -> str:
     if is_last == ((named.seal, bytes(named.seal_digest)) if named else None):
         return ""
     if named is None:
-        return f"{name_of(book)}: it has seals that no head names."
-    return f"{name_of(book)}: the chain does not end with seal {named.seal}, which head {named.number} names."
+        return f"{name_of(book)}: no ledger head names any seal of this chain."
+    return (
+        f"{name_of(book)}: the last seal is not seal {named.seal},"
+        f" which ledger head {named.number} names as the last."
+    )
 
 
 def why_stopped(now: datetime) -> str:
@@ -174,28 +177,28 @@ def why_stopped(now: datetime) -> str:
     head = last_head()
     if head is None:
         if LedgerSeal.objects.exists():
-            return "There are seals, but no heads."
+            return "The ledger has seals, but no heads."
         old = LedgerTransaction.objects.filter(recorded_at__lt=now - LONGEST_PAUSE)
         old_events = AuditEvent.objects.filter(at__lt=now - LONGEST_PAUSE)
         # Resuming makes a head. So this is reached only if there never was a head or all heads were deleted.
         if old.exists() or old_events.exists():
-            return "What was written more than a day ago has neither seals nor heads."
+            return "The ledger has rows from more than a day ago, but neither seals nor heads."
         return not_published()
     if now - head.at > LONGEST_PAUSE:
-        return f"Nothing was sealed since {head.at:%Y-%m-%d %H:%M} UTC."
+        return f"Nothing has been sealed since {head.at:%Y-%m-%d %H:%M} UTC."
     return _untrusted(head, signing.public_keys()) or not_published()
 
 
 def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
     signer, signature = bytes(head.signer), bytes(head.signature)
     if signer and not signing.is_signed(message_of(head).encode(), signer, signature):
-        return f"The signature of head {head.number} is not of its key."
+        return f"The signature of head {head.number} does not match the public key of the head."
     if signer and signer not in keys:
         return f"Head {head.number} is signed with a key that is not among FAIRLOT_SIGNING_KEYS."
     if not signer and any(keys):
-        return f"Head {head.number} is not signed, and there is a key."
+        return f"Head {head.number} is not signed, although FAIRLOT_SIGNING_KEYS has a key."
     if not signer and LedgerHead.objects.filter(number=head.number - 1).exclude(signer=b"").exists():
-        return f"Head {head.number} is not signed, and the one before it is."
+        return f"Head {head.number} is not signed, although the head before it is."
     return ""
 
 
@@ -271,7 +274,7 @@ def last_published() -> Printed | None:
         if not keys or any(map(head.is_signed_by, keys)):
             return head
     raise HeadsFileError(
-        f"{path} has no head of this ledger{' that is signed with its key' if keys else ''}."
+        f"{path} contains no complete head{' that is signed with a key of this ledger' if keys else ''}."
     )
 
 
@@ -284,10 +287,13 @@ def differs(noted: Printed) -> str:
     if head is None:
         last = last_head()
         return (
-            f"Head {noted.number} was noted, and is gone: the last one is {last.number if last else 'none'}."
+            f"Head {noted.number} was noted earlier but no longer exists (last head now:"
+            f" {last.number if last else 'none'})."
         )
     if message_of(head) != noted.message:
-        return f"Head {noted.number} is not the one that was noted: the books were made again."
+        return (
+            f"Head {noted.number} differs from the head that was noted earlier: the hash chain was rebuilt."
+        )
     return ""
 
 
@@ -361,7 +367,9 @@ def first_broken(trusted: Collection[bytes]) -> str | None:
             last = named.get(head.book)
             if last is not None and head.seal != last.seal + 1:
                 return (
-                    f"head {head.number}: of {name_of(head.book)} it names seal {head.seal} after {last.seal}"
+                    f"head {head.number}: this head names seal {head.seal} of {name_of(head.book)}, but the head"
+                    " before it"
+                    f" named seal {last.seal}"
                 )
             named[head.book] = head
         before = head
@@ -373,9 +381,9 @@ def first_broken(trusted: Collection[bytes]) -> str | None:
 def _broken(head: LedgerHead, before: LedgerHead | None) -> str:
     follows = before.number + 1 if before else 1
     if head.number != follows:
-        return f"before it head {follows} is missing"
+        return f"the previous head, number {follows}, is missing"
     if digest_of(head, before) != bytes(head.digest):
-        return f"it was changed, or head {before.number} before it" if before else "it was changed"
+        return f"this head or head {before.number} was changed" if before else "this head was changed"
     if before is None:
         return ""
     # A change of any other signature changes the digest of the next head, so one check per key is enough.
@@ -384,12 +392,12 @@ def _broken(head: LedgerHead, before: LedgerHead | None) -> str:
         or not signing.is_signed(message_of(head).encode(), bytes(head.signer), bytes(head.signature))
     ):
         return (
-            "it is not signed by its key, and heads before it are"
+            "this head has no valid signature, although earlier heads are signed"
             if before.signer
-            else "its signature is wrong"
+            else "the signature of this head is wrong"
         )
     if head.at - before.at > LONGEST_PAUSE and not head.reason:
-        return f"nothing was sealed since {before.at:%Y-%m-%d %H:%M} UTC, and nobody said why"
+        return f"nothing was sealed from {before.at:%Y-%m-%d %H:%M} UTC until this head, and no reason is recorded"
     return ""
 
 
@@ -397,9 +405,11 @@ def _gone(named: Mapping[int, LedgerHead]) -> str | None:
     for book, head in sorted(named.items()):
         seal = LedgerSeal.objects.filter(book=book, number=head.seal).values_list("digest", flat=True).first()
         if seal is None:
-            return f"{name_of(book)}, seal {head.seal}: it is missing, and head {head.number} names it"
+            return f"{name_of(book)}, seal {head.seal}: this seal is missing, although head {head.number} names it"
         if bytes(seal) != bytes(head.seal_digest):
-            return f"{name_of(book)}, seal {head.seal}: it is not the one that head {head.number} names"
+            return (
+                f"{name_of(book)}, seal {head.seal}: its digest is not the one that head {head.number} names"
+            )
     return None
 
 
@@ -407,7 +417,7 @@ def _unnamed(named: Mapping[int, LedgerHead], ends: int) -> str | None:
     last = LedgerSeal.objects.order_by("book", "-number").distinct("book").values_list("book", "number")
     for book, number in last:
         if book not in named or named[book].seal != number:
-            return f"{name_of(book)}, seal {number}: no head names it, and they end before head {ends}"
+            return f"{name_of(book)}, seal {number}: no head before number {ends} names this seal"
     return None
 
 

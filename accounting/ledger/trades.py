@@ -76,7 +76,9 @@ def _booking(trade: TradedTime) -> Booking:
     taken = trade.slow_gpu_seconds.quantize(MICRO, ROUND_HALF_EVEN)
     seller, buyer, slow, fast = trade.seller.pk, trade.buyer.pk, trade.slow, trade.fast
     if given <= 0 or taken <= 0 or seller == buyer or slow.pk == fast.pk:
-        raise ValueError("a trade moves positive amounts of two generations between two tenants")
+        raise ValueError(
+            "a trade must exchange positive amounts of two different generations between two different tenants"
+        )
     kind = LedgerAccount.Kind.TRADE
     entries = {
         AccountKey(kind, fast_unit := unit_of(fast), fast.pk, seller): -given,
@@ -115,4 +117,4 @@ def _booked(wanted: Mapping[Place, Booking]) -> dict[Place, LedgerTransaction]:
 def _require_same(booked: LedgerTransaction, there: Entries, wanted: Booking) -> None:
     one = wanted.transaction
     if (booked.book, booked.kind, booked.period, there) != (one.book, one.kind, one.period, wanted.entries):
-        raise BookedOtherwise(f"{one.key} is something else in the ledger")
+        raise BookedOtherwise(f"the ledger already has {one.key} with different contents")

@@ -175,7 +175,7 @@ def in_words(segments: Sequence[UsageSegment]) -> str:
     first, leases = segments[0], {one.lease_id for one in segments}
     if len(leases) == 1:
         return f"{first.gpus} {first.generation.name} for {first.job_name}"
-    return f"What {len(leases)} leases held"
+    return f"Usage of {len(leases)} leases"
 
 
 def _require_same(booked: UsageSegment, piece: UsageSegment) -> None:
@@ -190,7 +190,7 @@ def _require_same(booked: UsageSegment, piece: UsageSegment) -> None:
 
 
 def _booked_already(pieces: Iterable[UsageSegment]) -> str:
-    return f"some of the time of leases {sorted({piece.lease_id for piece in pieces})} is booked already"
+    return f"part of the time of leases {sorted({piece.lease_id for piece in pieces})} is already booked"
 
 
 def _booked(wanted: Mapping[Place, UsageSegment]) -> dict[Place, UsageSegment]:

@@ -62,17 +62,17 @@ class LimitUsage:
         match quota.kind:
             case Quota.Kind.GPUS:
                 what = quota.generation.name if quota.generation else "GPUs"
-                return f"{self.whose} has {used} of the {limit} {what} that it may have at once"
+                return f"{self.whose} has {used} {what} at once, and the limit is {limit}"
             case Quota.Kind.QUEUED_JOBS:
                 jobs = "job" if self.used == 1 else "jobs"
-                return f"{self.whose} has {used} {jobs} waiting, and {limit} may"
+                return f"{self.whose} has {used} waiting {jobs}, and the limit is {limit}"
             case Quota.Kind.LONGEST_RUN:
-                return f"The time limit of {self.whose} is {limit} h, and it has run for {used} h"
+                return f"The time limit of {self.whose} is {limit} h, and the job has run for {used} h"
             case Quota.Kind.BORROWED:
                 of = f" of {quota.generation.name}" if quota.generation else ""
-                return f"{self.whose} has borrowed {used} of its entitlement{of}, and may borrow {limit}"
+                return f"{self.whose} has borrowed {used} of its entitlement{of}, and the limit is {limit}"
             case _:
-                return f"{self.whose} has used {used} of {limit} {quota.unit()}, {quota.when()}"
+                return f"{self.whose} has used {used} of {limit} {quota.unit()} {quota.when()}"
 
     def in_words(self, seen: Container[int]) -> str:
         """Returns a sentence about the limit, for a reader who may see the tenants whose ids are in `seen`.
@@ -93,9 +93,9 @@ class LimitUsage:
             case Quota.Kind.GPUS:
                 return f"{self.whose}: limit of {figure(quota.limit)}{of or ' GPUs'} at once"
             case Quota.Kind.BORROWED:
-                return f"{self.whose}: limit of what it borrows{of and f' of{of}'}"
+                return f"{self.whose}: limit on borrowed{of or ' GPUs'}"
             case _:
-                spent = "spent" if self.is_reached else "nearly spent"
+                spent = "is used up" if self.is_reached else "is nearly used up"
                 return f"{self.whose}: limit of {figure(quota.limit)} {quota.unit()} {spent}"
 
 
@@ -112,7 +112,7 @@ def a_limit_above(tenant: Tenant) -> str:
 
     It hides the limit's tenant from readers who may not see it.
     """
-    return f"a limit above {tenant.name}"
+    return f"a limit of a team above {tenant.name}"
 
 
 def visible_lineage(tenant: Tenant, reader: User | None) -> frozenset[int]:
@@ -186,4 +186,4 @@ def _limit_in_words(quota: Quota) -> str:
     whose = f"each user of {quota.tenant.name}" if quota.each_user else quota.whose()
     if quota.kind == Quota.Kind.GPUS:
         return f"{whose} may hold at most {int(quota.limit)} {what} at once"
-    return f"{whose} may use no {what} at all"
+    return f"{whose} may not use any {what}"

@@ -34,13 +34,16 @@ class Budget(models.Model):
     """
 
     class Period(models.TextChoices):
-        MONTH = "month", "a calendar month (UTC)"
-        QUARTER = "quarter", "a calendar quarter (UTC)"
+        MONTH = "month", "calendar month (UTC)"
+        QUARTER = "quarter", "calendar quarter (UTC)"
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="budgets")
     period = models.CharField(max_length=10, choices=Period, default=Period.MONTH)
     amount = models.DecimalField(max_digits=14, decimal_places=2)
-    percentages = ArrayField(models.PositiveSmallIntegerField(), help_text="At which somebody is warned.")
+    percentages = ArrayField(
+        models.PositiveSmallIntegerField(),
+        help_text="Percentages of the amount at which managers are warned.",
+    )
     by_forecast = models.BooleanField(default=True)
     webhook_url = models.CharField(max_length=500, blank=True)
     # None: Fairlot itself set the address, or nobody knows who did.
@@ -81,13 +84,13 @@ class BudgetWarning(models.Model):
     FORECAST = "forecast"
 
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="warnings")
-    begins = models.DateTimeField(help_text="When the period began.")
-    threshold = models.CharField(max_length=10, help_text="A percentage, or forecast.")
+    begins = models.DateTimeField(help_text="Start of the budget period.")
+    threshold = models.CharField(max_length=10, help_text="A percentage of the amount, or the word forecast.")
     amount = models.DecimalField(max_digits=14, decimal_places=2)
     at = models.DateTimeField(db_default=Now())
     spent = models.DecimalField(max_digits=24, decimal_places=6)
     forecast = models.DecimalField(max_digits=24, decimal_places=6, null=True)
-    lifted_at = models.DateTimeField(null=True, help_text="Since when it may be warned of again.")
+    lifted_at = models.DateTimeField(null=True, help_text="Time from which this warning may be sent again.")
 
     class Meta:
         ordering = ["-pk"]
@@ -100,7 +103,7 @@ class BudgetWarning(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.threshold} of {self.budget}"
+        return f"warning at {self.threshold} for the {self.budget}"
 
 
 class WebhookCall(models.Model):
@@ -113,7 +116,7 @@ class WebhookCall(models.Model):
     identity = models.UUIDField(default=uuid.uuid4, unique=True)
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="calls")
     url = models.CharField(max_length=500)
-    nonce = models.CharField(max_length=16, help_text="As that of the budget.")
+    nonce = models.CharField(max_length=16, help_text="The nonce of the budget when the call was stored.")
     body = models.TextField()
     written_at = models.DateTimeField(db_default=Now())
     not_before = models.DateTimeField(db_default=Now())

@@ -38,7 +38,7 @@ class ClosedBook(models.Model):
     (accounting/closing/archive.py).
     """
 
-    book = models.BigIntegerField(primary_key=True, help_text="Id of the cluster.")
+    book = models.BigIntegerField(primary_key=True, help_text="ID of the cluster whose GPUs are booked.")
     since = models.DateTimeField()
     until = models.DateTimeField()
     priced_until = models.DateTimeField()
@@ -56,7 +56,7 @@ class ClosedBook(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"book {self.book} is closed until {self.until}"
+        return f"the hours of book {self.book} are closed until {self.until}"
 
 
 class CapacitySegment(models.Model):
@@ -122,7 +122,7 @@ class NodeHour(models.Model):
     objects = ByHourQuerySet.as_manager()
 
     def __str__(self) -> str:
-        return f"{self.node_name} at {self.hour}"
+        return f"{self.node_name} in the hour from {self.hour}"
 
 
 class UsageSum(models.Model):
@@ -132,10 +132,12 @@ class UsageSum(models.Model):
     `assembling` (a gang's workers do not all run yet) and `idle` are parts of `gpu_seconds`.
     """
 
-    transaction_id = models.BigIntegerField(help_text="The last closing of it, or a correction.")
+    transaction_id = models.BigIntegerField(
+        help_text="ID of the last closing that changed these sums, or of a correction."
+    )
     book = models.BigIntegerField()
     month = models.DateField()
-    hour = models.DateTimeField(help_text="When it begins.")
+    hour = models.DateTimeField(help_text="Start of the hour.")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
     user = models.ForeignKey(User, on_delete=models.PROTECT)
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
@@ -144,7 +146,9 @@ class UsageSum(models.Model):
     idle = _amount()
     cost = _amount()
     currency = models.CharField(max_length=3)
-    segments = models.IntegerField(help_text="How many usage segments; negative in a correction.")
+    segments = models.IntegerField(
+        help_text="Number of usage segments in these sums; negative in a correction."
+    )
 
     objects = ByHourQuerySet.as_manager()
 
@@ -152,7 +156,7 @@ class UsageSum(models.Model):
         abstract = True
 
     def __str__(self) -> str:
-        return f"{self.gpu_seconds} GPU-s from {self.hour}"
+        return f"{self.gpu_seconds} GPU-s in the hour from {self.hour}"
 
 
 class UsageHour(UsageSum):
@@ -171,11 +175,16 @@ class ArchiveRecord(models.Model):
     """
 
     month = models.DateField()
-    is_archived = models.BooleanField(help_text="False: the vouchers are in the database again.")
+    is_archived = models.BooleanField(
+        help_text="True: the vouchers were archived. False: they were brought back into the database."
+    )
     rows = models.PositiveBigIntegerField()
-    digests = models.JSONField(default=dict, help_text="The SHA-256 of each file, by its name.")
+    digests = models.JSONField(
+        default=dict, help_text="SHA-256 digest of each archive file, keyed by file name."
+    )
     seals = models.JSONField(
-        default=dict, help_text="By book, the number of the seal that covers what stays."
+        default=dict,
+        help_text="Number of the seal that covers the rows that stay in the database, keyed by book.",
     )
     at = models.DateTimeField(db_default=Now())
 
@@ -204,15 +213,18 @@ class ArchivedHour(models.Model):
 
     book = models.BigIntegerField()
     month = models.DateField()
-    hour = models.DateTimeField(help_text="When it begins.")
+    hour = models.DateTimeField(help_text="Start of the hour.")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
     currency = models.CharField(max_length=3)
     price_per_gpu_hour = models.DecimalField(max_digits=12, decimal_places=6)
     correction_id = models.BigIntegerField(
-        null=True, help_text="The transaction that took it back; null: it stands."
+        null=True, help_text="ID of the correction that took this usage back; null if none did."
     )
-    anew_by_id = models.BigIntegerField(null=True, help_text="The correction after which it was booked anew.")
+    anew_by_id = models.BigIntegerField(
+        null=True,
+        help_text="ID of the correction after which this usage was booked again; null if it was not.",
+    )
     gpu_seconds = _amount()
     cost = _amount()
     charged = _amount()
@@ -231,7 +243,7 @@ class ArchivedHour(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.gpu_seconds} GPU-s of {self.tenant_id} from {self.hour}"
+        return f"{self.gpu_seconds} GPU-s of team {self.tenant_id} in the hour from {self.hour}"
 
 
 class JobDay(UsageSum):

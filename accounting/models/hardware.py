@@ -56,10 +56,15 @@ class Price(models.Model):
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT, related_name="prices")
     per_gpu_hour = models.DecimalField(max_digits=12, decimal_places=6)
     currency = models.CharField(max_length=3, default=present_currency)
-    idle = _of_class("Held, and seen not to be used.")
-    preemptible = _of_class("Held only because nobody else wanted it.")
-    borrowed = _of_class("Beyond what the team was entitled to.")
-    valid = DateTimeRangeField(help_text="From (included) to (excluded); open at the end until replaced.")
+    idle = _of_class("Price of GPU time that a job held but did not use; null: no separate price.")
+    preemptible = _of_class("Price of GPU time that a preemptible job held; null: no separate price.")
+    borrowed = _of_class("Price of GPU time beyond the team's entitlement; null: no separate price.")
+    valid = DateTimeRangeField(
+        help_text=(
+            "Start (included) and end (excluded) of the time for which the price is valid; no end until it is"
+            " replaced."
+        )
+    )
     # Both are null for prices of earlier releases. If only `set_by` is null, Fairlot itself set the price.
     set_by = models.ForeignKey("User", on_delete=models.PROTECT, null=True, related_name="+")
     set_at = models.DateTimeField(null=True)

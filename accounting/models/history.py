@@ -50,7 +50,7 @@ class QuotaChange(models.Model):
         ordering = ["id"]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.limit} from {self.at}"
+        return f"{self.kind} limit of {self.limit} from {self.at}"
 
 
 class BudgetChange(models.Model):
@@ -69,4 +69,4 @@ class BudgetChange(models.Model):
         indexes = [models.Index(fields=["tenant_id"], name="budget_changes_of_a_tenant")]
 
     def __str__(self) -> str:
-        return f"{self.amount} from {self.at}"
+        return f"budget of {self.amount} from {self.at}"

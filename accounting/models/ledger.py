@@ -23,17 +23,17 @@ class LedgerAccount(models.Model):
 
     class Kind(models.TextChoices):
         USAGE = "usage", "GPU time used"  # of a tenant's user, in GPU-seconds
-        INSTALLED = "installed", "GPU time that there was"  # posted when an hour is closed, in GPU-seconds
+        INSTALLED = "installed", "GPU time installed"  # posted when an hour is closed, in GPU-seconds
         CAPACITY = "capacity", "GPU time provided"  # balances usage against installed: 0 over closed hours
         COST = "cost", "Cost of GPU time"  # of a tenant's user, in money
-        REVENUE = "revenue", "Charged for GPU time"  # of the cluster, in money
+        REVENUE = "revenue", "Revenue from GPU time"  # of the cluster, in money
         # Write-offs: amounts, in both units, that corrections took from tenants without billing another payer.
         WAIVED = "waived", "Taken back"
         FREE = "free", "Free"  # not held, in both units, like the next three
-        OTHERS = "others", "Used by others than Fairlot"
+        OTHERS = "others", "Used outside Fairlot"
         DRAINED = "drained", "Drained"
         DOWN = "down", "Down"
-        CLASSES = "classes", "Prices of classes"  # how class prices changed bills, in money
+        CLASSES = "classes", "Differences from class prices"  # how class prices changed bills, in money
         ROUNDING = "rounding", "Rounding"  # the difference between many rounded costs and one, in money
         TRADE = "trade", "Entitlement traded"  # of a tenant, in GPU-seconds
 
@@ -117,14 +117,14 @@ class LedgerTransaction(models.Model):
         CLOSING = "closing", "Closing"  # posts an hour's unheld GPU time; its vouchers are capacity segments
         PRICING = (
             "pricing",
-            "Prices of classes",
+            "Differences from class prices",
         )  # class charges of an hour
 
-    book = models.BigIntegerField(help_text="Id of the cluster whose GPUs it is about.")
+    book = models.BigIntegerField(help_text="ID of the cluster whose GPUs the transaction is about.")
     month = models.DateField(help_text="The first day of the month (UTC) in which `period` begins.")
     key = models.CharField(max_length=120)
     kind = models.CharField(max_length=10, choices=Kind)
-    period = DateTimeRangeField(help_text="When it happened.")
+    period = DateTimeRangeField(help_text="Period to which the transaction belongs.")
     recorded_at = models.DateTimeField(db_default=Now())
     description = models.TextField()
     actor = models.ForeignKey(User, on_delete=models.PROTECT, null=True)
@@ -175,13 +175,16 @@ class LedgerSeal(models.Model):
 
     book = models.BigIntegerField()
     number = models.BigIntegerField(help_text="1, 2, 3, … in each book.")
-    first_id = models.BigIntegerField(help_text="Of its first transaction.")
+    first_id = models.BigIntegerField(help_text="ID of the first row that the seal covers.")
     last_id = models.BigIntegerField()
     month = models.DateField(
-        null=True, help_text="Of what stays of this archived month; else of all that is new."
+        null=True,
+        help_text="Archived month whose remaining rows the seal covers; null if the seal covers new rows.",
     )
     of_sums = models.BooleanField(default=False, db_default=False)
-    form = models.PositiveSmallIntegerField(default=1, db_default=1, help_text="Of its leaves.")
+    form = models.PositiveSmallIntegerField(
+        default=1, db_default=1, help_text="Version of the format of the leaves."
+    )
     leaves = models.BinaryField()
     digest = models.BinaryField()
     sealed_at = models.DateTimeField(db_default=Now())
@@ -216,7 +219,7 @@ class SealedBook(models.Model):
     digest = models.BinaryField()
 
     def __str__(self) -> str:
-        return f"book {self.book} is sealed {self.number} times"
+        return f"book {self.book} has {self.number} seals"
 
 
 class LedgerHead(models.Model):
@@ -234,7 +237,9 @@ class LedgerHead(models.Model):
     seal_digest = models.BinaryField()
     reason = models.CharField(max_length=300, blank=True, default="")
     digest = models.BinaryField()
-    signer = models.BinaryField(default=b"", help_text="The public key; empty: it is not signed.")
+    signer = models.BinaryField(
+        default=b"", help_text="Public key for the signature; empty if the head is not signed."
+    )
     signature = models.BinaryField(default=b"")
 
     class Meta:

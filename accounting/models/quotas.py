@@ -41,12 +41,12 @@ class Quota(models.Model):
         MONEY = "money", "Money"
         QUEUED_JOBS = "queued_jobs", "Queued jobs"
         LONGEST_RUN = "longest_run", "Longest run in hours"
-        BORROWED = "borrowed", "Borrowed, as a part of the entitlement"
+        BORROWED = "borrowed", "Borrowed GPUs, as a fraction of the entitlement"
 
     class Period(models.TextChoices):
-        MONTH = "month", "a calendar month (UTC)"
-        QUARTER = "quarter", "a calendar quarter (UTC)"
-        ROLLING = "rolling", "in the last days"
+        MONTH = "month", "per calendar month (UTC)"
+        QUARTER = "quarter", "per calendar quarter (UTC)"
+        ROLLING = "rolling", "in the last N days"
 
     class AtLimit(models.TextChoices):
         BLOCK = "block", "block"
@@ -63,13 +63,23 @@ class Quota(models.Model):
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="quotas")
     user = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True, related_name="quotas")
-    each_user = models.BooleanField(default=False, db_default=False, help_text="Of every user by themselves.")
+    each_user = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="True: the limit applies to each user of the team separately.",
+    )
     generation = models.ForeignKey(
-        Generation, on_delete=models.PROTECT, null=True, blank=True, help_text="Empty: all generations."
+        Generation,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        help_text="Generation whose GPUs the limit counts; empty: GPUs of all generations.",
     )
     kind = models.CharField(max_length=20, choices=Kind)
     period = models.CharField(max_length=10, choices=Period, blank=True, default="", db_default="")
-    days = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Of a rolling period.")
+    days = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="Number of days in a rolling period."
+    )
     at_limit = models.CharField(
         max_length=10, choices=AtLimit, default=AtLimit.BLOCK, db_default=AtLimit.BLOCK
     )
@@ -123,9 +133,8 @@ class Quota(models.Model):
         return f"{self.user.get_username()} in {self.tenant.name}" if self.user else self.tenant.name
 
     def what(self) -> str:
-        """Returns the unit of the limit and its period, if it has one, such as "GPU-hours of A100, a calendar month
-        (UTC)"."""
-        return f"{self.unit()}{f', {self.when()}' if self.period else ''}"
+        """Returns the limited unit and the period, such as "GPU-hours of A100 per calendar month (UTC)"."""
+        return f"{self.unit()}{f' {self.when()}' if self.period else ''}"
 
     def unit(self) -> str:
         """Returns the unit of the limit, such as "GPU-hours of A100"."""

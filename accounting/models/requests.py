@@ -69,7 +69,10 @@ class Request(models.Model):
         WITHDRAWN = "withdrawn", "Withdrawn"
 
     tenant = models.ForeignKey(
-        Tenant, on_delete=models.PROTECT, related_name="requests", help_text="Of a new team the one above it."
+        Tenant,
+        on_delete=models.PROTECT,
+        related_name="requests",
+        help_text="Team that the request is about; for a new team, the team above it.",
     )
     kind = models.CharField(max_length=10, choices=Kind)
     asked_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
@@ -77,20 +80,32 @@ class Request(models.Model):
     reason = models.TextField()
     # {"tickets": 200}; {"limit": "100", "kind": "gpus", …}; {"name": "Stars", "tickets": 100}; {}
     wanted = models.JSONField(default=dict)
-    until = models.DateTimeField(null=True, help_text="When it shall end; empty: it stays.")
+    until = models.DateTimeField(
+        null=True, help_text="Requested end of the grant; empty: the grant has no end."
+    )
     extends = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="extensions")
 
     state = models.CharField(max_length=10, choices=State, default=State.OPEN, db_default=State.OPEN)
     decided_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     decided_at = models.DateTimeField(null=True)
     answer = models.TextField(blank=True, default="", db_default="")
-    granted = models.JSONField(null=True, help_text="As `wanted`, which the operator may have changed.")
+    granted = models.JSONField(null=True, help_text="What the operator granted, in the form of `wanted`.")
     # What the grant set, such as "tickets". A later grant with the same target is stacked on this grant.
     target = models.CharField(max_length=200, blank=True, default="", db_default="")
-    former = models.CharField(max_length=40, blank=True, default="", db_default="", help_text="Empty: none.")
+    former = models.CharField(
+        max_length=40,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Value before the grant; empty if there was none.",
+    )
     ends_at = models.DateTimeField(null=True)
-    told_of_end = models.DateTimeField(null=True, help_text="The end of which its people were told in time.")
-    overtaken_at = models.DateTimeField(null=True, help_text="When somebody changed by hand what it set.")
+    told_of_end = models.DateTimeField(
+        null=True, help_text="End of the grant that the last reminder mail announced."
+    )
+    overtaken_at = models.DateTimeField(
+        null=True, help_text="When somebody changed the granted value by hand."
+    )
     ended_at = models.DateTimeField(null=True)
     ending = models.CharField(max_length=200, blank=True, default="", db_default="")
 

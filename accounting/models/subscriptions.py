@@ -38,8 +38,8 @@ class ReportSubscription(models.Model):
         ANOMALIES = "anomalies", "Sharing anomalies"
 
     class Rhythm(models.TextChoices):
-        WEEKLY = "weekly", "each Monday, of the week before"
-        MONTHLY = "monthly", "on the first of a month, of the month before"
+        WEEKLY = "weekly", "every Monday, about the previous week"
+        MONTHLY = "monthly", "on the first day of each month, about the previous month"
 
     class Form(models.TextChoices):
         PDF = "pdf", "as PDF"

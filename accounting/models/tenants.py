@@ -52,7 +52,7 @@ class User(AbstractUser):
         EVEN = "even", "Evenly"  # jobs of one priority share evenly
 
     class Theme(models.TextChoices):
-        SYSTEM = "system", "As the system"
+        SYSTEM = "system", "Same as the system"
         LIGHT = "light", "Light"
         DARK = "dark", "Dark"
 
@@ -157,7 +157,9 @@ class Tenant(models.Model):
     # The ids of the ancestors and of the tenant itself, each followed by a slash: "1/4/9/". The paths of a subtree
     # begin with the path of its root.
     path = models.CharField(max_length=255, unique=True, editable=False)
-    tickets = models.PositiveIntegerField(default=100, help_text="Weight among the siblings.")
+    tickets = models.PositiveIntegerField(
+        default=100, help_text="Weight of the team among the teams below the same parent."
+    )
     created_at = models.DateTimeField(db_default=Now())
     archived_at = models.DateTimeField(null=True, blank=True)
 
@@ -196,7 +198,7 @@ class Membership(models.Model):
     user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="memberships")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="memberships")
     role = models.CharField(max_length=8, choices=Role, default=Role.MEMBER)
-    tickets = models.PositiveIntegerField(default=100, help_text="Weight inside the team.")
+    tickets = models.PositiveIntegerField(default=100, help_text="Weight of the member inside the team.")
 
     class Meta:
         constraints = [

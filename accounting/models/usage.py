@@ -73,7 +73,7 @@ class UsageSegment(models.Model):
     transaction = models.ForeignKey(
         LedgerTransaction, on_delete=models.PROTECT, related_name="segments", db_constraint=False
     )
-    book = models.BigIntegerField(help_text="Id of the cluster.")
+    book = models.BigIntegerField(help_text="ID of the cluster whose GPUs were used.")
     month = models.DateField()
     lease_id = models.BigIntegerField()
     version = models.PositiveIntegerField(default=0)
@@ -128,7 +128,7 @@ class CorrectedSegment(models.Model):
     )
 
     def __str__(self) -> str:
-        return f"{self.segment_id} taken back by {self.transaction_id}"
+        return f"segment {self.segment_id} taken back by transaction {self.transaction_id}"
 
 
 class ClassCharge(models.Model):
@@ -160,4 +160,4 @@ class ClassCharge(models.Model):
     amount = models.DecimalField(max_digits=24, decimal_places=6)
 
     def __str__(self) -> str:
-        return f"{self.amount} for the classes of segment {self.segment_id}"
+        return f"charge of {self.amount} for the classes of segment {self.segment_id}"

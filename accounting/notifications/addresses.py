@@ -64,8 +64,8 @@ def read_url(url: str, *, to_private: bool) -> SplitResult:
     """
     if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
         raise WrongAddress(
-            "An address has no blanks, backslashes, quotation marks or characters beyond ASCII; write a name of "
-            f"another script as xn--…, and all else as %XX. {ACCEPTED}"
+            "An address must not contain spaces, backslashes, quotation marks or non-ASCII characters. Write a"
+            f" host name in another script as xn--…, and other characters as %XX. {ACCEPTED}"
         )
     try:
         parts = urlsplit(url)
@@ -74,11 +74,11 @@ def read_url(url: str, *, to_private: bool) -> SplitResult:
         raise WrongAddress(f"This is not a valid address. {ACCEPTED}") from None
     schemes = {"https", "http"} if to_private else {"https"}
     if parts.scheme not in schemes or not parts.hostname:
-        raise WrongAddress(f"An address begins with https:// and a host name. {ACCEPTED}")
+        raise WrongAddress(f"An address must begin with https:// and a host name. {ACCEPTED}")
     if port == 0 or parts.netloc.endswith(":"):
-        raise WrongAddress(f"A port is a number from 1 to 65535. {ACCEPTED}")
+        raise WrongAddress(f"The port must be a number from 1 to 65535. {ACCEPTED}")
     if "@" in parts.netloc:
-        raise WrongAddress(f"An address must not have a user's name or password. {ACCEPTED}")
+        raise WrongAddress(f"An address must not contain a user name or password. {ACCEPTED}")
     _check_host(parts.hostname, bracketed=parts.netloc.startswith("["), to_private=to_private)
     return parts
 
@@ -91,9 +91,9 @@ def why_not_callable(address: str, *, to_private: bool) -> str:
     ip = ip_address(address.partition("%")[0])
     for one in (ip, *within(ip)):
         if one in METADATA or one in METADATA_NETWORK or one.is_link_local:
-            return "is a metadata or link-local address, which is never called"
+            return "is a link-local or cloud metadata address, which Fairlot never calls"
         if one.is_multicast or one.is_unspecified:
-            return "is no address of one machine"
+            return "is not the address of a single machine"
         if not (to_private or _is_public(one)):
             return "is in a private network"
     return ""
@@ -144,15 +144,16 @@ def _check_host(host: str, *, bracketed: bool, to_private: bool) -> None:
         return
     if len(host) > 253 or not all(LABEL.fullmatch(label) for label in labels):
         raise WrongAddress(
-            f"{host} is not a valid host name. It may have letters, digits and hyphens between single dots. {ACCEPTED}"
+            f"{host} is not a valid host name. It may contain letters, digits and hyphens between single dots."
+            f" {ACCEPTED}"
         )
     if not to_private and (len(labels) == 1 or labels[-1].lower() in LOCAL_ENDINGS):
-        raise WrongAddress(f"{host} is in a private network; only public hosts are called. {ACCEPTED}")
+        raise WrongAddress(f"{host} is in a private network; Fairlot calls only public hosts. {ACCEPTED}")
 
 
 def _check_literal(ip: IPv4Address | IPv6Address, to_private: bool) -> None:
     if why := why_not_callable(str(ip), to_private=to_private):
-        raise WrongAddress(f"{ip} {why}; only public hosts are called. {ACCEPTED}")
+        raise WrongAddress(f"{ip} {why}; Fairlot calls only public hosts. {ACCEPTED}")
 
 
 def _ipv4(host: str) -> IPv4Address:
@@ -170,4 +171,6 @@ def _ipv6(host: str) -> IPv6Address:
             raise AddressValueError
         return IPv6Address(host)
     except AddressValueError:
-        raise WrongAddress(f"{host} is not a valid IPv6 address without a zone. {ACCEPTED}") from None
+        raise WrongAddress(
+            f"{host} is not a valid IPv6 address. Write it without a zone. {ACCEPTED}"
+        ) from None

@@ -29,7 +29,9 @@ class Attachment:
 
 def why_none() -> str:
     """Returns the reason why Fairlot sends no mail; an empty string if a mail server is configured."""
-    return "" if settings.EMAIL_HOST else "This portal sends no mail: it knows of no mail server."
+    return (
+        "" if settings.EMAIL_HOST else "This portal cannot send mail, because no mail server is configured."
+    )
 
 
 def write(

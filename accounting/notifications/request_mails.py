@@ -58,9 +58,9 @@ def _facts(request: Request) -> list[Fact]:
     if request.answer:
         found.append(("Answer", request.answer))
     if request.ended_at is not None:
-        found += [("Ended", request.ended_at), ("What became of it", request.ending)]
+        found += [("Ended", request.ended_at), ("Result", request.ending)]
     elif request.ending:
-        found.append(("What is in the way", request.ending))
+        found.append(("Why the grant cannot end yet", request.ending))
     return found
 
 

@@ -67,7 +67,7 @@ def get(url: str, *, to_private: bool, most: int) -> bytes:
         lambda line: _call("GET", parts, line, headers={}, to_private=to_private, most=most + 1)
     )
     if len(answer) > most:
-        raise NotReachable("The answer is too long.")
+        raise NotReachable("The server's answer is too long.")
     return answer
 
 
@@ -86,7 +86,7 @@ class _Line:
     def hold(self, connected: socket.socket) -> None:
         with self._lock:
             if self._is_cut:
-                raise NotReachable("The time limit of the call is over.")
+                raise NotReachable("The call took longer than its time limit.")
             self._connected = connected
 
     def cut(self) -> None:
@@ -117,7 +117,7 @@ def _in_time(work: Callable[[_Line], bytes]) -> bytes:
         return found.result(timeout=SECONDS)
     except TimeoutError:
         line.cut()
-        raise NotReachable(f"It did not answer within {SECONDS:g} seconds.") from None
+        raise NotReachable(f"The server did not answer within {SECONDS:g} seconds.") from None
 
 
 def _call(
@@ -146,9 +146,11 @@ def _call(
     except (urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError) as error:
         raise NotReachable(str(error)[:300]) from error
     if 300 <= status < 400:
-        raise NotReachable(f"It answered with {status}; redirects are not followed.")
+        raise NotReachable(
+            f"The server answered with HTTP status {status}, a redirect, which Fairlot does not follow."
+        )
     if not 200 <= status < 300:
-        raise NotReachable(f"It answered with {status}.")
+        raise NotReachable(f"The server answered with HTTP status {status}.")
     return content
 
 
@@ -184,7 +186,7 @@ def _connected(scheme: str, host: str, addresses: Sequence[tuple[str, int]]) -> 
                 raise
         else:
             return connection
-    raise NotReachable(f"{host} has no address.")
+    raise NotReachable(f"The host name {host} has no IP address.")
 
 
 def _addresses(host: str, port: int, to_private: bool) -> list[tuple[str, int]]:
@@ -195,7 +197,7 @@ def _addresses(host: str, port: int, to_private: bool) -> list[tuple[str, int]]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise NotReachable(f"{host} has no address.") from error
+        raise NotReachable(f"The host name {host} has no IP address.") from error
     addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
     # All are checked, because the connection may go to any of them: one private address would be enough for an attack.
     for address in addresses:

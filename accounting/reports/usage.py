@@ -153,9 +153,11 @@ def report_of(
     these is given: a label in `by`, or `job_names`.
     """
     if By.DAY in by and By.HOUR in by:
-        raise ValueError("a report is by day or by hour, not by both")
+        raise ValueError("a report can be grouped by day or by hour, but not by both")
     if (By.LABEL in by) != (job_names is not None) or {By.LABEL, By.JOB} <= set(by):
-        raise ValueError("a report by label needs the jobs' names, and is not by job, too")
+        raise ValueError(
+            "job_names must be given for a report by label, and only then; such a report cannot also be grouped by job"
+        )
     ZoneInfo(time_zone)  # raises an error with the name if the time zone is unknown
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
     # Rollups by user do not separate the usage of jobs.

@@ -19,7 +19,7 @@ def a_closing_differs_from_what_was_billed() -> Found | None:
     currencies in the closing and the bill. Each of them then has the currency that Fairlot used when it was posted.
     """
     return first_row(
-        "a closing differs from what was billed",
+        "the closing of an hour differs from what was billed in that hour",
         f"""
         SELECT book, hour, generation_id
         FROM (
@@ -41,7 +41,7 @@ def a_closing_differs_from_what_was_billed() -> Found | None:
 
 def a_closing_is_of_an_open_hour() -> Found | None:
     return first_row(
-        "an hour has a closing and is not closed",
+        "an hour has a closing transaction but is not marked as closed",
         """
         SELECT closing.book, closing.period
         FROM accounting_capacitysegment closing LEFT JOIN accounting_closedbook closed ON closed.book = closing.book
@@ -53,7 +53,7 @@ def a_closing_is_of_an_open_hour() -> Found | None:
 
 def nodes_differ_from_their_closing() -> Found | None:
     return first_row(
-        "nodes do not sum to their closing",
+        "the node hours do not add up to the closing of their hour",
         """
         SELECT book, hour, generation_id
         FROM (
@@ -79,7 +79,7 @@ def more_is_summed_than_was_held() -> Found | None:
     an error, because corrections only reduce time or move it to another payer.
     """
     return first_row(
-        "the sums of an hour are more than its closing says was held",
+        "the rollups of an hour exceed the held GPU time in the closing of that hour",
         """
         SELECT book, hour, generation_id
         FROM (

@@ -32,7 +32,7 @@ def a_transaction_lacks_entries() -> Found | None:
 
 def an_entry_belongs_nowhere() -> Found | None:
     return first_row(
-        "an entry is of no transaction or of no account",
+        "the transaction or the account of an entry does not exist",
         """
         SELECT entry.id, entry.transaction_id, entry.account_id
         FROM accounting_ledgerentry entry
@@ -63,7 +63,7 @@ def an_account_has_another_unit() -> Found | None:
     With such an account, somebody could move balances from one unit to another.
     """
     return first_row(
-        "an account is not of its generation's unit",
+        "the unit of an account does not match the account's generation",
         """
         SELECT account.id, account.kind, account.unit
         FROM accounting_ledgeraccount account
@@ -92,7 +92,7 @@ def a_transaction_lacks_vouchers() -> Found | None:
         for kind, name in VOUCHERS.items()
     )
     return first_row(
-        "a transaction has no vouchers",
+        "a transaction has no vouchers (the segments or charges that it books)",
         f"SELECT key FROM ({without}) missing ORDER BY id LIMIT 1",  # noqa: S608 - own names
     )
 
@@ -132,7 +132,7 @@ def a_voucher_belongs_nowhere() -> Found | None:
             """  # noqa: S608 - own names
         )
     return first_row(
-        "a voucher is of no transaction of its kind, book and time",
+        "a voucher has no transaction of the same kind, book and time",
         f"SELECT * FROM ({' UNION ALL '.join(queries)}) found ORDER BY transaction_id, id LIMIT 1",  # noqa: S608
     )
 
@@ -141,7 +141,7 @@ def a_transaction_differs_from_its_vouchers() -> Found | None:
     """Finds a transaction whose entries differ from its vouchers (detailed rows) in any account, in GPU-seconds or
     money."""
     return first_row(
-        "a transaction differs from its vouchers",
+        "the amounts of a transaction differ from its vouchers",
         f"""
         WITH voucher AS (
             SELECT transaction_id, month, tenant_id, user_id, generation_id, currency, version > 0 AS again,
@@ -227,7 +227,7 @@ def an_entry_is_of_an_account_of_another_kind() -> Found | None:
     In archived months, no other check finds such entries.
     """
     return first_row(
-        "an entry is of an account that its transaction cannot touch",
+        "an entry uses an account that this kind of transaction must not change",
         f"""
         SELECT booked.key, booked.kind, account.kind, entry.id
         FROM accounting_ledgerentry entry
@@ -285,7 +285,7 @@ def a_trade_is_not_taken_back_as_it_was() -> Found | None:
 
 def a_segment_miscounts() -> Found | None:
     return first_row(
-        "a segment does not count its GPU-seconds",
+        "the GPU-seconds of a usage segment are not its GPUs multiplied by its duration",
         """
         SELECT id, lease_id, gpu_seconds
         FROM accounting_usagesegment
@@ -298,7 +298,7 @@ def a_segment_miscounts() -> Found | None:
 
 def a_lease_is_billed_twice() -> Found | None:
     return first_row(
-        "a lease is billed twice for some time",
+        "a lease is billed twice for the same time",
         """
         SELECT lease_id, period, before
         FROM (
@@ -320,7 +320,7 @@ def a_segment_was_never_taken_back() -> Found | None:
     Both versions must have the same lease, time, GPUs, idle and assembling time, price and cost.
     """
     return first_row(
-        "a segment is booked anew and none before it was taken back",
+        "a usage segment was booked again, although no earlier segment was taken back",
         """
         SELECT segment.id, segment.lease_id, segment.version
         FROM accounting_usagesegment segment

@@ -62,16 +62,21 @@ def a_guard_is_off() -> Found | None:
     """
     found = guards()
     for guard, place in sorted(_places() - found.keys()):
-        return Found("a guard is missing or switched off", _name(guard, place))
+        return Found(
+            "a guard (a trigger or function that protects the ledger) is missing or disabled",
+            _name(guard, place),
+        )
     for (guard, place), says in sorted(found.items()):
         should = expected().get(guard)
         name = _name(guard, place)
         if should is None:
-            return Found("there is a trigger or function that Fairlot did not make", name)
+            return Found("the database has a trigger or function that Fairlot did not create", name)
         if says.split()[:2] != should.split()[:2] and place:
-            return Found("a guard is missing or switched off", name)
+            return Found(
+                "a guard (a trigger or function that protects the ledger) is missing or disabled", name
+            )
         if says != should:
-            return Found("a guard was changed", name)
+            return Found("a guard (a trigger or function that protects the ledger) was changed", name)
     return None
 
 

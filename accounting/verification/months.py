@@ -19,7 +19,7 @@ def a_month_is_missing() -> Found | None:
     """Finds a month that has a partition in some ledger tables but not in all. Ignores tables whose months are
     archived."""
     return first_row(
-        "a table lacks a month that others have",
+        "a ledger table has no partition for a month for which other tables have one",
         """
         WITH parents AS (
             SELECT unnest(ARRAY['accounting_ledgertransaction', 'accounting_ledgerentry', 'accounting_capacitysegment',
@@ -45,7 +45,9 @@ def a_month_was_not_archived() -> Found | None:
     for month in archived_months():
         record = archive_record(month)
         if record is None:
-            return Found(f"the vouchers of {month:%Y-%m} are missing, and nobody archived them")
+            return Found(
+                f"the vouchers of {month:%Y-%m} are missing, and no record shows that they were archived"
+            )
         for book in books_of(month):
             what = _unsealed(book, record)
             if what is not None:
@@ -58,12 +60,12 @@ def _unsealed(book: int, record: ArchiveRecord) -> str | None:
     month, number = record.month, record.seals.get(str(book))
     of_month = LedgerSeal.objects.filter(book=book, month=month)
     if number is not None and not of_month.filter(number=number).exists():
-        return f"seal {number} was made when {month:%Y-%m} was archived, and is gone"
+        return f"seal {number}, which was made when {month:%Y-%m} was archived, is missing"
     files = sealed_files(book, month)
     if files is not None and files != leaf_of_files(record.digests):
-        return f"{month:%Y-%m} was archived to other files than its archive record names"
+        return f"the sealed file digests of {month:%Y-%m} differ from those in its archive record"
     if files is None and not of_month.filter(of_sums=True).exists() and _must_be_sealed(record):
-        return f"{month:%Y-%m} lacks its vouchers, and no seal tells that it was archived"
+        return f"the vouchers of {month:%Y-%m} are missing, and no seal shows that they were archived"
     return None
 
 
@@ -83,13 +85,15 @@ def a_book_is_told_to_be_archived_until_otherwise() -> Found | None:
     until = start_of_month(months_after(months[-1], 1)) if months else None
     told = ClosedBook.objects.aggregate(until=Max("details_since"))["until"]
     if told != until:
-        return Found("books tell of another last month that was archived", (told,))
+        return Found(
+            "the books and the archive records disagree about the last month that was archived", (told,)
+        )
     return None
 
 
 def an_archived_transaction_was_not_sealed() -> Found | None:
     return first_row(
-        "a transaction of an archived month is not among those that were sealed with it",
+        "a transaction of an archived month is not covered by the seals of that archive run",
         f"""
         SELECT booked.key
         FROM accounting_ledgertransaction booked
@@ -112,7 +116,7 @@ def archived_entries_differ_from_sums() -> Found | None:
     The rollups cover the whole month.
     """
     return first_row(
-        "the entries of an archived month are not the sums of its hours",
+        "the entries of an archived month do not add up to its hourly rollups",
         f"""
         SELECT book, month, tenant_id, user_id, sum(amount)
         FROM (
@@ -142,7 +146,7 @@ def archived_entries_differ_from_closings() -> Found | None:
     currency and closed it in another.
     """
     return first_row(
-        "the entries of an archived month are not what its closings tell",
+        "the entries of an archived month differ from its closings",
         f"""
         SELECT book, month, kind, sum(amount)
         FROM (
@@ -163,7 +167,7 @@ def archived_entries_differ_from_closings() -> Found | None:
 
 def archived_bills_differ_from_sums() -> Found | None:
     return first_row(
-        "what stays of an archived hour's bills is not what its sums say",
+        "the remaining billing records of an archived hour differ from its rollups",
         """
         SELECT book, hour, tenant_id, generation_id, currency
         FROM (

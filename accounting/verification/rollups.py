@@ -17,7 +17,7 @@ DIFFER = "(sum(gpu_seconds), sum(assembling), sum(idle), sum(cost), sum(segments
 
 def an_hour_differs_from_its_segments() -> Found | None:
     return first_row(
-        "the sums of an hour are not those of its segments",
+        "the rollups of an hour differ from the sums of its usage segments",
         f"""
         SELECT book, hour, tenant_id, user_id
         FROM (
@@ -36,11 +36,11 @@ def an_hour_differs_from_its_segments() -> Found | None:
 
 
 def a_day_differs_from_its_hours() -> Found | None:
-    return _days("the sums of a day are not those of its hours", "usageday")
+    return _days("the rollups of a day differ from the sums of its hours", "usageday")
 
 
 def days_of_jobs_differ_from_their_hours() -> Found | None:
-    return _days("the sums of a job's day are not those of its hours", "jobday")
+    return _days("the rollups of a job's day differ from the sums of its hours", "jobday")
 
 
 def _days(what: str, table: str) -> Found | None:
@@ -67,7 +67,7 @@ def _days(what: str, table: str) -> Found | None:
 
 def a_jobs_day_differs_from_its_segments() -> Found | None:
     return first_row(
-        "the sums of a job's day are not those of its segments",
+        "the rollups of a job's day differ from the sums of its usage segments",
         f"""
         SELECT book, day, job_id
         FROM (
@@ -88,7 +88,7 @@ def a_jobs_day_differs_from_its_segments() -> Found | None:
 
 def a_jobs_day_has_another_name() -> Found | None:
     return first_row(
-        "a job's day has a name that the job never had",
+        "a daily rollup of a job has a name that the job never had",
         f"""
         SELECT book, hour, job_id, job_name
         FROM accounting_jobday day
@@ -121,6 +121,6 @@ def a_sum_is_of_no_transaction() -> Found | None:
         for name in ("usagehour", "usageday", "jobday")
     )
     return first_row(
-        "sums are of a transaction that is not there",
+        "a rollup refers to a transaction that does not exist",
         f"SELECT * FROM ({queries}) found ORDER BY hour, name, id LIMIT 1",  # noqa: S608 - own names
     )

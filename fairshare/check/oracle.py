@@ -272,7 +272,7 @@ class Oracle:
         kept = [ROUNDING - least[t] for t in self.leaves]
         best = self._best(worth, rows + [-own for own in made], bounds + kept)
         if best is None:
-            raise ArithmeticError("the progress to be kept is impossible")
+            raise ArithmeticError("no allocation reaches the progress that must be kept")
         found: Floats = self._below @ (self._value * best)
         return found
 

@@ -123,12 +123,12 @@ def invalid(economy: Economy, places: Placements) -> str | None:
         job = economy.jobs[j]
         kinds = {economy.nodes[n][0] for n in nodes}
         if len(nodes) != job.workers or len(kinds) != 1 or not economy.able[j, next(iter(kinds))]:
-            return f"job {j} does not run whole on one generation that it accepts, but on nodes {nodes}"
+            return f"job {j} does not run as a whole on one generation that it accepts, but on nodes {nodes}"
         for node in nodes:
             free[node] -= job.gpus
         used[economy.paths[job.account], next(iter(kinds))] += job.size
     if min(free, default=0) < 0:
-        return f"node {free.index(min(free))} gives out {-min(free)} GPUs more than it has"
+        return f"node {free.index(min(free))} gives {-min(free)} GPUs more than it has"
     for t, account in enumerate(economy.accounts):
         over = used[t].sum() > account.cap_total or any(used[t, k] > most for k, most in account.cap.items())
         if over:

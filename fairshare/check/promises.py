@@ -158,10 +158,12 @@ def _is_market(played: Played) -> Verdict | None:
         left = np.maximum(economy.capacity - one.share[oracle.leaves].sum(axis=0), 0.0)
         for t in oracle.leaves:
             has = oracle.progress_of(one.share[t], t)
-            better = {f"what account {o} has": one.share[o] * income[t] / income[o] for o in oracle.leaves}
+            better = {
+                f"the share of account {o}": one.share[o] * income[t] / income[o] for o in oracle.leaves
+            }
             better |= {
                 "its private cluster": oracle.entitled[t],
-                "its own with what is left": one.share[t] + left,
+                "its own share plus what is left": one.share[t] + left,
             }
             for what, gpus in better.items():
                 could = oracle.progress_of(gpus, t)
@@ -230,13 +232,13 @@ def _stays(played: Played) -> Verdict | None:
         for i, one in enumerate(phase[grace:]):
             waits = [j for j in one.waiting if economy.able[j].any()]
             if waits:
-                broken.append(f"round {one.number}: jobs {waits} wait though all fit")
+                broken.append(f"round {one.number}: jobs {waits} wait although all jobs fit")
             if i:
                 moved = one.moved if played.oracle(one).plain else []
                 moves += len(moved) + len(one.stopped)
                 if moved or one.stopped:
                     broken.append(
-                        f"round {one.number}: {moved} move and {one.stopped} stop though nothing changed"
+                        f"round {one.number}: {moved} move and {one.stopped} stop although nothing changed"
                     )
     return _verdict(broken, float(moves)) if judged else UNTESTED
 
@@ -351,8 +353,8 @@ def _lag(played: Played, bound: float, off: Floats) -> Verdict:
         return Verdict(None, worst / played.fluid if played.fluid else 0.0)
     number, account = np.unravel_index(int(off.argmax()), off.shape)
     return Verdict(
-        f"round {number}: account {account} is off its due by {played.lag[number, account]:.1f} GPU-quanta; a fluid"
-        f" stride needs {played.fluid:.1f}, the bound is {bound:.1f}",
+        f"round {number}: account {account} is {played.lag[number, account]:.1f} GPU-quanta away from its due; a"
+        f" fluid stride needs {played.fluid:.1f}, the bound is {bound:.1f}",
         worst / played.fluid,
     )
 
@@ -371,7 +373,7 @@ def _busy(played: Played) -> Verdict | None:
         idle += free
         for job in waits:
             if economy.jobs[job].size <= free and would_fit(economy, job, one.after):
-                broken.append(f"round {one.number}: job {job} waits beside free GPUs that hold it")
+                broken.append(f"round {one.number}: job {job} waits although the free GPUs have room for it")
                 break
     return _verdict(broken, float(idle / total / len(played.rounds)))
 
@@ -526,8 +528,8 @@ def _first_gets_turns(played: Played) -> Verdict | None:
         worst = min(worst, turns / ideal)
         if turns < 0.75 * ideal - 3:
             broken.append(
-                f"job {first}, the first of account {t}, ran in {turns} of {len(rounds)} rounds; for {size} GPUs a"
-                f" guarantee of {oracle.guarantee[1][t]:.2f} is worth {ideal:.1f}"
+                f"job {first}, the first of account {t}, ran in {turns} of {len(rounds)} rounds; a guarantee of"
+                f" {oracle.guarantee[1][t]:.2f} GPUs is worth {ideal:.1f} rounds of {size} GPUs"
             )
     return _verdict(broken, worst) if judged else UNTESTED
 
@@ -603,14 +605,15 @@ def _fair_chances(played: Played) -> Verdict | None:
             again = first.decide(1000 * played.seed + seed)
             if again.run.tolist() != decision.run.tolist():
                 return Verdict(
-                    f"seed {seed} picks {decision.run.tolist()} once and {again.run.tolist()} again"
+                    f"seed {seed} picks {decision.run.tolist()} the first time and {again.run.tolist()} the second time"
                 )
     expected = draws * oracle.entitled[leaves, 0]
     distance = float(((wins[leaves] - expected) ** 2 / expected).sum())
     chance = float(chi2.sf(distance, len(leaves) - 1))
     if chance < 1e-6:  # one in a million over all economies that are checked
         return Verdict(
-            f"wins {wins[leaves].tolist()} where {expected.tolist()} were due: chance {chance:.1e}", chance
+            f"accounts win {wins[leaves].tolist()} lotteries where {expected.tolist()} are due: chance {chance:.1e}",
+            chance,
         )
     return Verdict(None, chance)
 
@@ -619,157 +622,160 @@ PROMISES = (
     Promise(
         "1",
         "No gang within its account's guarantee is stopped for surplus",
-        "Guarantee: the best use of the private cluster. An account has surplus if it has more than its"
-        " guarantee and all that it can have saved, in whichever order its gangs are counted. What an"
-        " account saves for its next gang is not available to later gangs at the same time (9).",
+        "A guarantee is the best use of the account's private cluster. An account has surplus if it has more"
+        " than its guarantee plus all that it can have saved, in any order of its gangs. What an account saves"
+        " for its next gang is not available to its later gangs at the same time (promise 9).",
         "stops",
         lambda played: _within_guarantee(played, ran=True),
     ),
     Promise(
         "2",
-        "No job is stopped for one that its account wants less",
-        "A job is stopped for others if it would fit, within all limits, without those of its account that"
-        " started in that round and are wanted less. A smaller job that fills what another account's turn"
-        " leaves does not count.",
+        "No job is stopped for another job that its account wants less",
+        "A job counts as stopped for others if it would fit, within all limits, without certain jobs: those of"
+        " its account that started in that round and are wanted less. A smaller job that fills GPUs left over by"
+        " another account's turn does not count.",
         "stops",
         _own_order,
     ),
     Promise(
         "3",
-        "If all jobs fit, all run and stay",
-        "Jobs fit if an assignment exists in which all run and every account makes the progress of its"
-        " private cluster (4). After one round and the minimum hold of running jobs all run, and nothing"
-        " stops. Nothing moves either where all jobs are equally fast wherever they may run. Excludes"
-        " economies with services: a gang may find no room where these stay (13).",
+        "If all jobs fit, all of them run and stay",
+        "Jobs fit if an assignment exists in which all of them run and every account makes the progress of its"
+        " private cluster (promise 4). After one round and the minimum hold of running jobs, all jobs run and"
+        " none stops. If every job is equally fast wherever it may run, no job moves, either. Economies with"
+        " services are excluded, because a gang may find no room beside services, which stay (promise 13).",
         "moves",
         _stays,
     ),
     Promise(
         "4",
         "No account is locked out of a generation",
-        "Each leaf makes 95 % of the progress that the jobs it wants most would make in its private"
-        " cluster, by their own speeds, less two gangs that turns may cost, in proportion to what whole"
-        " gangs can use. Which jobs run depends on the account's own order (2, 9), and where they run on"
-        " their speeds, also in the private cluster. A team that had its guarantee owes its users no more by"
-        " this promise. No account is due more than its own order lets whole gangs make of an empty cluster.",
-        "part of private progress",
+        "Each leaf account makes 95 % of the progress that its most wanted jobs would make in its private"
+        " cluster, at their own speeds. Two gangs, which turns may cost, are subtracted. The progress is in"
+        " proportion to what whole gangs can use. Which jobs run depends on the account's own order (promises 2"
+        " and 9). Where they run depends on their speeds, also in the private cluster. A team that had its"
+        " guarantee owes its users nothing more by this promise. No account is due more than whole gangs, in its"
+        " own order, can make of an empty cluster.",
+        "ratio to private progress",
         _not_locked_out,
     ),
     Promise(
         "5",
         "Shares are max-min fair over what each account can use",
-        "No account can have more without taking from one of its family that has no more per ticket, with"
-        " guarantees kept; to 1e-4 GPUs, under limits on GPUs of all generations together. Where jobs have"
-        " different speeds, which of the fast GPUs an account keeps is checked by its progress (4).",
+        "While guarantees are kept, no account can have more without taking from a sibling that has no more per"
+        " ticket. The tolerance is 1e-4 GPUs, and limits are on GPUs of all generations together. If jobs have"
+        " different speeds, promise 4 checks by progress which of the fast GPUs an account keeps.",
         "GPUs missed",
         lambda played: _max_min(played, limited=False),
     ),
     Promise(
         "5b",
         "Shares are max-min fair under limits on single generations",
-        "As 5.",
+        "As promise 5, with limits on the GPUs of single generations.",
         "GPUs missed",
         lambda played: _max_min(played, limited=True),
     ),
     Promise(
         "6",
         "Lag is bounded",
-        "Where all accounts want more than their private clusters, received minus due is within 1.25 of the"
-        " fluid stride's lag, or of the largest gang, and one GPU-quantum. Elsewhere surplus is lent and"
-        " never a debt (1). Holes that only fit accounts that are ahead may not idle (8a): what these get"
-        " there beyond that lag is no loss to others. No account is due more than its gangs could use of an"
-        " empty cluster.",
-        "of fluid lag",
+        "Applies if all accounts want more than their private clusters; otherwise surplus is lent and is never a"
+        " debt (promise 1). The GPU time received minus the GPU time due is within 1.25 times the fluid stride's"
+        " lag, or the largest gang, plus one GPU-quantum. GPUs that fit only accounts ahead of their share must"
+        " not idle (promise 8a); what these accounts get there beyond that lag is no loss to others. No account"
+        " is due more than its gangs could use of an empty cluster.",
+        "ratio to fluid lag",
         _bounded_lag,
     ),
     Promise(
         "7",
         "A minimum hold starves no account",
-        "As 6 for accounts that wait, plus as many quanta of the largest share as a hold lasts.",
-        "of fluid lag",
+        "For accounts that wait, the bound is that of promise 6 plus as many quanta of the largest share as a"
+        " minimum hold lasts.",
+        "ratio to fluid lag",
         _held_lag,
     ),
     Promise(
         "8a",
-        "No GPU idles while a waiting job fits that may use it",
-        "Without moving gangs, and within limits.",
+        "No GPU is idle while a waiting job that may use it fits",
+        "A job fits if it can start within all limits and without moving a gang.",
         "idle part",
         _busy,
     ),
     Promise(
         "8b",
-        "An account's next jobs fill nodes",
-        "Of the jobs of one account and priority that may start, none starts and leaves GPUs of a node idle"
-        " which another would fill exactly, where both are within the guarantee or both are surplus. No"
-        " running job is stopped for that, and a job that was stopped for the first goes before jobs that"
-        " are wanted less (2).",
+        "An account's next jobs fill nodes exactly where they can",
+        "Compares jobs of one account and priority that may start, if both are within the guarantee or both are"
+        " surplus. No such job starts and leaves GPUs of a node idle if another such job would fill the node"
+        " exactly. No running job is stopped for this. A job that was stopped for the first job goes before jobs"
+        " that are wanted less (promise 2).",
         "gaps",
         _well_packed,
     ),
     Promise(
         "9",
-        "The job that its account wants most gets its turns",
-        "It runs in at least three quarters of the rounds that the guarantee is worth where the job may"
-        " run, less three, in proportion to what whole gangs can use. GPUs that other jobs of its account"
-        " (or team) have meanwhile, and that only accounts that are ahead want, count as used and not as"
-        " saved: to stop others for it would break 1. Rounds in which the first jobs of others leave no room"
-        " for it do not count, as one of them has to wait. What a larger job of its account and priority"
-        " gets by filling a node that it would not fill counts as used, too (8b). Excludes economies with"
-        " services, which stay (13).",
-        "part of its turns",
+        "An account's most wanted job gets its turns",
+        "The job runs in at least three quarters of the rounds that the guarantee is worth where the job may"
+        " run, minus three rounds, in proportion to what whole gangs can use. Some GPUs count as used, not as"
+        " saved: GPUs that other jobs of its account (or team) have in the meantime and that only accounts ahead"
+        " of their share want, because stopping others for the job would break promise 1; and GPUs that a larger"
+        " job of the same account and priority gets by filling a node that this job would not fill (promise 8b)."
+        " Rounds in which the first jobs of other accounts leave no room for the job do not count, because one"
+        " of these jobs has to wait. Economies with services, which stay, are excluded (promise 13).",
+        "ratio to its due turns",
         _first_gets_turns,
     ),
     Promise(
         "9b",
-        "Jobs of an account that shares evenly take turns",
-        "Jobs equal in shape, accepted generations and priority differ by at most three rounds at any time:"
-        " one for the quantum that a running job goes on, one for the current turn, one for a hole that only"
-        " one of them fills.",
+        "If an account shares evenly, its jobs take turns",
+        "The rounds received by jobs of equal shape, accepted generations and priority differ by at most three"
+        " at any time: one for the quantum in which a running job continues, one for the current turn, and one"
+        " for a gap that only one of the jobs fills.",
         "rounds apart",
         _takes_turns,
     ),
     Promise(
         "10",
-        "Trades pay in progress",
-        "Played with and without trading, no account makes less than 98 %, less two gangs. What an account"
-        " made without trading beyond its private cluster, in its own order, was time on a generation that"
-        " others' jobs did not want and that it did not pay for: an account that sells this time does not"
-        " owe it.",
-        "of progress without",
+        "Trading costs no account its progress",
+        "With trading, each account makes at least 98 % of its progress without trading, minus two gangs."
+        " Progress without trading beyond the account's private cluster, in its own order, came from time on a"
+        " generation that others did not want and that the account did not pay for. An account that sells this"
+        " time does not owe this progress.",
+        "ratio to progress without trading",
         _trades_pay,
     ),
     Promise(
         "12",
-        "Shares are those of a market",
-        "Certificate of an equilibrium from ticket incomes, where no account has a limit: by its own speeds"
-        " no account makes more of what another has, in proportion to their incomes, nor of its private"
-        " cluster, nor of its own with what is left; to 0.5 % and 0.005 GPUs. Without a market, trades and"
-        " max-min fairness make no such promise.",
+        "Shares are those of a market equilibrium",
+        "Applies if no account has a limit, and certifies an equilibrium in which tickets are incomes. By its"
+        " own speeds, no account would make more progress with another account's share (in proportion to their"
+        " incomes), with its private cluster, or with its own share plus what is left. The tolerance is 0.5 %"
+        " and 0.005 GPUs. Trades and max-min fairness without a market do not promise this.",
         "GPUs of full speed missed",
         _is_market,
     ),
     Promise(
         "13",
         "Services and sessions are not time-sliced",
-        "While the guarantees of its account and of all above cover all their running services and"
-        " sessions, one that runs is neither stopped nor moved.",
+        "A running service or session is neither stopped nor moved while the guarantees of its account and of"
+        " all accounts above cover all their running services and sessions.",
         "stops and moves",
         _services_stay,
     ),
     Promise(
         "14",
-        "Debts are paid at once",
-        "An account that waits for its next gang within its guarantee gets it in the same round, unless a"
-        " gang with surplus is within the minimum hold: by the turns of a quantum, and by the round between"
-        " two when jobs come or go. In a lottery that begins with no running gang all take part in the first"
-        " round (15).",
+        "Debts are paid immediately",
+        "An account that waits for its next gang within its guarantee gets that gang in the same round, unless a"
+        " gang with surplus is within its minimum hold. This applies to the turns of a quantum, and to the round"
+        " between two quanta when jobs come or go. In a lottery that begins without running gangs, all accounts"
+        " take part in the first round (promise 15).",
         "waits",
         lambda played: _within_guarantee(played, ran=False),
     ),
     Promise(
         "15",
-        "A lottery follows tickets, and its seed repeats it",
-        "Chi-square over 400 lotteries of one GPU; a chance below one in a million is broken.",
+        "A lottery follows tickets, and the same seed repeats it",
+        "A chi-square test of 400 lotteries for one GPU; the promise is broken if the chance is below one in a"
+        " million.",
         "chance",
         _fair_chances,
     ),

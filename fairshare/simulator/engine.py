@@ -232,4 +232,6 @@ class Engine:
             for node in run.place.nodes:
                 nodes[node] -= self.jobs[job].gpus_per_worker
         if min(left) < 0 or min(nodes) < 0:
-            raise ValueError(f"more GPUs are given than exist; left by generation: {left}, by node: {nodes}")
+            raise ValueError(
+                f"more GPUs are allocated than exist; GPUs left by generation: {left}, by node: {nodes}"
+            )

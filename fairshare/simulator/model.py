@@ -33,9 +33,11 @@ class SimJob:
 
     def __post_init__(self) -> None:
         if self.arrival < 0 or self.work <= 0 or self.workers < 1 or self.gpus_per_worker < 1:
-            raise ValueError(f"{self} cannot be replayed")
+            raise ValueError(
+                f"{self} cannot be replayed: arrival must not be negative, and work, workers and GPUs must be positive"
+            )
         if not any(speed > 0 for speed in self.speeds):
-            raise ValueError(f"{self} may run nowhere")
+            raise ValueError(f"{self} cannot run on any generation")
 
     @property
     def gpus(self) -> int:

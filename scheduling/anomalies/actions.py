@@ -69,9 +69,9 @@ def request_analysis(
     if ends <= begins:
         raise Refused("The period ends before it begins.", "ends")
     if ends - begins > LONGEST:
-        raise Refused(f"At most {LONGEST.days} days are analysed at once.", "begins")
+        raise Refused(f"An analysis covers at most {LONGEST.days} days. Choose a shorter period.", "begins")
     if ends > now_from_database():
-        raise Refused("The period must be over.", "ends")
+        raise Refused("The period must end in the past.", "ends")
     analysis, is_new = SharingAnalysis.objects.get_or_create(
         cluster=cluster, begins=begins, ends=ends, defaults={"asked_by": actor}
     )
@@ -245,19 +245,19 @@ def _why_nothing(found: Findings, seen: Seen) -> str:
     - `seen`: the cluster's history that was analysed.
     """
     if not seen.generations:
-        return "nothing is known of the cluster's nodes in this time"
+        return "the cluster's nodes in this period are unknown"
     if found.judged:
         return ""
     reasons = [
         f"{count} {why}"
         for count, why in (
-            (found.carried, "from before the period, which may be too short"),
-            (found.too_large, "larger than the team's own cluster"),
+            (found.carried, "submitted before the period, so a longer period may help"),
+            (found.too_large, "larger than the team's private cluster"),
             (found.preemptible, "preemptible"),
         )
         if count
     ]
-    return f"none of its jobs can be compared: {', '.join(reasons)}"
+    return f"none of the team's jobs can be compared: {', '.join(reasons)}"
 
 
 def _anomaly(part: SharingPart, one: Anomaly) -> SharingAnomaly:

@@ -80,11 +80,15 @@ def read_ranges(text: str) -> list[str]:
         except ValueError as error:
             raise ValueError(f"{error}; accepted: ranges such as 10.20.0.0/16, one a line") from None
         if any(_is_within(network, hidden) for hidden in HIDDEN):
-            raise ValueError(f"{word} is where clouds hand out credentials to machines: no job may reach it")
+            raise ValueError(
+                f"{word} is a cloud's metadata address, which gives out credentials of machines: jobs must not reach it"
+            )
         if str(network) not in found:
             found.append(str(network))
     if len(found) > MOST_RANGES:
-        raise ValueError(f"{len(found)} ranges, but at most {MOST_RANGES} are accepted: combine some of them")
+        raise ValueError(
+            f"there are {len(found)} ranges, but at most {MOST_RANGES} are accepted: combine some of them"
+        )
     return found
 
 
@@ -106,7 +110,7 @@ def _network(text: str) -> Network:
     network = ipaddress.ip_network(text)
     first = network.network_address
     if isinstance(first, ipaddress.IPv6Address) and (first.scope_id or first.ipv4_mapped):
-        raise ValueError(f"{text} is not accepted by clusters in this form")
+        raise ValueError(f"{text} is not accepted, because it has a zone or maps an IPv4 address")
     return network
 
 
@@ -129,5 +133,5 @@ def _read(text: str) -> Place:
     except ValueError as error:
         raise ValueError(f"{error}; accepted: 10.20.0.7, 10.20.0.0/28 and fairlot/app=fairlot-web") from None
     if network.prefixlen == 0:
-        raise ValueError(f"{text} includes every address: give those of the web servers")
+        raise ValueError(f"{text} includes every address: enter the addresses of the web servers")
     return Addresses(str(network))

@@ -74,14 +74,14 @@ def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
     file before the check.
     """
     if flags & os.O_TRUNC:
-        raise ValueError("O_TRUNC empties a file before it is checked")
+        raise ValueError("O_TRUNC is not accepted, because it empties a file before the file is checked")
     fd = os.open(_checked(name), flags | CAREFULLY, mode, dir_fd=folder)
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise NotPlain(name, f"it is {_kind(found.st_mode)}, not a plain file")
+            raise NotPlain(name, f"the file is {_kind(found.st_mode)}, not a plain file")
         if found.st_nlink > 1:
-            raise NotPlain(name, f"it has {found.st_nlink} names (hard links)")
+            raise NotPlain(name, f"the file has {found.st_nlink} names (hard links) instead of one")
     except BaseException:
         os.close(fd)
         raise
@@ -106,7 +106,7 @@ def read_file(name: str, *, folder: int, limit: int) -> bytes:
     with opened(open_file(name, os.O_RDONLY, folder=folder)) as fd, open(fd, "rb", closefd=False) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise OSError(errno.EFBIG, f"it is longer than {limit:,} bytes", name)
+        raise OSError(errno.EFBIG, f"the file is longer than {limit:,} bytes", name)
     return content
 
 
@@ -169,9 +169,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except RecursionError:
-        raise ValueError(f"{path.name} is damaged: it is nested too deeply") from None
+        raise ValueError(f"{path.name} is damaged: the JSON in it is nested too deeply") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path.name} is damaged: it holds no JSON object")
+        raise ValueError(f"{path.name} is damaged: the file does not hold a JSON object")
     return content
 
 
@@ -187,7 +187,7 @@ def write_json(path: Path, content: dict[str, Any], *, durable: bool = True) -> 
 def why(error: OSError | ValueError) -> str:
     """Describes an error in a few words for users, without paths of this machine."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
-        return "it is a symbolic link"
+        return "the file is a symbolic link"
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 

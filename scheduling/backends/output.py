@@ -36,7 +36,9 @@ class Log:
         self._stopped = cut > 0  # whether output is left out now
         self._missing = 0  # part of `_cut`: bytes that the disk refused and no note mentions yet
         self._why = (
-            f"it could not be written ({trouble})" if trouble else f"this log is limited to {limit:,} bytes"
+            f"the log could not be written ({trouble})"
+            if trouble
+            else f"this log is limited to {limit:,} bytes"
         )
         self.trouble = trouble  # why the file cannot be written now; empty if it can be written
 
@@ -108,7 +110,7 @@ class Log:
                 done += os.write(self._fd, data[done:])
             except OSError as error:
                 self.trouble = error.strerror or str(error)
-                self._why = f"it could not be written ({self.trouble})"
+                self._why = f"the log could not be written ({self.trouble})"
                 break
         self._size += done
         return done

@@ -46,20 +46,20 @@ ACCEPTED = {
     "trading": "on or off",
     "policy": "the name of a policy",
     "policy_options": "names and values of the policy's options",
-    "shadow": "a version of a policy, or none",
+    "shadow": "a version of a policy, or empty",
     "quantum_seconds": f"1 to {fixed(86_400)} seconds",
     "min_hold_seconds": f"0 to {fixed(86_400)} seconds",
     "notice_seconds": f"0 to {fixed(3_600)} seconds",
     "overhead_limit": "more than 0 and at most 1",
-    "cpu_per_gpu": f"0.1 to {fixed(1_024)} processors, or nothing",
-    "memory_per_gpu": f"0.1 to {fixed(65_536)} GiB, or nothing",
-    "cpu_limit_per_gpu": f"0.1 to {fixed(1_024)} processors, or nothing",
-    "memory_limit_per_gpu": f"0.1 to {fixed(65_536)} GiB, or nothing",
+    "cpu_per_gpu": f"0.1 to {fixed(1_024)} processors, or empty",
+    "memory_per_gpu": f"0.1 to {fixed(65_536)} GiB, or empty",
+    "cpu_limit_per_gpu": f"0.1 to {fixed(1_024)} processors, or empty",
+    "memory_limit_per_gpu": f"0.1 to {fixed(65_536)} GiB, or empty",
 }
 FASTEST = 1_000_000  # greatest speed of a virtual GPU
 NODE_NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 NODE_NAME_IN_WORDS = (
-    "1 to 63 characters: letters (a–z, A–Z), digits, - . or _. It begins and ends with a letter or digit"
+    "1 to 63 characters: letters (a–z, A–Z), digits, - . or _. It must begin and end with a letter or digit"
 )
 MOST_GPUS = 64  # of a declared node, because the cluster's page draws each GPU
 
@@ -76,7 +76,7 @@ def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Back
         with transaction.atomic():
             cluster = Cluster.objects.create(name=name, backend=backend)
     except IntegrityError:
-        raise Refused(f"A cluster named {name} exists already.", field="name") from None
+        raise Refused(f"A cluster named {name} already exists.", field="name") from None
     audit.record(actor=actor, verb="cluster.create", target=cluster, after={"backend": backend})
     return cluster
 
@@ -174,11 +174,13 @@ def declare_node(
     if virtual_speed is None:  # a machine keeps its own name, so only virtual nodes must match NODE_NAME
         check_name(name)
     elif not NODE_NAME.fullmatch(name):
-        raise Refused(f"A node's name has {NODE_NAME_IN_WORDS}.", field="name")
+        raise Refused(f"A node's name must have {NODE_NAME_IN_WORDS}.", field="name")
     if not 1 <= gpus <= MOST_GPUS:
-        raise Refused(f"A node has 1 to {MOST_GPUS} GPUs.", field="gpus")
+        raise Refused(f"A node must have 1 to {MOST_GPUS} GPUs.", field="gpus")
     if virtual_speed is not None and not 0 < virtual_speed <= FASTEST:
-        raise Refused(f"A speed is more than 0 and at most {fixed(FASTEST)}.", field="virtual_speed")
+        raise Refused(
+            f"A virtual speed must be more than 0 and at most {fixed(FASTEST)}.", field="virtual_speed"
+        )
     lock_schedule(cluster.pk)
     node = Node.objects.filter(cluster=cluster, name=name).first() or Node(cluster=cluster, name=name)
     if node.gpus:
@@ -211,18 +213,21 @@ def remove_node(*, actor: User, node: Node) -> None:
     lock_schedule(node.cluster_id)
     node = Node.objects.select_related("cluster").get(pk=node.pk)
     if node.cluster.backend != Cluster.Backend.LOCAL and node.gone_at is None:
-        raise Refused(f"{node.cluster.name} has {node.name}; take it out of the cluster there.")
+        raise Refused(
+            f"The Kubernetes cluster {node.cluster.name} still contains {node.name}. Remove the node in"
+            " Kubernetes first."
+        )
     now = now_from_database()
     audit.record(actor=actor, verb="node.remove", target=node, before={"gpus": node.gpus})
     if not HeldGpu.objects.filter(node=node).exists():
         node.delete()
     elif node.state not in (Node.State.DRAINED, Node.State.DOWN):
-        raise Refused(f"Drain {node.name} first: jobs may start on it at any time.")
+        raise Refused(f"Drain {node.name} first, because jobs can start on the node at any time.")
     elif HeldGpu.objects.filter(node=node, lease__state__in=Lease.OPEN).exists():
-        raise Refused(f"Jobs hold GPUs of {node.name}; remove it when they have left.")
+        raise Refused(f"Jobs still hold GPUs of {node.name}. Remove the node when they have ended or moved.")
     else:
         Node.objects.filter(pk=node.pk).update(
             gpus=0, failed_gpus=0, others_gpus=0, gpu_uuids=[], gone_at=node.gone_at or now,
-            state=Node.State.DOWN, state_reason="it was removed", state_since=now, drain_deadline=None,
+            state=Node.State.DOWN, state_reason="the node was removed", state_since=now, drain_deadline=None,
         )  # fmt: skip
     pubsub.publish(f"cluster:{node.cluster_id}")

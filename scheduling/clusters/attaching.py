@@ -57,7 +57,7 @@ def attach_cluster(
     require(actor, "cluster.attach")
     name, namespace_prefix = name.strip(), namespace_prefix.strip()
     if not NAME.fullmatch(name):
-        raise Refused("A name has 1 to 63 letters, digits, blanks and any of - _ .", "name")
+        raise Refused("A name must have 1 to 63 characters: letters, digits, spaces and any of - _ .", "name")
     if not PREFIX.fullmatch(namespace_prefix):
         raise Refused(
             "Use up to 40 lower-case letters, digits and -, beginning with a letter.", "namespace_prefix"
@@ -75,7 +75,10 @@ def attach_cluster(
         raise Refused(f"Accepted: 1 to {fixed(10_000)}.", "writes_at_once")
     _refuse_taken(Cluster.objects.filter(name=name).first())
     if access.checkpoint_claim and not CLAIM.fullmatch(access.checkpoint_claim):
-        raise Refused("A claim's name has lower-case letters, digits, hyphens and dots.", "checkpoint_claim")
+        raise Refused(
+            "A claim's name may only contain lower-case letters, digits, hyphens and dots.",
+            "checkpoint_claim",
+        )
     parsed = _parsed(kubeconfig)
     _take(access, parsed, _asked(parsed, namespace_prefix))
     return _attach(actor, name, access)
@@ -83,7 +86,7 @@ def attach_cluster(
 
 @transaction.atomic(durable=True)
 def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
-    with refused_if_taken(f"There is a cluster {name} already.", "name"):
+    with refused_if_taken(f"A cluster named {name} already exists.", "name"):
         cluster, is_new = Cluster.objects.get_or_create(
             name=name, defaults={"backend": Cluster.Backend.KUBERNETES}
         )
@@ -123,7 +126,7 @@ def _replace(actor: User | None, cluster: Cluster, parsed: Kubeconfig, found: Fi
     access = _access(cluster, ClusterAccess.objects.select_for_update())
     if access.identity and found.identity and access.identity != found.identity:
         raise Refused(
-            f"This kubeconfig leads to another cluster than {cluster.name}; attach that one under another name.",
+            f"This kubeconfig leads to a cluster that is not {cluster.name}. Attach that cluster under another name.",
             "kubeconfig",
         )
     before = {"server": access.server, "user": access.user}
@@ -242,7 +245,9 @@ def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
     jobs = Job.objects.filter(cluster=cluster).unfinished().count()
     leases = Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN).count()
     if jobs or leases:
-        raise Refused(f"{_counted(cluster, jobs, leases)}. Pause it, and wait for them or cancel them.")
+        raise Refused(
+            f"{_counted(cluster, jobs, leases)}. Pause the cluster, then wait until its jobs have ended or cancel them."
+        )
     now, last = now_from_database(), Cluster.objects.get(pk=cluster.pk)
     end_shares(last, since=last.last_round_at, now=now)
     Cluster.objects.filter(pk=cluster.pk).update(detached_at=now, last_round_at=now)
@@ -265,7 +270,7 @@ def _parsed(kubeconfig: str) -> Kubeconfig:
     from scheduling.backends.kubernetes.kubeconfig import Unusable, parse  # noqa: PLC0415 - see above
 
     if not kubeconfig.strip():
-        raise Refused("Paste a kubeconfig, or choose its file.", "kubeconfig")
+        raise Refused("Paste a kubeconfig, or choose a kubeconfig file.", "kubeconfig")
     try:
         return parse(kubeconfig)
     except Unusable as error:
@@ -315,7 +320,7 @@ def _refuse_taken(cluster: Cluster | None) -> None:
     if cluster is None:
         return
     if cluster.detached_at is None or cluster.backend != Cluster.Backend.KUBERNETES:
-        raise Refused(f"A cluster named {cluster.name} exists already.", "name")
+        raise Refused(f"A cluster named {cluster.name} already exists.", "name")
 
 
 def _attached_as_other(access: ClusterAccess) -> str:
@@ -325,13 +330,16 @@ def _attached_as_other(access: ClusterAccess) -> str:
 
 
 def _attached_as(other: ClusterAccess | None) -> str:
-    return f"This cluster is attached already, as {other.cluster.name if other else 'another'}."
+    return f"This cluster is already attached as {other.cluster.name if other else 'another cluster'}."
 
 
 def _counted(cluster: Cluster, jobs: int, leases: int) -> str:
     some_jobs = f"{jobs} job{' has' if jobs == 1 else 's have'} not ended"
-    some_leases = f"{leases} {'holds' if leases == 1 else 'hold'} GPUs"
+    some_leases = f"{leases} lease{' holds' if leases == 1 else 's hold'} GPUs"
     return f"{some_jobs} on {cluster.name}, and {some_leases}"
 
 
-_ANOTHER = "Another cluster answers at its address than the one that was attached: replace the kubeconfig."
+_ANOTHER = (
+    "The address in the kubeconfig now leads to another cluster than the one that was attached. Replace the"
+    " kubeconfig."
+)

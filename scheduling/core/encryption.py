@@ -68,6 +68,6 @@ def _derived(key: str) -> bytes:
 
 
 _NOT_THIS_KEY = (
-    "It was encrypted with a key that is not among FAIRLOT_SEALING_KEYS. Either put that key back (at the end, "
+    "The secret was encrypted with a key that is not among FAIRLOT_SEALING_KEYS. Either put that key back (at the end, "
     "if it is an old one), or enter the secret again."
 )

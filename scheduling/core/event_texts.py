@@ -14,7 +14,7 @@ from scheduling.models.event_codes import EventCode as E
 from scheduling.models.event_codes import Message
 
 # Only a program knows whether it has written a checkpoint.
-STARTS_AGAIN = "it starts again, from its checkpoint if it wrote one"
+STARTS_AGAIN = "the job starts again, from its checkpoint if it wrote one"
 Parameters = Mapping[str, Any]
 
 
@@ -80,7 +80,7 @@ def _more(text: str, name: str) -> Callable[[Parameters], str]:
 
 
 def _submitted_by_schedule(parameters: Parameters) -> str:
-    asked = f", as {parameters['user']} asked" if parameters.get("user") else ""
+    asked = f", at the request of {parameters['user']}" if parameters.get("user") else ""
     return f"Submitted by the schedule “{parameters['schedule']}”{asked}"
 
 
@@ -102,7 +102,7 @@ def _drained(parameters: Parameters) -> str:
     if "until" not in parameters:
         return text
     until = parameters["until"]
-    return f"{text}; it may run on {f'until {_utc(until)}' if until else 'to its end'}"
+    return f"{text}; the job may continue {f'until {_utc(until)}' if until else 'until it ends'}"
 
 
 def _beyond(parameters: Parameters) -> str:
@@ -123,32 +123,32 @@ def _beyond(parameters: Parameters) -> str:
 def _claimed(parameters: Parameters) -> str:
     waited = parameters.get("waited")
     claims = f"; waiting jobs get {waited}" if waited else ""
-    return f"Preempted: {_beyond(parameters) or 'others are next'}{claims}"
+    return f"Preempted: {_beyond(parameters) or 'other jobs go first'}{claims}"
 
 
 def _claim_warned(parameters: Parameters) -> str:
     beyond = _beyond(parameters)
     return (
-        f"It has GPUs that are not guaranteed{f': {beyond}' if beyond else ''}."
-        f" From {_utc(parameters['at'], '%H:%M:%S')} on it is preempted when others claim them"
+        f"The job has GPUs that are not guaranteed{f': {beyond}' if beyond else ''}. From"
+        f" {_utc(parameters['at'], '%H:%M:%S')} on, it is preempted if others claim these GPUs"
     )
 
 
-IDLE_STEPS = {"preemptible": "it becomes preemptible", "stop": "it is stopped"}
+IDLE_STEPS = {"preemptible": "the job becomes preemptible", "stop": "the job is stopped"}
 
 
 def _idle_warned(parameters: Parameters) -> str:
-    text = f"Its GPUs have been idle for {minutes_or_hours(parameters['seconds'])}"
+    text = f"The job's GPUs have been idle for {minutes_or_hours(parameters['seconds'])}"
     if "left" not in parameters:
         return text
     left = minutes_or_hours(parameters["left"])
-    return f"{text}: {IDLE_STEPS[parameters['then']]} after {left} more without use"
+    return f"{text}: {IDLE_STEPS[parameters['then']]} after another {left} without use"
 
 
 def _chosen(parameters: Parameters) -> str:
     gpus = parameters["gpus"]
     were = "GPU" if gpus == 1 else "GPUs"
-    return f"Picked, but {gpus} {were} chosen on {parameters['node']} could not be used"
+    return f"The job was picked, but {gpus} {were} chosen on {parameters['node']} could not be used"
 
 
 def _chosen_node_closed(parameters: Parameters) -> str:
@@ -171,20 +171,20 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.PREEMPTIBLE: "{user} made it preemptible",
     E.PICKED: _picked,
     E.STARTED: "Running on {gpus} {generation}",
-    E.READY: "Ready; it answers at {address}",
-    E.UNREADY: _more("Not ready any more", "why"),
-    E.FROZEN: "Frozen; resumes in its next attempt",
-    E.UNFROZEN: "Its frozen processes are gone",
+    E.READY: "Ready; the program answers at {address}",
+    E.UNREADY: _more("No longer ready", "why"),
+    E.FROZEN: "Frozen; the job resumes in its next attempt",
+    E.UNFROZEN: "The frozen processes of the job are gone",
     E.STOPPED: f"Stopped; in its next attempt {STARTS_AGAIN}",
-    E.VANISHED: f"Its processes vanished; {STARTS_AGAIN}. {{message}}",
-    E.NOT_STARTED: "Its GPUs were released before it started",
+    E.VANISHED: f"The processes of the job vanished; {STARTS_AGAIN}. {{message}}",
+    E.NOT_STARTED: "The GPUs were released before the job started",
     E.START_FAILED: "Could not be started: {message}",
     E.CLUSTER_SAID: "{message}",
     E.SUCCEEDED: lambda found: found.get("message") or "Succeeded",
     E.FAILED: lambda found: found.get("message") or "Failed",
     E.GIVEN_UP: "Given up after {starts} consecutive starts that failed or did not last",
-    E.GONE: "All its processes are gone",
-    E.CANCELLED_GONE: "Cancelled; all its processes are gone",
+    E.GONE: "All processes of the job are gone",
+    E.CANCELLED_GONE: "Cancelled; all processes of the job are gone",
     E.CANCELLED_EARLY: "Cancelled before it started",
     E.CANCELLED: lambda found: f"Cancelled by {_user(found)}",
     E.STOPPED_BY: "Stopped by {user}",
@@ -192,40 +192,42 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.OWNER_LEAVES: "Cancelled because {user} leaves",
     E.NEXT_RUN: "Cancelled: the next run of the schedule “{schedule}” replaces it",
     E.TIME_LIMIT: lambda found: f"Stopped: {_time_limit(found)}",
-    E.TIME_LIMIT_WARNED: lambda found: f"It runs longer than allowed: {_time_limit(found)}",
+    E.TIME_LIMIT_WARNED: lambda found: f"The job runs longer than allowed: {_time_limit(found)}",
     E.SERVICE_REMOVED: "Ended: {service} was removed",
     E.SERVICE_STOPPED: "Ended: {service} was stopped",
     E.SERVICE_CHANGES: "Ended: {service} changes to revision {revision}",
-    E.SERVICE_SHRINKS: lambda found: f"Ended: {found['service']} has {_replicas(found['replicas'])} now",
+    E.SERVICE_SHRINKS: lambda found: f"Ended: {found['service']} now has {_replicas(found['replicas'])}",
     E.IDLE_WARNED: _idle_warned,
     E.IDLE_SNOOZED: lambda found: (
         f"{found['user']} snoozed the idle warning until {_utc(found['until'])}: {found['reason']}"
     ),
-    E.IDLE_STOPPED: lambda found: f"Stopped: its GPUs were idle for {minutes_or_hours(found['seconds'])}",
-    E.IDLE_PREEMPTIBLE: lambda found: (
-        f"Preemptible from now on: its GPUs were idle for {minutes_or_hours(found['seconds'])}"
+    E.IDLE_STOPPED: lambda found: (
+        f"Stopped: the job's GPUs were idle for {minutes_or_hours(found['seconds'])}"
     ),
-    E.SESSION_KEPT: "Kept by {user}",
-    E.SESSION_IDLE_WARNED: ("Nobody uses it: it is stopped after {minutes} min more without use"),
-    E.SESSION_IDLE: "Stopped: nobody used it for {minutes} min",
-    E.SESSION_END_WARNED: "Its time limit of {hours} h ends in {minutes} min",
-    E.SESSION_OVER: "Stopped: its time limit of {hours} h is reached",
-    E.MOVED: "Moved: it stops here within its grace period and continues elsewhere",
+    E.IDLE_PREEMPTIBLE: lambda found: (
+        f"Preemptible from now on: the job's GPUs were idle for {minutes_or_hours(found['seconds'])}"
+    ),
+    E.SESSION_KEPT: "{user} kept the session running",
+    E.SESSION_IDLE_WARNED: ("Nobody uses the session: it is stopped after another {minutes} min without use"),
+    E.SESSION_IDLE: "Stopped: nobody used the session for {minutes} min",
+    E.SESSION_END_WARNED: "The session reaches its time limit of {hours} h in {minutes} min",
+    E.SESSION_OVER: "Stopped: the session reached its time limit of {hours} h",
+    E.MOVED: "Moved: the job stops here within its grace period and continues on other GPUs",
     E.CLAIMED: _claimed,
     E.CLAIM_WARNED: _claim_warned,
     E.OWN_JOBS: "Preempted: other jobs of {owner} go first",
-    E.NOT_IDLE: "Preempted: it is preemptible, and others want its GPUs",
+    E.NOT_IDLE: "Preempted: the job is preemptible, and other jobs want its GPUs",
     E.PREEMPTED: lambda found: f"Preempted: {SHORT[Reason(found['reason'])]}",
-    E.TEAM_ARCHIVED: "Stopped: its team is archived; it continues if the team is restored",
-    E.OWNER_MAY_NOT: "Stopped: its owner may not run jobs in its team any more",
+    E.TEAM_ARCHIVED: "Stopped: the team is archived; the job continues if the team is restored",
+    E.OWNER_MAY_NOT: "Stopped: the job's owner may no longer run jobs in the team",
     E.DRAINED: _drained,
     E.NODE_EXCHANGED: "{node} has other GPUs now ({gpus} {generation})",
     E.NODE_LOST_GPUS: "{node} lost GPUs: {works} of {gpus} work",
     E.PORTAL_STOPPED: "Fairlot is shutting down",
-    E.CHOSEN_NODE_GONE: "Picked, but a chosen node no longer exists",
+    E.CHOSEN_NODE_GONE: "The job was picked, but a chosen node no longer exists",
     E.CHOSEN_NODE_CLOSED: _chosen_node_closed,
     E.CHOSEN_GPUS_HELD: lambda found: (
-        f"{_chosen(found)}: others hold all but {found['free']} of the node's GPUs"
+        f"{_chosen(found)}: others hold all GPUs of the node except {found['free']}"
     ),
     E.IMPORTED: "Imported from a trace",
     E.IMPORTED_START: "Started, according to the trace",

@@ -227,13 +227,13 @@ def _cancel(actor: User | None, work: Work) -> None:
     why = Message.of(EventCode.OWNER_LEAVES, user=user)
     for schedule in schedules:
         if schedule.paused_at is None:
-            pause(actor, schedule, f"Paused: {user} leaves")
+            pause(actor, schedule, f"Paused because {user} leaves")
     for service in services:
         if service.stopped_at is not None:
             continue
         service.stopped_at = now_from_database()
         service.save(update_fields=["stopped_at"])
-        note(service, "stopped", f"Stopped: {user} leaves")
+        note(service, "stopped", f"Stopped because {user} leaves")
         audit.record(
             actor=actor, verb="service.change", target=service, tenant=service.tenant, after={"stopped": True}
         )
@@ -285,7 +285,7 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
 
 def _require_new_owner(user: User, to: User, tenants: set[int]) -> None:
     if to == user:
-        raise Refused(f"{to.get_username()} owns it already.", "to")
+        raise Refused(f"{to.get_username()} is already the owner. Choose another user.", "to")
     missing = tenants - {tenant for tenant, _ in members_among({(tenant, to.pk) for tenant in tenants})}
     if missing:
         first = Tenant.objects.filter(pk__in=missing).order_by("path")[0]

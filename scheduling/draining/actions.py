@@ -56,7 +56,9 @@ def drain_node(
     check_choice("mode", mode, DrainMode.values, "mode")
     if (deadline is not None) != (mode == DrainMode.DEADLINE):
         raise Refused(
-            "Mode deadline needs a deadline." if deadline is None else "Only mode deadline takes a deadline.",
+            'The mode "deadline" needs a deadline.'
+            if deadline is None
+            else 'Only the mode "deadline" takes a deadline.',
             field="deadline",
         )
     if deadline is not None and deadline <= now:

@@ -24,7 +24,7 @@ from scheduling.leases.reservations import withdraw
 from scheduling.models import Cluster, HeldGpu, Lease, Node
 from scheduling.models.event_codes import EventCode, Message
 
-GONE = "it is no longer in the cluster"
+GONE = "the node is no longer in the cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
     other = {"node": node.name, "gpus": shown.gpus, "generation": shown.generation.name}
     said = Message.of(EventCode.NODE_EXCHANGED, **other)
     leave_node(node, why=said, now=now)
-    why = f"{sentence_of(said)}; its jobs are leaving"[:200]
+    why = f"{sentence_of(said)}; the jobs on the node are leaving"[:200]
     return replace(
         shown,
         generation=node.generation,

@@ -213,7 +213,10 @@ def step_idle(*, job_id: int) -> Step:
         set_preemptible_within(actor=None, job=use.job, preemptible=True, why=why)
         # If somebody ends the job's preemptible state, its owner is warned again first.
         GpuUse.objects.filter(pk=use.pk).update(warned_at=None)
-        write_to_people(use.job, f"{sentence_of(why)}. Its page lets it take part again")
+        write_to_people(
+            use.job,
+            f"{sentence_of(why)}. To let the job take part in the sharing again, end preemptible mode on its page",
+        )
     return step
 
 
@@ -235,7 +238,7 @@ def write_to_people(job: Job, said: str) -> None:
     """Sends the text `said` as a mail to the job's owner and to the managers of its team."""
     managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
     people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
-    text = f"{job.name} of {job.owner.get_username()} in {job.tenant.name} runs. {said}."
+    text = f"The job {job.name} of {job.owner.get_username()} in {job.tenant.name} is running. {said}."
     page = f"{settings.PUBLIC_URL}/jobs/{job.pk}/"
     mail.write(people, subject=f"Idle GPUs: {job.name}", text=f"{text}\n\n{page}\n")
 
@@ -249,7 +252,9 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
     or if the reason is empty or too long.
     """
     if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may snooze its idle warning.")
+        raise NotAllowed(
+            "Only the owner, a manager of the team or an operator may snooze the idle warning of this job."
+        )
     reason = reason.strip()
     use = (
         GpuUse.objects.unused()
@@ -268,8 +273,8 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
     if until <= now:
         raise Refused("The time must be in the future.", "until")
     if until > longest:
-        at_most = f"until {longest:%Y-%m-%d %H:%M} UTC" if longest > now else "no longer"
-        raise Refused(f"The rule allows snoozing {at_most}.", "until")
+        at_most = f" beyond {longest:%Y-%m-%d %H:%M} UTC" if longest > now else " any longer"
+        raise Refused(f"The idle rule does not allow snoozing{at_most}.", "until")
     if not reason or len(reason) > 300:
         raise Refused("Give a reason of 1 to 300 characters.", "reason")
     before = {"until": use.snoozed_until, "reason": use.snooze_reason} if use.snoozed_until else {}

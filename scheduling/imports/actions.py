@@ -65,11 +65,11 @@ def import_history(
     """
     require(actor, "cluster.attach")
     if before := imported_before(fingerprint):
-        raise Refused(f"This trace was imported before, as {before}.", "name")
+        raise Refused(f"This trace has already been imported as {before}.", "name")
     if past.ends > now_from_database():
-        raise Refused("The imported jobs must have ended by now. Choose an earlier beginning.", "begins")
+        raise Refused("All jobs of the trace must end in the past. Choose an earlier start.", "begins")
     if Cluster.objects.filter(name=past.name).exists():
-        raise Refused(f"A cluster named {past.name} exists already.", "name")
+        raise Refused(f"A cluster named {past.name} already exists.", "name")
     owners = _create_teams(actor, past.name, sorted({job.traced.tenant for job in jobs}))
     generation = Generation.objects.filter(name=past.generation).first()
     generation = generation or create_generation_within(

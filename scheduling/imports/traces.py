@@ -53,7 +53,7 @@ def decoded(lines: Iterable[bytes]) -> Iterator[str]:
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            raise BadTrace(f"line {number}: no UTF-8: {error.reason}") from None
+            raise BadTrace(f"line {number}: not valid UTF-8: {error.reason}") from None
 
 
 def fingerprint_of(jobs: Iterable[TraceJob]) -> str:
@@ -101,9 +101,9 @@ def _jobs(rows: csv.DictReader[str]) -> Iterator[TraceJob]:
             or min(numbers) < 0
             or max(numbers) > MOST_SECONDS
         ):
-            raise BadTrace(f"line {rows.line_num}: {job} says nothing that can be")
+            raise BadTrace(f"line {rows.line_num}: {job} has a name or number that is not accepted")
         if job.number in seen:
-            raise BadTrace(f"line {rows.line_num}: job {job.number} comes twice")
+            raise BadTrace(f"line {rows.line_num}: job {job.number} occurs twice")
         seen.add(job.number)
         yield job
 
@@ -161,4 +161,6 @@ def replay(jobs: Iterable[TraceJob], *, nodes: int, gpus_per_node: int) -> list[
 
 def _too_large(job: TraceJob, nodes: int, gpus_per_node: int) -> BadTrace:
     where = f"line {job.line}: " if job.line else ""
-    return BadTrace(f"{where}job {job.number} wants {job.gpus} GPUs; {nodes} x {gpus_per_node} are too few")
+    return BadTrace(
+        f"{where}job {job.number} requests {job.gpus} GPUs; {nodes} nodes with {gpus_per_node} GPUs each are too few"
+    )

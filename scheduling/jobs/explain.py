@@ -93,18 +93,18 @@ class Explainer:
         binding = self._binding(job, reason)
         match reason:
             case Reason.TEAM_ARCHIVED:
-                sentence = f"{job.tenant.name} is archived; its jobs do not run."
+                sentence = f"{job.tenant.name} is archived; jobs of this team do not run."
             case Reason.OWNER_MAY_NOT:
-                sentence = f"{why_owner_may_not(job.owner, job.tenant)}; it does not run."
+                sentence = f"{why_owner_may_not(job.owner, job.tenant)}; the job does not run."
             case Reason.PLACE_LOST:
                 sentence = self._place_lost(job)
             case _:
                 sentence = self._not_now(job, reason, self._limits.in_words(job, binding))
         helps = self._limits.when(job, binding) or _UNBLOCK.get(reason, ())
         if reason is Reason.PREEMPTIBLE and job.preemptible:
-            helps = ("It starts when GPUs are idle, or after its preemptible mode ends.",)
+            helps = ("The job starts when GPUs are idle, or after its preemptible mode ends.",)
         if reason == Reason.SHARE_IN_USE and self._could_accept_more(job):
-            helps = (*helps, "It may start sooner when it accepts more generations.")
+            helps = (*helps, "The job may start sooner if it accepts more GPU types.")
         short = self._limits.in_short(job, binding) or SHORT[reason]
         return Explanation(sentence, short, False, tuple(self._detail(job)), helps)
 
@@ -176,20 +176,20 @@ class Explainer:
             case Reason.NEVER_NO_SUCH_GENERATION:
                 if not self._nodes:
                     return f"{self.cluster.name} has no nodes yet."
-                return f"It can never run here: no node has {self._kinds(job)} GPUs."
+                return f"The job can never run here: no node has {self._kinds(job)} GPUs."
             case Reason.NEVER_TOO_LARGE:
                 return (
-                    f"It can never run here: it needs {job.gpus} GPUs of one generation at once, and the "
-                    f"cluster has {self._totals(job)}."
+                    f"The job can never run here: it needs {job.gpus} GPUs of one type at once, and the cluster has"
+                    f" {self._totals(job)}."
                 )
             case Reason.NEVER_WORKER_TOO_LARGE:
                 return (
-                    f"It can never run here: each worker needs {job.gpus_per_worker} GPUs on one node, and "
+                    f"The job can never run here: each worker needs {job.gpus_per_worker} GPUs on one node, and "
                     f"the largest node with {self._kinds(job)} has {self._largest_node(job)}."
                 )
             case _:
                 limit = self._over_quota(job)
-                return f"It can never run: {limit or f'a limit forbids {job.gpus} GPUs at once'}."
+                return f"The job can never run: {limit or f'a limit forbids {job.gpus} GPUs at once'}."
 
     def _not_now(self, job: Job, reason: Reason, limits: list[str]) -> str:
         """Returns a sentence that says why the job does not run now. `limits` are sentences about the limits that block
@@ -200,47 +200,47 @@ class Explainer:
             case Reason.QUOTA_IN_USE | Reason.BORROWED_ENOUGH if limits:
                 return f"{'. '.join(limits)}. This job needs {_more_gpus(job.gpus)}."
             case Reason.QUOTA_IN_USE | Reason.HOURS_SPENT | Reason.BORROWED_ENOUGH:
-                return "A limit left no room for it in the last round; the next round checks again."
+                return "A limit left no room for the job in the last round; the next round checks again."
             case Reason.PREEMPTIBLE:
                 said = ". ".join(limits) or self._preemptible(job)
-                return f"{said}; it runs only on idle GPUs, and there are none."
+                return f"{said}; the job runs only on idle GPUs, and there are none."
             case Reason.SHARE_IN_USE:
                 return (
-                    f"It needs {_wants(job)} {self._kinds(job)}; {_are(self._free_count(job))} free, and "
-                    f"others are owed more time now.{self._owed(job)}"
+                    f"The job needs {_wants(job)} {self._kinds(job)}; {_are(self._free_count(job))} free, and others"
+                    f" are owed more GPU time now.{self._owed(job)}"
                 )
             case Reason.OWN_JOBS_AHEAD:
                 return f"{_go(self._ahead(job))} first.{self._owed(job)}"
             case Reason.FRAGMENTED:
                 return (
-                    f"{self._free_count(job)} GPUs ({self._kinds(job)}) are free, but not {_wants(job)} together on "
-                    "nodes as it needs them."
+                    f"{self._free_count(job)} GPUs ({self._kinds(job)}) are free, but not {_wants(job)} together on"
+                    " nodes as the job needs."
                 )
             case Reason.NODES_AWAY:
-                return f"It would fit if {self._away(job)} were back."
+                return f"The job would fit if {self._away(job)} were back."
             case Reason.GPUS_DRAINING:
-                return "Its GPUs are chosen; it starts as soon as their present holders have left."
+                return "The job's GPUs are chosen. It starts as soon as the jobs that still hold these GPUs have left."
             case Reason.CLUSTER_PAUSED:
                 return f"{paused_in_words(self.cluster)}; nothing new starts."
             case Reason.BACKING_OFF:
                 return (
-                    f"Its last {job.failed_starts} starts failed or did not last; it is tried again soon."
+                    f"The last {job.failed_starts} starts of the job failed or did not last; Fairlot tries again soon."
                     if job.failed_starts > 1
-                    else "Its last start failed or did not last; it is tried again soon."
+                    else "The last start of the job failed or did not last; Fairlot tries again soon."
                 )
             case _:
-                return "Waiting for the next round, which will look at it."
+                return "The job waits for the next round."
 
     @staticmethod
     def _place_lost(job: Job) -> str:
         told = job.events.filter(kind=JobEvent.PLACE_LOST).last()
-        said = text_of(told) if told else "Picked, but its GPUs could not be used"
-        return f"{said}. The next round chooses others."
+        said = text_of(told) if told else "The job was picked, but its GPUs could not be used"
+        return f"{said}. The next round chooses other GPUs."
 
     @staticmethod
     def _preemptible(job: Job) -> str:
         if job.preemptible:
-            return "It is preemptible"
+            return "The job is preemptible"
         return f"{job.tenant.name} uses all GPUs that its limits allow"
 
     def _detail(self, job: Job) -> list[str]:
@@ -303,7 +303,7 @@ class Explainer:
             rows = ShareBalance.objects.filter(cluster=self.cluster, tenant=key[0], user=key[1])
             self._balances[key] = rows.aggregate(owed=models.Sum("owed", default=0.0))["owed"]
         owed = self._balances[key]
-        return f" Its owner is owed {fixed(owed)} GPU-seconds." if owed > 1 else ""
+        return f" The job's owner is owed {fixed(owed)} GPU-seconds." if owed > 1 else ""
 
 
 def paused_in_words(cluster: Cluster) -> str:
@@ -319,7 +319,7 @@ def why_owner_may_not(owner: User, tenant: Tenant) -> str:
     name = owner.get_username()
     if not owner.is_active:
         return f"The account of {name} is deactivated"
-    return f"{name} may not run jobs in {tenant.name} any more"
+    return f"{name} may no longer run jobs in {tenant.name}"
 
 
 def explain(job: Job, *, reader: User | None = None) -> Explanation:
@@ -347,29 +347,40 @@ def _wants(job: Job) -> str:
 
 
 _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
-    Reason.NEVER_NO_SUCH_GENERATION: ("Clone it and accept a generation that the cluster has.",),
-    Reason.NEVER_TOO_LARGE: ("Clone it with fewer workers or GPUs.",),
-    Reason.NEVER_WORKER_TOO_LARGE: ("Clone it with more workers of fewer GPUs each.",),
-    Reason.NEVER_OVER_QUOTA: ("Clone it with fewer GPUs, or ask an admin for a larger limit.",),
-    Reason.QUOTA_IN_USE: ("It starts when a job that the limit counts ends, or with a larger limit.",),
-    Reason.HOURS_SPENT: ("It starts when the limit leaves enough of its period, or with a larger limit.",),
-    Reason.BORROWED_ENOUGH: ("It starts when a job that the limit counts ends, or with a larger limit.",),
+    Reason.NEVER_NO_SUCH_GENERATION: ("Clone the job and accept a GPU type that the cluster has.",),
+    Reason.NEVER_TOO_LARGE: ("Clone the job with fewer workers or GPUs.",),
+    Reason.NEVER_WORKER_TOO_LARGE: ("Clone the job with more workers of fewer GPUs each.",),
+    Reason.NEVER_OVER_QUOTA: ("Clone the job with fewer GPUs, or ask an admin for a larger limit.",),
+    Reason.QUOTA_IN_USE: (
+        "The job starts when another job that counts towards the limit ends, or when the limit is raised.",
+    ),
+    Reason.HOURS_SPENT: (
+        "The job starts when enough of the limit for the period is free again, or when the limit is raised.",
+    ),
+    Reason.BORROWED_ENOUGH: (
+        "The job starts when another job that counts towards the limit ends, or when the limit is raised.",
+    ),
     Reason.PREEMPTIBLE: (
-        "It starts when GPUs are idle. To use the team's share, ask for a larger limit or change it on its page.",
+        "The job starts when GPUs are idle. To use the team's share, ask for a larger limit, or end preemptible"
+        " mode on the job's page.",
     ),
-    Reason.TEAM_ARCHIVED: ("It starts when an admin restores the team; or clone it in another team.",),
+    Reason.TEAM_ARCHIVED: (
+        "The job starts when an admin restores the team. You can also clone the job in another team.",
+    ),
     Reason.OWNER_MAY_NOT: (
-        "It continues when its owner may run jobs in the team again, or after it is handed over to a member.",
+        "The job continues when its owner may run jobs in the team again, or after it is handed over to a member.",
     ),
-    Reason.SHARE_IN_USE: ("The tickets decide when it is next.",),
+    Reason.SHARE_IN_USE: ("Tickets decide when it is the job's turn.",),
     Reason.FRAGMENTED: ("More workers with fewer GPUs each would fit sooner.",),
 }
 
 _ACTIVE: Mapping[str, Callable[[Job], str]] = {
-    Job.State.STARTING: lambda job: "Its GPUs are held and its processes are being started.",
+    Job.State.STARTING: lambda job: "The job holds its GPUs, and its processes are being started.",
     Job.State.RUNNING: lambda job: "Running.",
-    Job.State.STOPPING: lambda job: "Giving its GPUs to others; it resumes in its next attempt.",
-    Job.State.CANCELLING: lambda job: f"{end_text_of(job) or 'Cancelled'}; its processes are being ended.",
+    Job.State.STOPPING: lambda job: "The job is giving its GPUs to others; it resumes in its next attempt.",
+    Job.State.CANCELLING: lambda job: (
+        f"{end_text_of(job) or 'Cancelled'}; the processes of the job are being ended."
+    ),
     Job.State.SUCCEEDED: lambda job: end_text_of(job) or "Succeeded.",
     Job.State.FAILED: lambda job: end_text_of(job) or "Failed.",
     Job.State.CANCELLED: lambda job: end_text_of(job) or "Cancelled.",

@@ -41,7 +41,7 @@ def set_preemptible_within(*, actor: User | None, job: Job, preemptible: bool, w
     if job.preemptible == preemptible:
         return job
     if job.kind == Job.Kind.REPLICA:
-        raise Refused("The service of this replica decides whether it is preemptible. Change the service.")
+        raise Refused("The service decides whether its replicas are preemptible. Change the service.")
     if job.has_ended or job.state == Job.State.CANCELLING:
         raise Refused("The job has ended and cannot be changed.")
     now = now_from_database()

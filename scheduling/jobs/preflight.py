@@ -84,7 +84,11 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     if cluster.paused_at:
         return Preflight("later", (f"{paused_in_words(cluster)}; nothing new starts.",), None, cost, detail)
     if len(snapshot.jobs) > MOST_JOBS:
-        how = "it runs when GPUs are idle" if spec.preemptible else "it takes its turn by the team's tickets"
+        how = (
+            "the job runs when GPUs are idle"
+            if spec.preemptible
+            else "the job takes its turn by the team's tickets"
+        )
         sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; {how}."
         return Preflight("later", (sentence,), None, cost, detail)
     last = len(snapshot.jobs) - 1
@@ -104,17 +108,19 @@ def _forecast(
 ) -> Preflight:
     switch = cluster.switch_seconds
     if rounds == 0:
-        sentence = "GPUs for it are free or being freed: it starts within seconds."
+        sentence = "GPUs for the job are free or being freed: it starts within seconds."
         return Preflight("now", (sentence,), (0.0, 5.0 + switch), cost, detail)
     if rounds == 1:
-        sentence = f"It gets its turn in the next round, within about {duration(quantum + switch)}."
+        sentence = f"The job gets its turn in the next round, within about {duration(quantum + switch)}."
         return Preflight("later", (sentence,), (0.0, quantum + switch), cost, detail)
     if rounds is None:
         soon = duration(MOST_ROUNDS * quantum)
-        sentence = f"Not within the next {soon} ({MOST_ROUNDS} rounds) unless running jobs end before."
+        sentence = (
+            f"The job will not start within {soon} ({MOST_ROUNDS} rounds), unless running jobs end earlier."
+        )
         return Preflight("later", (sentence,), None, cost, detail)
     latest = rounds * quantum + switch
-    sentence = f"Its turn comes in about {duration(latest)} at the latest, sooner when a running job ends."
+    sentence = f"The job gets its turn within about {duration(latest)}, or sooner if a running job ends."
     return Preflight("later", (sentence,), (0.0, latest), cost, detail)
 
 

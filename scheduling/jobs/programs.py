@@ -40,11 +40,13 @@ def check_program(cluster: Cluster, spec: JobSpec) -> None:
         return
     for program in programs_of(spec.command):
         if shutil.which(program, path=paths) is None:
-            where = f"the environment {spec.environment or 'that is usual here'}"
+            where = f"the environment {spec.environment}" if spec.environment else "the default environment"
             raise SpecError(
                 {
-                    "command": f"{program} is not installed in {where} (PATH: {paths}). Choose another environment, or "
-                    "install it from the command first"
+                    "command": (
+                        f"{program} is not installed in {where} (PATH: {paths}). Choose another environment, or let"
+                        " the command install the program first"
+                    )
                 }
             )
 

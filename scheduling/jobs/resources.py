@@ -88,7 +88,8 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
         largest = _most(node.cpus for node in nodes)
         if limit is not None and spec.cpu > limit:
             problems["cpu"] = (
-                f"{cluster.name} allows at most {cluster.cpu_limit_per_gpu:g} per GPU: {limit:g} for {gpus}"
+                f"{cluster.name} allows at most {cluster.cpu_limit_per_gpu:g} CPUs per GPU, which is {limit:g}"
+                f" for {gpus}"
             )
         elif largest is not None and spec.cpu > largest:
             problems["cpu"] = f"no node with these GPUs has more than {largest:g} CPUs"
@@ -103,8 +104,8 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
         largest = _most(node.memory for node in nodes)
         if most is not None and size > most:
             problems[field] = (
-                f"{cluster.name} allows at most {cluster.memory_limit_per_gpu:g} GiB per GPU: "
-                f"{most / GIB:g}Gi for {gpus}"
+                f"{cluster.name} allows at most {cluster.memory_limit_per_gpu:g} GiB per GPU, which is"
+                f" {most / GIB:g}Gi for {gpus}"
             )
         elif largest is not None and size > largest:
             problems[field] = f"no node with these GPUs has more than {largest / GIB:.1f}Gi"
@@ -114,7 +115,7 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
 def _not_here(spec: JobSpec) -> dict[str, str]:
     usual = type(spec).model_fields
     problems = {
-        field: "is for containers, but jobs of this cluster are processes on the portal's machine: leave it out"
+        field: "is for containers, but jobs of this cluster are processes on the portal's machine: leave this field out"
         for field in ONLY_IN_CONTAINERS
         if getattr(spec, field) != usual[field].default
     }
@@ -123,7 +124,7 @@ def _not_here(spec: JobSpec) -> dict[str, str]:
         ("volumes", VOLUMES, "FAIRLOT_VOLUMES_DIR", spec.volumes),
     ):
         if away := [one.place for one in mounted if not is_in(one.place, root) or one.place == root]:
-            problems[field] = f"in this cluster they must be below {root} (${variable}), not at {away[0]}"
+            problems[field] = f"paths must be below {root} (${variable}) in this cluster, not at {away[0]}"
     return problems
 
 

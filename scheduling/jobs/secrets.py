@@ -36,7 +36,7 @@ def create_secret(
     """
     name = name.strip()
     if not NAME.fullmatch(name):
-        raise Refused(f"A secret's name has {NAME_IN_WORDS}.", "name")
+        raise Refused(f"A secret's name must have {NAME_IN_WORDS}.", "name")
     if tenant is not None:
         require(actor, "secret.change", tenant)
         if tenant.archived_at:
@@ -46,8 +46,12 @@ def create_secret(
     secret = Secret(name=name, owner=None if tenant else actor, tenant=tenant)
     _fill(secret, values)
     if Secret.objects.filter(owner=secret.owner, tenant=tenant).count() >= MOST_SECRETS:
-        raise Refused(f"There are {MOST_SECRETS} secrets already; delete one first.")
-    with refused_if_taken(f"There is a secret {name} already; replace it, or choose another name.", "name"):
+        raise Refused(
+            f"There are already {MOST_SECRETS} secrets, the most that are allowed. Delete one first."
+        )
+    with refused_if_taken(
+        f"A secret named {name} already exists. Replace it, or choose another name.", "name"
+    ):
         secret.save(force_insert=True)
     audit.record(actor=actor, verb="secret.create", target=secret, tenant=tenant, after={"keys": secret.keys})
     return secret
@@ -63,7 +67,7 @@ def replace_secret(*, actor: User, secret: Secret, values: Mapping[str, str]) ->
     _require_writer(actor, secret)
     there = Secret.objects.select_for_update(of=("self",)).filter(pk=secret.pk).first()
     if there is None:
-        raise Refused("The secret was deleted meanwhile.")
+        raise Refused("The secret no longer exists, because somebody has deleted it.")
     before = there.keys
     _fill(there, values)
     there.changed_at = now_from_database()
@@ -95,8 +99,9 @@ def delete_secret(*, actor: User, secret: Secret) -> None:
         named = ", ".join(f"{job.name} ({job.pk})" for job in jobs[:3])
         more = f" and {count - 3} more" if count > 3 else ""
         raise Refused(
-            f"{there.name} is named by {named}{more}, which {'has' if count == 1 else 'have'} not ended: "
-            "wait for their end, cancel them, or replace the texts of the secret instead."
+            f"{there.name} is used by {named}{more}, which {'has' if count == 1 else 'have'} not ended. Wait"
+            f" until {'this job ends' if count == 1 else 'these jobs end'}, cancel"
+            f" {'it' if count == 1 else 'them'}, or replace the texts of the secret instead."
         )
     audit.record(
         actor=actor, verb="secret.delete", target=there, tenant=there.tenant, before={"keys": there.keys}
@@ -162,7 +167,7 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
     if not values or not all(text.strip() for text in values.values()):
         raise Refused("A secret needs a text. If it has several keys, each key needs a text.", "value")
     if len(values) > MOST_KEYS:
-        raise Refused(f"A secret has at most {MOST_KEYS} keys; this one has {len(values)}.", "value")
+        raise Refused(f"A secret must have at most {MOST_KEYS} keys; this one has {len(values)}.", "value")
     if any("\0" in text for text in values.values()):
         raise Refused("A text must not contain zero bytes.", "value")
     for number, key in enumerate(values, start=1):
@@ -173,12 +178,14 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
             )
         if not values[key].strip("="):
             raise Refused(
-                f"The text of key {number} consists of = only. Did you enter a text in place of its key?",
+                f"The text of key {number} consists only of =. Did you enter a text where its key belongs?",
                 "value",
             )
     try:
         if sum(len(text.encode()) for text in values.values()) > MOST_BYTES:
-            raise Refused(f"The texts of a secret have at most {MOST_BYTES // 1024} KiB in total.", "value")
+            raise Refused(
+                f"The texts of a secret must have at most {MOST_BYTES // 1024} KiB in total.", "value"
+            )
         secret.sealed = seal(json.dumps(dict(values)).encode())
     except UnicodeEncodeError:  # the message of this error would quote the text
         raise Refused("The secret contains characters that are not valid Unicode.", "value") from None
@@ -211,7 +218,9 @@ def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> 
     except (ValueError, TypeError):
         is_one = False
     if not is_one:
-        raise BackendError(f"the secret {name} holds no Docker configuration: a JSON text with auths")
+        raise BackendError(
+            f"the secret {name} does not hold a Docker configuration, which is JSON with auths"
+        )
     return text
 
 
@@ -226,15 +235,15 @@ def _problems(spec: JobSpec, found: Mapping[str, Secret], team: str) -> dict[str
     named = {"secrets": _names(spec.secrets.values()), "secret_files": folders, "image_pull_secret": image}
     for field, names in named.items():
         if missing := [name for name in names if name not in found]:
-            problems[field] = f"there is no secret {missing[0]} of yours or of {team}"
+            problems[field] = f"neither you nor {team} has a secret named {missing[0]}"
     for variable, said in spec.secrets.items() if not problems else ():
         name, _, key = said.partition("/")
         keys = found[name].keys
         if key and key not in keys:
-            problems["secrets"] = f"{name} has no key {key} (there is: {', '.join(keys)})"
+            problems["secrets"] = f"{name} has no key {key} (available: {', '.join(keys)})"
         elif not key and len(keys) > 1:
             problems["secrets"] = (
-                f"{variable}: {name} has several keys; say which: {name}/{keys[0]} (there is: {', '.join(keys)})"
+                f"{variable}: {name} has several keys; add one, as in {name}/{keys[0]} (available: {', '.join(keys)})"
             )
     return problems
 

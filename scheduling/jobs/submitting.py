@@ -48,7 +48,7 @@ class NotAllSubmitted(Exception):
     """
 
     def __init__(self, refusals: Mapping[int, SpecError | Refused]) -> None:
-        super().__init__(f"{len(refusals)} of the specs were refused, so none was submitted")
+        super().__init__(f"{len(refusals)} of the specs were refused, so no job was submitted")
         self.refusals = refusals
 
 
@@ -104,7 +104,7 @@ def submit_jobs(
     more than MOST_AT_ONCE specs.
     """
     if len(specs) > MOST_AT_ONCE:
-        raise ValueError(f"{len(specs)} specs at once; {MOST_AT_ONCE} are accepted")
+        raise ValueError(f"{len(specs)} specs are too many for one call; at most {MOST_AT_ONCE} are accepted")
     place = _Place(actor, tenant, cluster, reader=actor)
     keys: Sequence[str | None] = request_keys or [None] * len(specs)
     outcomes: dict[int, Outcome] = {}
@@ -206,17 +206,17 @@ class _Check:
         problems = {}
         if unknown := [name for name in spec.generations if name not in self._known]:
             problems["generations"] = (
-                f"{', '.join(unknown)} is not in {self.cluster.name}; accepted are "
-                f"{', '.join(sorted(self._known)) or 'none yet'}"
+                f"{', '.join(unknown)} is not in {self.cluster.name}; accepted:"
+                f" {', '.join(sorted(self._known)) or 'none yet'}"
             )
         environments = self._environments
         if environments is not None and spec.environment and spec.environment not in environments:
             problems["environment"] = (
-                f"{spec.environment} is not known here; accepted are {', '.join(environments)}"
+                f"{spec.environment} is not an environment of this cluster; accepted: {', '.join(environments)}"
             )
         problems |= problems_of(self.cluster, spec, self._machines_for(spec))
         if environments is None and not spec.environment:
-            problems["environment"] = f"name the container image to run in {self.cluster.name}"
+            problems["environment"] = f"enter the container image to run in {self.cluster.name}"
         if problems:
             raise SpecError(problems)
         return [self._known[name] for name in spec.generations]
@@ -262,10 +262,10 @@ class _Place:
         if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
             raise NotAllowed(f"Only members of {tenant.name} may submit jobs there.")
         if tenant.archived_at:
-            raise Refused(f"{tenant.name} is archived; it takes no new jobs.", field="tenant")
+            raise Refused(f"{tenant.name} is archived; it accepts no new jobs.", field="tenant")
         stay_attached(cluster.pk)
         if not Cluster.objects.attached().filter(pk=cluster.pk).exists():
-            raise Refused(f"{cluster.name} is detached; it takes no jobs.", field="cluster")
+            raise Refused(f"{cluster.name} is detached; it accepts no jobs.", field="cluster")
         if refusal := why_refused(cluster, actor):
             raise Refused(refusal, field="cluster")
         self.actor, self.tenant, self.cluster, self.reader = actor, tenant, cluster, reader

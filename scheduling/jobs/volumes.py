@@ -42,14 +42,14 @@ def grant_volume(
     require(actor, "volume.grant")
     name, source = name.strip(), source.strip()
     if not NAME.fullmatch(name):
-        raise Refused(f"A volume's name has {NAME_IN_WORDS}.", "name")
+        raise Refused(f"A volume's name must have {NAME_IN_WORDS}.", "name")
     if cluster.backend == Cluster.Backend.LOCAL:
         source = _folder(cluster, source, read_only=read_only)
     else:
         _check_claim(cluster, source)
     volume = Volume(cluster=cluster, tenant=tenant, name=name, source=source, read_only=read_only)
     whom = tenant.name if tenant else "all teams"
-    with refused_if_taken(f"There is a volume {name} for {whom} already; withdraw it first.", "name"):
+    with refused_if_taken(f"A volume named {name} for {whom} already exists. Withdraw it first.", "name"):
         volume.save(force_insert=True)
     audit.record(actor=actor, verb="volume.grant", target=volume, tenant=tenant, after=_told(volume))
     pubsub.publish(f"cluster:{cluster.pk}")
@@ -90,7 +90,7 @@ def find_volumes(*, tenant: Tenant, cluster: Cluster, spec: JobSpec, lock: bool 
     if missing := [one.name for one in spec.volumes if one.name not in found]:
         there = ", ".join(sorted(set(may.values_list("name", flat=True)))) or "none"
         raise SpecError(
-            {"volumes": f"{missing[0]} is not granted to {tenant.name} in {cluster.name}; there is: {there}"}
+            {"volumes": f"{missing[0]} is not granted to {tenant.name} in {cluster.name}; available: {there}"}
         )
     return found
 
@@ -129,7 +129,7 @@ def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
     """
     isolation = isolation_in(cluster)
     if read_only and not (isolation and isolation.namespaces):
-        why = isolation.why_no_namespaces if isolation else "no job can run there now"
+        why = isolation.why_no_namespaces if isolation else "no job can run on this cluster now"
         raise Refused(
             f"{cluster.name} cannot mount folders read-only ({why}). Grant the volume read-write, and protect the "
             "folder by its file permissions.",
@@ -147,7 +147,9 @@ def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
 
 def _check_claim(cluster: Cluster, source: str) -> None:
     if not CLAIM.fullmatch(source):
-        raise Refused("A claim's name has lower-case letters, digits, hyphens and dots.", "source")
+        raise Refused(
+            "A claim's name may only contain lower-case letters, digits, hyphens and dots.", "source"
+        )
     access = ClusterAccess.objects.filter(cluster=cluster).first()
     if access is not None and access.checkpoint_claim == source:
         raise Refused("This claim holds the checkpoints of all jobs, so it cannot be granted.", "source")

@@ -334,7 +334,7 @@ class ObservationBatch:
         if end is End.START_FAILED and lease.running_from is not None:
             end = End.LOST  # its processes did start
         if end is End.STOPPED and job.state not in LEAVING:
-            end, message = End.LOST, "They were stopped by others than Fairlot."
+            end, message = End.LOST, "The processes were stopped, but not by Fairlot."
         self.close(lease, at=at, why=Lease.End(end))
         outcome: dict[str, Any] = {
             "exit_code": seen.exit_code,

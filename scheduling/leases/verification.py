@@ -21,7 +21,7 @@ def a_lease_is_not_what_was_billed() -> Found | None:
     Does not compare archived segments. Unbilled time counts as a difference only if its hour is closed.
     """
     return first_row(
-        "a lease is not what was billed of it",
+        "a lease differs from what was billed for it",
         """
         WITH billed AS (
             SELECT lease_id, min(lower(period)) AS begins, max(upper(period)) AS ends,

@@ -52,7 +52,7 @@ def set_trade_limits(
     before = list(held.trade_limits.select_related("generation"))
     wanted = [_limit(held, one) for one in allowances if not one.says_nothing]
     if len({limit.generation_id for limit in wanted}) < len(wanted):
-        raise Refused("There are two limits for the same generation.", "generation")
+        raise Refused("There are two limits for the same GPU type. Enter only one.", "generation")
     held.trade_limits.all().delete()
     TradeLimit.objects.bulk_create(wanted)
     after = list(held.trade_limits.select_related("generation"))
@@ -78,7 +78,7 @@ def _limit(tenant: Tenant, asked: Allowance) -> TradeLimit:
     )
     check_fields(limit, "most_gpus", "most_part")
     if not asked.trades and (asked.most_gpus is not None or asked.most_part is not None):
-        raise Refused("A GPU type that is not traded takes no amounts.", "trades")
+        raise Refused("Leave the amounts empty for a GPU type that is not traded.", "trades")
     if asked.most_gpus is not None and asked.most_gpus < 0:
         raise Refused("A limit must be 0 or more.", "most_gpus")
     if asked.most_part is not None and not 0 <= asked.most_part <= 1:

@@ -65,7 +65,7 @@ class Binding:
         said = one.in_words(self.seen(job))
         is_short = one.quota.kind in Quota.OF_A_PERIOD and not one.is_reached
         if is_short and one.quota.tenant_id in self.seen(job):
-            return f"{said}; what is left does not last for a round"
+            return f"{said}; the rest is not enough for one round"
         return said
 
     def in_the_way(self, job: Job, *kinds: str, at_limit: str = Quota.AtLimit.BLOCK) -> list[LimitUsage]:
@@ -168,13 +168,17 @@ class Binding:
     def _when(self, one: LimitUsage, job: Job) -> str:
         quota = one.quota
         if quota.tenant_id not in self.seen(job):
-            return "It starts when that limit leaves room for it."
+            return "The job starts when that limit has room for it."
         if quota.kind in Quota.OF_A_PERIOD:
             ends = one.ends or frees_at(quota, one.account, self.now, unbooked())
             at = f", on {ends:%Y-%m-%d} at {ends:%H:%M} UTC" if ends else ""
-            over = "the limit's period is over" if one.ends else "enough of it is older than the limit's days"
-            return f"It starts when {over}{at}, or with a larger limit."
+            over = (
+                "the limit's period is over"
+                if one.ends
+                else "enough of that usage is older than the days that the limit counts"
+            )
+            return f"The job starts when {over}{at}, or when the limit is raised."
         whose = (
             one.whose if one.user or quota.tenant_id == job.tenant_id else f"{one.whose} or a team below it"
         )
-        return f"It starts when a job of {whose} ends, or with a larger limit."
+        return f"The job starts when a job of {whose} ends, or when the limit is raised."

@@ -43,4 +43,4 @@ class QueuePlaces:
 def _said(usage: LimitUsage, reader: User | None) -> str:
     if usage.quota.tenant_id in visible_lineage(usage.tenant, reader):
         return str(usage)
-    return f"As many jobs wait as {a_limit_above(usage.tenant)} lets"
+    return f"As many jobs wait as {a_limit_above(usage.tenant)} allows"

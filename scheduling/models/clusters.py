@@ -140,7 +140,7 @@ class ClusterPause(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.cluster_id} paused during {self.during}"
+        return f"cluster {self.cluster_id} paused during {self.during}"
 
 
 class ImportedTrace(models.Model):

@@ -116,24 +116,32 @@ class GpuUse(models.Model):
     """The latest measurement of one job's GPU use, with the state of the job's idle warning."""
 
     class Measure(models.TextChoices):
-        GPU = "gpu", "the use of its GPUs"
-        CPU = "cpu", "what its processes do"  # for GPUs that report no use
+        GPU = "gpu", "the use of the job's GPUs"
+        CPU = "cpu", "the CPU use of the job's processes"  # for GPUs that report no use
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="gpu_use")
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="+")  # the last measured lease
     measured_until = models.DateTimeField()
     measure = models.CharField(max_length=3, choices=Measure)
-    percent = models.FloatField(help_text="Of its GPUs' time, or of one processor's.")
-    used_at = models.DateTimeField(null=True, help_text="When its GPUs were last seen in use.")
+    percent = models.FloatField(
+        help_text="Measured use, in percent of the GPUs' time or of one processor's time."
+    )
+    used_at = models.DateTimeField(null=True, help_text="When the job's GPUs were last seen in use.")
     # Since when all measurements found the held GPUs idle; None: the last one found them in use.
     idle_since = models.DateTimeField(null=True)
-    idle_for = models.DurationField(help_text="Held without use since then, over all attempts.")
+    idle_for = models.DurationField(
+        help_text="Time since `idle_since` for which the job held GPUs without use, over all attempts."
+    )
     # None: the last measurement found a process, or processes are unknown.
-    processless_since = models.DateTimeField(null=True, help_text="Since then no process is on its GPUs.")
-    first_told_at = models.DateTimeField(null=True, help_text="When it was first warned, or put that off.")
-    warned_at = models.DateTimeField(null=True, help_text="Void when they were used since.")
+    processless_since = models.DateTimeField(
+        null=True, help_text="Time since which no process is on the job's GPUs."
+    )
+    first_told_at = models.DateTimeField(null=True, help_text="When the first warning was sent or snoozed.")
+    warned_at = models.DateTimeField(
+        null=True, help_text="When the last warning was sent; void if the GPUs were used since then."
+    )
     idle_warned = models.DurationField(
-        default=timedelta, help_text="Of idle_for, what came after the warning."
+        default=timedelta, help_text="The part of `idle_for` after the warning."
     )
     snoozed_until = models.DateTimeField(null=True)
     snooze_reason = models.CharField(max_length=300, blank=True, default="", db_default="")
@@ -166,10 +174,18 @@ class IdleRule(models.Model):
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, null=True, related_name="idle_rule")
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, null=True, related_name="idle_rule")
     action = models.CharField(max_length=12, choices=Action)
-    after_minutes = models.PositiveIntegerField(help_text="Held without use for so long: a warning.")
-    grace_minutes = models.PositiveIntegerField(help_text="From the warning on.")
-    snooze_hours = models.PositiveIntegerField(help_text="For so long owners may put it off; 0: not at all.")
-    services = models.BooleanField(help_text="Warn of replicas of services, too; they are never stopped.")
+    after_minutes = models.PositiveIntegerField(
+        help_text="Minutes without use after which a warning is sent."
+    )
+    grace_minutes = models.PositiveIntegerField(
+        help_text="Minutes without use between the warning and the action."
+    )
+    snooze_hours = models.PositiveIntegerField(
+        help_text="Hours for which owners may snooze the warning; 0: they may not snooze it."
+    )
+    services = models.BooleanField(
+        help_text="True: also warn about idle replicas of services, which are never stopped."
+    )
 
     class Meta:
         constraints = [

@@ -93,7 +93,9 @@ class Job(models.Model):
     state = models.CharField(max_length=12, choices=State, default=State.QUEUED)
     # Fencing token: the number of leases given to this job. Messages with a lower number are void.
     epoch = models.PositiveIntegerField(default=0)
-    reason = models.PositiveSmallIntegerField(default=0, help_text="fairshare.Reason while it waits.")
+    reason = models.PositiveSmallIntegerField(
+        default=0, help_text="Value of fairshare.Reason while the job waits."
+    )
     # A separate column for the index below: if the index had `reason`, each change of a reason would update all indexes
     # of the row, and rounds change thousands of reasons.
     has_no_reason = models.GeneratedField(
@@ -117,7 +119,9 @@ class Job(models.Model):
         Generation, on_delete=models.PROTECT, null=True, related_name="+", db_index=False
     )
     held_for = models.DurationField(default=timedelta(0), db_default=timedelta(0))
-    files_removed_at = models.DateTimeField(null=True, help_text="When log and checkpoints were deleted.")
+    files_removed_at = models.DateTimeField(
+        null=True, help_text="When the job's log and checkpoints were deleted."
+    )
     exit_code = models.IntegerField(null=True)
     end_reason = models.CharField(max_length=40, blank=True)  # a JobEnd
     # Why the job was cancelled: an EventCode and its parameters. For other ends, `end_message` has the backend's

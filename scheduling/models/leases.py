@@ -206,7 +206,7 @@ class PreemptibleTime(models.Model):
     """
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="preemptible")
-    during = DateTimeRangeField(help_text="Open at the end while it goes on.")
+    during = DateTimeRangeField(help_text="Period of preemptible time; has no end while it continues.")
 
     class Meta:
         constraints = [

@@ -18,9 +18,9 @@ class Operation(models.Model):
     class Verb(models.TextChoices):
         START = "start", "Start"
         THAW = "thaw", "Continue frozen processes"
-        STOP = "stop", "Stop with grace"
+        STOP = "stop", "Stop within the grace period"
         FREEZE = "freeze", "Freeze"
-        KILL = "kill", "Kill at once"
+        KILL = "kill", "Kill immediately"
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="operations")
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="operations")

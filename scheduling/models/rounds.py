@@ -92,7 +92,7 @@ class ShadowRound(models.Model):
     plan = models.BinaryField()
 
     def __str__(self) -> str:
-        return f"{self.policy} {self.version} beside {self.round_id}"
+        return f"{self.policy} {self.version} in comparison with round {self.round_id}"
 
 
 class PolicyState(models.Model):
@@ -113,7 +113,7 @@ class PolicyState(models.Model):
     plan = models.BinaryField()  # `share` and `guaranteed`, in GPUs
 
     def __str__(self) -> str:
-        return f"{self.policy} {self.version} of {self.cluster_id}"
+        return f"{self.policy} {self.version} of cluster {self.cluster_id}"
 
 
 class ShareBalance(models.Model):
@@ -215,7 +215,7 @@ class Trade(models.Model):
     fast = models.ForeignKey(Generation, on_delete=models.PROTECT, related_name="+")
     fast_gpus = models.FloatField()
     slow_gpus = models.FloatField()
-    price = models.FloatField(help_text="slow_gpus / fast_gpus")
+    price = models.FloatField(help_text="`slow_gpus` divided by `fast_gpus`.")
     seller_speedup = models.FloatField()
     buyer_speedup = models.FloatField()
     begins = models.DateTimeField(db_default=Now())

@@ -46,21 +46,23 @@ class Schedule(models.Model):
     """A job spec that Fairlot submits in the name of the schedule's owner at each due time of a timetable."""
 
     class Missed(models.TextChoices):
-        SKIP = SKIP, "Leave them out"
-        ONCE = ONCE, "Run once for all"
-        ALL = ALL, "Run each of them"
+        SKIP = SKIP, "Skip missed runs"
+        ONCE = ONCE, "Run once for all missed runs"
+        ALL = ALL, "Run each missed run"
 
     class Overlap(models.TextChoices):
-        ALLOW = "allow", "Run beside it"
-        FORBID = "forbid", "Leave the new run out"
-        REPLACE = "replace", "Cancel it, and run anew"
+        ALLOW = "allow", "Run both at the same time"
+        FORBID = "forbid", "Skip the new run"
+        REPLACE = "replace", "Cancel the earlier run and start the new one"
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="schedules")
     owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="schedules")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="schedules")
     name = models.CharField(max_length=120)
     spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec/job_spec.py writes it.")
-    expression = models.CharField(max_length=120, help_text="Cron, or R[n]/start/period.")
+    expression = models.CharField(
+        max_length=120, help_text="A cron expression, or a repeating interval R[n]/start/period."
+    )
     time_zone = models.CharField(max_length=64)
     begins = models.DateTimeField(null=True, blank=True)
     ends = models.DateTimeField(null=True, blank=True)
@@ -72,7 +74,9 @@ class Schedule(models.Model):
     next_due_at = models.DateTimeField(null=True)
     # Why runs may be late: the schedule was paused, or its cluster was detached.
     late_because = models.CharField(max_length=200, blank=True, default="")
-    refusals = models.PositiveIntegerField(default=0, help_text="In a row.")
+    refusals = models.PositiveIntegerField(
+        default=0, help_text="Number of consecutive runs that were refused."
+    )
     paused_at = models.DateTimeField(null=True)
     paused_reason = models.CharField(max_length=500, blank=True, default="")
     deleted_at = models.DateTimeField(null=True)

@@ -109,7 +109,7 @@ class ServiceRevision(models.Model):
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()
-    spec = models.JSONField(help_text="The canonical JobSpec of its replicas.")
+    spec = models.JSONField(help_text="The canonical JobSpec of the replicas.")
     author = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField(db_default=Now())
     proved_at = models.DateTimeField(null=True)  # when all replicas were ready for the first time

@@ -52,8 +52,12 @@ class Session(models.Model):
     """The extra fields of a job of kind session. The job itself has the owner, the tenant and the state."""
 
     job = models.OneToOneField(Job, on_delete=models.PROTECT, primary_key=True, related_name="session")
-    idle_minutes = models.PositiveIntegerField(help_text="Unused for so long while it runs, it is stopped.")
-    longest_hours = models.PositiveIntegerField(help_text="So long after its first start it is stopped.")
+    idle_minutes = models.PositiveIntegerField(
+        help_text="Minutes without use after which the running session is stopped."
+    )
+    longest_hours = models.PositiveIntegerField(
+        help_text="Hours after its first start at which the session is stopped."
+    )
     used_at = models.DateTimeField(null=True)  # when a user last used or kept it
     # when its owner was last warned that it is idle; void if it was used since
     warned_at = models.DateTimeField(null=True)

@@ -20,7 +20,7 @@ class ShareBook(models.Model):
         Cluster, on_delete=models.CASCADE, primary_key=True, related_name="share_book"
     )
     since = models.DateTimeField()
-    until = models.DateTimeField(help_text="Hours from here on are not summed yet.")
+    until = models.DateTimeField(help_text="Hours from this time on are not summed yet.")
 
     class Meta:
         constraints = [
@@ -70,7 +70,7 @@ class FinishTime(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
     ended_at = models.DateTimeField()
-    seconds = models.FloatField(help_text="From submit to end.")
+    seconds = models.FloatField(help_text="Seconds from submission to end.")
     # Finish-time fairness (see fairshare.fairness), with the weights at the time of writing; null: unknown.
     rho = models.FloatField(null=True)
 

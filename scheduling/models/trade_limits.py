@@ -25,16 +25,22 @@ class TradeLimit(models.Model):
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="trade_limits")
     generation = models.ForeignKey(Generation, on_delete=models.CASCADE, null=True, blank=True)
-    trades = models.BooleanField(help_text="False: it is neither given nor taken.")
+    trades = models.BooleanField(
+        help_text="False: the team neither gives nor receives this generation in trades."
+    )
     most_gpus = models.DecimalField(
-        max_digits=9, decimal_places=3, null=True, blank=True, help_text="Most GPUs given away at once."
+        max_digits=9,
+        decimal_places=3,
+        null=True,
+        blank=True,
+        help_text="Most GPUs that the team gives away in trades at the same time.",
     )
     most_part = models.DecimalField(
         max_digits=5,
         decimal_places=4,
         null=True,
         blank=True,
-        help_text="The same as a part of the entitlement.",
+        help_text="Most GPUs that the team gives away in trades, as a fraction of its entitlement.",
     )
 
     objects = TradeLimitQuerySet.as_manager()

@@ -17,7 +17,7 @@ from fairshare.validate import stays_put
 from scheduling.models import Cluster, ShadowRound
 
 LOOKS_BACK = timedelta(days=1)
-STATES = {"waiting": "Jobs waiting", "waiting_gpus": "GPUs waited for", "given": "GPUs given"}
+STATES = {"waiting": "Jobs waiting", "waiting_gpus": "GPUs that waiting jobs need", "given": "GPUs given"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _figures(rows: Sequence[ShadowRound], lasted: Sequence[float]) -> list[Figur
     ]  # fmt: skip
     switches = [sum(parts) * 3600 / seconds for parts in _both(rows, "switches")]
     decided = [sum(row.round.decide_ms for row in rows), sum(row.decide_ms for row in rows)]
-    found.append(Figure("Switches an hour", *switches))
+    found.append(Figure("Switches per hour", *switches))
     found.append(Figure("Decision, ms", *(total / len(rows) for total in decided)))
     return found
 

@@ -88,7 +88,7 @@ def _write_to_people(job: Job, said: str) -> None:
     mail.write(
         people,
         subject=f"May be preempted: {job.name}",
-        text=f"{job.name} of {job.owner.get_username()} in {job.tenant.name} runs. {said}.\n\n"
+        text=f"The job {job.name} of {job.owner.get_username()} in {job.tenant.name} is running. {said}.\n\n"
         f"{settings.PUBLIC_URL}/{page}/\n",
     )
 

@@ -73,9 +73,9 @@ def may_schedule(actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
         raise NotAllowed(f"Only members of {tenant.name} may schedule jobs there.")
     if tenant.archived_at:
-        raise Refused(f"{tenant.name} is archived; it takes no new jobs.", "tenant")
+        raise Refused(f"{tenant.name} is archived; it accepts no new jobs.", "tenant")
     if cluster.detached_at:
-        raise Refused(f"{cluster.name} is detached; it takes no jobs.", "cluster")
+        raise Refused(f"{cluster.name} is detached; it accepts no jobs.", "cluster")
     check_spec(cluster=cluster, spec=spec)
     find_secrets(owner=actor, tenant=tenant, spec=spec)
     find_volumes(tenant=tenant, cluster=cluster, spec=spec)
@@ -203,7 +203,7 @@ def lock_changeable(actor: User, schedule: Schedule) -> Schedule:
     locked = Schedule.objects.select_for_update(of=("self",)).select_related("tenant", "owner", "cluster")
     found = locked.get(pk=schedule.pk)
     if found.deleted_at is not None and Schedule.objects.visible_to(actor).filter(pk=found.pk).exists():
-        raise Refused(f"{found.name} is deleted.")
+        raise Refused(f"{found.name} has been deleted.")
     if not Schedule.objects.changeable_by(actor).filter(pk=found.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may change this schedule.")
     return found

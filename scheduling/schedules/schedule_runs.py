@@ -27,7 +27,7 @@ from scheduling.timetable.missed_runs import Step, next_step
 MOST_REFUSALS = 5  # consecutive refused runs after which the schedule is paused, so that somebody looks at it
 MOST_A_TICK = 500
 DETACHED = "the cluster was detached"
-NOT_AT_WORK = "Fairlot was not at work"
+NOT_AT_WORK = "Fairlot was not running"
 
 
 @transaction.atomic(durable=True)
@@ -78,7 +78,7 @@ def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None
         asked_by=actor,
         outcome=ScheduleRun.Outcome.SUBMITTED,
         job=job,
-        text=f"Run as {actor.get_username()} asked.",
+        text=f"Run at the request of {actor.get_username()}.",
     )
 
 
@@ -100,7 +100,7 @@ def _next_due(schedule_id: int) -> bool:
     try:
         timetable = schedule.timetable
     except TimetableError as error:  # for example, the time zone no longer exists
-        pause(None, schedule, f"Its timetable can no longer be read: {error.message}")
+        pause(None, schedule, f"The timetable of the schedule can no longer be read: {error.message}")
         return False
     step = next_step(timetable, schedule.next_due_at, now, policy=schedule.missed, window=schedule.window)
     if step.missed:
@@ -118,17 +118,17 @@ def _next_due(schedule_id: int) -> bool:
 def _write_missed(schedule: Schedule, step: Step) -> None:
     first, last = step.missed or (step.last, step.last)
     if schedule.missed == Schedule.Missed.SKIP:
-        then = "what is missed is left out"
+        then = "missed runs are skipped"
     elif schedule.missed == Schedule.Missed.ONCE and step.runs:
-        then = "of what is missed only the latest is made up for"
+        then = "only the latest of the missed runs is made up for"
     else:
-        then = "this is longer ago than the schedule makes up for"
+        then = "this run is too old to be made up for"
     ScheduleRun.objects.create(
         schedule=schedule,
         due_from=first,
         due_at=last,
         outcome=ScheduleRun.Outcome.SKIPPED,
-        text=f"Missed, as {schedule.late_because or NOT_AT_WORK}; {then}.",
+        text=f"Missed because {schedule.late_because or NOT_AT_WORK}; {then}.",
     )
 
 
@@ -139,7 +139,7 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
     runs in a row, pauses the schedule.
     """
     run = ScheduleRun(schedule=schedule, due_at=due, due_from=due)
-    late = f"Late, as {schedule.late_because or NOT_AT_WORK}." if is_late else ""
+    late = f"Late because {schedule.late_because or NOT_AT_WORK}." if is_late else ""
     if why := _why_not_beside(schedule):
         run.outcome, run.text = ScheduleRun.Outcome.SKIPPED, why
     else:
@@ -156,7 +156,11 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
             schedule.refusals = 0
     run.save(force_insert=True)
     if schedule.refusals >= MOST_REFUSALS:
-        pause(None, schedule, f"Paused by itself after {schedule.refusals} refused runs in a row: {run.text}")
+        pause(
+            None,
+            schedule,
+            f"Paused automatically after {schedule.refusals} consecutive refused runs: {run.text}",
+        )
     return run
 
 

@@ -51,10 +51,10 @@ def create_service(
     """
     _require_member(actor, tenant)
     if tenant.archived_at:
-        raise Refused(f"{tenant.name} is archived; it takes no services.", field="tenant")
+        raise Refused(f"{tenant.name} is archived; it accepts no new services.", field="tenant")
     stay_attached(cluster.pk)
     if not Cluster.objects.attached().filter(pk=cluster.pk).exists():
-        raise Refused(f"{cluster.name} is detached; it takes no services.", field="cluster")
+        raise Refused(f"{cluster.name} is detached; it accepts no new services.", field="cluster")
     values = {"replicas": replicas, **rules}
     _check_rules(Service(**values))
     _check(spec, tenant, cluster, actor, even_if_never=even_if_never)
@@ -95,11 +95,13 @@ def change_service(
     by = actor.get_username()
     if "replicas" in changed:
         note(
-            service, "scaled", f"{by} has scaled it from {before['replicas']} to {so_many(service.replicas)}"
+            service,
+            "scaled",
+            f"{by} scaled the service from {before['replicas']} to {so_many(service.replicas)}",
         )
     if rest := {name: value for name, value in changed.items() if name != "replicas"}:
         words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in rest.items())
-        note(service, "changed", f"{by} has set: {words}")
+        note(service, "changed", f"{by} changed settings: {words}")
     service.save(update_fields=list(rules) or None)
     if stopped is not None and stopped != (service.stopped_at is not None):
         changed["stopped"] = stopped
@@ -126,7 +128,11 @@ def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
     judge(service, at=now)
     before = service.current.number if service.current else None
     turn_to(service, revision, at=now)
-    note(service, "rolled_back", f"{actor.get_username()} has it go from revision {before} to {number}")
+    note(
+        service,
+        "rolled_back",
+        f"{actor.get_username()} rolled the service back from revision {before} to {number}",
+    )
     _tell(service, actor, "service.roll_back", before={"revision": before}, after={"revision": number})
     return service
 
@@ -183,7 +189,7 @@ def _update(service: Service, spec: JobSpec, actor: User, *, even_if_never: bool
     _check(spec, service.tenant, service.cluster, actor, even_if_never=even_if_never)
     judge(service, at=now_from_database())
     revision = _revise(service, spec, actor)
-    note(service, "updated", f"{actor.get_username()} has made revision {revision.number}")
+    note(service, "updated", f"{actor.get_username()} created revision {revision.number}")
     return revision.number
 
 
@@ -200,11 +206,11 @@ def _check(spec: JobSpec, tenant: Tenant, cluster: Cluster, owner: User, *, even
     problems = spec.problems_of_endless()
     if not NAME.fullmatch(spec.name) or spec.name.startswith("fairlot-"):
         problems["name"] = (
-            "is also a name in networks: up to 40 lower-case letters, digits and hyphens, a letter first, "
-            "and not beginning with fairlot-"
+            "is also a host name: it must have up to 40 lower-case letters, digits and hyphens, begin with a"
+            " letter, and not begin with fairlot-"
         )
     if spec.port is None:
-        problems["port"] = "is needed: a service is what answers at a port"
+        problems["port"] = "is needed, because a service answers requests at a port"
     if problems:
         raise SpecError(problems)
     generation_ids = check_spec(cluster=cluster, spec=spec)
@@ -232,7 +238,9 @@ def _check_rules(service: Service) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             problems[name] = f"must be a whole number from {least} to {most}"
     if not problems and not service.max_surge and not service.max_unavailable:
-        problems["max_surge"] = "and max_unavailable cannot both be 0: nothing could ever be replaced"
+        problems["max_surge"] = (
+            "and max_unavailable cannot both be 0, because then no replica could be replaced"
+        )
     if problems:
         raise SpecError(problems)
 

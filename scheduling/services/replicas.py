@@ -174,7 +174,7 @@ def _make(look: _Look, slots: Sequence[int]) -> None:
             break
         if latest and latest[0].state in BY_ITSELF and latest[0].revision_id == service.current_id:
             how = end_text_of(latest[0]) or latest[0].get_state_display()
-            note(service, "replaced", f"{latest[0].name} ended by itself ({how}); {job.name} takes its place")
+            note(service, "replaced", f"{latest[0].name} ended by itself ({how}); {job.name} replaces it")
     if trouble != service.trouble:
         service.trouble = trouble
         service.save(update_fields=["trouble"])
@@ -269,14 +269,18 @@ def _prove(look: _Look, revision: ServiceRevision) -> None:
     revision.failed_at, revision.why_failed = None, ""
     revision.save(update_fields=["proved_at", "failed_at", "why_failed"])
     has = "has" if service.replicas == 1 else "have"
-    note(service, "proved", f"{_named(revision)} is up: {so_many(service.replicas)} of it {has} been ready")
+    note(
+        service,
+        "proved",
+        f"{_named(revision)} works: {so_many(service.replicas)} of this revision {has} been ready",
+    )
 
 
 def _fail(look: _Look, revision: ServiceRevision, proven: int) -> None:
     service = look.service
     why = (
-        f"{proven} of {service.replicas} replicas became ready, and no more within "
-        f"{service.progress_deadline_seconds} s{_last_words(look)}"
+        f"{proven} of {service.replicas} replicas became ready, and no further one within"
+        f" {service.progress_deadline_seconds} s{_last_words(look)}"
     )
     if revision.failed_at is None or revision.failed_at < service.progress_at:
         is_first = revision.failed_at is None
@@ -289,7 +293,7 @@ def _fail(look: _Look, revision: ServiceRevision, proven: int) -> None:
     if service.good is None or not service.auto_rollback:
         return
     turn_to(service, service.good, at=look.now)
-    note(service, "rolled_back", f"{_named(revision)} has failed: {why}. Back to {service.good}")
+    note(service, "rolled_back", f"{_named(revision)} has failed: {why}. Rolled back to {service.good}")
     audit.record(
         actor=None,
         verb="service.roll_back",
@@ -336,7 +340,7 @@ def _number(value: int | None) -> int:
     """Returns `value`, the slot or attempt number of a replica. Raises ValueError for None: then the job is not a
     replica."""
     if value is None:
-        raise ValueError("this job is no replica")
+        raise ValueError("this job is not a replica")
     return value
 
 

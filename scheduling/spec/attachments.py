@@ -75,12 +75,14 @@ def check_path(path: str) -> None:
     if not path.startswith("/"):
         raise ValueError(f"{path} is not absolute: begin it with /")
     if not path.isprintable() or ":" in path or "//" in path or {".", ".."} & set(path.split("/")):
-        raise ValueError(f"{path!r} must be printable and without : // . or ..")
+        raise ValueError(f"{path!r} must not contain : // . or .. or unprintable characters")
     if path == "/":
         raise ValueError("/ would hide the whole image")
     for system in SYSTEM:
         if is_in(path, system) or is_in(system, path):
-            raise ValueError(f"{path} would hide {system} of the system; choose another place, such as /data")
+            raise ValueError(
+                f"{path} would hide the system folder {system}; choose another place, such as /data"
+            )
 
 
 def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None:
@@ -92,7 +94,7 @@ def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None
         for _, other in mounts[:at]:
             if is_in(one.place, other.place) or is_in(other.place, one.place):
                 both = f"{one.name} at {one.place} and {other.name} at {other.place}"
-                raise RefusedAt(place, f"{both} are in each other's way")
+                raise RefusedAt(place, f"{both} overlap; choose separate places")
 
 
 def read_bytes(text: str) -> int:
@@ -105,7 +107,7 @@ def read_bytes(text: str) -> int:
         raise ValueError(f"{text!r} is not an amount of memory. Write 64Gi, 512Mi or 10G")
     size = int(Decimal(found[1]) * UNITS[found[2] or ""])
     if size < LEAST_MEMORY:
-        raise ValueError(f"{text} is less than 1Mi: name the unit, as in 64Gi")
+        raise ValueError(f"{text} is less than 1Mi: add a unit, as in 64Gi")
     return size
 
 
@@ -116,7 +118,7 @@ def check_reference(said: str) -> None:
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a valid secret name: {NAME_IN_WORDS}")
     if slash and not is_key(key):
-        raise ValueError(f"{key!r} is not a valid key of a secret: letters, digits and any of - _ .")
+        raise ValueError(f"{key!r} is not a valid key of a secret: use letters, digits and any of - _ .")
 
 
 def is_key(key: str) -> bool:
@@ -142,7 +144,7 @@ def _volumes_each_once(volumes: list[VolumeUse]) -> list[VolumeUse]:
     names = [one.name for one in volumes]
     for at, name in enumerate(names):
         if name in names[:at]:
-            raise RefusedAt((at, "name"), f"names {name} a second time")
+            raise RefusedAt((at, "name"), f"contains {name} twice")
     return volumes
 
 
@@ -194,11 +196,11 @@ def check_together(spec: Brings) -> None:
     """Raises RefusedAt if the values of different fields conflict, for example if there is more shared memory than
     memory."""
     if both := sorted(set(spec.variables) & set(spec.secrets)):
-        raise RefusedAt(("secrets", both[0]), f"{both[0]} is among the variables already")
+        raise RefusedAt(("secrets", both[0]), f"{both[0]} is already one of the variables")
     files: list[tuple[Place, Any]] = [(("secret_files", at), one) for at, one in enumerate(spec.secret_files)]
     check_apart([*files, *((("volumes", at), one) for at, one in enumerate(spec.volumes))])
     if spec.memory and spec.shm and read_bytes(spec.shm) > read_bytes(spec.memory):
-        raise RefusedAt(("shm",), "is a part of memory, and more than it")
+        raise RefusedAt(("shm",), "must not be more than memory, of which it is a part")
 
 
 def named_secrets(spec: Brings) -> list[str]:

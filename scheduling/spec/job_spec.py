@@ -130,9 +130,9 @@ class JobSpec(BaseModel):
     def _names_each_generation_once(cls, generations: list[str]) -> list[str]:
         for place, name in enumerate(generations):
             if not name or not name.isprintable():
-                raise RefusedAt((place,), "must not be empty or have control characters")
+                raise RefusedAt((place,), "must not be empty or contain control characters")
             if name in generations[:place]:
-                raise RefusedAt((place,), f"names {name} a second time")
+                raise RefusedAt((place,), f"contains {name} twice")
         return generations
 
     @field_validator("variables", "secrets")
@@ -141,7 +141,8 @@ class JobSpec(BaseModel):
         for name, value in variables.items():
             if not VARIABLE_NAME.fullmatch(name):
                 raise RefusedAt(
-                    (name,), f"{name!r} is no variable name: letters, digits and _ only, no digit first"
+                    (name,),
+                    f"{name!r} is not a variable name: use letters, digits and _, and do not begin with a digit",
                 )
             if name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
                 raise RefusedAt((name,), f"{name} is set by Fairlot itself; choose another name")
@@ -166,14 +167,16 @@ class JobSpec(BaseModel):
     @classmethod
     def _is_told_to_the_program(cls, port: int | None, info: ValidationInfo) -> int | None:
         if port is not None and "PORT" in info.data.get("variables", {}):
-            raise ValueError("is passed to the program as PORT, so variables must not contain PORT")
+            raise ValueError("reaches the program as the variable PORT, so variables must not contain PORT")
         return port
 
     @field_validator("readiness_path")
     @classmethod
     def _is_a_path_to_ask_for(cls, path: str, info: ValidationInfo) -> str:
         if path and not URL_PATH.fullmatch(path):
-            raise ValueError("must begin with / and have no blanks, quotation marks or letters beyond ASCII")
+            raise ValueError(
+                "must begin with /, and must not contain spaces, quotation marks or non-ASCII characters"
+            )
         if path and info.data.get("port", 0) is None:
             raise ValueError("needs a port to probe")
         return path
@@ -201,7 +204,7 @@ class JobSpec(BaseModel):
         accepted.
         """
         given = {name for name in ("expected_hours", "deadline_hours") if getattr(self, name) is not None}
-        return dict.fromkeys(sorted(given), "is for jobs that end by themselves")
+        return dict.fromkeys(sorted(given), "is only for jobs that end by themselves")
 
     @property
     def argv(self) -> list[str]:
@@ -300,24 +303,24 @@ ACCEPTED = {
     "priority": "a whole number from -100 to 100",
     "progress_pattern": "an RE2 regular expression with one group",
     "secrets": "a mapping of variables to names of secrets, or to name/key",
-    "cpu": "processors of each worker, 0.1 to 1024; empty for its GPUs' part of the node",
-    "memory": "of each worker, such as 64Gi; empty for its GPUs' part of the node",
-    "shm": "shared memory, a part of memory, such as 8Gi; empty for half of it",
-    "working_directory": "an absolute folder of the image; empty for the image's own",
+    "cpu": "0.1 to 1024 CPUs for each worker; empty for a part of the node in proportion to its GPUs",
+    "memory": "an amount for each worker, such as 64Gi; empty for a part of the node in proportion to its GPUs",
+    "shm": "an amount of shared memory, such as 8Gi, which is part of memory; empty for half of memory",
+    "working_directory": "an absolute folder of the image; empty for the image's default",
     "user_id": "a whole number from 1; empty for 1000",
     "group_id": "a whole number from 1; empty for 1000",
-    "image_pull_policy": "Always, IfNotPresent or Never; empty for the cluster's",
+    "image_pull_policy": "Always, IfNotPresent or Never; empty for the cluster's default",
     "image_pull_secret": "the name of a secret that holds a Docker configuration (JSON with auths)",
-    "volumes": "a list of {name: a volume, path: an absolute folder, which may be left out}",
-    "secret_files": "a list of {name: a secret, path: an absolute folder, which may be left out}",
-    "port": "a whole number from 1024 to 65535; empty for a job that answers nobody",
-    "readiness_path": "a path such as /health; empty when a connection is enough",
+    "volumes": "a list of {name: a volume, path: an absolute folder (optional)}",
+    "secret_files": "a list of {name: a secret, path: an absolute folder (optional)}",
+    "port": "a whole number from 1024 to 65535; empty for a job that answers no requests",
+    "readiness_path": "a path such as /health; empty if an open port is enough",
     "readiness_period_seconds": "a whole number from 1 to 300",
     "readiness_failures": "a whole number from 1 to 100",
     "preemptible": "true or false",
-    "expected_hours": "more than 0 and up to 8760 hours; empty where nobody knows",
-    "deadline_hours": "more than 0 and up to 8760 hours; empty for none",
-    "labels": "a mapping of up to 10 keys to values, which may be empty, as Kubernetes has them",
+    "expected_hours": "more than 0 and up to 8760 hours; empty if unknown",
+    "deadline_hours": "more than 0 and up to 8760 hours; empty for no deadline",
+    "labels": "a mapping of up to 10 keys to values in the format of Kubernetes labels; values may be empty",
 }
 
 
@@ -326,8 +329,8 @@ ACCEPTED_INSIDE = {
     "generations": "the name of a generation",
     "variables": "a text",
     "secrets": "the name of a secret, or name/key",
-    "volumes": "{name: a volume, path: an absolute folder, which may be left out}",
-    "secret_files": "{name: a secret, path: an absolute folder, which may be left out}",
+    "volumes": "{name: a volume, path: an absolute folder (optional)}",
+    "secret_files": "{name: a secret, path: an absolute folder (optional)}",
     "labels": "a text, which may be empty",
 }
 # Pydantic's errors about a value's type. Their messages quote the value, because 010, yes and 1:30 are easily misread.
@@ -341,9 +344,9 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
         accepted = (ACCEPTED_INSIDE if inside else ACCEPTED).get(field)
         if item["type"] == "extra_forbidden":
             problem = (
-                f"{inside[-1]} is no part of it: {pod_fields.why_not(inside[-1]) or f'accepted is {accepted}'}"
+                f"{inside[-1]} is not accepted here: {pod_fields.why_not(inside[-1]) or f'accepted: {accepted}'}"
                 if inside
-                else f"is not a field of a job spec; accepted are {', '.join(ACCEPTED)}"
+                else f"is not a field of a job spec; accepted: {', '.join(ACCEPTED)}"
             )
         elif item["type"] in OF_TYPES and accepted is not None:
             problem = f"must be {accepted}, not {shown(item['input'])}"
@@ -363,4 +366,4 @@ def _plain_problem(kind: str, message: str, accepted: str | None, *, is_inside: 
         return message
     if kind == "value_error":
         return f"{message} (accepted: {accepted})"
-    return f"is missing; accepted is {accepted}" if kind == "missing" else f"must be {accepted}"
+    return f"is missing; accepted: {accepted}" if kind == "missing" else f"must be {accepted}"

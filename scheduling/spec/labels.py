@@ -25,14 +25,14 @@ def check_labels(labels: dict[str, str]) -> dict[str, str]:
         if not NAME.fullmatch(name) or (slash and not PREFIX.fullmatch(prefix)):
             raise RefusedAt(
                 (key,),
-                f"{key!r} is no key of a label: letters, digits, - _ and ., 1 to 63 of them, which begin and end with "
-                "a letter or digit; before it perhaps a domain and a /",
+                f"{key!r} is not a label key: use 1 to 63 letters, digits, - _ and ., with a letter or digit at"
+                " both ends; a domain and a / may come before them",
             )
         if value and not NAME.fullmatch(value):
             raise RefusedAt(
                 (key,),
-                f"{value!r} is no value of a label: letters, digits, - _ and ., at most 63 of them, which begin and "
-                "end with a letter or digit",
+                f"{value!r} is not a label value: use at most 63 letters, digits, - _ and ., with a letter or"
+                " digit at both ends",
             )
     return labels
 

@@ -10,41 +10,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_USER = "set user_id and group_id, which begin at 1"
-_NEVER = "is not allowed here, whoever asks"
-_PLACED = "is decided by Fairlot, which gives out the GPUs: name generations that will do"
-_RESOURCES = "set cpu, memory and shm, and GPUs by gpus_per_worker"
-_ONE = "a worker is one container: put it into the image, or into the command"
+_USER = "set user_id and group_id, which must be 1 or more"
+_NEVER = "is never allowed, for any user"
+_PLACED = "Fairlot decides this, because it allocates the GPUs; list the accepted GPU types in generations"
+_RESOURCES = "set cpu, memory, shm and gpus_per_worker"
+_ONE = "a worker is one container; add this to the image or to the command"
 # By the field's name in lower case, without _ and -.
 REFUSED: dict[str, str] = {
     # Access to the node.
-    "hostpath": f"the node's files: {_NEVER}; ask an operator for a volume, and name it in volumes",
-    "hostnetwork": f"the node's network: {_NEVER}; the workers of a job reach each other by MASTER_ADDR",
-    "hostpid": f"the node's processes: {_NEVER}",
-    "hostipc": f"the node's shared memory: {_NEVER}; set shm",
-    "hostport": f"a port of the node: {_NEVER}; set port",
-    "hostaliases": f"names of hosts of one's own: {_NEVER}",
-    "hostusers": f"users of the node: {_NEVER}; {_USER}",
-    "privileged": f"{_NEVER}: it would be root on the node",
-    "capabilities": f"{_NEVER}: jobs have none",
-    "allowprivilegeescalation": f"{_NEVER}: jobs have no way to more rights",
-    "procmount": _NEVER,
-    "seccompprofile": f"{_NEVER}: it is the runtime's own",
-    "apparmorprofile": f"{_NEVER}: it is the runtime's own",
-    "selinuxoptions": _NEVER,
-    "sysctls": f"{_NEVER}: they are the node's",
-    "windowsoptions": _NEVER,
-    "volumedevices": f"devices of the node: {_NEVER}",
+    "hostpath": f"access to the node's files {_NEVER}; ask an operator for a volume, and add the volume to volumes",
+    "hostnetwork": f"the node's network {_NEVER}; the workers of a job reach each other at MASTER_ADDR",
+    "hostpid": f"access to the node's processes {_NEVER}",
+    "hostipc": f"the node's shared memory {_NEVER}; set shm",
+    "hostport": f"a port of the node {_NEVER}; set port",
+    "hostaliases": f"a custom host name {_NEVER}",
+    "hostusers": f"using the node's users {_NEVER}; {_USER}",
+    "privileged": f"a privileged container {_NEVER}, because it would be root on the node",
+    "capabilities": f"a capability {_NEVER}; jobs run without capabilities",
+    "allowprivilegeescalation": f"privilege escalation {_NEVER}",
+    "procmount": f"this field {_NEVER}",
+    "seccompprofile": f"another profile {_NEVER}; the container runtime sets its default",
+    "apparmorprofile": f"another profile {_NEVER}; the container runtime sets its default",
+    "selinuxoptions": f"this field {_NEVER}",
+    "sysctls": f"a change of kernel settings {_NEVER}, because they affect the node",
+    "windowsoptions": f"this field {_NEVER}",
+    "volumedevices": f"a device of the node {_NEVER}",
     # Users and rights.
-    "runasuser": f"runs as 1000 where nothing is said; {_USER}",
-    "runasgroup": f"runs as 1000 where nothing is said; {_USER}",
+    "runasuser": f"jobs run as user and group 1000 by default; {_USER}",
+    "runasgroup": f"jobs run as user and group 1000 by default; {_USER}",
     "runasnonroot": f"jobs never run as root; {_USER}",
-    "fsgroup": f"is the group that the job runs as; {_USER}",
-    "supplementalgroups": f"{_NEVER}; {_USER}",
-    "securitycontext": f"is set by Fairlot; {_USER}",
-    "serviceaccountname": f"{_NEVER}: jobs run as an account without rights",
-    "serviceaccount": f"{_NEVER}: jobs run as an account without rights",
-    "automountserviceaccounttoken": f"{_NEVER}: jobs have no token of the cluster",
+    "fsgroup": f"this is always the group that the job runs as; {_USER}",
+    "supplementalgroups": f"a supplemental group {_NEVER}; {_USER}",
+    "securitycontext": f"Fairlot sets this; {_USER}",
+    "serviceaccountname": f"another account {_NEVER}; jobs run as a service account without rights",
+    "serviceaccount": f"another account {_NEVER}; jobs run as a service account without rights",
+    "automountserviceaccounttoken": f"a token of the cluster {_NEVER} in jobs",
     # Placement and time.
     "nodename": _PLACED,
     "nodeselector": _PLACED,
@@ -53,32 +53,32 @@ REFUSED: dict[str, str] = {
     "topologyspreadconstraints": _PLACED,
     "schedulername": _PLACED,
     "schedulinggates": _PLACED,
-    "priorityclassname": "would drive out others' pods: set priority, which orders your own jobs",
-    "preemptionpolicy": "would drive out others' pods: set priority, which orders your own jobs",
+    "priorityclassname": "this would evict the pods of others; set priority, which orders only your own jobs",
+    "preemptionpolicy": "this would evict the pods of others; set priority, which orders only your own jobs",
     "runtimeclassname": _PLACED,
-    "resourceclaims": f"devices are allocated by Fairlot; {_RESOURCES}",
-    "overhead": f"is the cluster's affair; {_RESOURCES}",
+    "resourceclaims": f"Fairlot allocates devices; {_RESOURCES}",
+    "overhead": f"the cluster decides this; {_RESOURCES}",
     # Fields of a Job.
-    "suspend": "is Fairlot's to say: jobs take turns",
+    "suspend": "Fairlot decides this, because jobs take turns",
     "parallelism": "set workers",
     "completions": "set workers",
-    "completionmode": "set workers; RANK tells each which it is",
-    "backofflimit": "is Fairlot's to say; a job that fails has failed",
-    "restartpolicy": "is Fairlot's to say; a job that fails has failed",
-    "ttlsecondsafterfinished": "is Fairlot's to say",
-    "activedeadlineseconds": "is not offered: a job may run as long as it has turns",
+    "completionmode": "set workers; the variable RANK holds the number of each worker",
+    "backofflimit": "Fairlot decides this, and does not retry a program that fails",
+    "restartpolicy": "Fairlot decides this, and does not retry a program that fails",
+    "ttlsecondsafterfinished": "Fairlot decides this",
+    "activedeadlineseconds": "Fairlot does not offer this; a job runs in as many turns as it needs",
     "terminationgraceperiodseconds": "set checkpoint_grace_seconds",
-    "podfailurepolicy": "is Fairlot's to say",
-    "selector": "is Fairlot's to say",
+    "podfailurepolicy": "Fairlot decides this",
+    "selector": "Fairlot decides this",
     # Fields of a container.
     "initcontainers": _ONE,
     "ephemeralcontainers": _ONE,
     "containers": f"{_ONE}; set environment (the image) and command",
-    "lifecycle": f"{_ONE}; what has to be done at the end, a program does on SIGTERM",
+    "lifecycle": f"{_ONE}; to act before the end, handle SIGTERM in the program",
     "image": "set environment to the image's name",
-    "args": "put them into command",
-    "env": "set variables, and secrets for what nobody may read",
-    "envfrom": "set variables, and secrets for what nobody may read",
+    "args": "add the arguments to command",
+    "env": "set variables, or secrets for values that nobody may read",
+    "envfrom": "set variables, or secrets for values that nobody may read",
     "workingdir": "set working_directory",
     "volumemounts": "set volumes: [{name: …, path: …}]",
     "imagepullsecrets": "set image_pull_secret to the name of a secret",
@@ -87,24 +87,24 @@ REFUSED: dict[str, str] = {
     "limits": _RESOURCES,
     "ports": "set port",
     "readinessprobe": "set readiness_path",
-    "livenessprobe": "is not offered: a program that hangs is stopped by who sees it",
+    "livenessprobe": "Fairlot does not offer this; cancel a job whose program hangs",
     "startupprobe": "set readiness_path",
     "stdin": "jobs have no terminal",
     "tty": "jobs have no terminal",
-    "dnspolicy": "is the cluster's affair",
-    "dnsconfig": "is the cluster's affair",
-    "hostname": "is Fairlot's to say: workers find each other by it",
-    "subdomain": "is Fairlot's to say: workers find each other by it",
+    "dnspolicy": "the cluster decides this",
+    "dnsconfig": "the cluster decides this",
+    "hostname": "Fairlot decides this, because workers find each other by host name",
+    "subdomain": "Fairlot decides this, because workers find each other by host name",
     "shareprocessnamespace": _ONE,
-    "annotations": "is Fairlot's to say",
+    "annotations": "Fairlot decides this",
     "labels": "set labels, at the top of the spec",
-    "namespace": "is the team's; name the team",
-    "podtemplate": "a spec is no pod: name what is needed of it in the spec's own fields",
-    "template": "a spec is no pod: name what is needed of it in the spec's own fields",
-    "apiversion": "a spec is no object of Kubernetes",
-    "kind": "a spec is no object of Kubernetes",
-    "metadata": "a spec is no object of Kubernetes: set name",
-    "spec": "a spec is no object of Kubernetes: its fields stand at the top",
+    "namespace": "the team determines the namespace; choose the team",
+    "podtemplate": "a job spec is not a pod template; use the fields of the job spec",
+    "template": "a job spec is not a pod template; use the fields of the job spec",
+    "apiversion": "a job spec is not a Kubernetes object",
+    "kind": "a job spec is not a Kubernetes object",
+    "metadata": "a job spec is not a Kubernetes object; set name",
+    "spec": "a job spec is not a Kubernetes object; write its fields at the top level",
 }
 # Fields are looked up to this depth, enough for the container fields of a CronJob; at most this many are reported.
 DEEPEST, MOST = 12, 40
@@ -127,7 +127,7 @@ def refusals(data: Mapping[Any, Any], known: frozenset[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for path, name in _fields({key: value for key, value in data.items() if key not in known}, "", 0):
         if (instead := why_not(name)) and len(found) < MOST:
-            found[path] = f"{name} is no field of a job: {instead}"
+            found[path] = f"{name} is not a field of a job spec: {instead}"
     return found
 
 

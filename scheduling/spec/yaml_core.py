@@ -57,7 +57,7 @@ def read(text: str) -> Any:
     except ValueError as error:  # for example a number with many thousand digits
         raise NotYaml(str(error)) from None
     except RecursionError:
-        raise NotYaml("it is nested too deeply") from None
+        raise NotYaml("the document is nested too deeply") from None
 
 
 def write(data: Any) -> str:
@@ -107,7 +107,11 @@ class _Loader(yaml.SafeLoader):
                 return node.value
             case _, yaml.ScalarNode() if kind in SCALARS and PATTERNS[node.tag].match(node.value):
                 return READERS[kind](node.value)
-        what = f"{node.value!r} is no {kind}" if isinstance(node, yaml.ScalarNode) else f"this is no {kind}"
+        what = (
+            f"{node.value!r} is not valid for the type {kind}"
+            if isinstance(node, yaml.ScalarNode)
+            else f"this is not valid for the type {kind}"
+        )
         raise ConstructorError(None, None, what, node.start_mark)
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
@@ -115,13 +119,13 @@ class _Loader(yaml.SafeLoader):
         for key, value in node.value:
             name, why = key.value, ""
             if not isinstance(key, yaml.ScalarNode):
-                why = "a key must be a word"
+                why = "a key must be a simple text"
             elif key.tag != TAG + "str":
                 why = f"the key {name} must be a text: write '{name}'"
             elif name == "<<" and key.style is None:
                 why = "merge keys are not accepted: write out what << stands for, or '<<' for a key of that name"
             elif name in found:
-                why = f"the key {name!r} stands there twice"
+                why = f"the key {name!r} occurs twice"
             if why:
                 raise ConstructorError(None, None, why, key.start_mark)
             found[name] = self.construct_object(value, deep=True)

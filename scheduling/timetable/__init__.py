@@ -47,12 +47,14 @@ class Timetable:
         expression = expression.strip()
         _check_zone(time_zone)
         if not 0 < len(expression) <= MOST_CHARACTERS:
-            raise TimetableError("expression", f"Say when, in 1 to {MOST_CHARACTERS} characters.")
+            raise TimetableError(
+                "expression", f"Enter the times of the schedule, in 1 to {MOST_CHARACTERS} characters."
+            )
         for name, bound in (("begins", begins), ("ends", ends)):
             if bound and bound.year not in YEARS:
                 raise TimetableError(name, f"The year must be from {YEARS[0]} to {YEARS[-1]}.")
         if begins and ends and ends < begins:
-            raise TimetableError("ends", "The end must not lie before the start.")
+            raise TimetableError("ends", "The end must not be before the start.")
         with _refused_expression():
             return cls.stored(normal_form(expression), time_zone, begins, ends)
 
@@ -108,7 +110,7 @@ class Timetable:
 
 def _check_zone(name: str) -> None:
     if name not in zone_names():
-        raise TimetableError("time_zone", "Choose a time zone of the list, such as Europe/Berlin.")
+        raise TimetableError("time_zone", "Choose a time zone from the list, such as Europe/Berlin.")
 
 
 @contextmanager

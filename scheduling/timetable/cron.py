@@ -59,7 +59,7 @@ class Cron:
             interval = interval_of(self.expression.split(" "), field, step)
             instead = f' For every {step} {field.unit}s write "{interval}".' if interval else ""
             said.append(
-                f"{field.name.capitalize()}s in steps of {step} begin anew with each {field.around}.{instead}"
+                f"{field.name.capitalize()}s in steps of {step} start again with each {field.around}.{instead}"
             )
         return said
 

@@ -70,19 +70,19 @@ LETTERS = {DAY: re.compile("L|LW"), WEEKDAY: re.compile(rf"[0-7]L|([0-7]|{_NAME}
 # Syntax of other programs: its field (None: any), its pattern, the message, and what to write instead.
 Write = Callable[[re.Match[str], Field], str]
 FOREIGN: tuple[tuple[Field | None, str, str, Write], ...] = (
-    (None, r"H(?:\((.+)\))?/(\d+)", "H is Jenkins' choice of a time", lambda m, _: f"{m[1] or '*'}/{m[2]}"),
-    (None, r"H(?:\((\w+)-.+\))?", "H is Jenkins' choice of a time", lambda m, field: m[1] or str(field.first)),
+    (None, r"H(?:\((.+)\))?/(\d+)", "Jenkins' H is not supported", lambda m, _: f"{m[1] or '*'}/{m[2]}"),
+    (None, r"H(?:\((\w+)-.+\))?", "Jenkins' H is not supported", lambda m, field: m[1] or str(field.first)),
     (None, r"\?", '"?" is Quartz\'s word for any value', lambda m, _: "*"),
-    (DAY, r"(LW?)/.*", "one day has no steps", lambda m, _: m[1]),
-    (DAY, r"L-\d+", "days are not counted from a month's end; L is its last day", lambda m, _: ""),
-    (DAY, r"(\d+)W", "the weekday nearest to a day is not known; LW is the last of a month", lambda m, _: m[1]),
+    (DAY, r"(LW?)/.*", "a single day cannot have steps", lambda m, _: m[1]),
+    (DAY, r"L-\d+", "days cannot be counted from the end of a month; L is the last day", lambda m, _: ""),
+    (DAY, r"(\d+)W", "nearest weekdays are not supported; LW is the last weekday of a month", lambda m, _: m[1]),
     (WEEKDAY, r"L", "L needs a weekday, as in 5L for the last Friday; Quartz means Saturday", lambda m, _: "SAT"),
-    (WEEKDAY, rf"({_NAME})L", "the last one is written as a number", lambda m, f: f"{f.number(m[1])}L"),
+    (WEEKDAY, rf"({_NAME})L", "write the weekday before L as a number", lambda m, f: f"{f.number(m[1])}L"),
     (WEEKDAY, r".*#.*", "# takes a weekday and 1 to 5, as in MON#1 for the first Monday", lambda m, _: ""),
-    (None, r"LW?(-.*)?|\d+L", "L is for days and weekdays only", lambda m, _: ""),
-    (None, r".*#.*", "# is for weekdays only", lambda m, _: ""),
-    (MINUTE, r"60", "60 is no minute; accepted are 0 to 59", lambda m, _: "0"),
-    (HOUR, r"24", "24 is no hour; accepted are 0 to 23", lambda m, _: "0"),
+    (None, r"LW?(-.*)?|\d+L", "L is accepted only for days and weekdays", lambda m, _: ""),
+    (None, r".*#.*", "# is accepted only for weekdays", lambda m, _: ""),
+    (MINUTE, r"60", "60 is not a minute; accepted: 0 to 59", lambda m, _: "0"),
+    (HOUR, r"24", "24 is not an hour; accepted: 0 to 23", lambda m, _: "0"),
 )  # fmt: skip
 
 
@@ -159,24 +159,26 @@ def _fault_of_term(field: Field, term: str, parts: list[str]) -> Fault | None:
     if not slash:
         return None
     if not NUMBER.fullmatch(step) or int(step) == 0:
-        return Fault("a step is a whole number from 1", base)
+        return Fault("a step must be a whole number of 1 or more", base)
     if 1 < int(step) > last - first:
         interval = interval_of(parts, field, int(step)) if base == "*" else ""
         return Fault(
-            f"within {'an' if field is MINUTE else 'a'} {field.around} it comes at {field.name} {first} only",
+            f"within {'an' if field is MINUTE else 'a'} {field.around}, this step matches only {field.name} {first}",
             interval or str(first),
         )
     return None
 
 
 def _fault_of_value(field: Field, value: str, term: str) -> Fault:
-    wrong = f"{value[:20] or 'an empty entry'} is no {field.name}; accepted are {field.accepted}"
+    wrong = f"{value[:20] or 'an empty entry'} is not a {field.name}; accepted: {field.accepted}"
     for named in (MONTH, WEEKDAY):
         if value.isalpha() and value[:3] in named.names:
             if named is not field:
-                return Fault(f"{value[:20]} is a {named.name}, which stands in the {named.place} field")
+                return Fault(f"{value[:20]} is a {named.name}, which belongs in the {named.place} field")
             if value != value[:3]:
-                return Fault("names have three letters", re.sub("[A-Z]{4,}", lambda name: name[0][:3], term))
+                return Fault(
+                    "names must have three letters", re.sub("[A-Z]{4,}", lambda name: name[0][:3], term)
+                )
     return Fault(wrong)
 
 
@@ -195,7 +197,7 @@ def _backwards(field: Field, base: str, step: str) -> Fault:
     else:
         ends = [dict.fromkeys((values[0], values[-1])) for values in over]
         instead = ",".join("-".join(field.label(value, as_name=as_name) for value in pair) for pair in ends)
-    return Fault("a range goes from the smaller value to the larger", instead)
+    return Fault("a range must go from the smaller value to the larger", instead)
 
 
 def _fault_of_days(parts: list[str]) -> Fault | None:
@@ -208,4 +210,4 @@ def _fault_of_days(parts: list[str]) -> Fault | None:
         return None
     kept = ",".join(dict.fromkeys("L" if term in never else term for term in terms))
     said = f"{', '.join(MONTHS[month - 1] for month in months)} never {'has' if len(months) == 1 else 'have'}"
-    return Fault(f"{said} day {never[0]}; L is the last one", " ".join([*parts[:2], kept, *parts[3:]]))
+    return Fault(f"{said} day {never[0]}; L is the last day", " ".join([*parts[:2], kept, *parts[3:]]))

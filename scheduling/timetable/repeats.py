@@ -38,7 +38,7 @@ class Period:
     def read(cls, text: str) -> Period:
         match = PERIOD.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text[:40]} is not a period such as PT6H, P1D, P2W or P1M")
+            raise ValueError(f"{text[:40]} is not a period. Write one such as PT6H, P1D, P2W or P1M")
         part = {name: int(number or 0) for name, number in match.groupdict().items()}
         period = cls(
             months=12 * part["years"] + part["months"],
@@ -68,9 +68,9 @@ class Repeats:
 
     def __post_init__(self) -> None:
         if self._parts["times"] and int(self._parts["times"]) == 0:
-            raise ValueError("R0 never runs; R without a number runs for ever")
+            raise ValueError("R0 never runs; R without a number repeats without an end")
         if self.start.year not in YEARS:
-            raise ValueError("the start must lie in the years 2000 to 2200")
+            raise ValueError("the start must be in the years 2000 to 2200")
         _ = self.period
 
     @cached_property
@@ -102,7 +102,7 @@ class Repeats:
         try:
             return given.astimezone(UTC)
         except OverflowError:
-            raise ValueError("the start must lie in the years 2000 to 2200") from None
+            raise ValueError("the start must be in the years 2000 to 2200") from None
 
     def after(self, moment: datetime) -> datetime | None:
         """Returns the first due time after `moment`; None if there are no more due times."""

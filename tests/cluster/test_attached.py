@@ -248,7 +248,7 @@ def test_the_next_job_cannot_reach_addresses_that_an_admin_has_closed_again(lab:
 
 def test_an_image_must_be_named(lab: Lab) -> None:
     spec = JobSpec(name="none", command="true")
-    with pytest.raises(SpecError, match="name the container image"):
+    with pytest.raises(SpecError, match="enter the container image"):
         submit_job(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec)
 
 
@@ -264,7 +264,7 @@ def test_an_event_about_a_job_is_on_its_time_line_once(
     gang = lab.send(workers=3)
     lab.fill()
     told = gang.events.filter(
-        detail__message__startswith="the quota few denies a pod: it requests requests.nvidia.com/gpu=1"
+        detail__message__startswith="the quota few denies a pod: requests.nvidia.com/gpu=1 requested"
     )
     lab.until(told.exists, lambda: f"the quota is named: {lab.story(gang)}")
     # A new watcher receives the same events again.

@@ -105,9 +105,9 @@ def test_missing_rights_are_named(plane: ControlPlane, ada: Any) -> None:
     assert access.user == "bob"
     assert not any(access.rights.values())
     assert access.trouble.startswith(
-        "Fairlot is signed in as bob, whom its policies there do not allow anything"
+        "The credentials belong to bob, but Fairlot's policies in this cluster allow only"
     )
-    assert access.trouble.endswith("All rights are missing: apply deploy/kubernetes there.")
+    assert access.trouble.endswith("Fairlot has no rights in this cluster. Apply deploy/kubernetes to it.")
 
 
 def test_a_missing_right_is_reported_until_it_is_back(admin: Api, cluster: Cluster, ada: Any) -> None:
@@ -120,7 +120,8 @@ def test_a_missing_right_is_reported_until_it_is_back(admin: Api, cluster: Clust
 
     admin.merge(role, {"rules": kept})
     try:
-        said = "Rights are missing: get nodes, list nodes, watch nodes. Apply deploy/kubernetes there."
+        lacks = "Fairlot lacks rights in this cluster: get nodes, list nodes, watch nodes."
+        said = f"{lacks} Apply deploy/kubernetes to it."
         wait_for(lambda: trouble() == said, what=trouble)
     finally:
         admin.merge(role, {"rules": rules})
@@ -180,7 +181,7 @@ def test_policies_of_an_older_release_are_reported(admin: Api, cluster: Cluster,
         admin.merge(path, {"metadata": {"labels": {"app.kubernetes.io/version": version}}})
         return check_cluster(actor=None, cluster=cluster).trouble
 
-    assert "are older than this Fairlot (fairlot-gpus): apply the whole folder" in say(version)
+    assert "are older than this release of Fairlot (fairlot-gpus): apply all files" in say(version)
     assert say(str(int(now) + 1)) == "", "a later Fairlot's are as good"
     assert say(now) == ""
 
@@ -193,7 +194,7 @@ def test_a_policy_that_only_warns_is_not_in_force(admin: Api, cluster: Cluster) 
         return check_cluster(actor=None, cluster=cluster).trouble
 
     try:
-        assert "are not in force (fairlot-work): apply the whole folder" in act("Warn")
+        assert "are not in force in this cluster (fairlot-work): apply all files" in act("Warn")
     finally:
         assert act("Deny") == ""
 
@@ -223,7 +224,7 @@ def test_single_excessive_rights_are_named(plane: ControlPlane, admin: Api, ada:
         wait_for(
             lambda: (
                 check_cluster(actor=ada, cluster=cluster).beyond
-                == ["read every secret of the cluster", "act as anybody"]
+                == ["read every secret of the cluster", "act as any user"]
             ),
             what=lambda: str(ClusterAccess.objects.get().beyond),
         )
@@ -250,7 +251,7 @@ def test_another_authority_is_refused(plane: ControlPlane, ada: Any) -> None:
 
 def test_a_name_that_the_certificate_does_not_have_is_refused(plane: ControlPlane, ada: Any) -> None:
     text = kubeconfig(plane, tls_server_name="elsewhere.example")
-    with pytest.raises(Refused, match="for another name"):
+    with pytest.raises(Refused, match="does not match the host name"):
         attach_cluster(actor=ada, name="east", kubeconfig=text)
 
 
@@ -290,7 +291,7 @@ def test_a_revoked_account_is_reported_until_the_kubeconfig_is_replaced(
 
 
 def test_a_cluster_is_attached_once(plane: ControlPlane, cluster: Cluster, ada: Any) -> None:
-    with pytest.raises(Refused, match="attached already, as east") as refused:
+    with pytest.raises(Refused, match="already attached as east") as refused:
         attach_cluster(actor=ada, name="west", kubeconfig=kubeconfig(plane))
     assert refused.value.field == "kubeconfig"
     with pytest.raises(Refused, match="A cluster named east exists already"):
@@ -304,7 +305,7 @@ def test_a_kubeconfig_of_another_cluster_is_refused_as_a_replacement(
     ClusterAccess.objects.update(identity="another")
     with pytest.raises(Refused, match="another cluster than east"):
         replace_kubeconfig(actor=ada, cluster=cluster, kubeconfig=kubeconfig(plane))
-    assert "Another cluster answers" in check_cluster(actor=ada, cluster=cluster).trouble
+    assert "now leads to another cluster" in check_cluster(actor=ada, cluster=cluster).trouble
 
 
 def test_a_detached_cluster_is_recognised_when_it_is_attached_again(

@@ -235,7 +235,7 @@ def test_a_gang_whose_worker_was_evicted_unwatched_is_lost(
     with later.watching():
         ended = later.wait(gang)
     assert ended.end is End.LOST
-    assert ended.message == "a worker was removed while nothing watched"
+    assert ended.message == "a worker was removed while Fairlot was not watching the cluster"
 
 
 def test_a_new_watcher_sees_running_and_ended_gangs(

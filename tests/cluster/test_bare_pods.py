@@ -372,10 +372,10 @@ def test_there_is_nothing_to_stop_in_a_namespace_that_does_not_exist(own: OwnApi
 
 
 def test_gangs_and_jobs_with_secrets_are_no_bare_pods(orders: BarePodOrders, nodes: list[str]) -> None:
-    with pytest.raises(ValueError, match="have a Job"):
+    with pytest.raises(ValueError, match="must run as a Kubernetes Job"):
         orders.start(JOB_ID, POD, objects.Attempt(1, "lease-1", "A100", nodes[:2]))
     hidden = replace(POD, secrets=Secrets(variables={"TOKEN": "secret"}))
-    with pytest.raises(ValueError, match="have a Job"):
+    with pytest.raises(ValueError, match="must run as a Kubernetes Job"):
         orders.start(JOB_ID, hidden, objects.Attempt(1, "lease-1", "A100", nodes[:1]))
 
 

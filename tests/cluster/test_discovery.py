@@ -100,7 +100,7 @@ def test_a_node_that_is_not_ready_says_why(host: Host) -> None:
 
 def test_gpus_that_the_device_plugin_shares_are_not_allocated(host: Host) -> None:
     host.api.merge(host.path, {"metadata": {"labels": {"nvidia.com/gpu.replicas": "4"}}})
-    assert host.why_not() == {"the device plugin shares its GPUs between 4 pods each"}
+    assert host.why_not() == {"the device plugin shares each GPU of the node between 4 pods"}
 
 
 def test_pods_of_others_hold_gpus_until_they_have_ended(admin: Api, namespace: str, host: Host) -> None:

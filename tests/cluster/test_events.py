@@ -72,8 +72,8 @@ def test_a_quota_that_denies_a_pod_is_named_with_its_figures(
     ended = rig.wait(gang)
     assert ended.end is End.START_FAILED
     assert "2 of its 3 pods were created" in ended.message
-    assert "the quota few denies a pod: it requests requests.nvidia.com/gpu=1" in ended.message
-    wait_for_word(rig, gang, "the quota few denies a pod", "requests.nvidia.com/gpu=2 is the limit")
+    assert "the quota few denies a pod: requests.nvidia.com/gpu=1 requested" in ended.message
+    wait_for_word(rig, gang, "the quota few denies a pod", "requests.nvidia.com/gpu=2 allowed")
     assert Phase.RUNNING not in {seen.phase for seen in rig.told}
 
 
@@ -90,7 +90,7 @@ def test_a_policy_that_denies_its_pods_ends_the_start_at_once(
         for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
             admin.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/no-sleepers-{tenant}")
     assert ended.end is End.START_FAILED
-    assert ended.message.startswith(f"the policy no-sleepers-{tenant} denies its pods: ")
+    assert ended.message.startswith(f"the policy no-sleepers-{tenant} denies the job's pods: ")
     assert "nobody sleeps on our GPUs" in ended.message
     wait_for_word(rig, gang, "nobody sleeps on our GPUs")
 
@@ -120,7 +120,7 @@ def wait_until_denied(admin: Api, namespace: str) -> None:
 def test_a_pod_that_fits_nowhere_says_so_while_it_waits(rigging: Rigging, nodes: list[str]) -> None:
     rig = rigging()
     gang = rig.start(rig.gang(nodes[0], gpus=9))
-    wait_for_word(rig, gang, "worker 0: no node accepts it", "Insufficient nvidia.com/gpu")
+    wait_for_word(rig, gang, "worker 0: no node accepts the pod", "Insufficient nvidia.com/gpu")
     assert not any("preemption" in text for text in said(rig, gang))
     rig.stop(gang)
     rig.wait(gang)
@@ -160,9 +160,9 @@ def test_a_node_that_is_no_longer_ready_is_reported_to_jobs_on_it(
 def test_a_new_watcher_gets_the_same_events_with_the_same_sources(rigging: Rigging, nodes: list[str]) -> None:
     first = rigging()
     gang = first.start(first.gang(nodes[0], gpus=9))
-    wait_for_word(first, gang, "no node accepts it")
+    wait_for_word(first, gang, "no node accepts the pod")
     second = rigging()
-    wait_for_word(second, gang, "no node accepts it")
+    wait_for_word(second, gang, "no node accepts the pod")
     sources = [{event.source for event in rig.cluster_events} for rig in (first, second)]
     assert sources[0] & sources[1]
     first.stop(gang)

@@ -183,7 +183,9 @@ def test_weakened_isolation_is_repaired_and_additions_stay(ours: Ours) -> None:
 
 def test_a_foreign_namespace_of_that_name_is_left_alone(ours: Ours) -> None:
     ours.create(site="berlin")
-    with pytest.raises(Unusable, match=f"namespace {ours.name} that Fairlot did not create: it has no label"):
+    with pytest.raises(
+        Unusable, match=f"namespace {ours.name} exists, but Fairlot did not create it: it has no label"
+    ):
         ours.ensure()
     there = ours.admin.get(ours.path)["metadata"]["labels"]
     assert set(there) == {"site", "kubernetes.io/metadata.name"}

@@ -74,7 +74,7 @@ def test_a_gang_whose_node_dies_continues_elsewhere_and_the_dead_node_gets_nothi
     with changed(admin, node, annotated("false"), annotated(None)):
         lab.until(lambda: state(node) == Node.State.DOWN, "it is down")
         goes_on_elsewhere(lab, job, node)
-        assert told(job, "was removed from its node, which has a new taint") == 1
+        assert told(job, "was removed because its node has a new taint") == 1
         assert lab.lease(job).epoch == 2
     admin.merge(f"{NODES}/{node}/status", ready_again(admin, node))
     lab.until(lambda: state(node) == Node.State.READY, "it is back")

@@ -191,7 +191,7 @@ def test_a_job_is_not_created_again_while_pods_of_the_old_one_exist(
     path = f"{JOBS.format(namespace)}/{objects.job_name(JOB_ID)}"
     admin.delete(path, propagationPolicy="Orphan")
     wait_for(lambda: not admin.items(JOBS.format(namespace)), what="it is gone")
-    with pytest.raises(StillThere, match="have outlived its Job"):
+    with pytest.raises(StillThere, match="still exist, although its Kubernetes Job is gone"):
         start(orders, 2, nodes[0])
     assert admin.items(JOBS.format(namespace)) == []
     admin.delete(work.pod(pod))
@@ -212,7 +212,7 @@ def test_a_repeated_first_start_starts_nothing_beside_existing_pods(
     Work(admin, namespace).wait_for_pods(objects.job_name(JOB_ID), 1, "Running")
     admin.delete(f"{JOBS.format(namespace)}/{objects.job_name(JOB_ID)}", propagationPolicy="Orphan")
     wait_for(lambda: not admin.items(JOBS.format(namespace)), what="it is gone")
-    with pytest.raises(StillThere, match="have outlived its Job"):
+    with pytest.raises(StillThere, match="still exist, although its Kubernetes Job is gone"):
         orders.start(JOB_ID, POD, replace(attempt, may_have_begun=True))
     assert admin.items(JOBS.format(namespace)) == []
 

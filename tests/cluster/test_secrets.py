@@ -223,7 +223,7 @@ def test_a_job_gets_the_secrets_that_its_owner_named(lab: Lab) -> None:
     spec = JobSpec.parse(fields | {"secrets": brings["secrets"]})
     with pytest.raises(SpecError) as refused:
         submit_job(actor=lab.people.charlie, tenant=lab.people.bio, cluster=lab.cluster, spec=spec)
-    assert refused.value.problems == {"secrets": "there is no secret hf-token of yours or of Bio"}
+    assert refused.value.problems == {"secrets": "neither you nor Bio has a secret named hf-token"}
     first = submit_job(actor=bob, tenant=astro, cluster=lab.cluster, spec=JobSpec.parse(fields))
     lab.fill()
     lab.reaches(first, Job.State.RUNNING)  # the first job's start creates the team's namespace

@@ -162,7 +162,7 @@ def test_a_session_in_a_pod_admits_its_users_and_ends_when_idle(
         assert steps(session) is Step.WARN_IDLE
         pass_minutes(session, 10.1)
         assert steps(session) is Step.STOP_IDLE
-        is_over(lab, session, browser, why="Stopped: nobody used it for 60 min")
+        is_over(lab, session, browser, why="Stopped: nobody used the session for 60 min")
 
     assert browser.talk(work_and_leave_it_open) is aiohttp.WSMsgType.CLOSE
 
@@ -188,7 +188,7 @@ def test_a_session_whose_pod_is_lost_gets_a_new_address_until_its_time_limit(
     Job.objects.filter(pk=session.pk).update(first_started_at=F("first_started_at") - timedelta(minutes=10))
     Session.objects.filter(pk=session.pk).update(end_warned_at=F("end_warned_at") - timedelta(minutes=10))
     assert steps(session) is Step.STOP_END
-    is_over(lab, session, browser, why="Stopped: its time limit of 1 h is reached")
+    is_over(lab, session, browser, why="Stopped: the session reached its time limit of 1 h")
 
 
 def pass_minutes(session: Session, minutes: float) -> None:

@@ -20,25 +20,31 @@ FEWEST = 4
 
 class Command(BaseCommand):
     help = (
-        "Writes what leases held, minute by minute, of months that ended long ago to files in FOLDER/YYYY-MM and"
-        " drops it from the database; the ledger and all sums stay. Verifies the ledger before."
+        "Archives old months: writes their vouchers (usage segments and charges) to files in FOLDER/YYYY-MM and"
+        " drops them from the database. Transactions and rollups stay. Verifies the ledger first."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("folder", type=Path)
         what = parser.add_mutually_exclusive_group(required=True)
         what.add_argument(
-            "--keep-months", type=whole_argument, metavar="N", help="whole months that stay besides this one"
+            "--keep-months",
+            type=whole_argument,
+            metavar="N",
+            help="number of whole months before the current one whose vouchers stay in the database",
         )
         what.add_argument(
-            "--bring-back", type=_month, metavar="YYYY-MM", help="the last month that was archived"
+            "--bring-back",
+            type=_month,
+            metavar="YYYY-MM",
+            help="month whose vouchers return to the database; it must be the last month that was archived",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             if month := options["bring_back"]:
                 rows = bring_back_month(actor=None, month=month, folder=_folder(options["folder"], month))
-                self.stdout.write(f"{month:%Y-%m}: {rows} rows are back")
+                self.stdout.write(f"{month:%Y-%m}: {rows} rows brought back")
             else:
                 self._archive(options["folder"], options["keep_months"])
         except (Refused, OSError) as error:
@@ -52,7 +58,7 @@ class Command(BaseCommand):
             call_command("verify_ledger", stdout=self.stdout)
         for month in months:
             done = archive_month(actor=None, month=month, folder=_folder(folder, month))
-            self.stdout.write(f"{month:%Y-%m}: {done.rows} rows in {done.folder}")
+            self.stdout.write(f"{month:%Y-%m}: {done.rows} rows archived in {done.folder}")
 
 
 def _folder(folder: Path, month: date) -> Path:

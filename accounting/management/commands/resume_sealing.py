@@ -14,14 +14,16 @@ from accounting.core.errors import Refused
 
 
 class Command(BaseCommand):
-    help = "Has the ledger sealed again after a pause of more than a day, a restored backup or a lost key."
+    help = (
+        "Resumes the sealing of the ledger after a pause of more than a day, a restored backup or a lost key."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("reason", help="what happened; it stands in the chain and in the audit trail")
+        parser.add_argument("reason", help="what happened; recorded in the hash chain and in the audit trail")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             head = resume_sealing(actor=None, reason=options["reason"])
         except Refused as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"Sealing goes on with head {head.number}")
+        self.stdout.write(f"Sealing continues with head {head.number}")

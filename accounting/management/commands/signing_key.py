@@ -17,7 +17,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         keys = signing.public_keys()
         if not keys:
-            raise CommandError("There is no key: set FAIRLOT_SIGNING_KEYS and start Fairlot again.")
+            raise CommandError("There is no signing key. Set FAIRLOT_SIGNING_KEYS and restart Fairlot.")
         for key in keys:
             self.stdout.write(key.hex())
             self.stdout.write(signing.as_pem(key))

@@ -33,7 +33,10 @@ COUNTS = """
 
 
 class Command(BaseCommand):
-    help = "Recounts the ledger and follows its seals. Says OK, or the first bad row and ends with 1."
+    help = (
+        "Verifies the ledger: recounts its entries and checks its hash chain. Prints OK, or prints the first bad row"
+        " and exits with status 1."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -41,8 +44,10 @@ class Command(BaseCommand):
             action="append",
             default=[],
             metavar="HEAD",
-            help="a head that was noted earlier, as it stands on statements and as this command prints the last one; or"
-            " a seal of one book as BOOK:NUMBER:DIGEST",
+            help=(
+                "a ledger head that was noted earlier, as printed on statements and by this command, or a seal of"
+                " one book as BOOK:NUMBER:DIGEST"
+            ),
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -54,7 +59,7 @@ class Command(BaseCommand):
         with consistent_read(), connection.cursor() as cursor:
             for noted in options["noted"]:
                 _compare(noted)
-                self.stdout.write(f"Today's books descend from {noted}")
+                self.stdout.write(f"The current hash chain continues {noted}")
             found = first_found()
             if found is not None:
                 raise CommandError(str(found))
@@ -68,11 +73,13 @@ class Command(BaseCommand):
                 LedgerSeal.objects.filter(of_sums=True).order_by().values_list("month", flat=True)
             )
         if months:
-            self.stdout.write(f"Not compared with their vouchers, which are archived: {_named(months)}")
+            self.stdout.write(
+                f"These months were not compared with their vouchers, which are archived: {_named(months)}"
+            )
         if unsealed := [month for month in months if month not in with_seals]:
             self.stdout.write(
-                "Archived by an earlier release, so not all that stays of them is sealed until the next month is"
-                f" archived: {_named(unsealed)}"
+                "An earlier release archived these months. Some of their remaining rows are sealed only when the"
+                f" next month is archived: {_named(unsealed)}"
             )
         self.stdout.write(f"OK: {transactions} transactions, {entries} entries, {segments} segments")
 
@@ -85,9 +92,11 @@ class Command(BaseCommand):
         if last is None:
             return
         if not last.signer:
-            self.stdout.write("Heads are not signed: there is no FAIRLOT_SIGNING_KEYS")
+            self.stdout.write("Heads are not signed: FAIRLOT_SIGNING_KEYS is not set")
         elif not signing.trusted_keys():
-            self.stdout.write("Not compared with a key: set FAIRLOT_TRUSTED_HEAD_KEYS")
+            self.stdout.write(
+                "Signatures were not compared with a trusted key: set FAIRLOT_TRUSTED_HEAD_KEYS"
+            )
         self.stdout.write(printed(last))
 
 
@@ -101,7 +110,7 @@ def _compare(noted: str) -> None:
         _compare_seal(noted)
     elif head.signature and not any(head.is_signed_by(key) for key in signing.trusted_keys()):
         raise CommandError(
-            f"head {head.number} is not signed with one of these keys: it may not be from here"
+            f"head {head.number} is not signed with a trusted key: it may come from another installation"
         )
     elif why := differs(head):
         raise CommandError(why)
@@ -110,9 +119,9 @@ def _compare(noted: str) -> None:
 def _compare_seal(noted: str) -> None:
     book, number, digest = noted.split(":") if noted.count(":") == 2 else ("", "", "")
     if not (book.isdigit() and number.isdigit()):
-        raise CommandError(f"“{noted}” is neither a head as head:NUMBER:… nor a seal as BOOK:NUMBER:DIGEST")
+        raise CommandError(f"“{noted}” is neither a head (head:NUMBER:…) nor a seal (BOOK:NUMBER:DIGEST)")
     seal = LedgerSeal.objects.filter(book=book, number=number).first()
     if seal is None or bytes(seal.digest).hex() != digest:
         raise CommandError(
-            f"book {book}, seal {number} is not the one that was noted: the hash chain was rebuilt"
+            f"seal {number} of book {book} differs from the seal that was noted earlier: the hash chain was rebuilt"
         )

@@ -55,7 +55,7 @@ class Market(GandivaFair):
         if not market.missed <= MOST_MISSED:
             return by_tickets, (
                 f"No market equilibrium found: prices miss it by {market.missed:.2%}."
-                " Shares are max-min by tickets instead, as with gandiva_fair without trades."
+                " Shares are max-min fair by tickets instead, as with gandiva_fair without trades."
             )
         bought, most = market.share.sum(axis=1), by_tickets.guaranteed.sum(axis=1)
         kept = np.minimum(np.divide(most, bought, out=np.ones_like(bought), where=bought > 0), 1.0)

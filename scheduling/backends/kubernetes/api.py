@@ -238,7 +238,7 @@ class Stream(Text):
             *lines, rest = (rest + piece).split(b"\n")
             yield from (_parsed(line) for line in lines if line.strip())
         if rest.strip():
-            raise Unreachable("the last event broke off")
+            raise Unreachable("the connection broke in the middle of an event")
 
 
 def _body(answer: urllib3.HTTPResponse) -> bytes:
@@ -252,9 +252,9 @@ def _parsed(data: bytes) -> Object:
     try:
         parsed = json.loads(data)
     except ValueError as error:
-        raise Unreachable("an answer that is no JSON") from error
+        raise Unreachable("the answer is not JSON") from error
     if not isinstance(parsed, dict):
-        raise Unreachable("an answer that is no object")
+        raise Unreachable("the answer is not a JSON object")
     return parsed
 
 

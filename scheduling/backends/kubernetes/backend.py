@@ -209,7 +209,7 @@ class KubernetesBackend:
             claims.check(self.api, self._namespace_of(gang.job_id), gang.mounts)
             outcome = self._orders(gang.job_id).start(gang.job_id, pod, attempt)
         if outcome is Outcome.FINISHED:
-            raise BackendError("its Job has already ended")
+            raise BackendError("the job's Kubernetes Job has already ended")
 
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
         """Orders the lease's pods to stop: the kubelets send SIGTERM, and SIGKILL after the grace period.
@@ -311,7 +311,7 @@ class KubernetesBackend:
         Does nothing in processes that do not watch the cluster.
         """
         if self._watch:
-            with _plainly("tending the gangs"):
+            with _plainly("the management of gangs"):
                 self._ungater.advance(self.api, self._watch.view, self._orders)
 
     def node_gpus(self) -> Sequence[NodeGpus] | None:
@@ -407,7 +407,7 @@ class KubernetesBackend:
         if self._watch:
             return self._watch.view
         view = ClusterCache()
-        with _plainly("what the cluster holds"):
+        with _plainly("the list of the cluster's objects"):
             for mirror, path, query in self._kinds(view)[:2]:
                 began = time.monotonic()
                 found, _ = self.api.list_all(path, **query)
@@ -482,9 +482,11 @@ def _plainly(what: str) -> Iterator[None]:
         raise Unanswered(f"{what}: the API server does not answer: {trouble}") from trouble
     except Refused as refusal:
         if refusal.code == 429 or refusal.code >= 500:
-            raise Unanswered(f"{what}: the API server cannot do it now: {refusal.message}") from refusal
+            raise Unanswered(
+                f"{what}: the API server cannot handle the request now: {refusal.message}"
+            ) from refusal
         raise BackendError(f"{what} was refused: {refusal.message or refusal.reason}") from refusal
     except (NotOurs, StillThere, NameTaken) as trouble:
         raise BackendError(f"{what}: {trouble}") from trouble
     except KeyError as missing:
-        raise BackendError(f"{what}: there is no job {missing}") from missing
+        raise BackendError(f"{what}: job {missing} does not exist") from missing

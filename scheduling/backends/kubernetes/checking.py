@@ -102,7 +102,7 @@ def _rights(api: Api, namespace_prefix: str) -> tuple[dict[str, bool], list[str]
 
     def allowed(right: Right, namespace: str = "") -> bool:
         if time.monotonic() > until:
-            raise TooSlow(f"its answers take too long, more than {LONGEST_SECONDS:.0f} s")
+            raise TooSlow(f"the answers take too long, more than {LONGEST_SECONDS:.0f} s")
         return _allowed(api, right, namespace)
 
     # Rights in teams' namespaces are granted with each namespace, so the check needs an existing namespace.
@@ -172,15 +172,18 @@ def _age(version: str) -> str:
 
 def _too_old(version: str) -> str:
     return (
-        f"Its Kubernetes ({version or 'of unknown version'}) is too old; "
-        f"{OLDEST[0]}.{OLDEST[1]} or newer is required."
+        f"The Kubernetes version of this cluster ({version or 'unknown'}) is too old; {OLDEST[0]}.{OLDEST[1]} or"
+        " newer is required."
     )
 
 
 def _other_user(user: str) -> str:
     if user == FAIRLOT:
         return ""
-    return f"Fairlot is signed in as {user}, whom its policies there do not allow anything. Use a token of {FAIRLOT}."
+    return (
+        f"The credentials belong to {user}, but Fairlot's policies in this cluster allow only {FAIRLOT}. Use a token"
+        " of that account."
+    )
 
 
 def _policies(api: Api) -> str:
@@ -198,16 +201,16 @@ def _policies(api: Api) -> str:
     versions = {one["metadata"]["name"]: _version(one) for one in policies}
     denying = {one["spec"]["policyName"] for one in bindings if "Deny" in one["spec"]["validationActions"]}
     if missing := sorted(POLICIES - (versions.keys() & denying)):
-        return f"{_NOT_IN_FORCE} ({_few(missing)}): apply the whole folder."
+        return f"{_NOT_IN_FORCE} ({_few(missing)}): apply all files of this folder."
     if older := sorted(name for name in POLICIES if versions[name] < POLICIES_VERSION):
         return (
-            f"The admission policies of deploy/kubernetes there are older than this Fairlot ({_few(older)}): "
-            "apply the whole folder of this release."
+            f"The admission policies in this cluster are older than this release of Fairlot ({_few(older)}): apply"
+            " all files of deploy/kubernetes from this release."
         )
-    return "" if _refuses(api) else f"{_NOT_IN_FORCE}: apply the whole folder."
+    return "" if _refuses(api) else f"{_NOT_IN_FORCE}: apply all files of this folder."
 
 
-_NOT_IN_FORCE = "The admission policies of deploy/kubernetes are not in force"
+_NOT_IN_FORCE = "The admission policies of deploy/kubernetes are not in force in this cluster"
 
 
 def _version(policy: Object) -> int:
@@ -232,8 +235,8 @@ def _missing(rights: dict[str, bool]) -> str:
     if not missing:
         return ""
     if not any(rights.values()):
-        return "All rights are missing: apply deploy/kubernetes there."
-    return f"Rights are missing: {_few(missing)}. Apply deploy/kubernetes there."
+        return "Fairlot has no rights in this cluster. Apply deploy/kubernetes to it."
+    return f"Fairlot lacks rights in this cluster: {_few(missing)}. Apply deploy/kubernetes to it."
 
 
 def _few(names: Sequence[str]) -> str:
@@ -255,12 +258,12 @@ def in_words(error: Unreachable | Refused) -> str:
         return "The API server does not accept the token or certificate: it is wrong, has expired or was revoked."
     if isinstance(error, Refused):
         if 300 <= error.code < 400:
-            return "The API server redirects to another address, which Fairlot does not follow: enter that address."
+            return "The API server redirects to another address. Fairlot follows no redirects, so enter that address."
         if error.code == 429:
             return "The API server is overloaded and does not answer."
         if error.code == 403 and error.reason == "Forbidden":
-            return "The API server allows this user no requests, not even who it is."
-        return f"The API server answers with an error ({error.code}), or something else answers in its place."
+            return "The API server refuses every request of this user, even the one for the user's own name."
+        return f"The server at this address answers with error {error.code}. It may not be an API server."
     return _unreachable_in_words(error)
 
 
@@ -269,12 +272,12 @@ def _unreachable_in_words(error: Unreachable) -> str:
     cause, said = error.__cause__, str(error)
     if "CERTIFICATE_VERIFY_FAILED" in said:
         if "mismatch" in said or "not valid for" in said:
-            return "The API server's certificate is for another name than the one in the kubeconfig."
+            return "The API server's certificate does not match the host name in the kubeconfig."
         if "expired" in said:
             return "The API server's certificate has expired."
         return (
             "The API server's certificate is not signed by the authority that the kubeconfig names "
-            "(certificate-authority-data): it belongs to another cluster, or someone poses as this one."
+            "(certificate-authority-data): the server may belong to another cluster, or may be an impostor."
         )
     if isinstance(cause, urllib3.exceptions.NameResolutionError):
         return "The API server cannot be reached: its name cannot be resolved."
@@ -286,4 +289,4 @@ def _unreachable_in_words(error: Unreachable) -> str:
         return "The server at this address does not speak TLS like an API server."
     if isinstance(error, TooSlow):
         return f"The API server cannot be used: {said}."
-    return "The API server cannot be reached, or its answer broke off."
+    return "The API server cannot be reached, or its answer was incomplete."

@@ -21,8 +21,8 @@ def check(api: Api, namespace: str, mounts: Sequence[Mount]) -> None:
             api.get(PATH.format(namespace, mount.source))
         except Missing:
             raise BackendError(
-                f"the volume {mount.name} needs a claim {mount.source} in the namespace {namespace}, "
-                "which does not exist: an administrator of the cluster has to create it"
+                f"the volume {mount.name} needs the claim {mount.source}, which does not exist in the namespace"
+                f" {namespace}: ask an administrator of the cluster to create the claim"
             ) from None
 
 

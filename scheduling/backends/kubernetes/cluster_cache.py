@@ -33,7 +33,7 @@ NODES_EVERY = 10.0
 MOST_DENIALS = 10_000
 # The label with which the Job controller names the Job on its pods.
 JOB_NAME = "batch.kubernetes.io/job-name"
-DELETED = "its Job was deleted in the cluster, but not by Fairlot"
+DELETED = "the job's Kubernetes Job was deleted, but not by Fairlot"
 
 
 @dataclass

@@ -81,7 +81,7 @@ def _is_ready(node: Object) -> bool:
 
 def _why_not(node: Object, tolerated: Collection[str]) -> str:
     if not _is_ready(node):
-        said = _ready(node).get("message") or "it has not reported that it is ready"
+        said = _ready(node).get("message") or "the node has not reported that it is ready"
         return f"not ready: {said}"
     if node["spec"].get("unschedulable"):
         return "cordoned"
@@ -91,7 +91,7 @@ def _why_not(node: Object, tolerated: Collection[str]) -> str:
             return f"tainted {taint['key']}{value}:{taint['effect']}"
     replicas = node["metadata"].get("labels", {}).get(REPLICAS, "1")
     if replicas.isdigit() and int(replicas) > 1:
-        return f"the device plugin shares its GPUs between {replicas} pods each"
+        return f"the device plugin shares each GPU of the node between {replicas} pods"
     return ""
 
 

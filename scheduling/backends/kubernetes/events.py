@@ -28,19 +28,19 @@ DENIED = re.compile(r'pods "[^"]*" is forbidden: (.+)$', re.DOTALL)
 COMBINED = "(combined from similar events): "
 # Text that Fairlot puts before the event's own message, by reason.
 OF_PODS = {
-    "FailedScheduling": "no node accepts it",
-    "Evicted": "it was evicted",
-    "TaintManagerEviction": "it is removed from its node, which has a new taint",
-    "NodeNotReady": "its node is not ready",
-    "NodeLost": "its node is lost",
+    "FailedScheduling": "no node accepts the pod",
+    "Evicted": "the pod was evicted",
+    "TaintManagerEviction": "the pod is removed because its node has a new taint",
+    "NodeNotReady": "the pod's node is not ready",
+    "NodeLost": "the pod's node is lost",
     "FailedMount": "a volume cannot be mounted",
     "FailedAttachVolume": "a volume cannot be attached",
     "FailedMapVolume": "a volume cannot be mounted",
-    "FailedCreatePodSandBox": "its node cannot create its sandbox",
-    "UnexpectedAdmissionError": "its node refused it",
-    "NodeAffinity": "its node refused it",
-    "Unhealthy": "its readiness probe fails",
-    "ExceededGracePeriod": "it did not stop in time and was killed",
+    "FailedCreatePodSandBox": "the node cannot create the pod's sandbox",
+    "UnexpectedAdmissionError": "the node refused the pod",
+    "NodeAffinity": "the node refused the pod",
+    "Unhealthy": "the pod's readiness probe fails",
+    "ExceededGracePeriod": "the pod did not stop within its grace period and was killed",
 }
 OF_NODES = {
     "SystemOOM": "ran out of memory",
@@ -115,14 +115,14 @@ def describe_pod_event(event: Object) -> str:
     if reason in ("Failed", "InspectFailed", "ErrImageNeverPull", "FailedPostStartHook"):
         if ERROR_ALREADY_TOLD.match(said):
             return ""
-        return _short("its container cannot be started", said.removeprefix("Error: "))
+        return _short("the container cannot be started", said.removeprefix("Error: "))
     if reason == "FailedScheduling":  # cuts the scheduler's remarks about preemption, which do not help users
         said = said.partition(" preemption:")[0]
     if reason in OF_PODS:
         return _short(OF_PODS[reason], "" if reason in WORDLESS else said)
     if reason.startswith("OutOf"):
-        return _short("its node has too few resources left for it", said)
-    return _short(f"its node reports {reason}" if event.get("type") == "Warning" else "", said)
+        return _short("the node has too few resources left for the pod", said)
+    return _short(f"the node reports {reason}" if event.get("type") == "Warning" else "", said)
 
 
 def describe_node_event(event: Object) -> str:
@@ -142,17 +142,19 @@ def denial(event: Object) -> Denial | None:
     at = moment_of(event)
     if found := QUOTA.search(said):
         quota, asked, used, limit = found.groups()
-        words = f"the quota {quota} denies a pod: it requests {asked}, {used} is used, {limit} is the limit"
+        words = f"the quota {quota} denies a pod: {asked} requested, {used} used, {limit} allowed"
         return Denial(_short(words, ""), at, is_final=False)
     if found := POLICY.search(said):
-        return Denial(_short(f"the policy {found[1]} denies its pods", found[2]), at, is_final=True)
+        return Denial(_short(f"the policy {found[1]} denies the job's pods", found[2]), at, is_final=True)
     is_denied = DENIED.search(said)
     if is_denied and "violates PodSecurity" in said:
-        return Denial(_short("the pod security standard denies its pods", is_denied[1]), at, is_final=True)
+        return Denial(
+            _short("the pod security standard denies the job's pods", is_denied[1]), at, is_final=True
+        )
     if "admission webhook" in said and "denied the request" in said:
-        return Denial(_short("a policy denies its pods", said), at, is_final=True)
+        return Denial(_short("a policy denies the job's pods", said), at, is_final=True)
     if " is invalid: " in said:
-        return Denial(_short("its pods are invalid", said), at, is_final=True)
+        return Denial(_short("the job's pods are invalid", said), at, is_final=True)
     return Denial(
         _short("a pod could not be created", is_denied[1] if is_denied else said), at, is_final=False
     )

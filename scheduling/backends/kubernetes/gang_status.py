@@ -24,7 +24,7 @@ ENDING = ("FailureTarget", "SuccessCriteriaMet", "Failed", "Complete")
 # Describes why the cluster removed a pod, by the reason of the pod's condition DisruptionTarget.
 REMOVAL_REASONS = {
     "PreemptionByScheduler": "was preempted by a pod with higher priority",
-    "DeletionByTaintManager": "was removed from its node, which has a new taint",
+    "DeletionByTaintManager": "was removed because its node has a new taint",
     "EvictionByEvictionAPI": "was evicted, for example by a drain of its node",
     "DeletionByPodGC": "was lost with its node",
     "TerminationByKubelet": "was ended by its node, which was short of resources",
@@ -186,7 +186,7 @@ def start_obstacle(pods: Sequence[Object]) -> str:
             if reason in IMAGE_TROUBLE:
                 return f"the image {status['image']} cannot be pulled ({said or reason})"
             if reason in HOPELESS:
-                return f"its container cannot be made: {said or reason}"
+                return f"the container cannot be created: {said or reason}"
     return ""
 
 

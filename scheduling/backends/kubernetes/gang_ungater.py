@@ -39,7 +39,7 @@ SWEEP_SECONDS = 10.0  # between two searches for pods without a Job and for bare
 KEEP_SECONDS = 600.0
 REMOVED = 100  # pods deleted per search: a fifth of the usual rate limit of writes
 AT_ONCE = 8  # gates opened in parallel
-UNSEEN = "a worker was removed while nothing watched"
+UNSEEN = "a worker was removed while Fairlot was not watching the cluster"
 
 
 class GangUngater:
@@ -114,10 +114,13 @@ class GangUngater:
             return End.START_FAILED, gang.denial.words
         waited = time.monotonic() - self._since[status.token]
         if missing and waited > self._gather_seconds:
-            made = f"{len(pods)} of its {objects.workers_of(gang.job)} pods were created in {waited:.0f} s"
+            made = f"{len(pods)} of the job's {objects.workers_of(gang.job)} pods were created within {waited:.0f} s"
             return End.START_FAILED, f"{made}: {gang.denial.words}" if gang.denial else made
         if waited > self._start_seconds:
-            return End.START_FAILED, f"not all of its workers ran within {waited:.0f} s{_unplaced(pods)}"
+            return (
+                End.START_FAILED,
+                f"not all of the job's workers ran within {waited:.0f} s{_unplaced(pods)}",
+            )
         return None, ""
 
     def _ungate(self, api: Api, gang: Gang) -> None:

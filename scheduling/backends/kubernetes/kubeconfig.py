@@ -21,7 +21,7 @@ from scheduling.spec import yaml_core
 MOST_CHARACTERS = 64 * 1024
 LONGEST_SERVER = 500
 
-_FLATTEN = "`kubectl config view --raw --flatten --minify` includes its content"
+_FLATTEN = "`kubectl config view --raw --flatten --minify` includes the content of the file"
 _INSTEAD = "use a token of the service account fairlot instead"
 # Keys that are refused, each with what to do instead.
 _OF_CLUSTERS = {
@@ -32,8 +32,8 @@ _OF_USERS = {
     "client-certificate": f"names a file that the portal does not have; {_FLATTEN}",
     "client-key": f"names a file that the portal does not have; {_FLATTEN}",
     "tokenFile": f"names a file that the portal does not have; {_INSTEAD}",
-    "exec": f"would run a program here; {_INSTEAD}",
-    "auth-provider": f"would run a plug-in here; {_INSTEAD}",
+    "exec": f"would run a program on the portal's machine; {_INSTEAD}",
+    "auth-provider": f"would run a plug-in on the portal's machine; {_INSTEAD}",
     "username": f"is not accepted; {_INSTEAD}",
     "password": f"is not accepted; {_INSTEAD}",
     **dict.fromkeys(("as", "as-uid", "as-groups", "as-user-extra"), f"would act as another user; {_INSTEAD}"),
@@ -67,20 +67,22 @@ def parse(text: str) -> Kubeconfig:
     Raises Unusable if the text is not a complete kubeconfig or has settings that Fairlot refuses.
     """
     if len(text) > MOST_CHARACTERS:
-        raise Unusable(f"It is longer than {fixed(MOST_CHARACTERS)} characters, which no kubeconfig needs.")
+        raise Unusable(
+            f"The kubeconfig is too long. It must have at most {fixed(MOST_CHARACTERS)} characters."
+        )
     try:
         found = yaml_core.read(text)
     except yaml_core.NotYaml as error:
-        raise Unusable(f"It cannot be read as YAML{error.where}.") from None
+        raise Unusable(f"The kubeconfig cannot be read as YAML{error.where}.") from None
     if not isinstance(found, dict) or found.get("kind", "Config") != "Config":
-        raise Unusable("It is not a kubeconfig: such a file says `kind: Config`.")
+        raise Unusable("This is not a kubeconfig, which would contain `kind: Config`.")
     context = _context(found)
     cluster = _named(found, "clusters", "cluster", _text(context, "cluster", "The context"))
     user = _named(found, "users", "user", _text(context, "user", "The context"))
     if cluster.get("insecure-skip-tls-verify"):
         raise Unusable(
-            "Its cluster says insecure-skip-tls-verify, so anyone could pose as the cluster; add the "
-            "cluster's authority as certificate-authority-data instead."
+            "The kubeconfig sets insecure-skip-tls-verify, so another server could pose as the cluster. Set"
+            " certificate-authority-data to the cluster's authority instead."
         )
     kept_cluster = _kept(cluster, "cluster", _KEPT_OF_CLUSTERS, _OF_CLUSTERS)
     kept_user = _kept(user, "user", _KEPT_OF_USERS, _OF_USERS)
@@ -116,14 +118,14 @@ def _context(found: Mapping[str, Any]) -> Mapping[str, Any]:
     if current:
         return _named(found, "contexts", "context", current)
     if len(contexts) != 1:
-        raise Unusable("It has several contexts and no current one: set current-context.")
+        raise Unusable("The kubeconfig has several contexts, none of which is current. Set current-context.")
     return _named(found, "contexts", "context", contexts[0].get("name"))
 
 
 def _list(found: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     entries = found.get(key)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise Unusable(f"It has no list of {key}.")
+        raise Unusable(f"The kubeconfig has no list of {key}.")
     return entries
 
 
@@ -132,7 +134,7 @@ def _named(found: Mapping[str, Any], key: str, inner: str, name: object) -> Mapp
         if entry.get("name") == name and isinstance(entry.get(inner), dict):
             inside: Mapping[str, Any] = entry[inner]
             return inside
-    raise Unusable(f"It has no {inner} {_shown(name)}.")
+    raise Unusable(f"The kubeconfig has no {inner} {_shown(name)}.")
 
 
 def _kept(
@@ -140,10 +142,10 @@ def _kept(
 ) -> dict[str, str]:
     for key, value in entry.items():
         if key in refused and value:
-            raise Unusable(f"Its {what} has {key}, which {refused[key]}.")
+            raise Unusable(f"The {what} has {key}, which {refused[key]}.")
         if key not in kept and key not in refused and key not in _IGNORED:
-            raise Unusable(f"Its {what} has {_shown(key)}, which Fairlot does not know.")
-    return {key: _text(entry, key, f"Its {what}") for key in kept if entry.get(key)}
+            raise Unusable(f"The {what} has {_shown(key)}, which Fairlot does not know.")
+    return {key: _text(entry, key, f"The {what}") for key in kept if entry.get(key)}
 
 
 def _text(entry: Mapping[str, Any], key: str, what: str) -> str:
@@ -158,21 +160,21 @@ def _shown(name: object) -> str:
 
 
 def _server(cluster: Mapping[str, str]) -> str:
-    server = _text(cluster, "server", "Its cluster").rstrip("/")
+    server = _text(cluster, "server", "The cluster").rstrip("/")
     try:
         parts = urlsplit(server)
         port_is_right = parts.port != 0
     except ValueError:
-        raise Unusable("Its server is not a valid URL.") from None
+        raise Unusable("The cluster's server is not a valid URL.") from None
     if parts.scheme != "https":
         raise Unusable(
-            "Its server must be reached by https://, so that no one can read or change the traffic."
+            "The cluster's server must begin with https://, so that no one can read or change the traffic."
         )
     plain = server.isascii() and server.isprintable() and " " not in server
     if not (parts.hostname and port_is_right and plain) or len(server) > LONGEST_SERVER:
-        raise Unusable("Its server is not a valid URL.")
+        raise Unusable("The cluster's server is not a valid URL.")
     if parts.username is not None or parts.query or parts.fragment:
-        raise Unusable("Its server must be a URL without a user, query or fragment.")
+        raise Unusable("The cluster's server must be a URL without a user, query or fragment.")
     return server
 
 
@@ -191,14 +193,14 @@ def _certificates(entry: Mapping[str, str], key: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(decoded)
     except ValueError:
-        raise Unusable(f"Its {key} is not a certificate in base64.") from None
+        raise Unusable(f"The kubeconfig's {key} is not a certificate in base64.") from None
 
 
 def _decoded(entry: Mapping[str, str], key: str) -> bytes:
     try:
         return base64.b64decode("".join(entry[key].split()), validate=True)
     except (binascii.Error, ValueError):
-        raise Unusable(f"Its {key} is not base64.") from None
+        raise Unusable(f"The kubeconfig's {key} is not base64.") from None
 
 
 def _ends(user: Mapping[str, str]) -> datetime | None:
@@ -210,21 +212,23 @@ def _ends(user: Mapping[str, str]) -> datetime | None:
     if "client-certificate-data" in user or "client-key-data" in user:
         ends.append(_end_of_certificate(user))
     if not ends:
-        raise Unusable(f"Its user has no credentials; {_INSTEAD}.")
+        raise Unusable(f"The user has no credentials; {_INSTEAD}.")
     return min((end for end in ends if end), default=None)
 
 
 def _end_of_certificate(user: Mapping[str, str]) -> datetime:
     if not ("client-certificate-data" in user and "client-key-data" in user):
-        raise Unusable("Its user has only one of client-certificate-data and client-key-data.")
+        raise Unusable(
+            "The user has only one of client-certificate-data and client-key-data, but needs both."
+        )
     certificate = _certificates(user, "client-certificate-data")[0]
     decoded = _decoded(user, "client-key-data")
     try:
         key = load_pem_private_key(decoded, password=None)
     except (ValueError, TypeError):
-        raise Unusable("Its client-key-data is not a key in base64, or has a password.") from None
+        raise Unusable("The user's client-key-data is not a key in base64, or has a password.") from None
     if key.public_key() != certificate.public_key():
-        raise Unusable("Its client-key-data is not the key of its client-certificate-data.")
+        raise Unusable("The user's client-key-data does not match client-certificate-data.")
     return certificate.not_valid_after_utc
 
 
@@ -235,7 +239,7 @@ def _end_of_token(token: str) -> datetime | None:
     characters that tokens cannot have.
     """
     if not (token.isascii() and token.isprintable() and " " not in token):
-        raise Unusable("Its token has characters that are not allowed in tokens.")
+        raise Unusable("The user's token has characters that are not allowed in tokens.")
     parts = token.split(".")
     if len(parts) != 3:
         return None

@@ -45,12 +45,12 @@ def read(answer: bytes) -> Busy:
     try:
         content = json.loads(answer)
         if content["status"] != "success" or content["data"]["resultType"] != "vector":
-            raise NotReachable("It did not answer with an instant vector.")
+            raise NotReachable("The server's answer is not an instant vector, which the query must return.")
         found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
         for one in content["data"]["result"]:
             _take(found, one["metric"], float(one["value"][1]))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError):
-        raise NotReachable("It did not answer as Prometheus does.") from None
+        raise NotReachable("The server's answer does not have the format of Prometheus.") from None
     return found
 
 

@@ -108,8 +108,8 @@ def _check_owner(there: Object, labels: Mapping[str, str]) -> None:
     name, found = there["metadata"]["name"], there["metadata"].get("labels", {})
     if TENANT not in found:
         raise Unusable(
-            f"There is a namespace {name} that Fairlot did not create: it has no label {TENANT}. "
-            "Rename or delete it, or give the cluster another prefix for namespaces."
+            f"The namespace {name} exists, but Fairlot did not create it: it has no label {TENANT}. Delete it, or"
+            " give the cluster another prefix for namespaces."
         )
     if found[TENANT] != labels[TENANT]:
         raise Unusable(
@@ -122,7 +122,9 @@ def _check_owner(there: Object, labels: Mapping[str, str]) -> None:
             f"kubectl label namespace {name} {CLUSTER}-"
         )
     if "deletionTimestamp" in there["metadata"]:
-        raise Unusable(f"The namespace {name} is being deleted; jobs may start when it is gone.")
+        raise Unusable(
+            f"The namespace {name} is being deleted; jobs can start when the deletion is complete."
+        )
 
 
 def _bind_role(api: Api, namespace: str) -> None:
@@ -143,7 +145,8 @@ def _bind_role(api: Api, namespace: str) -> None:
             there = api.get(f"{bindings}/{ACCOUNT}")
     if (there["roleRef"], there.get("subjects")) != (wanted["roleRef"], wanted["subjects"]):
         raise Unusable(
-            f"The RoleBinding {ACCOUNT} in {namespace} was changed by someone else: delete it, and it is created again."
+            f"The RoleBinding {ACCOUNT} in {namespace} was changed by someone else. Delete it, and Fairlot"
+            " creates it again."
         )
 
 

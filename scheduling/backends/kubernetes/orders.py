@@ -99,7 +99,7 @@ class Orders:
         if there is not None:
             return there
         if may_have_run and self._left_behind(job_id):
-            raise StillThere(f"pods of job {job_id} have outlived its Job")
+            raise StillThere(f"pods of job {job_id} still exist, although its Kubernetes Job is gone")
         wanted = objects.new_job(
             job_id,
             pod,
@@ -174,7 +174,7 @@ class Orders:
                     raise
             else:
                 return Outcome.DONE
-        raise StillThere(f"the Job of job {job_id} had to be created again too often")
+        raise StillThere(f"the Kubernetes Job of job {job_id} had to be created again too often")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """Suspends the Kubernetes Job of a job, which stops its pods. Returns the effect of the order.
@@ -254,7 +254,9 @@ def look_up(api: Api, path: str, *, namespace: str, owner: str) -> Object | None
             return None
         raise
     if there["metadata"].get("labels", {}).get(objects.OWNER) != owner:
-        raise NotOurs(f"{there['kind']} {there['metadata']['name']} in {namespace} belongs to someone else")
+        raise NotOurs(
+            f"{there['kind']} {there['metadata']['name']} in {namespace} does not belong to this Fairlot"
+        )
     return there
 
 

@@ -27,7 +27,7 @@ class Right:
         """Returns the text that identifies the right in the database and in the UI."""
         of = f"{self.resource}.{self.group}" if self.group else self.resource
         only = f" {self.name}" if self.name else ""
-        return f"{self.verb} {of}{only}{' of a team' if self.in_team else ''}"
+        return f"{self.verb} {of}{only}{' in the namespaces of teams' if self.in_team else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,20 @@ POLICIES = frozenset(
 POLICIES_VERSION = 2
 # Rights that the ClusterRole fairlot grants.
 EVERYWHERE = (
-    Need("", "nodes", ("get", "list", "watch"), "finds GPUs, and why some cannot be used"),
-    Need("", "pods", ("list", "watch"), "sees what runs, and who else holds GPUs"),
-    Need("batch", "jobs", ("list", "watch"), "sees what became of its Jobs"),
-    Need("", "events", ("list", "watch"), "tells people why a pod does not start"),
-    Need("", "namespaces", ("get", "list", "create", "patch"), "gives each team a namespace"),
-    Need(ADMISSION, "validatingadmissionpolicies", ("list",), "sees which version of its policies is there"),
-    Need(ADMISSION, "validatingadmissionpolicybindings", ("list",), "sees whether its policies are in force"),
-    Need(RBAC, "rolebindings", ("get", "create"), "takes its role in a team's namespace"),
-    Need(RBAC, "clusterroles", ("bind",), "takes that role there, and no other", TENANT_ROLE),
+    Need("", "nodes", ("get", "list", "watch"), "finds GPUs, and the reasons why some cannot be used"),
+    Need("", "pods", ("list", "watch"), "sees which pods run, and which other pods hold GPUs"),
+    Need("batch", "jobs", ("list", "watch"), "sees how its Jobs end"),
+    Need("", "events", ("list", "watch"), "shows users why a pod does not start"),
+    Need("", "namespaces", ("get", "list", "create", "patch"), "creates a namespace for each team"),
+    Need(ADMISSION, "validatingadmissionpolicies", ("list",), "reads the version of its admission policies"),
+    Need(
+        ADMISSION,
+        "validatingadmissionpolicybindings",
+        ("list",),
+        "checks whether its admission policies are in force",
+    ),
+    Need(RBAC, "rolebindings", ("get", "create"), "gives itself its role in a team's namespace"),
+    Need(RBAC, "clusterroles", ("bind",), "may give itself only this one role", TENANT_ROLE),
 )
 _IN_TEAMS = (
     ("batch", "jobs", ("get", "create", "patch", "delete"), "starts, stops and moves gangs"),
@@ -88,21 +93,26 @@ _IN_TEAMS = (
         "",
         "pods",
         ("get", "create", "patch", "delete"),
-        "lets gangs through; makes and ends pods without a Job",
+        "opens the scheduling gates of gangs; creates and deletes pods that have no Job",
     ),
     ("", "pods/log", ("get",), "shows logs"),
     (
         "",
         "services",
         ("get", "create", "delete"),
-        "lets workers of a gang find each other, and others find services",
+        "lets the workers of a gang find each other, and clients find services",
     ),
-    ("", "configmaps", ("get", "create", "delete"), "hands over host files"),
-    ("", "secrets", ("create", "update"), "hands over secrets, which it cannot list or read"),
-    ("", "persistentvolumeclaims", ("get", "list"), "knows which volumes a team may use"),
-    ("", "resourcequotas", ("create", "patch"), "bounds what the namespace may hold"),
+    ("", "configmaps", ("get", "create", "delete"), "gives the workers of a gang their host file"),
+    ("", "secrets", ("create", "update"), "gives secrets to pods; cannot list or read secrets"),
+    ("", "persistentvolumeclaims", ("get", "list"), "finds the claims of the volumes that a team may use"),
+    ("", "resourcequotas", ("create", "patch"), "limits the resources of a team's namespace"),
     ("", "serviceaccounts", ("create", "patch"), "runs pods as an account without rights"),
-    ("networking.k8s.io", "networkpolicies", ("create", "patch"), "keeps teams' pods apart"),
+    (
+        "networking.k8s.io",
+        "networkpolicies",
+        ("create", "patch"),
+        "isolates the pods of each team from those of other teams",
+    ),
 )
 # Rights that the ClusterRole fairlot-tenant grants.
 IN_TEAMS = (
@@ -111,7 +121,7 @@ IN_TEAMS = (
         "scheduling.k8s.io",
         "podgroups",
         ("get", "create"),
-        "has gangs bound all or none by Kubernetes, too, where it offers that; they run without it as well",
+        "optional: lets Kubernetes bind all pods of a gang together or none, where the cluster supports it",
         in_team=True,
         is_optional=True,
     ),
@@ -127,8 +137,8 @@ _BEYOND = (
     ("create", "", "pods/exec", "run commands in every pod"),
     ("create", RBAC, "clusterrolebindings", "grant rights in the whole cluster"),
     ("bind", RBAC, "clusterroles", "grant any role to anybody"),
-    ("escalate", RBAC, "clusterroles", "make roles of any rights"),
-    ("impersonate", "", "users", "act as anybody"),
+    ("escalate", RBAC, "clusterroles", "create roles with any rights"),
+    ("impersonate", "", "users", "act as any user"),
     ("patch", "", "nodes", "change nodes"),
     ("delete", "", "namespaces", "delete every namespace"),
 )

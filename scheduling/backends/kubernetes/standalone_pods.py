@@ -39,7 +39,7 @@ class BarePodOrders:
         Raises StillThere while the pod of an earlier attempt has not ended.
         """
         if len(attempt.nodes) != 1 or secret_objects.is_needed(pod.secrets):
-            raise ValueError("gangs, and what needs Secrets, have a Job")
+            raise ValueError("a gang, or a job that needs Secrets, must run as a Kubernetes Job")
         wanted = objects.new_pod(job_id, pod, owner=self.owner, attempt=attempt)
         for _ in tries():
             try:
@@ -61,7 +61,7 @@ class BarePodOrders:
                         self._end(there)
                 raise StillThere(f"the pod of attempt {at} of job {job_id} still exists")
             delete_pod(self.api, there)
-        raise StillThere(f"the pod of job {job_id} was created and removed by someone else again and again")
+        raise StillThere(f"the pod of job {job_id} was repeatedly created and removed by someone else")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """Ends the job's pod if the pod belongs to the lease `epoch` or an earlier lease. Returns the effect of the

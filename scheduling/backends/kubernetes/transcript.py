@@ -65,7 +65,9 @@ def read_mark(files: LogFiles, rank: int) -> Mark | None:
     try:
         return Mark(**found) if found is not None else None
     except TypeError:
-        raise ValueError(f"{mark_path(files, rank).name} is damaged: it is no mark") from None
+        raise ValueError(
+            f"{mark_path(files, rank).name} is damaged: it does not hold a position in the log"
+        ) from None
 
 
 def nanoseconds(stamp: bytes) -> int | None:

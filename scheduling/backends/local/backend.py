@@ -142,7 +142,7 @@ class LocalBackend:
                     return
                 status = read_json(files.status(epoch))
                 if status is None or (status["phase"] == "starting" and not status["supervisor"]):
-                    reports.finish(files, epoch, str(token), End.STOPPED, "stopped before it began")
+                    reports.finish(files, epoch, str(token), End.STOPPED, "stopped before it started")
                 write_json(files.desired, order)
                 files.poke()
         except BackendError as error:
@@ -293,7 +293,7 @@ class LocalBackend:
         """
         status = reports.settle(files, status)
         if status["phase"] != "ended" and self._watchdog.is_overdue(files, status):
-            why = f"its supervisor gave no sign of life for {watchdog.PATIENCE:g} s and was killed"
+            why = f"the job's supervisor sent no heartbeat for {watchdog.PATIENCE:g} s and was killed"
             reports.kill_hung(files, status, why=why)
             status = read_json(files.status(status["epoch"])) or status
         return status
@@ -341,7 +341,7 @@ class LocalBackend:
                 return  # the gang was already started
             order = read_json(files.desired)
             if order is not None and order["epoch"] == gang.epoch and order["verb"] == "stop":
-                reports.finish(files, gang.epoch, str(gang.token), End.STOPPED, "stopped before it began")
+                reports.finish(files, gang.epoch, str(gang.token), End.STOPPED, "stopped before it started")
                 return
             try:
                 described = self._gang_as_json(gang, files)
@@ -389,10 +389,10 @@ class LocalBackend:
             if older["epoch"] < epoch - KEPT_REPORTS:
                 files.status(older["epoch"]).unlink()
         elif not older["supervisor"]:
-            message = "a newer start replaced it before it began"
+            message = "a newer start of the job replaced this one before it began"
             reports.finish(files, older["epoch"], older["token"], End.STOPPED, message)
         elif not supervised and not reports.end_leftovers(files, older):
-            raise BackendError("processes of its last run are still ending")
+            raise BackendError("processes of the job's last attempt are still ending")
 
     def _gang_as_json(self, gang: Gang, files: JobFiles) -> dict[str, Any]:
         """Returns the content of gang.json: everything that the supervisor must know about the gang.
@@ -409,7 +409,7 @@ class LocalBackend:
         if not (found.keeps_apart or gang.is_trusted):
             raise ValueError(found.refusal)
         if found.users and gang.uid is None:
-            raise ValueError("its team has no user on this machine")
+            raise ValueError("the job's team has no user account on this machine")
         secret_files.check(gang.secrets)
         volumes.check(gang.mounts, self.places, read_only=found.namespaces)
         binds = [Bind(path=one.source, writable=not one.read_only) for one in gang.mounts]
@@ -558,4 +558,6 @@ def _launch(files: JobFiles, run_lock: int, prefix: Sequence[str]) -> None:
             launcher.wait()
             raise BackendError("the supervisor did not start in time") from None
     if code != 0:
-        raise BackendError(f"the supervisor did not start (exit code {code}); see its supervisor.log")
+        raise BackendError(
+            f"the supervisor did not start (exit code {code}); see supervisor.log in the job's folder"
+        )

@@ -138,7 +138,7 @@ class JobFiles:
             fifo = os.open("poke", flags | opening.CAREFULLY, dir_fd=folder)
         if not stat.S_ISFIFO(os.fstat(fifo).st_mode):
             os.close(fifo)
-            raise opening.NotPlain("poke", "it is not a FIFO")
+            raise opening.NotPlain("poke", "the file is not a FIFO")
         return fifo
 
     def poke(self) -> bool:

@@ -65,7 +65,8 @@ class Isolation:
             return "Jobs here run with the portal's rights and can read and change everything that the portal can."
         if not self.users:
             return (
-                "Jobs here cannot see other jobs' files and processes, or the portal's. They share one user."
+                "Jobs here cannot see the files and processes of other jobs or of the portal. All jobs share one"
+                " user."
             )
         if self.namespaces:
             return "Each team's jobs run as a separate user and cannot see other teams' files and processes."
@@ -99,16 +100,16 @@ class Isolation:
         found += ["Processors, memory, disk space and the number of processes are not limited."]
         if self.users:
             found += [
-                "Jobs of one team share a user and can access those of each other's files that they see."
+                "Jobs of one team share a user and can access each other's files, where these are visible."
             ]
         found += self.why_not
         if not self.namespaces:
             found += ["Jobs can use GPUs of this machine that they do not hold."]
         if not self.users and self.namespaces:
-            found += ["Outside the hidden folders, jobs can read what the portal's user can read."]
+            found += ["Outside the hidden folders, jobs can read every file that the portal's user can read."]
         found += [f"Jobs can read or change {path}." for path in self.exposed]
         found += [
-            f"Jobs cannot read {path}, which they need; move it or open its folders."
+            f"Jobs cannot read {path}, which they need; move it, or let all users enter the folders above it."
             for path in self.unreachable
         ]
         found += [
@@ -174,13 +175,13 @@ class HostPaths:
         """Explains to users why jobs may not mount `folder`. Returns "" if they may. Follows symbolic links."""
         folder = folder.resolve()
         private = {
-            "The portal's own folders, its keys or the folders of jobs": [self.jobs, *self.hidden],
-            "The home folder of the portal's user": [home for home in _own_home() if home != Path("/")],
-            "Processes, devices and services of the machine": list(map(Path, NO_VOLUMES)),
+            "the portal's own folders, its keys or the folders of jobs": [self.jobs, *self.hidden],
+            "the home folder of the portal's user": [home for home in _own_home() if home != Path("/")],
+            "processes, devices or services of the machine": list(map(Path, NO_VOLUMES)),
         }
         for what, places in private.items():
             if any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in places):
-                return f"{what} are in {folder}, or it is in them. Choose a folder that holds data alone."
+                return f"{folder} overlaps with {what}. Choose a folder that contains only data."
         try:  # another mount in the folder may show private data
             shown = mounts.parts([folder])
             found = [(list(private)[-1], one) for one in shown if one.kind in mounts.OF_THE_KERNEL]
@@ -188,9 +189,9 @@ class HostPaths:
                 theirs = mounts.parts(place for place in places if place.exists() and not place.is_symlink())
                 found += [(what, one) for one in shown if any(map(one.overlaps, theirs))]
             for what, one in found:
-                return f"{what} are mounted at {one.point}. Choose a folder that holds data alone."
+                return f"{one.point} is a mount of {what}. Choose a folder that contains only data."
         except (OSError, LookupError, ValueError) as error:
-            return f"What is mounted in {folder} cannot be found out ({error})."
+            return f"The mounts in {folder} cannot be listed ({error})."
         return ""
 
     def _view(self, folder: Path, binds: Sequence[Bind], uid: int | None) -> View:
@@ -313,14 +314,18 @@ def _find(places: HostPaths) -> Isolation:
     Raises OSError if none works.
     """
     if os.geteuid() != 0:
-        why_no_users = "Fairlot runs as an ordinary user, which cannot start programs as another one"
+        why_no_users = "Fairlot runs as an ordinary user, which cannot start programs as another user"
         found, why = _try(places, Isolation(users=False, namespaces=True, why_no_users=why_no_users))
         return found or _shared(places, why_no_users, why)
     if not _is_mapped(uid := places.uids[-1]):
         why_no_users = (
-            f"the container of Fairlot has no user {uid}; set FAIRLOT_LOCAL_UIDS to ids that it has"
+            f"Fairlot's container has no user ID {uid}; set FAIRLOT_LOCAL_UIDS to user IDs that exist there"
         )
-        return _shared(places, why_no_users, "root's jobs have them only together with separate users")
+        return _shared(
+            places,
+            why_no_users,
+            "if Fairlot runs as root, jobs get separate namespaces only together with separate users",
+        )
     found, why_no_namespaces = _try(places, Isolation(users=True, namespaces=True))
     if found is not None:
         return found
@@ -329,9 +334,12 @@ def _find(places: HostPaths) -> Isolation:
         return found
     # no mount can help, because jobs have no namespaces here
     if (closed := closed_ancestor(places.jobs / "job")) is not None:
-        why = f"other users may not enter {closed}, where the folders of jobs are; open it or move them"
+        why = (
+            f"other users may not enter {closed}, which contains the folders of jobs; let all users enter it, or move"
+            " those folders"
+        )
     else:
-        why = f"this root may not become another user: {why}"
+        why = f"root on this machine may not become another user: {why}"
     return _shared(places, why, why_no_namespaces)
 
 
@@ -387,13 +395,13 @@ def _try(places: HostPaths, isolation: Isolation) -> tuple[Isolation | None, str
                 isolation, exposed=exposed, unreachable=unreachable, closed_devices=closed_devices
             )
             return found_too, ""
-        why = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
+        why = (done.stderr.strip().splitlines() or ["the check was killed"])[-1]
         if done.returncode == REFUSED or _is_refused_by(why):
             return None, why
-        raise OSError(f"what keeps jobs apart could not be found out: {why}")
+        raise OSError(f"the isolation of jobs could not be checked: {why}")
     except subprocess.TimeoutExpired:
-        why = f"it took longer than {PROBE_SECONDS:g} s"
-        raise OSError(f"what keeps jobs apart could not be found out: {why}") from None
+        why = f"the check took longer than {PROBE_SECONDS:g} s"
+        raise OSError(f"the isolation of jobs could not be checked: {why}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

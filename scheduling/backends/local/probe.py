@@ -88,6 +88,6 @@ class Probe:
             line += piece
         words = line.split(b"\n")[0].split()
         if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-            return f"GET {self._path} was not answered in HTTP"
+            return f"the answer to GET {self._path} is not HTTP"
         code = int(words[1])
-        return "" if 200 <= code < 400 else f"GET {self._path} was answered with {code}"
+        return "" if 200 <= code < 400 else f"the answer to GET {self._path} has HTTP status {code}"

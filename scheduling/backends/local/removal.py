@@ -86,7 +86,7 @@ def _not_running(files: JobFiles, root: int) -> Iterator[None]:
         return
     with opened(_open(name, root)) as folder, _run_lock(folder) as run_lock:
         if run_lock is not None and not try_lock(run_lock):
-            raise Busy(f"processes of job {name} still run")
+            raise Busy(f"processes of job {name} are still running")
         os.close(_open_up(name, root))  # moving a folder needs write permission for the folder itself
         yield
 
@@ -166,7 +166,9 @@ def clear(name: str, aside: int, *, seconds: float = CLEAR_SECONDS) -> None:
 
 def _check(until: float) -> None:
     if time.monotonic() > until:
-        raise TimeoutError("there is more to delete than fits in one go; the rest is deleted the next time")
+        raise TimeoutError(
+            "deleting the folders takes too long for one run; the rest is deleted in the next run"
+        )
 
 
 def _unlinked(name: str, folder: int) -> bool:

@@ -158,7 +158,7 @@ def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> 
     """
     epoch, token = status["epoch"], status["token"]
     if not status["supervisor"]:
-        message = f"could not be started: {why or 'its supervisor did not start'}"
+        message = f"could not be started: {why or 'the supervisor of the job did not start'}"
         finish(files, epoch, token, End.START_FAILED, message)
         return True
     beat = files.last_beat(epoch)
@@ -168,7 +168,7 @@ def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> 
         processes.wait_for_end(left, KILL_SECONDS)
         if processes.marked(status["marker"], beat.get("processes", ())):
             return False
-    why = why or ("its supervisor was killed" if same_boot else "the machine was restarted")
+    why = why or ("the supervisor of the job was killed" if same_boot else "the machine was restarted")
     seen = {key: beat[key] for key in ("steps", "steps_at") if key in beat}
     last = beat.get("at") or status.get("running_at") or status["ordered_at"]
     finish(files, epoch, token, End.LOST, why, **seen, ended_at=last)

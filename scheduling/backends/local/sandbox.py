@@ -193,7 +193,9 @@ def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
                 if found.st_uid == owner and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
                     os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
     except RecursionError:
-        raise OSError(errno.ELOOP, "it is nested too deeply to be given to the team", str(path)) from None
+        raise OSError(
+            errno.ELOOP, "the folder is nested too deeply to give all of it to the team's user", str(path)
+        ) from None
     os.chown(path, uid, uid, follow_symlinks=False)
 
 
@@ -354,7 +356,7 @@ def _encoded(error: BaseException) -> bytes:
 
 def _decoded(content: bytes) -> OSError:
     number, _, words = content.decode(errors="replace").strip().partition(" ")
-    return OSError(int(number), words) if words else OSError(errno.EINTR, "it was killed")
+    return OSError(int(number), words) if words else OSError(errno.EINTR, "the process was killed")
 
 
 def in_words(error: BaseException) -> str:

@@ -55,8 +55,7 @@ def check(secrets: Secrets) -> None:
     for one in secrets.folders:
         if not is_in(one.path, SECRETS) or one.path == SECRETS:
             raise ValueError(
-                f"files of secrets lie below {SECRETS} on this machine, which is $FAIRLOT_SECRETS_DIR there, "
-                f"and not at {one.path}"
+                f"files of secrets must be below {SECRETS} ($FAIRLOT_SECRETS_DIR) on this machine, not at {one.path}"
             )
 
 

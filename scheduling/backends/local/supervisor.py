@@ -174,7 +174,7 @@ class Supervisor:
         return {"steps": first.progress.steps, "steps_at": first.progressed_at}
 
     def _report_end(self) -> None:
-        end, code, message = self.verdict or ("lost", None, "no worker was left")
+        end, code, message = self.verdict or ("lost", None, "no worker process was left")
         if self.killed and end in {"stopped", "lost"}:
             message += "; processes that did not end within the grace period were killed"
         self._report(phase="ended", ended_at=processes.stamp(), end=end, exit_code=code, message=message)
@@ -227,13 +227,13 @@ class Supervisor:
         try:
             sandbox.prepare_folders(self.files.folder, confinement["uid"], go_on=self._beat_if_due)
         except OSError as error:
-            words = f"its folder cannot be used: {error.filename}: {error.strerror}"
+            words = f"the job's folder cannot be used: {error.filename}: {error.strerror}"
             raise OSError(words) from None
         if confinement["view"] is not None:
             try:
                 self.namespaces = sandbox.Namespaces(confinement["view"])
             except OSError as error:
-                raise OSError(f"it cannot be confined: {error.strerror}") from None
+                raise OSError(f"the job's processes cannot be isolated: {error.strerror}") from None
             self.selector.register(self.namespaces.emptied, selectors.EVENT_READ)
 
     def _has_started(self, worker: Worker, shared: dict[str, str]) -> bool:
@@ -381,7 +381,7 @@ class Supervisor:
     def _follow_orders(self) -> None:
         self.orders_due = False
         if self.terminated:
-            words = "the machine stopped its programs"
+            words = "the machine stopped the job's programs"
             self._end(("lost", None, words), self.gang["grace_seconds"])
         try:
             gang, order = read_json(self.files.gang), read_json(self.files.desired)
@@ -395,7 +395,7 @@ class Supervisor:
             KeyError,
             TypeError,
         ) as error:  # orders are read again at the next heartbeat
-            self._warn_once(f"orders cannot be read: {error!r}")
+            self._warn_once(f"the orders to the job cannot be read: {error!r}")
 
     def _warn_once(self, text: str) -> None:
         """Writes a warning to supervisor.log, unless it is the same as the last warning."""

@@ -22,8 +22,7 @@ def check(mounts: Sequence[Mount], places: HostPaths, *, read_only: bool) -> Non
     for one in mounts:
         if not is_in(one.path, VOLUMES) or one.path == VOLUMES:
             raise ValueError(
-                f"volumes lie below {VOLUMES} on this machine, which is $FAIRLOT_VOLUMES_DIR there, "
-                f"and not at {one.path}"
+                f"volumes must be below {VOLUMES} ($FAIRLOT_VOLUMES_DIR) on this machine, not at {one.path}"
             )
         if one.read_only and not read_only:
             raise ValueError(f"the volume {one.name} cannot be mounted read-only on this machine")

@@ -190,7 +190,7 @@ class Worker:
 
 
 def _unusable(error: OSError) -> str:
-    return f"its folder cannot be used: {error.filename}: {error.strerror}"
+    return f"the job's folder cannot be used: {error.filename}: {error.strerror}"
 
 
 def exit_code(status: int) -> int:

@@ -80,7 +80,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--gpus", type=int, nargs="+", default=[1_000, 10_000])
         parser.add_argument("--jobs-per-gpu", type=int, default=10)
-        parser.add_argument("--rounds", type=int, default=5, help="Rounds of each kind; medians are printed.")
+        parser.add_argument(
+            "--rounds", type=int, default=5, help="Number of rounds of each kind; the command prints medians."
+        )
 
     def handle(self, *args: Any, gpus: list[int], jobs_per_gpu: int, rounds: int, **options: Any) -> None:
         name = connection.settings_dict["NAME"]
@@ -131,7 +133,8 @@ class Command(BaseCommand):
             ]
             more = last.statements - first.statements
             self.stdout.write(
-                f"growth of {kind} as a power of the size: {', '.join(powers)}; queries {more:+.0f}"
+                f"growth of {kind} rounds, as a power of the cluster's size: {', '.join(powers)}; change in"
+                f" queries: {more:+.0f}"
             )
 
 
@@ -151,7 +154,7 @@ def timed_round(bench: BenchCluster, kind: Round.Kind = Round.Kind.QUANTUM) -> L
         round_ = run_round(cluster_id=bench.cluster.pk, force=kind)
     total, cpu = (time.perf_counter() - begun) * 1000.0, (time.process_time() - cpu) * 1000.0
     if round_ is None:
-        raise RuntimeError("somebody else works in the benchmark's database")
+        raise RuntimeError("another process uses the benchmark's database")
     return Lap(
         read=round_.read_ms,
         decide=round_.decide_ms,

@@ -13,7 +13,9 @@ from scheduling.models import Cluster
 
 
 class Command(BaseCommand):
-    help = "Declares this machine's GPUs as nodes of a local cluster; doing it again changes nothing."
+    help = (
+        "Declares this machine's GPUs as nodes of a local cluster. Running the command again changes nothing."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("cluster", help="Name of the local cluster.")

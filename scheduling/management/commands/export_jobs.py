@@ -13,19 +13,33 @@ from scheduling.reports.exports import FORMS, Selection, export_lines
 
 
 class Command(BaseCommand):
-    help = "Writes jobs as sacct, XDMoD's shredder, CSV or JSON have them. Days are in UTC."
+    help = "Exports job records in the format of sacct, XDMoD's shredder, CSV or JSON. Days are in UTC."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("form", choices=FORMS)
         parser.add_argument(
-            "--from", dest="first", required=True, type=date.fromisoformat, help="The first day."
+            "--from",
+            dest="first",
+            required=True,
+            type=date.fromisoformat,
+            help="First day of the period, such as 2026-05-01.",
         )
-        parser.add_argument("--to", dest="last", required=True, type=date.fromisoformat, help="The last day.")
-        parser.add_argument("--team", help="The slug of a team; with all teams below it.")
         parser.add_argument(
-            "--whole", action=BooleanOptionalAction, help="Jobs are not cut where the period begins and ends."
+            "--to",
+            dest="last",
+            required=True,
+            type=date.fromisoformat,
+            help="Last day of the period, such as 2026-05-31.",
         )
-        parser.add_argument("--anonymous", action=BooleanOptionalAction, help="Pseudonyms instead of names.")
+        parser.add_argument("--team", help="Slug of a team; includes all teams below it.")
+        parser.add_argument(
+            "--whole",
+            action=BooleanOptionalAction,
+            help="Does not cut jobs at the start and end of the period.",
+        )
+        parser.add_argument(
+            "--anonymous", action=BooleanOptionalAction, help="Writes pseudonyms instead of names."
+        )
 
     def handle(
         self,

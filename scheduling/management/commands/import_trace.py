@@ -21,17 +21,26 @@ HOUR = 3600
 
 
 class Command(BaseCommand):
-    help = "Imports a trace: jobs, leases and bills of a cluster that is no more, whose hours are closed."
+    help = (
+        "Imports the trace of a past cluster as jobs, leases and bills, and closes the hours of that cluster."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "path", type=Path, help="CSV with the columns job_id, user, num_gpu, submit_time and duration."
         )
-        parser.add_argument("--name", default="", help="Of the cluster and the team; else the file's.")
+        parser.add_argument(
+            "--name", default="", help="Name of the cluster and the team; by default the name of the file."
+        )
         parser.add_argument("--nodes", type=whole_argument, default=64)
         parser.add_argument("--gpus-per-node", type=whole_argument, default=8)
-        parser.add_argument("--generation", default="P100", help="Made if there is none of this name.")
-        parser.add_argument("--begins", help="A full hour, as 2026-05-01T00:00Z; else so that it ends now.")
+        parser.add_argument(
+            "--generation", default="P100", help="GPU type of the nodes; created if it does not exist."
+        )
+        parser.add_argument(
+            "--begins",
+            help="Full hour at which the trace begins, such as 2026-05-01T00:00Z; by default, the trace ends now.",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         options["name"] = options["name"] or options["path"].stem
@@ -52,18 +61,18 @@ class Command(BaseCommand):
         **_: Any,
     ) -> None:
         if min(nodes, gpus_per_node) < 1:
-            raise BadTrace("a cluster has at least one node with at least one GPU")
+            raise BadTrace("a cluster must have at least one node with at least one GPU")
         with path.open("rb") as lines:
             traced = read_trace(decoded(lines))
         fingerprint = fingerprint_of(traced)
         before = imported_before(fingerprint)
         if before is not None and before.name == name and hours_to_close(before):
-            self.stdout.write(f"{name} is there already; what was left of its hours is closed")
+            self.stdout.write(f"{name} has already been imported; its remaining hours are being closed")
             self._close(before)
             return
         jobs = replay(traced, nodes=nodes, gpus_per_node=gpus_per_node)
         if not jobs:
-            raise BadTrace("none of its jobs wants GPUs")
+            raise BadTrace("no job of the trace requests GPUs")
         self._tell(traced, jobs)
         hours = math.ceil(max(job.held.ends for job in jobs) / HOUR)
         since = _full_hour(begins) if begins else _hours_ago(hours)
@@ -97,7 +106,7 @@ class Command(BaseCommand):
     def _tell(self, traced: list[TraceJob], jobs: list[PastJob]) -> None:
         left_out = len(traced) - len(jobs)
         if left_out:
-            self.stdout.write(f"left out: {left_out} jobs that want no GPU or last no second")
+            self.stdout.write(f"left out: {left_out} jobs that request no GPU or last less than a second")
 
 
 def _full_hour(text: str) -> datetime:

@@ -34,7 +34,15 @@ CLUSTER = "demo"
 # Generation, description, price of a GPU-hour, node name, GPUs, and the speed that programs simulate there.
 HARDWARE = (
     ("V100", "The older half of the demo's virtual GPUs", 16, "1.20", "v100-0", 4, 1.0),
-    ("A100", "The newer half, three times as fast for those who can use it", 80, "3.00", "a100-0", 4, 3.0),
+    (
+        "A100",
+        "The newer half of the demo's virtual GPUs, up to three times as fast",
+        80,
+        "3.00",
+        "a100-0",
+        4,
+        3.0,
+    ),
 )
 TEAMS = (("Astro", 100), ("Bio", 200), ("Vision", 400))
 # User, portal role, team, role in the team.
@@ -66,17 +74,20 @@ JOBS = (
 
 
 class Command(BaseCommand):
-    help = "Loads the demo into an empty Fairlot."
+    help = "Loads the demo data into an empty Fairlot."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--passwords-file", type=Path, required=True, help="Where the passwords go (0600)."
+            "--passwords-file",
+            type=Path,
+            required=True,
+            help="File to which the passwords of the demo's users are written (mode 0600).",
         )
         parser.add_argument("--without-jobs", action="store_true")
 
     def handle(self, *args: Any, passwords_file: Path, without_jobs: bool, **options: Any) -> None:
         if Cluster.objects.exclude(name=CLUSTER).exists():
-            raise CommandError("This Fairlot is in use; the demo is for an empty one.")
+            raise CommandError("This Fairlot already has data. Load the demo into an empty Fairlot.")
         university = _tenant("University", None, 100)
         teams = {name: _tenant(name, university, tickets) for name, tickets in TEAMS}
         if not Quota.objects.exists():
@@ -88,7 +99,7 @@ class Command(BaseCommand):
         actors = {user.username: user for user in User.objects.all()}
         refused = [why for owner, *_ in JOBS if (why := why_refused(cluster, actors[owner]))]
         if refused:
-            self.stdout.write(f"The demo has no jobs: {refused[0]}")
+            self.stdout.write(f"The demo was loaded without jobs: {refused[0]}")
         elif not without_jobs and not Job.objects.exists():
             for owner, team, name, steps, gain, workers in JOBS:
                 spec = JobSpec(

@@ -26,14 +26,14 @@ LOOK_EVERY = 0.1
 
 
 class Command(BaseCommand):
-    help = "Stops every gang of local clusters so that it goes on from its checkpoint after a restart."
+    help = "Stops all gangs of local clusters so that they resume from their checkpoints after a restart."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--patience",
             type=float,
             default=75.0,
-            help="Seconds before what is left is killed, whatever its grace.",
+            help="Seconds after which the remaining gangs are killed, even within their grace periods.",
         )
 
     def handle(self, *args: Any, patience: float, **options: Any) -> None:

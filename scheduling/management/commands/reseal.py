@@ -10,11 +10,11 @@ from scheduling.jobs.reencryption import reseal_all
 
 
 class Command(BaseCommand):
-    help = "Seals every secret anew with the newest key; afterwards the older keys are needed no more."
+    help = "Encrypts all secrets again with the newest key. The older keys are no longer needed afterwards."
 
     def handle(self, *args: Any, **options: Any) -> None:
         done, lost = reseal_all()
-        self.stdout.write(f"{done} sealed with the newest key.")
+        self.stdout.write(f"{done} encrypted with the newest key.")
         if lost:
             names = ", ".join(one.name for one in lost)
-            raise CommandError(f"Not opened, and left as they are: {names}. {lost[0].why}")
+            raise CommandError(f"These could not be decrypted and stay unchanged: {names}. {lost[0].why}")

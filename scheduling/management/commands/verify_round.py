@@ -21,12 +21,16 @@ OTHER_BUILD = 3
 
 
 class Command(BaseCommand):
-    help = "Asks the policy of a round again with its stored snapshot, state and seed, and compares."
+    help = "Repeats the decision of a round from its stored snapshot, state and seed, and compares the two."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("number", type=whole_argument)
-        parser.add_argument("--cluster", help="Name; needed when there are several.")
-        parser.add_argument("--json", action="store_true", dest="as_json", help="One line for programs.")
+        parser.add_argument(
+            "--cluster", help="Name of the cluster; needed if several clusters have a round of this number."
+        )
+        parser.add_argument(
+            "--json", action="store_true", dest="as_json", help="Prints the result as one line of JSON."
+        )
 
     def handle(self, *args: Any, number: int, cluster: str | None, as_json: bool, **options: Any) -> None:
         rounds = Round.objects.filter(number=number).select_related("record", "cluster")
@@ -36,7 +40,7 @@ class Command(BaseCommand):
         if not found:
             raise CommandError(f"There is no round {number}.")
         if len(found) > 1:
-            raise CommandError(f"Several clusters have a round {number}; name one with --cluster.")
+            raise CommandError(f"Several clusters have a round {number}; choose one with --cluster.")
         (round_,) = found
         if not hasattr(round_, "record"):
             raise CommandError(f"The record of round {number} is no longer kept.")
@@ -59,10 +63,11 @@ class Command(BaseCommand):
             told |= {"version": round_.policy_version, "build": before, "build_now": build}
             self.stdout.write(json.dumps(told | {"is_other_build": is_other, "matches": matches}))
         elif matches:
-            self.stdout.write(f"{described}reproduced, it matches.")
+            self.stdout.write(f"{described}the repeated decision matches.")
         if not matches and is_other:
             raise CommandError(
-                f"{described}reproduced, it differs, which proves nothing.", returncode=OTHER_BUILD
+                f"{described}the repeated decision differs, which proves nothing for another build.",
+                returncode=OTHER_BUILD,
             )
         if not matches:
-            raise CommandError(f"{described}reproduced, it DIFFERS.")
+            raise CommandError(f"{described}the repeated decision DIFFERS.")

@@ -30,11 +30,11 @@ LOOK_AT_LEAST_EVERY = 1.0
 RECONCILE_EVERY = 20.0
 LONGEST_PASS = 180.0  # a watcher whose pass takes longer than this many seconds counts as hung
 LONGEST_REST = 60.0  # seconds of rest after a failure, at most
-NOT_KEPT_AND_TRUSTED = "Everyone may submit jobs all the same, as FAIRLOT_LOCAL_TRUSTS_ALL says."
+NOT_KEPT_AND_TRUSTED = "All users may still submit jobs, because FAIRLOT_LOCAL_TRUSTS_ALL is set."
 
 
 class Command(BaseCommand):
-    help = "Watches every cluster and writes down what is seen, until SIGTERM or SIGINT."
+    help = "Watches every cluster and records its changes in the database, until SIGTERM or SIGINT."
 
     def handle(self, *args: Any, **options: Any) -> None:
         outlive_full_disks()
@@ -104,7 +104,7 @@ def _watch(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> 
             return
         except Exception as error:
             failures += 1
-            _tell(cluster_id, "Watching it broke off and begins again", error)
+            _tell(cluster_id, "The watch of this cluster failed and starts again", error)
         finally:
             connection.close()
         passes[cluster_id] = time.monotonic()
@@ -159,7 +159,7 @@ class _Step:
             raise
         except Exception as error:
             self._failures += 1
-            _tell(cluster.pk, "A step of watching it failed and is tried again", error)
+            _tell(cluster.pk, "A step in the watch of this cluster failed and is retried", error)
         else:
             self._failures = 0
         self._due = time.monotonic() + max(self._every, _rest(self._failures))

@@ -193,7 +193,7 @@ class TestTree:
     def test_the_tree_has_a_greatest_depth(self, cast: Cast) -> None:
         longest = f"/{cast.bio.pk}/".rjust(254, "9")
         Tenant.objects.filter(pk=cast.bio.pk).update(path=longest)
-        with pytest.raises(Refused, match="too deep"):
+        with pytest.raises(Refused, match="too many levels below the top"):
             actions.create_tenant(actor=cast.ada, name="Deep", parent=cast.bio)
         assert not Tenant.objects.filter(name="Deep").exists()
 
@@ -213,7 +213,7 @@ class TestTree:
             actions.archive_tenant(actor=cast.ada, tenant=cast.uni)
         for tenant in (cast.astro, cast.bio, cast.uni):
             assert actions.archive_tenant(actor=cast.ada, tenant=tenant).archived_at
-        with pytest.raises(Refused, match="above it, is archived"):
+        with pytest.raises(Refused, match=r"the team above .*, is archived"):
             actions.restore_tenant(actor=cast.ada, tenant=cast.bio)
         with pytest.raises(Refused, match="is archived"):
             actions.create_tenant(actor=cast.ada, name="Chem", parent=cast.uni)
@@ -271,11 +271,11 @@ class TestUsers:
             lambda: actions.set_portal_role(actor=cast.ada, user=cast.ada, portal_role="user"),
             lambda: actions.deactivate_user(actor=cast.ada, user=cast.ada),
         ):
-            with pytest.raises(Refused, match="last admin"):
+            with pytest.raises(Refused, match="last active admin"):
                 last()
         olga = actions.set_portal_role(actor=cast.ada, user=cast.olga, portal_role="admin")
         actions.deactivate_user(actor=olga, user=cast.ada)
-        with pytest.raises(Refused, match="last admin"):
+        with pytest.raises(Refused, match="last active admin"):
             actions.deactivate_user(actor=olga, user=olga)
 
     def test_preferences_are_everyones_own(self, cast: Cast) -> None:

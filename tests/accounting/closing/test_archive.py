@@ -209,7 +209,7 @@ def test_what_stays_of_an_archived_month_has_a_leaf_of_its_own(past: Cast, tmp_p
     archive_month(actor=None, month=MAY, folder=tmp_path)
     forge(FORGERIES[what])
     with pytest.raises(
-        CommandError, match=r"book 1, seal 1: .* (was|were) (changed|removed|put in) after it was sealed"
+        CommandError, match=r"book 1, seal 1: .* (was|were) (changed|removed|inserted) after sealing"
     ):
         call_command("verify_ledger")
 
@@ -270,7 +270,7 @@ def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path
     # Somebody who rebuilds the chain from this seal on changes its last digest, which others may have noted.
     forge("UPDATE accounting_ledgertransaction SET description = 'nothing' WHERE kind = 'correction'")
     forge(f"DELETE FROM accounting_ledgerseal WHERE number >= {seal.number}")  # noqa: S608
-    with pytest.raises(CommandError, match=f"seal {seal.number + 1}: the chain does not end with the last"):
+    with pytest.raises(CommandError, match=f"seal {seal.number + 1}: this is the last seal that was made"):
         call_command("verify_ledger")
     end_chains_where_they_end()
     with pytest.raises(CommandError, match=f"seal {seal.number + 1} was made when 2026-05 was archived"):
@@ -291,7 +291,9 @@ def test_nothing_is_smuggled_into_an_archived_month(past: Cast, tmp_path: Path) 
         f" WHERE id = {late.pk}"
     )
     forge("DELETE FROM accounting_usagesegment")
-    with pytest.raises(CommandError, match="not among those that were sealed with it: usage:9:2026-06-01"):
+    with pytest.raises(
+        CommandError, match="not covered by the seals of that archive run: usage:9:2026-06-01"
+    ):
         call_command("verify_ledger")
 
 
@@ -360,12 +362,12 @@ def test_a_month_that_an_earlier_release_archived_is_compared_with_its_sums(
 ) -> None:
     call_command("verify_ledger")
     assert (
-        "not all that stays of them is sealed until the next month is archived: 2026-05"
+        "of their remaining rows are sealed only when the next month is archived: 2026-05"
         in capsys.readouterr().out
     )
     forge(FORGERIES["all entries of a bill"])
     with pytest.raises(
-        CommandError, match="entries of an archived month are not the sums of its hours: 1, 2026-05-01"
+        CommandError, match="entries of an archived month do not add up to its hourly rollups: 1, 2026-05-01"
     ):
         call_command("verify_ledger")
 
@@ -382,7 +384,7 @@ FORGERIES_THAT_FIT = {
                AND booked.month = '2026-05-01'
             """
         ],
-        "the entries of an archived month are not what its closings tell: 1, 2026-05-01, revenue",
+        "the entries of an archived month differ from its closings: 1, 2026-05-01, revenue",
     ),
     "how much was credited": (
         [
@@ -395,7 +397,7 @@ FORGERIES_THAT_FIT = {
                 ("jobday", "cost"),
             )
         ],
-        "the sums of an archived hour cost what no price of it makes: 1, 2026-05-04 12:",
+        "the cost in the rollups of an archived hour does not follow from any price of that hour: 1, 2026-05-04 12:",
     ),
 }
 
@@ -415,7 +417,7 @@ def test_what_stays_of_it_is_sealed_with_the_next_month(
 ) -> None:
     archive_june(archived_earlier, tmp_path)
     call_command("verify_ledger")
-    assert "an earlier release" not in capsys.readouterr().out
+    assert "An earlier release" not in capsys.readouterr().out
     forge(FORGERIES["what bills are for"])
     with pytest.raises(CommandError, match="after 2026-05 was archived"):
         call_command("verify_ledger")
@@ -455,7 +457,7 @@ def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forger
         forge(change)
     with pytest.raises(
         CommandError,
-        match=r"book 1, seal \d: (sums of hours or days|hours of nodes) of 2026-05 were changed after",
+        match=r"book 1, seal \d: (hourly or daily rollups|node hours) of 2026-05 were changed after",
     ):
         call_command("verify_ledger")
 
@@ -473,7 +475,7 @@ def test_classes_of_hours_that_a_former_release_archived_are_none(past: Cast, tm
     )
     assert (
         hash_chain.broken_sums(seal, stands=True)
-        == "classes of hours of 2026-05 were put in after it was archived"
+        == "classes of GPU time were inserted into hours of 2026-05 after this month was archived"
     )
 
 
@@ -493,7 +495,9 @@ def test_what_became_of_nodes_is_compared_also_while_a_month_is_back(past: Cast,
     call_command("verify_ledger")
     for change in FORGERIES_OF_SUMS["the node"]:
         forge(change)
-    with pytest.raises(CommandError, match="hours of nodes of 2026-05 were changed after it was archived"):
+    with pytest.raises(
+        CommandError, match="node hours of 2026-05 were changed after this month was archived"
+    ):
         call_command("verify_ledger")
 
 
@@ -503,7 +507,7 @@ def test_sums_that_are_changed_between_two_months_of_archiving_are_not_sealed_an
     archive_month(actor=None, month=MAY, folder=tmp_path)
     forge("UPDATE accounting_jobday SET job_name = 'another' WHERE job_id = 7")
     archive_june(past, tmp_path)
-    with pytest.raises(CommandError, match="sums of hours or days of 2026-05 were changed"):
+    with pytest.raises(CommandError, match="hourly or daily rollups of 2026-05 were changed"):
         call_command("verify_ledger")
 
 
@@ -523,7 +527,9 @@ def test_sums_that_were_forged_together_with_their_seal_do_not_fit_the_ledger(
         f" WHERE id = {last.pk}"
     )
     end_chains_where_they_end()
-    with pytest.raises(CommandError, match="entries of an archived month are not the sums of its hours"):
+    with pytest.raises(
+        CommandError, match="entries of an archived month do not add up to its hourly rollups"
+    ):
         call_command("verify_ledger")
 
 
@@ -665,7 +671,7 @@ def test_only_what_is_closed_sealed_over_and_the_oldest_is_archived(cast: Cast, 
     close_may(cast, since=NOON)
     with transaction.atomic():
         assert next_hour_to_price(book=1) is None
-    refused(MAY, "before its hours were closed")
+    refused(MAY, "before its first closed day")
     assert not list(tmp_path.iterdir())
 
 
@@ -702,7 +708,7 @@ def test_vouchers_that_nobody_archived_are_missed(past: Cast) -> None:
     with connection.cursor() as cursor:
         for name in VOUCHERS:
             cursor.execute(f"DROP TABLE accounting_{name}_2026_05")
-    with pytest.raises(CommandError, match="2026-05 are missing, and nobody archived them"):
+    with pytest.raises(CommandError, match="2026-05 are missing, and no record shows"):
         call_command("verify_ledger")
 
 
@@ -761,7 +767,7 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
     file = tmp_path / "usagesegment.csv.gz"
     kept = file.read_bytes()
     file.write_bytes(kept[:-1] + b"x")
-    with pytest.raises(Refused, match="not the file of the month's last archive"):
+    with pytest.raises(Refused, match="differs from the file that was written"):
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     with pytest.raises(Refused, match="not the last"):
         bring_back_month(actor=None, month=JUNE, folder=tmp_path)
@@ -770,13 +776,13 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
     file.write_bytes(forged)
     digest = hashlib.sha256(forged).hexdigest()
     (tmp_path / "SHA256SUMS").write_text(f"{digest}  {file.name}\n")
-    with pytest.raises(Refused, match="not the file of the month's last archive"):
+    with pytest.raises(Refused, match="differs from the file that was written"):
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     tell_of_another_file(digest)
-    with pytest.raises(Refused, match="differ from the sealed ones"):
+    with pytest.raises(Refused, match="differ from those in the hash chain"):
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     with pytest.raises(
-        CommandError, match="2026-05 was archived to other files than its archive record names"
+        CommandError, match="the sealed file digests of 2026-05 differ from those in its archive record"
     ):
         call_command("verify_ledger")
 
@@ -807,7 +813,7 @@ def test_of_a_month_that_was_archived_twice_only_the_last_files_come_back(past: 
         correct_usage(actor=past.ada, segments=list(wrong), reason="a test")
     seal_book(1)
     archive_month(actor=None, month=MAY, folder=tmp_path / "second")
-    with pytest.raises(Refused, match="not the file of the month's last archive"):
+    with pytest.raises(Refused, match="differs from the file that was written"):
         bring_back_month(actor=None, month=MAY, folder=tmp_path / "first")
     assert MAY not in months_with_vouchers()
     bring_back_month(actor=None, month=MAY, folder=tmp_path / "second")
@@ -831,9 +837,9 @@ def test_a_month_that_was_not_archived_does_not_pass_for_one_that_was(
     ArchiveRecord.objects.create(month=MAY, is_archived=True, rows=13, seals=seals)
     with pytest.raises(
         CommandError,
-        match="seal 1 was made when 2026-05 was archived, and is gone"
+        match="seal 1, which was made when 2026-05 was archived, is missing"
         if tells_of_seals
-        else "book 1: 2026-05 lacks its vouchers, and no seal tells that it was archived",
+        else "book 1: the vouchers of 2026-05 are missing, and no seal shows that they were archived",
     ):
         call_command("verify_ledger")
 
@@ -846,7 +852,7 @@ def test_a_month_that_is_said_to_be_archived_is_compared_as_far_as_it_stays(past
     drop_vouchers_of_may()
     forge(FORGERIES["all entries of a bill"])
     with pytest.raises(
-        CommandError, match=r"book 1, seal 1: usage:.* (was|were) (changed|removed|put in) after it was"
+        CommandError, match=r"book 1, seal 1: usage:.* (was|were) (changed|removed|inserted) after sealing"
     ):
         call_command("verify_ledger")
 
@@ -859,7 +865,7 @@ def test_an_archived_month_without_its_seals_is_found(past: Cast, tmp_path: Path
     archive_month(actor=None, month=MAY, folder=tmp_path)
     take_seals_of_may_away()
     with pytest.raises(
-        CommandError, match="2026-05 lacks its vouchers, and no seal tells that it was archived"
+        CommandError, match="the vouchers of 2026-05 are missing, and no seal shows that they were archived"
     ):
         call_command("verify_ledger")
 
@@ -881,7 +887,7 @@ def test_an_archived_month_of_a_former_release_is_sealed_when_a_later_one_is(
         forge(f"UPDATE accounting_ledgerseal SET {new} WHERE id = {seal.pk}")  # noqa: S608
     end_chains_where_they_end()
     with pytest.raises(
-        CommandError, match="2026-05 lacks its vouchers, and no seal tells that it was archived"
+        CommandError, match="the vouchers of 2026-05 are missing, and no seal shows that they were archived"
     ):
         call_command("verify_ledger")
 
@@ -892,7 +898,10 @@ def test_books_that_tell_of_another_last_archived_month_are_found(
 ) -> None:
     archive_month(actor=None, month=MAY, folder=tmp_path)
     sql(f"UPDATE accounting_closedbook SET details_since = {until}")  # noqa: S608
-    with pytest.raises(CommandError, match="books tell of another last month that was archived"):
+    with pytest.raises(
+        CommandError,
+        match="the books and the archive records disagree about the last month that was archived",
+    ):
         call_command("verify_ledger")
 
 
@@ -909,6 +918,6 @@ def test_from_the_shell_months_are_archived_and_brought_back(
         "SHA256SUMS", "classcharge.csv.gz", "correctedsegment.csv.gz", "usagesegment.csv.gz",
     ]  # fmt: skip
     call_command("archive_ledger", str(tmp_path), "--bring-back", "2026-05")
-    assert "13 rows are back" in capsys.readouterr().out
+    assert "13 rows brought back" in capsys.readouterr().out
     with pytest.raises(CommandError, match="at least 4"):
         call_command("archive_ledger", str(tmp_path), "--keep-months", "0")

@@ -86,10 +86,10 @@ ALTERED = (
     "DELETE FROM accounting_ledgerseal WHERE book = 2",
 )
 FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
-    "a book's seals removed for beat to make others": (ALTERED, "book 2, seal 1: the chain does not end with the last"),
+    "a book's seals removed for beat to make others": (ALTERED, "book 2, seal 1: this is the last seal that was made"),
     "and what tells of the last one": (
         (*ALTERED, "DELETE FROM accounting_sealedbook WHERE book = 2"),
-        r"book 2, seal 1: it is missing, and head \d+ names it",
+        r"book 2, seal 1: this seal is missing, although head \d+ names it",
     ),
     "and the heads": (
         (
@@ -97,7 +97,7 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
             "DELETE FROM accounting_sealedbook WHERE book = 2",
             "DELETE FROM accounting_ledgerhead WHERE book = 2",
         ),
-        "head 3: before it head 2 is missing",
+        "head 3: the previous head, number 2, is missing",
     ),
     "all rows of a book": (
         (
@@ -108,11 +108,11 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
             "DELETE FROM accounting_ledgerseal WHERE book = 2",
             "DELETE FROM accounting_sealedbook WHERE book = 2",
         ),
-        r"book 2, seal 1: it is missing, and head \d+ names it",
+        r"book 2, seal 1: this seal is missing, although head \d+ names it",
     ),
     "all seals": (
         ("DELETE FROM accounting_ledgerseal", "DELETE FROM accounting_sealedbook"),
-        r"\w+ \w+, seal 1: it is missing, and head \d+ names it",
+        r"\w+ \w+, seal 1: this seal is missing, although head \d+ names it",
     ),
     "a transaction removed": (
         (
@@ -120,7 +120,7 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
             " (SELECT id FROM accounting_ledgertransaction WHERE kind = 'trade')",
             "DELETE FROM accounting_ledgertransaction WHERE kind = 'trade'",
         ),
-        r"book 1, seal 1: transaction \d+ was removed after it was sealed",
+        r"book 1, seal 1: transaction \d+ was removed after sealing",
     ),
     "an audit event changed": (
         ("UPDATE accounting_auditevent SET actor_name = 'nobody' WHERE verb = 'tenant.set_tickets'",),
@@ -141,7 +141,7 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
             " SELECT 0, transaction_id, book, month, hour,"
             " tenant_id, user_id, generation_id, 0, 0, 0, 0, 'USD', 0 FROM accounting_usagehour LIMIT 1",
         ),
-        r"usage hours, seal 1: usage hour 0 was put in",
+        r"usage hours, seal 1: usage hour 0 was inserted",
     ),
     "a head changed": (
         ("UPDATE accounting_ledgerhead SET at = at + interval '1 s' WHERE number = 1",),
@@ -149,12 +149,12 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a signature changed": (
         ("UPDATE accounting_ledgerhead SET signature = sha512(''::bytea) WHERE number = 1",),
-        "head 2: it was changed, or head 1 before it",
+        "head 2: this head or head 1 was changed",
     ),
     "the last signature changed": (
         ("UPDATE accounting_ledgerhead SET signature = sha512(''::bytea)"
          " WHERE number = (SELECT max(number) FROM accounting_ledgerhead)",),
-        r"The signature of head \d+ is not of its key",
+        r"The signature of head \d+ does not match the public key",
     ),
 }  # fmt: skip
 
@@ -177,8 +177,8 @@ def test_beat_makes_no_seal_again(sealed: Cast, caplog: pytest.LogCaptureFixture
     forge(*ALTERED, "DELETE FROM accounting_sealedbook WHERE book = 2")
     seal_all(BOOKS)
     assert LedgerSeal.objects.count() == seals
-    assert "book 2: the chain does not end with seal 1, which head 2 names" in caplog.text
-    with pytest.raises(CommandError, match="book 2, seal 1: it is missing, and head 2 names it"):
+    assert "book 2: the last seal is not seal 1, which ledger head 2 names" in caplog.text
+    with pytest.raises(CommandError, match="book 2, seal 1: this seal is missing, although head 2 names it"):
         call_command("verify_ledger")
 
 
@@ -194,7 +194,7 @@ def test_what_beat_seals_again_is_told_by_the_heads(sealed: Cast) -> None:
     )
     seal_all(BOOKS)
     assert LedgerSeal.objects.filter(book=2).exists()
-    assert told() == "head 3: before it head 2 is missing"
+    assert told() == "head 3: the previous head, number 2, is missing"
 
 
 # By type: an expression for a different value, and the value that replaces NULL.
@@ -356,7 +356,7 @@ def test_nothing_is_sealed_silently_after_a_pause_of_a_day(sealed: Cast) -> None
     assert LedgerSeal.objects.count() == count
     with pytest.raises(NotAllowed):
         actions.resume_sealing(actor=sealed.alice, reason="we were away")
-    with pytest.raises(Refused, match="Give a reason"):
+    with pytest.raises(Refused, match="Enter a reason"):
         actions.resume_sealing(actor=sealed.ada, reason=" ")
     head = actions.resume_sealing(actor=sealed.ada, reason="we were away")
     event = AuditEvent.objects.get(verb="ledger.resume_sealing")
@@ -370,7 +370,7 @@ def test_nothing_is_sealed_silently_after_a_pause_of_a_day(sealed: Cast) -> None
     out = io.StringIO()
     call_command("verify_ledger", stdout=out)
     assert f"(head {head.number}): we were away" in out.getvalue()
-    with pytest.raises(CommandError, match="is not stopped"):
+    with pytest.raises(CommandError, match="nothing to resume"):
         call_command("resume_sealing", "once more")
 
 
@@ -409,7 +409,7 @@ def test_what_was_resumed_is_sealed_however_long_it_takes(sealed: Cast, settings
     actions.resume_sealing(actor=sealed.ada, reason="beat did not run")
     aged(20)
     assert seal_book(3) > 0
-    with pytest.raises(Refused, match="is not stopped"):
+    with pytest.raises(Refused, match="nothing to resume"):
         actions.resume_sealing(actor=sealed.ada, reason="once more")
 
 
@@ -439,7 +439,7 @@ def test_nothing_begins_anew_where_all_is_gone(sealed: Cast) -> None:
     )
     seal_all(BOOKS)
     assert not LedgerSeal.objects.exists()
-    assert "has neither seals nor heads" in heads.why_stopped(datetime.now(UTC))
+    assert "but neither seals nor heads" in heads.why_stopped(datetime.now(UTC))
 
 
 class TestFile:
@@ -469,8 +469,8 @@ class TestFile:
         self, file: Path, last: LedgerHead, sealed: Cast, text: str
     ) -> None:
         file.write_text(text)
-        assert "has no head of this ledger" in told()
-        with pytest.raises(CommandError, match="has no head of this ledger"):
+        assert "contains no complete head" in told()
+        with pytest.raises(CommandError, match="contains no complete head"):
             call_command("verify_ledger")
         seal_all(BOOKS)
         assert file.read_text() == text
@@ -506,7 +506,7 @@ def test_a_noted_head_tells_whether_todays_books_descend_from_it(sealed: Cast) -
     seal_all(BOOKS)
     out = io.StringIO()
     call_command("verify_ledger", noted=[noted], stdout=out)
-    assert f"Today's books descend from {noted}" in out.getvalue()
+    assert f"The current hash chain continues {noted}" in out.getvalue()
     assert head_line() != noted
     # Somebody with access to the database rebuilds the chain, for example by running the periodic task: a consistent
     # chain with other heads.
@@ -517,10 +517,10 @@ def test_a_noted_head_tells_whether_todays_books_descend_from_it(sealed: Cast) -
         "DELETE FROM accounting_ledgerhead",
     )
     seal_all(BOOKS)
-    with pytest.raises(CommandError, match=r"Head \d+ is not the one that was noted"):
+    with pytest.raises(CommandError, match=r"Head \d+ differs from the head that was noted"):
         call_command("verify_ledger", noted=[noted])
     forged = noted.replace(noted.split(":")[3], "0" * 64)
-    with pytest.raises(CommandError, match="is not signed with one of these keys"):
+    with pytest.raises(CommandError, match="is not signed with a trusted key"):
         call_command("verify_ledger", noted=[forged])
 
 
@@ -541,7 +541,7 @@ def test_whose_heads_are_cut_off_is_told_by_those_that_were_published(
     )
     seal_all(BOOKS)
     assert LedgerSeal.objects.count() == 0
-    assert told() == f"Head {head.number} was noted, and is gone: the last one is none."
+    assert told() == f"Head {head.number} was noted earlier but no longer exists (last head now: none)."
     # As after restoring a backup that lacks the last heads, somebody resumes sealing with a reason.
     head = actions.resume_sealing(actor=sealed.ada, reason="restored")
     assert (tmp_path / "heads").read_text().splitlines()[-1] == heads.printed(head)
@@ -567,7 +567,7 @@ def test_what_is_published_during_a_verification_is_no_alarm(
 
     monkeypatch.setattr("accounting.management.commands.verify_ledger.first_found", meanwhile)
     call_command("verify_ledger")
-    with pytest.raises(CommandError, match=f"Head {last.number + 1} was noted, and is gone"):
+    with pytest.raises(CommandError, match=f"Head {last.number + 1} was noted earlier but no longer exists"):
         call_command("verify_ledger")
 
 
@@ -630,9 +630,9 @@ class TestKeys:
         settings.FAIRLOT_SIGNING_KEYS = own
         # Somebody without the key may have made the unsigned heads.
         book(sealed, book=2, lease_id=3)
-        with pytest.raises(SealingStopped, match="is not signed, and there is a key"):
+        with pytest.raises(SealingStopped, match="is not signed, although FAIRLOT_SIGNING_KEYS has a key"):
             seal_book(2)
-        assert "is not signed, and there is a key" in told()
+        assert "is not signed, although FAIRLOT_SIGNING_KEYS has a key" in told()
         actions.resume_sealing(actor=sealed.ada, reason="there is a key now")
         seal_all(BOOKS)
         assert told() == "OK"
@@ -664,20 +664,26 @@ def test_an_emptied_guard_is_told(sealed: Cast) -> None:
     with transaction.atomic():
         run("CREATE OR REPLACE FUNCTION accounting_refuse_change() RETURNS trigger LANGUAGE plpgsql AS"
             " 'BEGIN RETURN NULL; END'")  # fmt: skip
-        assert told() == "a guard was changed: function accounting_refuse_change()"
+        assert (
+            told() == "a guard (a trigger or function that protects the ledger) was changed: "
+            "function accounting_refuse_change()"
+        )
         transaction.set_rollback(True)
     with transaction.atomic():
         run("DROP TRIGGER append_only ON accounting_auditevent")
         run("CREATE TRIGGER append_only BEFORE TRUNCATE ON accounting_auditevent"
             " FOR EACH STATEMENT EXECUTE FUNCTION accounting_refuse_change()")  # fmt: skip
         run("ALTER TABLE accounting_auditevent ENABLE ALWAYS TRIGGER append_only")
-        assert told() == "a guard was changed: accounting_auditevent, append_only"
+        assert (
+            told() == "a guard (a trigger or function that protects the ledger) was changed: "
+            "accounting_auditevent, append_only"
+        )
         transaction.set_rollback(True)
     with transaction.atomic():
         run("CREATE TRIGGER another AFTER INSERT ON accounting_ledgerentry FOR EACH STATEMENT"
             " EXECUTE FUNCTION accounting_refuse_change()")  # fmt: skip
         assert told().startswith(
-            "there is a trigger or function that Fairlot did not make: accounting_ledgerentry"
+            "the database has a trigger or function that Fairlot did not create: accounting_ledgerentry"
         )
         transaction.set_rollback(True)
 
@@ -688,5 +694,8 @@ def test_an_emptied_guard_is_told(sealed: Cast) -> None:
 def test_a_month_that_is_gone_is_named(sealed: Cast, how: str) -> None:
     with transaction.atomic():
         run(how.format("accounting_ledgertransaction_2026_05"))
-        assert told() == "a table lacks a month that others have: accounting_ledgertransaction, 2026-05"
+        assert (
+            told() == "a ledger table has no partition for a month for which other tables have one: "
+            "accounting_ledgertransaction, 2026-05"
+        )
         transaction.set_rollback(True)

@@ -181,8 +181,8 @@ class TestSpending:
         ]
         said = [(str(one), one.is_reached) for one in found]
         assert said == [
-            ("Uni has used 2 of 2 GPU-hours of A100, a calendar month (UTC)", True),
-            ("bob in Astro has used 6 of 100 EUR, a calendar quarter (UTC)", False),
+            ("Uni has used 2 of 2 GPU-hours of A100 per calendar month (UTC)", True),
+            ("bob in Astro has used 6 of 100 EUR per calendar quarter (UTC)", False),
         ]
 
     def test_what_is_not_reached_does_not_read_as_if_it_were(self, cast: Cast) -> None:
@@ -272,6 +272,6 @@ class TestNeverFits:
     def test_no_hours_at_all_is_never(self, cast: Cast) -> None:
         stars = make.tenant("Stars", parent=cast.astro)
         quota(cast.astro, "0", kind=HOURS, generation=cast.a100)
-        assert never_fits(stars, [cast.a100.pk], 1) == "Astro may use no A100 at all; this job needs 1"
+        assert never_fits(stars, [cast.a100.pk], 1) == "Astro may not use any A100; this job needs 1"
         Quota.objects.update(limit=Decimal("0.5"))
         assert never_fits(stars, [cast.a100.pk], 1) is None

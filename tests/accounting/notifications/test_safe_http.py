@@ -138,4 +138,4 @@ def test_a_name_server_that_changes_its_answer_leads_nowhere_private() -> None:
     assert "302; redirects are not followed" in redirects["said"]
     for label, one in ({"flips again": again} | told).items():
         assert one["connected"] == [], label
-        assert any(word in one["said"] for word in ("private network", "never called")), (label, one)
+        assert any(word in one["said"] for word in ("private network", "never calls")), (label, one)

@@ -94,7 +94,9 @@ def test_a_price_begins_now_unless_told_otherwise(cast: Cast) -> None:
 
 def test_a_price_never_changes_the_past(cast: Cast) -> None:
     book(cast)
-    with pytest.raises(Refused, match="A100 is billed until 2026-05-04 12:30:00 UTC") as refusal:
+    with pytest.raises(
+        Refused, match="A100 has already been billed until 2026-05-04 12:30:00 UTC"
+    ) as refusal:
         set_price(cast, "4", NOON + minutes(29))
     assert refusal.value.field == "since"
     set_price(cast, "4", NOON + minutes(30))
@@ -163,7 +165,7 @@ class TestAtOnce:
                 book_usage([Usage(**usage(cast))])
                 change = pool.submit(self.on_own_connection, lambda: set_price(cast, "4", NOON))
                 self.wait_for_a_lock_to_be_waited_for()
-            with pytest.raises(Refused, match="is billed until"):
+            with pytest.raises(Refused, match="has already been billed until"):
                 change.result(timeout=PATIENCE)
         assert told(cast) == [(LONG_AGO, None, 3)]
 

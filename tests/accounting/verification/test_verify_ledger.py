@@ -84,7 +84,7 @@ def test_within_an_hour_a_price_may_come_that_is_in_another_currency(cast: Cast,
         ),
         (
             "UPDATE accounting_ledgertransaction SET kind = 'trade' WHERE id = {id}",
-            "is of no transaction of its kind",
+            "has no transaction of the same kind",
         ),
         ("UPDATE accounting_ledgerentry SET amount = amount * 2 WHERE transaction_id = {id}", "differs from"),
         ("UPDATE accounting_usagesegment SET tenant_id = {bio} WHERE transaction_id = {id}", "differs from"),
@@ -129,7 +129,7 @@ def test_a_guard_that_is_off_is_found(segment: UsageSegment, how: str, table: st
     trigger = how.rsplit(maxsplit=1)[-1]
     sql(f"ALTER TABLE {table} {how}")
     try:
-        with pytest.raises(CommandError, match=f"switched off: {table}, {trigger}"):
+        with pytest.raises(CommandError, match=f"disabled: {table}, {trigger}"):
             call_command("verify_ledger")
     finally:
         sql(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {trigger}")
@@ -198,25 +198,25 @@ def moved(booked: str, kind: str, to: str) -> str:
 FORGERIES = {
     "what a tenant pays, on both sides": (
         [amounts("amount * 2", OPEN, "cost", "revenue")],
-        "a transaction differs from its vouchers: usage:5:.*, cost, EUR",
+        "the amounts of a transaction differ from its vouchers: usage:5:.*, cost, EUR",
     ),
     "that and the price with it": (
         [
             amounts("amount * 2", OPEN, "cost", "revenue"),
             "UPDATE accounting_usagesegment SET price_per_gpu_hour = 6, cost = cost * 2 WHERE book = 2",
         ],
-        "a segment does not have the price of its time: .*, 5, ",
+        "the price of a usage segment is not the one that was valid at its time: .*, 5, ",
     ),
     "that by less than is rounded": (
         [
             amounts("amount + 0.00001 * sign(amount)", OPEN, "cost", "revenue"),
             "UPDATE accounting_usagesegment SET cost = cost + 0.00001 WHERE book = 2",
         ],
-        "a segment does not cost its price: .*, 5, ",
+        "the cost of a usage segment is not its GPU time multiplied by its price: .*, 5, ",
     ),
     "the price list": (
         ["UPDATE accounting_price SET per_gpu_hour = 4 WHERE per_gpu_hour = 3"],
-        "a segment does not have the price of its time: .*, 1, ",
+        "the price of a usage segment is not the one that was valid at its time: .*, 1, ",
     ),
     "the currency of a price": (
         ["UPDATE accounting_price SET currency = 'USD' WHERE per_gpu_hour = 3"],
@@ -236,11 +236,11 @@ FORGERIES = {
     ),
     "when a price began": (
         ["UPDATE accounting_price SET valid = tstzrange('2026-05-04 12:10+0', NULL) WHERE per_gpu_hour = 3"],
-        "a segment does not have the price of its time: .*, 1, ",
+        "the price of a usage segment is not the one that was valid at its time: .*, 1, ",
     ),
     "the price of a class": (
         ["UPDATE accounting_classcharge SET idle_price = 2"],
-        "a charge is not what its classes cost",
+        "the amount of a charge differs from the cost of its classes of GPU time",
     ),
     "that what was idle has a price": (
         [
@@ -252,30 +252,30 @@ FORGERIES = {
             ),
             removed("ledgertransaction", f"id = {PRICING}"),
         ],
-        "what was idle in a settled hour is not charged at its price: .*, 1, ",
+        "idle GPU time in a settled hour is not charged at the price of idle time: .*, 1, ",
     ),
     "what the cluster earned": (
         [moved(OPEN, "revenue", "classes")],
-        "a transaction differs from its vouchers: usage:5:.*, classes, EUR",
+        "the amounts of a transaction differ from its vouchers: usage:5:.*, classes, EUR",
     ),
     "what was taken back": (
         ["UPDATE accounting_ledgeraccount SET kind = 'drained' WHERE kind = 'waived' AND generation_id IS NULL"],
-        "a transaction differs from its vouchers: correction:.*, drained, EUR",
+        "the amounts of a transaction differ from its vouchers: correction:.*, drained, EUR",
     ),
     "what was free": (
         ["UPDATE accounting_ledgeraccount SET kind = 'down' WHERE kind = 'free' AND generation_id IS NOT NULL"],
-        "a transaction differs from its vouchers: closing:1:2026-05-04T00:.*, down, GPU-s",
+        "the amounts of a transaction differ from its vouchers: closing:1:2026-05-04T00:.*, down, GPU-s",
     ),
     "how many GPUs there were": (
         [amounts("amount + sign(amount)", NOONS, "installed", "free") + " AND abs(amount) > 10000"],
-        "a transaction differs from its vouchers: closing:1:2026-05-04T12:.*, free, GPU-s",
+        "the amounts of a transaction differ from its vouchers: closing:1:2026-05-04T12:.*, free, GPU-s",
     ),
     "of which generation an account is": (
         [
             "UPDATE accounting_ledgeraccount SET generation_id ="
             " (SELECT id FROM accounting_generation WHERE name = 'V100') WHERE kind = 'installed'"
         ],
-        "an account is not of its generation's unit: .*, installed, GPU-s A100",
+        "the unit of an account does not match the account's generation: .*, installed, GPU-s A100",
     ),
     "to whom a trade gave": (
         [
@@ -289,11 +289,11 @@ FORGERIES = {
             "UPDATE accounting_ledgertransaction SET kind = 'trade' WHERE book = 2",
             "DELETE FROM accounting_usagesegment WHERE book = 2",
         ],
-        "an entry is of an account that its transaction cannot touch: usage:5:.*, trade, ",
+        "an entry uses an account that this kind of transaction must not change: usage:5:.*, trade, ",
     ),
     "in which book it is": (
         ["UPDATE accounting_usagesegment SET book = 3 WHERE book = 2"],
-        "a voucher is of no transaction of its kind, book and time: usagesegment",
+        "a voucher has no transaction of the same kind, book and time: usagesegment",
     ),
     "that it was booked anew": (
         [
@@ -301,7 +301,7 @@ FORGERIES = {
             moved(OPEN, "revenue", "waived"),
             moved(OPEN, "capacity", "waived"),
         ],
-        "a segment is booked anew and none before it was taken back: .*, 5, 1",
+        "a usage segment was booked again, although no earlier segment was taken back: .*, 5, 1",
     ),
     "a closing": (
         [
@@ -310,39 +310,39 @@ FORGERIES = {
             "DELETE FROM accounting_nodehour WHERE hour = '2026-05-04 12:00+0'",
             removed("ledgertransaction", f"id = {NOONS}"),
         ],
-        "a closing differs from what was billed: 1, 2026-05-04 12:",
+        "the closing of an hour differs from what was billed in that hour: 1, 2026-05-04 12:",
     ),
     "until when hours are closed": (
         [
             "UPDATE accounting_closedbook"
             " SET until = until - interval '1 hour', priced_until = until - interval '1 hour'"
         ],
-        "an hour has a closing and is not closed: 1, .2026-05-04 23:",
+        "an hour has a closing transaction but is not marked as closed: 1, .2026-05-04 23:",
     ),
     "of which class capacity was": (
         [
             "UPDATE accounting_capacitysegment SET down = free, free = 0, down_value = free_value, free_value = 0",
             "UPDATE accounting_ledgeraccount SET kind = 'down' WHERE kind = 'free'",
         ],
-        "nodes do not sum to their closing: 1, 2026-05-04 00:",
+        "the node hours do not add up to the closing of their hour: 1, 2026-05-04 00:",
     ),
     "what an hour costs": (
         ["UPDATE accounting_usagehour SET cost = cost + 1 WHERE hour = '2026-05-04 13:00+0'"],
-        "the sums of an hour are not those of its segments: 1, 2026-05-04 13:",
+        "the rollups of an hour differ from the sums of its usage segments: 1, 2026-05-04 13:",
     ),
     "what a day costs": (
         ["UPDATE accounting_usageday SET cost = cost + 1"],
-        "the sums of a day are not those of its hours: 1, 2026-05-04",
+        "the rollups of a day differ from the sums of its hours: 1, 2026-05-04",
     ),
     "what a day of a job costs": (
         ["UPDATE accounting_jobday SET cost = cost + CASE job_id WHEN 2 THEN 1 ELSE -1 END WHERE user_id = "
          "(SELECT user_id FROM accounting_jobday GROUP BY user_id HAVING count(DISTINCT job_id) > 1)"
          " AND id IN (SELECT max(id) FROM accounting_jobday GROUP BY job_id, user_id)"],
-        "the sums of a job's day are not those of its segments: 1, 2026-05-04",
+        "the rollups of a job's day differ from the sums of its usage segments: 1, 2026-05-04",
     ),
     "who wrote the sums": (
         ["UPDATE accounting_usageday SET transaction_id = transaction_id + 999999"],
-        "sums are of a transaction that is not there: usageday",
+        "a rollup refers to a transaction that does not exist: usageday",
     ),
 }  # fmt: skip
 
@@ -390,4 +390,4 @@ def test_what_was_rounded_to_four_decimals_is_right_for_time_before_costs_had_si
         found = first_found()
         transaction.set_rollback(True)
     assert found is not None
-    assert found.what == "a segment does not cost its price"
+    assert found.what == "the cost of a usage segment is not its GPU time multiplied by its price"

@@ -115,7 +115,7 @@ def test_a_request_for_an_immediate_round_is_refused() -> None:
     policy = Asking(Asking.options_type())
     policy.after = 1e-9
     now = Situation.first(policy, snapshot([(0, 4)], [Account()], [Job(0)]))
-    with pytest.raises(InvalidPlan, match="asks for the next round in 1e-09 s; the least is 1 s"):
+    with pytest.raises(InvalidPlan, match="asks for the next round in 1e-09 s, but the minimum is 1 s"):
         rounds_until_start(now, 0, seed=0, most=3)
 
 

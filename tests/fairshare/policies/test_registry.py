@@ -152,7 +152,7 @@ def test_a_policy_may_ask_for_the_next_round_but_not_at_once(seconds: float | No
         ([(1, 0, (0, 2))], "job 1 has a worker on a node of another generation"),
         ([(1, 1, (0, 1))], "job 1 has a worker on a node of another generation"),
         ([(1, 0, (0, 7))], "node that does not exist"),
-        ([STAYS, (1, 0, (0, 0))], "node 0 has 4 GPUs but gives 6"),
+        ([STAYS, (1, 0, (0, 0))], "node 0 has 4 GPUs, but the plan allocates 6"),
         ([STAYS, (2, 1, (2,))], "job 2 is blocked but runs"),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_reclaim_round_that_stops_a_gang_within_a_guarantee_is_refused() -> No
         guaranteed=np.array([[4.0, 0.0], [4.0, 4.0]]),
         share=np.full((2, 2), 4.0),
     )
-    with pytest.raises(InvalidPlan, match="job 0 is stopped within its account's guarantee"):
+    with pytest.raises(InvalidPlan, match="job 0 is stopped although it is within its account's guarantee"):
         validate(other, given)
     validate(replace(other, guaranteed=other.guaranteed - 1), given)
     validate(other, crowd())

@@ -148,7 +148,7 @@ def test_a_scheduler_that_gives_out_too_many_gpus_is_refused() -> None:
         def ask_again(self, state: State) -> float | None:
             return None
 
-    with pytest.raises(ValueError, match="more GPUs are given"):
+    with pytest.raises(ValueError, match="more GPUs are allocated"):
         Engine(FOUR, [SimJob(0, 1, 3), SimJob(0, 1, 2)], Generous()).run()
     with pytest.raises(ValueError, match="cannot run on generation 0"):
         Engine(TWO_KINDS, [SimJob(0, 1, speeds=(0.0, 1.0))], Generous()).run()

@@ -41,7 +41,7 @@ def test_an_invalid_budget_is_refused_and_stays_in_the_form(scene: Scene, browse
     for wrong, said in (
         ({"percentages": "lots"}, "whole numbers separated by commas"),
         ({"amount": "-1"}, "greater than 0"),
-        ({"webhook_url": "http://example.org"}, "begins with https://"),
+        ({"webhook_url": "http://example.org"}, "must begin with https://"),
     ):
         got = ada.post("/admin/tenants/astro/budgets/set/", FORM | wrong)
         assert got.status_code == 422

@@ -150,7 +150,10 @@ def test_operators_look_and_check_and_are_shown_no_forms(
     api_server.allows = lambda right: right["resource"] != "nodes" and right["verb"] != "*"
     assert olga.post(f"/admin/clusters/{east.pk}/check/").status_code == 302
     page = text_of(olga.get(f"/admin/clusters/{east.pk}/"))
-    assert "Rights are missing: get nodes, list nodes, watch nodes. Apply deploy/kubernetes there." in page
+    assert (
+        "Fairlot lacks rights in this cluster: get nodes, list nodes, watch nodes. Apply deploy/kubernetes to it."
+        in page
+    )
     assert "it may read every secret of the cluster, start pods in every namespace" in page
 
 
@@ -276,7 +279,7 @@ def test_the_api_does_the_same(scene: Scene, api_server: StandIn) -> None:
     assert access["rights"]["list nodes"] is True
     refused = client.post(api, new, content_type="application/json")
     assert refused.status_code == 409
-    assert refused.json()["problems"] == {"name": "A cluster named east exists already."}
+    assert refused.json()["problems"] == {"name": "A cluster named east already exists."}
     assert [one["name"] for one in client.get(api).json()] == ["east", "lab"]
     assert client.post(f"{api}/east/check").json()["access"]["trouble"] == ""
     given = {"kubeconfig": api_server.kubeconfig()}

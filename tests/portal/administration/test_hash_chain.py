@@ -53,7 +53,7 @@ def test_admins_see_that_sealing_has_stopped(scene: Scene, head: LedgerHead, bro
     )
     html = browser_of(scene.people.ada).get(page).content.decode()
     assert said in html
-    assert "Nothing was sealed since" in html
+    assert "Nothing has been sealed since" in html
 
 
 def test_admins_see_which_book_is_not_sealed(scene: Scene, head: LedgerHead, browser_of) -> None:
@@ -62,4 +62,4 @@ def test_admins_see_which_book_is_not_sealed(scene: Scene, head: LedgerHead, bro
     with transaction.atomic():
         heads.append(-1, 1, b"gone", heads.hold())
     html = browser_of(scene.people.ada).get("/admin/settings/").content.decode()
-    assert f"audit events: the chain does not end with seal 1, which head {head.number + 1} names" in html
+    assert f"audit events: the last seal is not seal 1, which ledger head {head.number + 1} names" in html

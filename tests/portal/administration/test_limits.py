@@ -121,7 +121,7 @@ def test_only_managers_of_a_team_preview_limits_of_its_members(scene: Scene, bro
         assert got.status_code == 404
     wrong = browser_of(scene.people.alice).post(url, form | {"tickets": "0"})
     assert wrong.status_code == 422
-    assert "Tickets are a whole number from 1 to 1 000 000." in shown(wrong)
+    assert "Tickets must be a whole number from 1 to 1 000 000." in shown(wrong)
 
 
 def test_the_api_previews_tickets_of_members_for_their_managers(scene: Scene, browser_of) -> None:
@@ -273,14 +273,14 @@ def test_figures_of_teams_above_are_shown_only_to_users_who_see_them(scene: Scen
     Quota.objects.all().delete()
     Quota.objects.create(tenant=Tenant.objects.get(slug="uni"), kind="gpus", limit=9)
     Job.objects.filter(pk=job.pk).update(reason=Reason.QUOTA_IN_USE)
-    said = "Uni has 8 of the 9 GPUs that it may have at once"
+    said = "Uni has 8 GPUs at once, and the limit is 9"
     for name, is_told in (("alice", False), ("bob", False), ("olga", True)):
         browser = browser_of(getattr(scene.people, name))
         page = shown(browser.get(f"/jobs/{job.pk}/"))
         told = browser.get(f"/api/v1/jobs/{job.pk}/scheduling").json()
         for text in (page, f"{told['sentence']} {told['unblock']}"):
             assert (said in text) == is_told, text
-            assert ("limit above Astro is reached" in text) != is_told
+            assert ("limit of a team above Astro is reached" in text) != is_told
             assert ("a job of Uni or a team below it ends" in text) == is_told
     assert browser_of(scene.people.charlie).get(f"/api/v1/jobs/{job.pk}/scheduling").status_code == 404
 

@@ -58,8 +58,9 @@ def test_a_manager_sets_a_budget_within_that_of_the_team_above(scene: Scene, bro
     set_budget(actor=cast.ada, tenant=cast.uni, amount=400)
     over = alice.post("/team/astro/budgets/set/", BUDGET)
     assert over.status_code == 422
-    assert "A budget of a month is at most that of a team above." in html_module.unescape(
-        over.content.decode()
+    assert (
+        "The budget of a team for a month must not be larger than that of a team above it."
+        in html_module.unescape(over.content.decode())
     )
     make.membership(cast.alice, cast.uni, role=Membership.Role.MANAGER)
     over = alice.post("/team/astro/budgets/set/", BUDGET)

@@ -55,7 +55,7 @@ def test_the_same_idempotency_key_answers_with_the_same_job(call) -> None:
     [
         ({"spec": SPEC | {"workers": 0}}, "workers", "a whole number from 1 to 4096"),
         ({"spec": SPEC | {"colour": 1}}, "colour", "is not a field of a job spec"),
-        ({"spec": SPEC | {"generations": ["K80"]}}, "generations", "accepted are A100, V100"),
+        ({"spec": SPEC | {"generations": ["K80"]}}, "generations", "accepted: A100, V100"),
         ({"spec": "name: [a"}, "yaml", "cannot be read in line 1"),
         ({"spec": SPEC, "team": "bio"}, "team", "Choose one of: astro."),
         ({"spec": SPEC, "cluster": "moon"}, "cluster", "Choose one of: lab."),
@@ -89,7 +89,7 @@ class TestManyAtOnce:
         for wrong, status, said in (
             ({"workers": 0}, 422, {"specs.1.workers": "must be a whole number from 1 to 4096"}),
             ({"generations": ["K80"]}, 422, {"specs.1.generations": "K80 is not in lab"}),
-            ({"gpus_per_worker": 64}, 409, {"specs.1.even_if_never": "It can never run here"}),
+            ({"gpus_per_worker": 64}, 409, {"specs.1.even_if_never": "The job can never run here"}),
         ):
             answer = call("post", "/jobs/bulk", {"specs": [SPEC, SPEC | wrong]})
             assert (answer.status_code, answer["Content-Type"]) == (status, "application/problem+json")

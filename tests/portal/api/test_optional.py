@@ -3,7 +3,7 @@
 from scheduling.core import encryption
 from tests.portal.scene import Scene
 
-NO_MAIL = "This portal sends no mail: it knows of no mail server."
+NO_MAIL = "This portal cannot send mail, because no mail server is configured."
 SUBSCRIBE = 'action="/usage/by-mail/subscribe/"'
 
 
@@ -38,7 +38,7 @@ def test_a_user_without_a_mail_address_sees_that_before_subscribing(
     scene.people.bob.save()
     html = text_of(browser_of(scene.people.bob), "/usage/statement/")
     assert SUBSCRIBE not in html
-    assert "Your account has no mail address" in html
+    assert "Your account has no e-mail address" in html
 
 
 def test_without_a_key_no_form_takes_a_secret(scene: Scene, browser_of, settings) -> None:

@@ -65,7 +65,7 @@ def test_only_lines_between_the_moments_are_taken_back(
     count = len(standing(scene))
     answer = correct(browser_of(scene.people.ada), scene, **bounds)
     assert answer.status_code == 422
-    assert "nothing to correct" in answer.content.decode()
+    assert "no billed usage to correct" in answer.content.decode()
     assert len(standing(scene)) == count
 
 

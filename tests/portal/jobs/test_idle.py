@@ -110,7 +110,7 @@ def test_the_owner_postpones_the_stop_and_all_readers_see_why(scene: Scene, warn
     assert refused.status_code == 422
     assert "Give a reason" in refused.content.decode()
     late = bob.post(url, {"until": "2199-01-01T00:00", "reason": "sleeps"})
-    assert "The rule allows snoozing until" in late.content.decode()
+    assert "The idle rule does not allow snoozing beyond" in late.content.decode()
     assert 'value="sleeps"' in late.content.decode()
     assert (
         "Enter the time at which the snooze ends."
@@ -297,9 +297,11 @@ def test_admins_say_where_a_clusters_metrics_are(scene: Scene, browser_of, setti
     assert "https://" in refused.content.decode()
     settings.FAIRLOT_METRICS_TO_PRIVATE = True
     assert ada.post(url, {"url": "http://prometheus:9090", "query": ""}).status_code == 302
-    MetricsSource.objects.update(trouble="prometheus has no address.", asked_at=now_from_database())
+    MetricsSource.objects.update(
+        trouble="The host name prometheus has no IP address.", asked_at=now_from_database()
+    )
     html = text(ada, f"/admin/clusters/{cluster.pk}/")
-    assert "prometheus has no address." in html
+    assert "The host name prometheus has no IP address." in html
     assert "DCGM_FI_DEV_GPU_UTIL" in html
     assert browser_of(scene.people.olga).post(url, {"url": ""}).status_code == 404
     assert ada.post(url, {"url": "", "query": ""}).status_code == 302

@@ -212,7 +212,7 @@ def test_teams_above_read_the_labels_of_those_below(
 def test_the_submit_form_takes_labels(scene: Scene, browser_of) -> None:
     bob = browser_of(scene.people.bob)
     wrong = bob.post("/submit/", posted(labels="no label"))
-    assert "is no key of a label" in shown(wrong)
+    assert "is not a label key" in shown(wrong)
     assert bob.post("/submit/", posted(labels="project=apollo")).status_code == 302
     assert dict(Job.objects.latest("pk").labels.values_list("key", "value")) == {"project": "apollo"}
     clone = bob.get(

@@ -107,4 +107,4 @@ def test_services_and_sessions_have_no_expected_run_time(scene: Scene, bob: Clie
     spec = {"name": "api", "command": "serve", "environment": "python", "port": 8000, "deadline_hours": 3}
     answer = bob.post(f"/api/v1/{kind}", {"team": "astro", "spec": spec}, content_type="application/json")
     assert answer.status_code == 422
-    assert "is for jobs that end by themselves" in answer.content.decode()
+    assert "is only for jobs that end by themselves" in answer.content.decode()

@@ -126,10 +126,10 @@ def test_without_an_address_or_a_server_the_page_says_so(
 ) -> None:
     post = {"team": "astro", "rhythm": "weekly", "form": "pdf"}
     olga = browser_of(scene.people.olga)
-    assert "no mail address" in olga.post("/usage/by-mail/subscribe/", post, follow=True).content.decode()
+    assert "no e-mail address" in olga.post("/usage/by-mail/subscribe/", post, follow=True).content.decode()
     settings.EMAIL_HOST = ""
     html = browser_of(alice).post("/usage/by-mail/subscribe/", post, follow=True).content.decode()
-    assert "sends no mail" in html
+    assert "cannot send mail" in html
     assert not ReportSubscription.objects.exists()
 
 
@@ -600,7 +600,7 @@ def test_a_user_in_no_team_sees_that_there_is_nothing_to_send(scene: Scene, alic
     post = {"report": "usage", "rhythm": "monthly", "form": "pdf"}
     answer = browser_of(alice).post("/usage/by-mail/subscribe/", post, follow=True)
     assert answer.status_code == 200
-    assert "Only members of a team and operators may have this report." in answer.content.decode()
+    assert "Only members of a team and operators may receive this report." in answer.content.decode()
     assert not ReportSubscription.objects.exists()
 
 

@@ -89,7 +89,7 @@ def test_sending_the_form_twice_makes_one(bob: Client) -> None:
         ("expression", "R/2026/P", "R[n]/start/period"),
         ("time_zone", "Berlin", "Europe/Berlin"),
         ("begins", "soon", "a date and time"),
-        ("ends", "2095-01-01T00:00", "must not lie before the start"),
+        ("ends", "2095-01-01T00:00", "must not be before the start"),
         ("catch_up_hours", "a day", "number of hours"),
         ("catch_up_hours", "9999", "30 days"),
         ("missed", "perhaps", "skip, once, all"),
@@ -121,7 +121,7 @@ def test_the_next_runs_are_shown_in_both_zones_while_one_types(scene: Scene, bob
     assert problem_of(wrong, "time_zone") == ""
     uneven = text_of(bob.post("/schedules/preview/", posted(expression="*/45 * * * *")))
     assert "At minutes 0 and 45 of every hour." in uneven
-    assert "begin anew with each hour" in uneven
+    assert "start again with each hour" in uneven
     foreign = text_of(bob.post("/schedules/preview/", posted(expression="0 */10 * * * *")))
     assert "*/10 * * * *" in problem_of(foreign, "expression")
 
@@ -206,7 +206,7 @@ def test_pausing_running_and_deleting(scene: Scene, bob: Client) -> None:
         html = text_of(bob.post(f"{page}run/", {"request_key": "once"}, follow=True))
     job = Job.objects.get(name="supernova-yearly")
     assert f'href="/jobs/{job.pk}/"' in html
-    assert "Run as bob asked." in html
+    assert "Run at the request of bob." in html
     assert f'by the schedule <a href="{page}">supernova-yearly</a>' in text_of(bob.get(f"/jobs/{job.pk}/"))
     assert "had not ended" in text_of(bob.post(f"{page}run/", follow=True))
     assert "deleted." in text_of(bob.post(f"{page}delete/", follow=True))

@@ -60,7 +60,7 @@ def test_several_texts_are_lines(scene: Scene, browser_of: Any) -> None:
         ({"name": "x", "lines": f'a="{TEXT}'}, "must end with one"),
         ({"name": "x", "lines": f"{TEXT} and=x"}, "Key 1 has an invalid name"),
         ({"name": "x", "lines": f"{TEXT}=a\n{TEXT}=b"}, "line 2 names a key a second time"),
-        ({"name": "x", "lines": f"a=b\n{TEXT}=="}, "key 2 consists of = only"),
+        ({"name": "x", "lines": f"a=b\n{TEXT}=="}, "key 2 consists only of ="),
         (
             {"name": "x", "value": TEXT, "team": "astro"},
             "Choose an option from the list",
@@ -95,7 +95,7 @@ def test_one_in_use_is_not_deleted_and_the_page_says_why(scene: Scene, browser_o
     job = scene.world.submit(cast.bob, cast.astro, name="nova", secrets={"T": "supernova-key"})
     response = browser_of(cast.alice).post(reverse("secret_delete", args=[scene.team_secret.pk]))
     assert response.status_code == 422
-    assert f"named by nova ({job.pk}), which has not ended" in response.content.decode()
+    assert f"used by nova ({job.pk}), which has not ended" in response.content.decode()
 
 
 def test_members_and_strangers_change_nothing(scene: Scene, browser_of: Any) -> None:
@@ -151,7 +151,7 @@ def test_the_form_names_them_and_says_which_there_are(scene: Scene, browser_of: 
     form = {**wrong.__dict__, "yaml": wrong.to_yaml(), "cluster": cluster, "agreed": ""}
     response = browser.post(reverse("submit"), form)
     assert response.status_code == 422
-    assert "There is no secret no-such of yours or of Astro" in response.content.decode()
+    assert "Neither you nor Astro has a secret named no-such" in response.content.decode()
 
 
 def test_the_number_of_queries_does_not_grow(scene: Scene, browser_of: Any) -> None:

@@ -51,7 +51,7 @@ def test_an_operator_grants_a_claim_and_withdraws_it(
     volume = Volume.objects.get(name="imagenet")
     assert (volume.tenant, volume.read_only) == (scene.people.astro, True)
     again = browser.post(url, form)
-    assert (again.status_code, "withdraw it first" in again.content.decode()) == (422, True)
+    assert (again.status_code, "Withdraw it first" in again.content.decode()) == (422, True)
     shown = browser.post(
         reverse("admin_cluster_volume_withdraw", args=[kubernetes.pk, volume.pk]), follow=True
     ).content.decode()
@@ -132,7 +132,7 @@ def test_the_form_offers_what_the_team_may_use_where_the_job_goes(
     wrong = submitted(browser, kubernetes, Fields(name="x", command="x", environment="x", volumes="nope"))
     page = wrong.content.decode()
     assert "Available: imagenet (read-only)." in page
-    assert "nope is not granted to Astro in kubernetes; there is: imagenet" in page
+    assert "nope is not granted to Astro in kubernetes; available: imagenet" in page
     assert 'id="shm"' in page
     fields = Fields(
         name="brings it", command="true", environment="example/train", volumes="imagenet=/data/imagenet",
@@ -163,7 +163,7 @@ def test_a_posted_pod_is_refused_by_the_names_of_its_fields(scene: Scene, browse
     answer = api(browser_of(scene.people.bob), "POST", "/jobs", spec=spec, cluster="lab")
     assert answer.status_code == 422
     problems = answer.json()["problems"]
-    assert "not allowed here" in problems["template.spec.hostNetwork"]
+    assert "never allowed" in problems["template.spec.hostNetwork"]
     assert "root on the node" in problems["template.spec.containers[0].securityContext.privileged"]
 
 

@@ -98,7 +98,12 @@ def test_a_service_is_never_up_while_no_replica_answers_and_lists_what_interrupt
     browser = browser_of(people.alice)
     assert "Up " in words(browser.get(page))
     [job] = living(service)
-    lab.see(lab.lease(job), Phase.RUNNING, address="127.0.0.1:1", why_not_ready="GET / was answered with 503")
+    lab.see(
+        lab.lease(job),
+        Phase.RUNNING,
+        address="127.0.0.1:1",
+        why_not_ready="the answer to GET / has HTTP status 503",
+    )
     text = words(browser.get(page))
     assert "Down" in text
     assert "Not ready" in text

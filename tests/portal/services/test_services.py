@@ -78,7 +78,7 @@ def test_a_right_form_becomes_a_service(scene: Scene, bob: Client) -> None:
         ("progress_deadline_seconds", "1", "from 10 to 86400"),
         ("name", "Chat Service", "lower-case letters, digits and hyphens"),
         ("name", "supernova-api", "already"),
-        ("port", "", "a service is what answers at a port"),
+        ("port", "", "a service answers requests at a port"),
         ("port", "80", "from 1024 to 65535"),
         ("readiness_path", "health", "must begin with /"),
         ("workers", "0", "from 1 to 4096"),
@@ -107,13 +107,13 @@ def test_an_update_makes_a_revision_and_the_page_shows_what_changed(scene: Scene
     assert 'value="supernova-api"' in text_of(bob.get(f"{page}update/"))
     assert bob.post(f"{page}update/", posted(command="python better.py")).status_code == 302
     html = text_of(bob.get(page))
-    assert "bob has made revision 2" in html
+    assert "bob created revision 2" in html
     assert "- command: serve" in html
     assert "+ command: python better.py" in html
     assert "Revision 2 is being rolled out: 0 of 2 replicas have been ready." in html
     shown = text_of(bob.post(f"{page}rollback/", {"revision": "1"}, follow=True))
     assert "supernova-api: revision 1 is being rolled out." in shown
-    assert "bob has it go from revision 2 to 1" in shown
+    assert "bob rolled the service back from revision 2 to 1" in shown
     assert "has no revision 7" in text_of(bob.post(f"{page}rollback/", {"revision": "7"}, follow=True))
 
 
@@ -124,7 +124,11 @@ def bring_up(scene: Scene, service: Service, *, ready: bool) -> None:
     scene.world.fill()
     scene.world.carry_out()
     for lease in Lease.objects.filter(job__service=service, state=Lease.State.RUNNING):
-        facts = {"ready_age": 0.0} if ready else {"why_not_ready": "GET /health was answered with 503"}
+        facts = (
+            {"ready_age": 0.0}
+            if ready
+            else {"why_not_ready": "the answer to GET /health has HTTP status 503"}
+        )
         scene.world.see(lease, Phase.RUNNING, address="127.0.0.1:20001", **facts)
 
 

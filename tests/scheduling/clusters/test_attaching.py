@@ -71,9 +71,9 @@ def test_a_redirect_is_not_followed_so_that_the_token_goes_nowhere_else(
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [(Answer(200, b"<h1>intranet</h1>"), "broke off"), (Answer(200, b"{}"), "not a Kubernetes"),
+    [(Answer(200, b"<h1>intranet</h1>"), "answer was incomplete"), (Answer(200, b"{}"), "not a Kubernetes"),
      (Answer(502, b"<h1>intranet</h1>"), r"error \(502\)"), (Answer(429, b"{}"), "overloaded"),
-     (Answer(403, b'{"reason": "Forbidden"}'), "no requests, not even who it is")],
+     (Answer(403, b'{"reason": "Forbidden"}'), "refuses every request of this user")],
 )  # fmt: skip
 def test_unexpected_answers_are_explained_without_quoting_them(
     api_server: StandIn, people: Cast, answer: Answer, said: str

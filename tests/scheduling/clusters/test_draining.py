@@ -208,7 +208,7 @@ def test_a_node_with_a_past_is_removed_once_it_is_drained_and_its_past_stays() -
     waits.refresh_from_db()
     assert Reason(waits.reason) is Reason.NEVER_WORKER_TOO_LARGE, "the removed one counts no more"
     cancel_job(actor=cast.bob, job=waits)
-    with pytest.raises(Refused, match="A node has 1 to 64 GPUs"):
+    with pytest.raises(Refused, match="A node must have 1 to 64 GPUs"):
         declare_node(actor=ada, cluster=lab.cluster, name="v100-0", generation=cast.a100, gpus=65)
     again = declare_node(actor=ada, cluster=lab.cluster, name="v100-0", generation=cast.a100, gpus=8)
     assert (again.pk, again.state, again.gone_at) == (node.pk, Node.State.READY, None)
@@ -219,7 +219,7 @@ def test_a_node_that_its_kubernetes_cluster_has_is_not_removed_here() -> None:
     lab = world(v100=4)
     Cluster.objects.update(backend=Cluster.Backend.KUBERNETES)
     node = lab.cluster.nodes.get()
-    with pytest.raises(Refused, match="take it out of the cluster there"):
+    with pytest.raises(Refused, match="Remove the node in Kubernetes first"):
         remove_node(actor=lab.people.ada, node=node)
     Node.objects.update(gone_at=now_from_database())
     remove_node(actor=lab.people.ada, node=node)

@@ -19,6 +19,7 @@ HOUR = timedelta(hours=1)
 
 
 AGAIN = "it starts again, from its checkpoint if it wrote one"
+NOW_AGAIN = "the job starts again, from its checkpoint if it wrote one"
 SENTENCES = [
     ("submitted", "Submitted by bob"),
     ("submitted", "Submitted by the schedule “nightly”, as bob asked"),
@@ -58,22 +59,34 @@ SENTENCES = [
 REWORDED = {
     "Made as replica 2 of api, revision 3": "Created as replica 2 of api, revision 3",
     "bob: only on GPUs that nobody else wants": "bob made it preemptible",
-    f"Stopped; at its next turn {AGAIN}": f"Stopped; in its next attempt {AGAIN}",
+    "Submitted by the schedule “nightly”, as bob asked": (
+        "Submitted by the schedule “nightly”, at the request of bob"
+    ),
+    "Ready; it answers at 127.0.0.1:20000": "Ready; the program answers at 127.0.0.1:20000",
+    "Not ready any more": "No longer ready",
+    "Not ready any more: GET / was answered with 500": "No longer ready: GET / was answered with 500",
+    f"Stopped; at its next turn {AGAIN}": f"Stopped; in its next attempt {NOW_AGAIN}",
+    f"Its processes vanished; {AGAIN}. the machine was restarted": (
+        f"The processes of the job vanished; {NOW_AGAIN}. the machine was restarted"
+    ),
+    f"k1 is being drained: fans; {AGAIN}": f"k1 is being drained: fans; {NOW_AGAIN}",
+    f"Its frozen processes are gone; {AGAIN}": f"The frozen processes of the job are gone; {NOW_AGAIN}",
+    "Ended: api has 1 replica now": "Ended: api now has 1 replica",
     "Ended, as the trace tells": "Ended, according to the trace",
     "Given up after 3 starts in a row that failed or did not last": (
         "Given up after 3 consecutive starts that failed or did not last"
     ),
     "Moved: it stops here with its grace and goes on elsewhere": (
-        "Moved: it stops here within its grace period and continues elsewhere"
+        "Moved: the job stops here within its grace period and continues on other GPUs"
     ),
     "Preempted: it is the turn of others; jobs that waited get 4": (
-        "Preempted: others are next; waiting jobs get 4"
+        "Preempted: other jobs go first; waiting jobs get 4"
     ),
     "k1 has lost GPUs: 3 of 4 work": "k1 lost GPUs: 3 of 4 work",
     "Picked, but the 2 GPUs of k1 that it was to have could not be had: others hold all but 1 of its GPUs": (
-        "Picked, but 2 GPUs chosen on k1 could not be used: others hold all but 1 of the node's GPUs"
+        "The job was picked, but 2 GPUs chosen on k1 could not be used: others hold all GPUs of the node except 1"
     ),
-    "Stopped: its 8 h are over": "Stopped: its time limit of 8 h is reached",
+    "Stopped: its 8 h are over": "Stopped: the session reached its time limit of 8 h",
 }
 
 

@@ -196,9 +196,9 @@ def vector(series: Any) -> tuple[int, bytes]:
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [((200, b"<h1>intranet</h1>"), "as Prometheus does"), ((200, b"[]"), "as Prometheus does"),
+    [((200, b"<h1>intranet</h1>"), "the format of Prometheus"), ((200, b"[]"), "the format of Prometheus"),
      ((200, b'{"status": "success", "data": {"resultType": "scalar"}}'), "instant vector"),
-     *((vector(series), "as Prometheus does") for series in (
+     *((vector(series), "the format of Prometheus") for series in (
          {"metric": [], "value": [0, "1"]}, {"metric": "fairlot", "value": [0, "1"]},
          {"metric": None, "value": [0, "1"]}, {"metric": {}, "value": [0, 10**400]},
          {"metric": {}, "value": [0]}, {"metric": {}, "value": [0, "much"]}, [], 7)),
@@ -230,7 +230,7 @@ def test_private_networks_are_asked_only_where_the_setting_says_so(
         set_metrics_source(actor=None, cluster=attached(lab), url=prometheus.url)
     port = urlsplit(prometheus.url).port
     for host in ("localhost", "127.0.0.1", "[::1]"):
-        with pytest.raises(NotReachable, match=r"private network|no address"):
+        with pytest.raises(NotReachable, match=r"private network|no IP address"):
             get(f"https://{host}:{port}/", to_private=False, most=10)
     assert prometheus.asked == []
 

@@ -293,7 +293,9 @@ def test_the_owner_and_managers_are_warned_once_and_then_it_is_stopped_once(lab:
     idle(lab, job)
     for _ in range(3):
         tick()
-    assert told(job) == ["Its GPUs have been idle for 31 min: it is stopped after 10 min more without use"]
+    assert told(job) == [
+        "The job's GPUs have been idle for 31 min: it is stopped after another 10 min without use"
+    ]
     letters = Letter.objects.order_by("address")
     assert [letter.address for letter in letters] == ["alice@example.org", "bob@example.org"]
     assert job.name in letters[0].subject
@@ -304,7 +306,7 @@ def test_the_owner_and_managers_are_warned_once_and_then_it_is_stopped_once(lab:
         tick()
     job.refresh_from_db()
     assert job.state == Job.State.CANCELLING
-    assert end_text_of(job) == "Stopped: its GPUs were idle for 45 min"
+    assert end_text_of(job) == "Stopped: the job's GPUs were idle for 45 min"
     assert AuditEvent.objects.filter(verb="job.idle_stop").count() == 1
 
 
@@ -339,7 +341,7 @@ def test_a_job_under_a_warning_rule_keeps_running(lab: World) -> None:
     later(11 * MINUTE)
     idle(lab, job, 50 * MINUTE)
     tick()
-    assert told(job) == ["Its GPUs have been idle for 31 min"]
+    assert told(job) == ["The job's GPUs have been idle for 31 min"]
     assert lab.states([job]) == [Job.State.RUNNING]
 
 
@@ -394,7 +396,7 @@ def test_the_owner_puts_it_off_with_a_reason_and_within_the_rule(lab: World) -> 
     snooze_idle(actor=people.alice, job=job, until=now + 100 * MINUTE, reason="still does")
     idle(lab, job, 5 * HOUR)
     GpuUse.objects.update(first_told_at=now - 2 * HOUR)
-    with pytest.raises(Refused, match="no longer"):
+    with pytest.raises(Refused, match="any longer"):
         snooze_idle(actor=people.bob, job=job, until=now + 100 * MINUTE, reason="and again")
 
 

@@ -154,7 +154,7 @@ def test_a_schedule_is_not_paused_when_its_owner_loses_rights(lab: World, clock:
     schedule.refresh_from_db()
     assert (schedule.paused_at, Job.objects.count()) == (None, 0)
     assert set(schedule.runs.values_list("outcome", "text")) == {
-        ("refused", "bob may not run jobs in Astro any more.")
+        ("refused", "bob may no longer run jobs in Astro.")
     }
     come_back()
     clock(scheduled.NOON + 7 * scheduled.DAY)
@@ -225,7 +225,7 @@ def test_cancelling_a_users_work_ends_jobs_and_pauses_services_and_schedules(lab
     schedule.refresh_from_db()
     assert service.stopped_at is not None
     assert schedule.paused_at is not None
-    assert schedule.paused_reason == "Paused: bob leaves"
+    assert schedule.paused_reason == "Paused because bob leaves"
 
 
 def test_many_waiting_jobs_are_cancelled_in_as_many_statements_as_a_few(lab: World) -> None:
@@ -326,7 +326,7 @@ def test_only_managers_hand_over_work_and_only_to_users_who_may_submit(lab: Worl
             settle_work(actor=actor, to=people.alice, **what)
     for to, why in (
         (people.charlie, "charlie may not run jobs in Astro"),
-        (people.bob, "bob owns it already"),
+        (people.bob, "bob is already the owner"),
     ):
         with pytest.raises(Refused, match=why):
             settle_work(actor=people.alice, to=to, **what)

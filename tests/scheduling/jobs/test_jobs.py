@@ -70,8 +70,8 @@ def test_the_same_request_key_is_one_job(lab: World) -> None:
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"generations": ["H900"]}, "generations", "accepted are A100, V100"),
-        ({"environment": "conda"}, "environment", "accepted are python, system"),
+        ({"generations": ["H900"]}, "generations", "accepted: A100, V100"),
+        ({"environment": "conda"}, "environment", "accepted: python, system"),
     ],
 )
 def test_an_unknown_generation_is_refused_with_the_available_ones(
@@ -106,7 +106,7 @@ def test_cancelling_a_running_job_stops_it(lab: World) -> None:
     assert cancel_job(actor=lab.people.olga, job=job).state == Job.State.CANCELLING
     assert lab.lease(job).operations.filter(verb=Operation.Verb.STOP).exists()
     job.refresh_from_db()
-    assert explain(job).sentence == "Cancelled by olga; its processes are being ended."
+    assert explain(job).sentence == "Cancelled by olga; the processes of the job are being ended."
     lab.carry_out()
     job.refresh_from_db()
     assert (job.state, end_text_of(job)) == (Job.State.CANCELLED, "Cancelled by olga")
@@ -190,7 +190,7 @@ def test_a_job_that_waits_for_a_drained_node_names_it(lab: World) -> None:
     job = lab.submit(lab.people.bob, lab.people.astro, generations=["A100"])
     lab.quantum()
     job.refresh_from_db()
-    assert explain(job).sentence == "It would fit if a100-0 (drained) were back."
+    assert explain(job).sentence == "The job would fit if a100-0 (drained) were back."
 
 
 # --- before submitting ------------------------------------------------------------------------------------
@@ -227,7 +227,10 @@ def test_preflight_knows_the_quota(lab: World) -> None:
     found = preflight(
         actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec(gpus_per_worker=2)
     )
-    assert (found.verdict, "a limit above Astro forbids it" in found.sentences[0]) == ("never", True)
+    assert (found.verdict, "a limit of a team above Astro forbids it" in found.sentences[0]) == (
+        "never",
+        True,
+    )
 
 
 def test_never_applies_if_a_limit_forbids_the_only_generation_that_fits(
@@ -241,7 +244,7 @@ def test_never_applies_if_a_limit_forbids_the_only_generation_that_fits(
     Quota.objects.create(tenant=lab.people.uni, kind=Quota.Kind.GPUS, limit=2, generation=lab.people.v100)
     wanted = spec(gpus_per_worker=3)
     where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": wanted}
-    said = "It can never run: a limit above Astro forbids it; this job needs 3."
+    said = "The job can never run: a limit of a team above Astro forbids it; this job needs 3."
     assert preflight(**where).sentences == (said,)
     with pytest.raises(Refused) as refused:
         submit_job(**where, even_if_never=False)
@@ -283,6 +286,6 @@ def test_preflight_says_how_long_not_and_whose_jobs_go_first() -> None:
         actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec(gpus_per_worker=4)
     )
     assert found.sentences == (
-        "Not within the next 20 min (40 rounds) unless running jobs end before.",
+        "The job will not start within 20 min (40 rounds), unless running jobs end earlier.",
         "3 jobs of the same owner go first.",
     )

@@ -92,7 +92,7 @@ def test_a_manager_asks_an_operator_approves_and_it_ends_when_it_said(cast: Cast
     assert tickets(cast) == 300
     run_out(request)
     request.refresh_from_db()
-    assert (tickets(cast), request.ending, request.is_in_force) == (100, "back to 100", False)
+    assert (tickets(cast), request.ending, request.is_in_force) == (100, "the value is 100 again", False)
     verbs = list(AuditEvent.objects.order_by("pk").values_list("verb", "actor__username"))
     assert verbs == [
         ("request.ask", "alice"),
@@ -211,7 +211,10 @@ def test_a_value_changed_since_stays(cast: Cast) -> None:
     set_tickets(actor=cast.ada, tenant=cast.astro, tickets=70)
     run_out(request)
     request.refresh_from_db()
-    assert (tickets(cast), request.ending) == (70, "somebody changed it since, which stays")
+    assert (tickets(cast), request.ending) == (
+        70,
+        "somebody has changed the value since the grant, so the changed value stays",
+    )
     limited = granted(cast, "limit")
     Quota.objects.all().delete()
     run_out(limited)
@@ -223,7 +226,7 @@ def test_a_team_that_was_archived_by_hand_is_left(cast: Cast) -> None:
     archive_tenant(actor=cast.ada, tenant=Tenant.objects.get(name="Stars"))
     run_out(request)
     request.refresh_from_db()
-    assert request.ending == "Stars was archived before"
+    assert request.ending == "Stars had already been archived"
 
 
 def test_a_team_with_one_below_it_is_archived_when_that_is_gone(cast: Cast) -> None:
@@ -350,7 +353,9 @@ class Ends:
         run_out(one)
         one.refresh_from_db()
         assert one.ended_at is not None
-        assert (one.ending == "somebody changed it since, which stays") is is_overtaken
+        assert (
+            one.ending == "somebody has changed the value since the grant, so the changed value stays"
+        ) is is_overtaken
         trail = AuditEvent.objects.filter(verb="request.end").latest("pk")
         assert (trail.target_id, trail.after["ending"]) == (str(one.pk), one.ending)
 
@@ -404,7 +409,10 @@ def test_a_hand_that_sets_the_same_means_it_to_stay(cast: Cast) -> None:
     set_tickets(actor=cast.ada, tenant=cast.astro, tickets=300)
     run_out(request)
     request.refresh_from_db()
-    assert (tickets(cast), request.ending) == (300, "somebody changed it since, which stays")
+    assert (tickets(cast), request.ending) == (
+        300,
+        "somebody has changed the value since the grant, so the changed value stays",
+    )
 
 
 def test_a_limit_of_a_generation_that_is_gone_comes_to_its_end(cast: Cast) -> None:
@@ -414,7 +422,10 @@ def test_a_limit_of_a_generation_that_is_gone_comes_to_its_end(cast: Cast) -> No
     delete_generation(actor=cast.ada, generation=new)
     run_out(request)
     request.refresh_from_db()
-    assert (request.is_in_force, request.ending) == (False, "somebody changed it since, which stays")
+    assert (request.is_in_force, request.ending) == (
+        False,
+        "somebody has changed the value since the grant, so the changed value stays",
+    )
 
 
 def test_a_team_that_was_restored_is_not_archived_again(cast: Cast) -> None:
@@ -427,7 +438,7 @@ def test_a_team_that_was_restored_is_not_archived_again(cast: Cast) -> None:
     stars.refresh_from_db()
     assert (stars.archived_at, request.ending) == (
         None,
-        "somebody took Stars back into use since, which stays",
+        "somebody has restored Stars since the grant, so the team stays",
     )
 
 
@@ -445,7 +456,7 @@ def test_a_team_that_was_deleted_leaves_nothing_to_end(cast: Cast) -> None:
     delete_tenant(actor=cast.ada, tenant=stars)
     run_out(request)
     request.refresh_from_db()
-    assert (request.is_in_force, request.ending) == (False, "the team was deleted before")
+    assert (request.is_in_force, request.ending) == (False, "the team had already been deleted")
 
 
 def test_more_time_only_ever_makes_it_longer_and_is_over_with_what_it_extends(cast: Cast) -> None:
@@ -456,12 +467,12 @@ def test_more_time_only_ever_makes_it_longer_and_is_over_with_what_it_extends(ca
     with pytest.raises(Refused, match="already lasts until then"):
         approve_request(actor=cast.olga, request=first, until=until[0])
     approve_request(actor=cast.olga, request=third, until=None)
-    with pytest.raises(Refused, match="has no end already"):
+    with pytest.raises(Refused, match="already has no end"):
         approve_request(actor=cast.olga, request=first, until=until[2])
     run_out(base)
     for one in (second, third):
         one.refresh_from_db()
-        assert (one.is_in_force, one.ending) == (False, f"over with request {base.pk}")
+        assert (one.is_in_force, one.ending) == (False, f"ended together with request {base.pk}")
 
 
 def test_a_value_changed_since_is_not_extended(cast: Cast) -> None:
@@ -469,7 +480,7 @@ def test_a_value_changed_since_is_not_extended(cast: Cast) -> None:
     later = base.ends_at + SOON
     more = asked(cast, "extension", extends=base, until=later)
     set_tickets(actor=cast.ada, tenant=cast.astro, tickets=70)
-    with pytest.raises(Refused, match="changed by hand since"):
+    with pytest.raises(Refused, match="somebody has changed the granted value"):
         approve_request(actor=cast.olga, request=more, until=later)
 
 
@@ -549,7 +560,7 @@ class TestMail:
             "charlie@example.org",
         ]
         [subject] = {sent.subject for sent in outgoing.outbox}
-        assert subject == "[Fairlot] Tickets for Astro was declined"
+        assert subject == "[Fairlot] Tickets for Astro: declined"
         assert f"/requests/{request.pk}/" in outgoing.outbox[0].body
         assert "too much" in outgoing.outbox[0].body
 
@@ -565,9 +576,9 @@ class TestMail:
         until = datetime(2099, 6, 1, 20, 0, tzinfo=UTC)
         request = asked(cast, until=until)
         subject, lines = self.letter_to("olga")
-        assert subject == "[Fairlot] Tickets for Astro is asked for"
+        assert subject == "[Fairlot] Tickets for Astro: requested"
         assert lines[:7] == [
-            "alice asks for something that an operator may grant.",
+            "alice has made a request, which an operator can grant or decline.",
             "",
             "Team: Astro",
             "Asked for: 300 tickets",
@@ -580,8 +591,8 @@ class TestMail:
             actor=cast.olga, request=request, granted={"tickets": 150}, until=earlier, answer="half"
         )
         subject, lines = self.letter_to("alice")
-        assert subject == "[Fairlot] Tickets for Astro was changed and approved"
-        assert lines[0] == "olga has granted something else than was asked for."
+        assert subject == "[Fairlot] Tickets for Astro: changed and approved"
+        assert lines[0] == "olga has changed the request and approved it."
         assert lines[4] == "Asked until: Tuesday, 2 June 2099, 05:00:00 JST"
         assert lines[7:-3] == [
             "Granted: 150 tickets",
@@ -591,17 +602,17 @@ class TestMail:
         ]
         run_out(request)
         subject, lines = self.letter_to("alice")
-        assert subject == "[Fairlot] Tickets for Astro has come to its end"
-        assert "What became of it: back to 100" in lines
+        assert subject == "[Fairlot] Tickets for Astro: ended"
+        assert "Result: the value is 100 again" in lines
         assert "Granted: 150 tickets" in lines
 
     def test_a_mail_says_whether_the_grant_equals_the_request(self, cast: Cast) -> None:
         until = now_from_database() + SOON
-        for ends, said in ((until, "was approved"), (until + SOON, "was changed and approved")):
+        for ends, said in ((until, "approved"), (until + SOON, "changed and approved")):
             request = asked(cast, until=until)
             Letter.objects.all().delete()
             approve_request(actor=cast.olga, request=request, until=ends)
-            assert self.letter_to("alice")[0] == f"[Fairlot] Tickets for Astro {said}"
+            assert self.letter_to("alice")[0] == f"[Fairlot] Tickets for Astro: {said}"
 
     def test_a_mail_about_more_time_says_for_what_and_until_when(self, cast: Cast) -> None:
         base = granted(cast, "limit")
@@ -631,7 +642,7 @@ class TestMail:
         for _ in range(2):
             accounting_tasks.tell_of_ends()
         subject, lines = self.letter_to("alice")
-        assert subject == "[Fairlot] Tickets for Astro ends soon"
+        assert subject == "[Fairlot] Tickets for Astro: ends soon"
         assert f"/requests/{long.pk}/" in lines[-2]
         assert short.is_in_force
         later = now_from_database() + day - SOON
@@ -712,7 +723,7 @@ class TestMail:
         cast.astro.refresh_from_db()
         asked(cast)
         assert set(Letter.objects.values_list("subject", flat=True)) == {
-            "[Fairlot] Tickets for As tro is asked for"
+            "[Fairlot] Tickets for As tro: requested"
         }
 
     def test_a_change_that_fails_leaves_no_letter(self, cast: Cast) -> None:

@@ -114,8 +114,8 @@ def test_resources_beyond_the_clusters_limit_are_refused_with_the_limit(lab: Wor
     with pytest.raises(SpecError) as refused:
         submit(lab, cpu=17, memory="65Gi", gpus=2)
     assert refused.value.problems == {
-        "cpu": "lab allows at most 8 per GPU: 16 for 2",
-        "memory": "lab allows at most 32 GiB per GPU: 64Gi for 2",
+        "cpu": "lab allows at most 8 CPUs per GPU, which is 16 for 2",
+        "memory": "lab allows at most 32 GiB per GPU, which is 64Gi for 2",
     }
 
 
@@ -140,7 +140,7 @@ def test_jobs_of_this_machine_have_no_containers() -> None:
         here.submit(here.people.bob, here.people.astro, volumes=mounts, **asked)
     assert set(refused.value.problems) == {*asked, "volumes"}
     assert "are processes on the portal's machine" in refused.value.problems["cpu"]
-    assert "they must be below /volumes" in refused.value.problems["volumes"]
+    assert "paths must be below /volumes" in refused.value.problems["volumes"]
 
 
 @pytest.mark.parametrize("text", ["64", "64gi", "-1Gi", "Gi", "1e3Gi", "64 Gi", "0Gi", "1023Ki"])
@@ -152,7 +152,7 @@ def test_amounts_of_memory_have_a_unit(text: str) -> None:
 
 
 def test_shared_memory_is_a_part_of_memory() -> None:
-    with pytest.raises(SpecError, match="more than it"):
+    with pytest.raises(SpecError, match="must not be more than memory"):
         JobSpec.parse({"name": "x", "command": "x", "memory": "1Gi", "shm": "2Gi"})
 
 
@@ -185,10 +185,10 @@ def test_an_image_is_pulled_with_a_secret_that_is_a_docker_configuration(lab: Wo
     create_secret(actor=bob, name="no-registry", values={"value": "dontTellAnybody"})
     good, bad = (submit(lab, image_pull_secret=name) for name in ("registry", "no-registry"))
     assert secrets_of(good, JobSpec.parse(good.spec)).image == '{"auths": {"registry.example": {}}}'
-    with pytest.raises(BackendError, match="no-registry holds no Docker configuration") as refused:
+    with pytest.raises(BackendError, match="no-registry does not hold a Docker configuration") as refused:
         secrets_of(bad, JobSpec.parse(bad.spec))
     assert "dontTellAnybody" not in str(refused.value)
-    with pytest.raises(SpecError, match="there is no secret nobodys"):
+    with pytest.raises(SpecError, match="has a secret named nobodys"):
         submit(lab, image_pull_secret="nobodys")
 
 
@@ -218,18 +218,18 @@ spec:
 """
 DANGEROUS = {
     "hostPath": "ask an operator for a volume",
-    "hostNetwork": "not allowed here, whoever asks",
-    "hostPID": "not allowed here",
+    "hostNetwork": "never allowed, for any user",
+    "hostPID": "is never allowed",
     "hostIPC": "set shm",
     "hostPort": "set port",
     "privileged": "root on the node",
-    "capabilities": "jobs have none",
-    "allowPrivilegeEscalation": "no way to more rights",
-    "runAsUser": "set user_id and group_id, which begin at 1",
-    "nodeName": "decided by Fairlot",
-    "tolerations": "decided by Fairlot",
-    "schedulerName": "decided by Fairlot",
-    "serviceAccountName": "an account without rights",
+    "capabilities": "jobs run without capabilities",
+    "allowPrivilegeEscalation": "privilege escalation is never allowed",
+    "runAsUser": "set user_id and group_id, which must be 1 or more",
+    "nodeName": "Fairlot decides this",
+    "tolerations": "Fairlot decides this",
+    "schedulerName": "Fairlot decides this",
+    "serviceAccountName": "a service account without rights",
     "priorityClassName": "set priority",
     "initContainers": "a worker is one container",
     "securityContext": "set by Fairlot",
@@ -243,7 +243,7 @@ def test_a_field_of_pods_is_refused_by_name_with_what_to_do_instead(name: str) -
         with pytest.raises(SpecError) as refused:
             JobSpec.parse({"name": "x", "command": "x", spelt: True})
         assert DANGEROUS[name] in refused.value.problems[spelt]
-        assert refused.value.problems[spelt].startswith(f"{spelt} is no field of a job: ")
+        assert refused.value.problems[spelt].startswith(f"{spelt} is not a field of a job spec: ")
 
 
 def test_a_whole_job_of_kubernetes_gets_an_answer_for_each_of_its_fields() -> None:
@@ -263,7 +263,10 @@ def test_a_whole_job_of_kubernetes_gets_an_answer_for_each_of_its_fields() -> No
 def test_one_that_is_put_into_a_field_of_ours_is_named_too() -> None:
     with pytest.raises(SpecError) as refused:
         JobSpec.parse({"name": "x", "command": "x", "volumes": [{"name": "a", "hostPath": {"path": "/"}}]})
-    assert "hostPath is no part of it: the node's files" in refused.value.problems["volumes.0.hostPath"]
+    assert (
+        "hostPath is not accepted here: access to the node's files"
+        in refused.value.problems["volumes.0.hostPath"]
+    )
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**31])

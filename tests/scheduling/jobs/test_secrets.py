@@ -86,7 +86,7 @@ def test_another_teams_and_anothers_own_are_refused_as_if_they_did_not_exist(lab
             with pytest.raises(SpecError) as refused:
                 lab.submit(owner, tenant, **{field: value})
             said.add(refused.value.problems[field].replace(name, "it").replace(tenant.name, "the team"))
-    assert said == {"there is no secret it of yours or of the team"}
+    assert said == {"neither you nor the team has a secret named it"}
     with pytest.raises(SpecError):
         preflight(
             actor=people.charlie,
@@ -101,7 +101,7 @@ def test_a_former_member_starts_nothing_with_the_teams_secret(lab: World) -> Non
     keep(lab, by=people.alice, of=people.astro)
     job = lab.submit(people.bob, people.astro, secrets={"T": "hf-token"})
     Membership.objects.filter(user=people.bob).delete()
-    with pytest.raises(BackendError, match="no secret hf-token of yours or of Astro"):
+    with pytest.raises(BackendError, match="neither you nor Astro has a secret named hf-token"):
         held(job)
 
 
@@ -110,7 +110,7 @@ def test_a_job_cannot_be_made_to_name_anothers_by_writing_into_its_spec(lab: Wor
     keep(lab, by=people.alice, of=people.astro)
     job = lab.submit(people.charlie, people.bio)
     job.spec |= {"secrets": {"T": "hf-token"}}
-    with pytest.raises(BackendError, match="no secret"):
+    with pytest.raises(BackendError, match="has a secret named hf-token"):
         held(job)
 
 
@@ -137,7 +137,7 @@ def test_a_replaced_secret_comes_with_the_next_attempt(lab: World) -> None:
 def test_it_stays_while_a_job_that_has_not_ended_names_it(lab: World) -> None:
     secret = keep(lab)
     job = lab.submit(lab.people.bob, lab.people.astro, name="needs it", secret_files=[{"name": "hf-token"}])
-    with pytest.raises(Refused, match=rf"named by needs it \({job.pk}\), which has not ended"):
+    with pytest.raises(Refused, match=rf"used by needs it \({job.pk}\), which has not ended"):
         delete_secret(actor=lab.people.bob, secret=secret)
     cancel_job(actor=lab.people.bob, job=job)
     delete_secret(actor=lab.people.bob, secret=secret)
@@ -189,7 +189,7 @@ def test_an_invalid_secret_is_refused(lab: World, name: str, values: dict[str, s
 def test_a_name_is_taken_once_by_each(lab: World) -> None:
     people = lab.people
     keep(lab)
-    with pytest.raises(Refused, match="There is a secret hf-token already"):
+    with pytest.raises(Refused, match="A secret named hf-token already exists"):
         keep(lab)
     keep(lab, by=people.alice)
     keep(lab, by=people.alice, of=people.astro)
@@ -258,12 +258,16 @@ def test_neither_audit_nor_events_nor_logs_nor_orders_tell_it(
         ({"secrets": {"T": "Hf"}}, "secrets.T", "is not a valid secret name"),
         ({"secrets": {"T": "a/../b"}}, "secrets.T", "is not a valid key of a secret"),
         ({"secrets": {"RANK": "a"}}, "secrets.RANK", "set by Fairlot itself"),
-        ({"secrets": {"1T": "a"}}, "secrets.1T", "is no variable name"),
-        ({"secrets": {"T": "a"}, "variables": {"T": "b"}}, "secrets.T", "T is among the variables already"),
+        ({"secrets": {"1T": "a"}}, "secrets.1T", "is not a variable name"),
+        ({"secrets": {"T": "a"}, "variables": {"T": "b"}}, "secrets.T", "T is already one of the variables"),
         ({"secret_files": [{"name": "a", "path": "etc"}]}, "secret_files.0.path", "is not absolute"),
         ({"secret_files": [{"name": "a", "path": "/etc/a"}]}, "secret_files.0.path", "would hide /etc"),
         ({"secret_files": [{"name": "a", "path": "/x/../etc"}]}, "secret_files.0.path", ".."),
-        ({"secret_files": [{"name": "a"}, {"name": "a"}]}, "secret_files.1", "in each other's way"),
+        (
+            {"secret_files": [{"name": "a"}, {"name": "a"}]},
+            "secret_files.1",
+            "overlap; choose separate places",
+        ),
         (
             {"secret_files": [{"name": "a", "path": "/s"}, {"name": "b", "path": "/s/b"}]},
             "secret_files.1",

@@ -92,7 +92,7 @@ class TestLimits:
         submit_job(**astro(lab), spec=spec(0))
         found = submit_jobs(**astro(lab), specs=[spec(number) for number in range(4)], all_or_none=False)
         assert [type(one) for one in found] == [Job, Job, Refused, Refused]
-        assert str(found[2]).startswith("Astro has 3 jobs waiting, and 3 may.")
+        assert str(found[2]).startswith("Astro has 3 waiting jobs, and the limit is 3.")
         assert Job.objects.count() == 3
 
     def test_none_is_queued_where_not_all_may(self, lab: World) -> None:
@@ -106,7 +106,7 @@ class TestLimits:
     def test_a_member_does_not_see_limits_above_the_team(self, lab: World) -> None:
         limit(lab, 1, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
         found = submit_jobs(**astro(lab), specs=[spec(0), spec(1)], all_or_none=False)
-        assert str(found[1]).startswith("As many jobs wait as a limit above Astro lets.")
+        assert str(found[1]).startswith("As many jobs wait as a limit of a team above Astro allows.")
 
 
 def test_one_that_is_refused_refuses_all_or_itself_alone(lab: World) -> None:
@@ -138,5 +138,5 @@ def test_users_submit_only_for_their_own_teams(lab: World, who: str) -> None:
 
 
 def test_no_more_than_a_thousand_at_once(lab: World) -> None:
-    with pytest.raises(ValueError, match="1001 specs at once; 1000 are accepted"):
+    with pytest.raises(ValueError, match="1001 specs are too many for one call; at most 1000 are accepted"):
         submit_jobs(**astro(lab), specs=[spec(0)] * 1001)

@@ -60,7 +60,7 @@ def test_as_root_nothing_runs_without_a_users_uid(rig: Rig) -> None:
         pytest.skip("needs root")
     seen = rig.wait(rig.start(rig.gang("id -u", uid=None)))
     assert (seen.end, rig.log()) == (End.START_FAILED, "")
-    assert "no user on this machine" in seen.message
+    assert "no user account on this machine" in seen.message
 
 
 def test_another_teams_job_in_an_old_folder_gets_it_whole(rig: Rig) -> None:

@@ -64,7 +64,7 @@ def test_a_granted_volume_is_mounted_as_it_was_granted(lab: World) -> None:
 def test_a_volume_that_is_not_granted_is_refused_with_the_available_ones(lab: World) -> None:
     grant(lab)
     grant(lab, "scratch", tenant=lab.people.astro)
-    with pytest.raises(SpecError, match="scratch is not granted to Bio in lab; there is: imagenet"):
+    with pytest.raises(SpecError, match="scratch is not granted to Bio in lab; available: imagenet"):
         submit(lab, "imagenet", "scratch", owner="charlie")
     spec = JobSpec(name="x", command="x", environment="x", volumes=[{"name": "scratch"}])
     with pytest.raises(SpecError, match="scratch is not granted to Bio"):
@@ -129,8 +129,12 @@ def test_an_invalid_grant_is_refused(lab: World, name: str, source: str, field: 
         ([{"name": "a", "path": "/usr/local"}], "0.path", "would hide /usr"),
         ([{"name": "a", "path": "/var"}], "0.path", "would hide /var/lib"),
         ([{"name": "a", "path": "/checkpoint"}], "0.path", "would hide /checkpoint"),
-        ([{"name": "a", "path": "/data"}, {"name": "b", "path": "/data/b"}], "1", "in each other's way"),
-        ([{"name": "a", "path": "/data"}, {"name": "a", "path": "/more"}], "1.name", "names a a second time"),
+        (
+            [{"name": "a", "path": "/data"}, {"name": "b", "path": "/data/b"}],
+            "1",
+            "overlap; choose separate places",
+        ),
+        ([{"name": "a", "path": "/data"}, {"name": "a", "path": "/more"}], "1.name", "contains a twice"),
         ([{"name": "a", "hostPath": "/"}], "0.hostPath", "hostPath"),
     ],
 )
@@ -142,7 +146,7 @@ def test_a_place_that_it_cannot_have_is_refused(volumes: Any, place: str, words:
 
 def test_a_volume_is_not_in_the_way_of_a_secret() -> None:
     fields = {"volumes": [{"name": "a", "path": "/data"}], "secret_files": [{"name": "b", "path": "/data/b"}]}
-    with pytest.raises(SpecError, match="in each other's way"):
+    with pytest.raises(SpecError, match="overlap; choose separate places"):
         JobSpec.parse({"name": "x", "command": "x", **fields})
 
 

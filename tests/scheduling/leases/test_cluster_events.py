@@ -35,12 +35,12 @@ def notes(job: Job) -> list[tuple[int, str]]:
 
 def test_a_repeated_event_is_recorded_once_per_attempt(lab: World) -> None:
     job = start(lab)
-    evicted = event(job, "it was evicted")
-    assert note(lab, evicted, evicted, event(job, "it was evicted", source="uid-2")) == 1
+    evicted = event(job, "the pod was evicted")
+    assert note(lab, evicted, evicted, event(job, "the pod was evicted", source="uid-2")) == 1
     assert note(lab, evicted) == 0, "a watcher that was restarted hears it again"
-    assert note(lab, event(job, "it was evicted", epoch=2)) == 0, "nor is it another turn's by then"
-    assert note(lab, event(job, "it was evicted", source="uid-3", epoch=2)) == 1
-    assert notes(job) == [(1, "it was evicted"), (2, "it was evicted")]
+    assert note(lab, event(job, "the pod was evicted", epoch=2)) == 0, "nor is it another turn's by then"
+    assert note(lab, event(job, "the pod was evicted", source="uid-3", epoch=2)) == 1
+    assert notes(job) == [(1, "the pod was evicted"), (2, "the pod was evicted")]
 
 
 def test_notes_say_when_it_happened_and_never_before_the_job_was_there(lab: World) -> None:

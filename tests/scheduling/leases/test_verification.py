@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 HOUR = timedelta(hours=1)
 
 # By name: the SQL of the forgery, and a regular expression of the problem that verify_ledger reports.
-LEASE = r"a lease is not what was billed of it: \d+"
+LEASE = r"a lease differs from what was billed for it: \d+"
 FORGERIES = {
     "when it ended": ("UPDATE scheduling_lease SET held_until = held_until + interval '1 min'", LEASE),
     "that and until when it is billed": (
@@ -93,4 +93,6 @@ def test_beat_gives_no_seals_again_to_a_book_that_lost_them(closed: World) -> No
     seal_books()
     assert not LedgerSeal.objects.filter(book=book).exists()
     head = LedgerHead.objects.get(book=book)
-    assert str(first_found()) == f"book {book}, seal 1: it is missing, and head {head.pk} names it"
+    assert (
+        str(first_found()) == f"book {book}, seal 1: this seal is missing, although head {head.pk} names it"
+    )

@@ -50,21 +50,21 @@ class TestWhatBinds:
         limit(lab, 4, kind=Kind.GPUS)
         start(lab, gpus=3)
         why = explain(waits(lab, Reason.QUOTA_IN_USE))
-        assert (
-            why.sentence == "Astro has 3 of the 4 GPUs that it may have at once. This job needs 2 more GPUs."
-        )
+        assert why.sentence == "Astro has 3 GPUs at once, and the limit is 4. This job needs 2 more GPUs."
         assert why.short == "Astro: limit of 4 GPUs at once"
-        assert why.unblock == ("It starts when a job of Astro ends, or with a larger limit.",)
+        assert why.unblock == ("The job starts when a job of Astro ends, or when the limit is raised.",)
 
     def test_of_a_user_and_of_a_generation(self, lab: World) -> None:
         limit(lab, 2, kind=Kind.GPUS, each_user=True, generation=lab.people.v100)
         limit(lab, 3, kind=Kind.GPUS, user=lab.people.alice)
         start(lab)
         why = explain(waits(lab, Reason.QUOTA_IN_USE))
-        said = "bob in Astro has 1 of the 2 V100 that it may have at once. This job needs 2 more GPUs."
+        said = "bob in Astro has 1 V100 at once, and the limit is 2. This job needs 2 more GPUs."
         assert why.sentence == said
         assert why.short == "bob in Astro: limit of 2 V100 at once"
-        assert why.unblock == ("It starts when a job of bob in Astro ends, or with a larger limit.",)
+        assert why.unblock == (
+            "The job starts when a job of bob in Astro ends, or when the limit is raised.",
+        )
 
     def test_a_never_reason_names_the_limit_that_forbids_the_job(self, lab: World) -> None:
         limit(lab, 1, kind=Kind.GPUS, each_user=True, generation=lab.people.v100)
@@ -73,7 +73,7 @@ class TestWhatBinds:
         job.refresh_from_db()
         why = explain(job)
         assert why.sentence.startswith(
-            "It can never run: each user of Astro may hold at most 1 V100 at once;"
+            "The job can never run: each user of Astro may hold at most 1 V100 at once;"
         )
         assert why.short == "over a limit"
 
@@ -84,7 +84,7 @@ class TestWhatBinds:
         limit(lab, 1, kind=Kind.GPUS, at_limit="warn")
         start(lab)
         sentence = explain(waits(lab, Reason.QUOTA_IN_USE)).sentence
-        assert (sentence.count("at once"), "of the 7" in sentence, "of the 1 " in sentence) == (
+        assert (sentence.count("at once"), "limit is 7" in sentence, "limit is 1" in sentence) == (
             2,
             False,
             False,
@@ -97,18 +97,19 @@ class TestWhatBinds:
         assert not why.never
         assert why.sentence.startswith("Astro has used 4")
         assert why.sentence.endswith(" of 0.1 GPU-hours, in the last 9 days.")
-        assert why.short == "Astro: limit of 0.1 GPU-hours spent"
+        assert why.short == "Astro: limit of 0.1 GPU-hours is used up"
 
     def test_a_limit_that_does_not_last_names_the_months_end(self, lab: World) -> None:
         limit(lab, "0.02", kind=Kind.GPU_HOURS)
         before = now_from_database()
         why = explain(waits(lab, Reason.HOURS_SPENT))
-        said = "Astro has used 0 of 0.02 GPU-hours, a calendar month (UTC); what is left does not last for a round."
+        said = "Astro has used 0 of 0.02 GPU-hours per calendar month (UTC); the rest is not enough for one round."
         assert why.sentence == said
-        assert why.short == "Astro: limit of 0.02 GPU-hours nearly spent"
+        assert why.short == "Astro: limit of 0.02 GPU-hours is nearly used up"
         ends = [period_of("month", None, now)[1] for now in (before, now_from_database())]
         assert why.unblock[0] in {
-            f"It starts when the limit's period is over, on {at:%Y-%m-%d} at 00:00 UTC, or with a larger limit."
+            f"The job starts when the limit's period is over, on {at:%Y-%m-%d} at 00:00 UTC, or when the limit is"
+            " raised."
             for at in ends
         }
 
@@ -130,7 +131,7 @@ class TestWhatBinds:
         limit(lab, "0.05", kind=Kind.GPU_HOURS)
         start(lab, gpus=2)
         sentence = explain(waits(lab, Reason.QUOTA_IN_USE)).sentence
-        assert "of 0.05 GPU-hours, a calendar month (UTC); what is left does not last" in sentence
+        assert "of 0.05 GPU-hours per calendar month (UTC); the rest is not enough" in sentence
 
     def test_what_leaves_it_to_idle_gpus(self, lab: World) -> None:
         limit(lab, 2, kind=Kind.GPUS, at_limit="idle")
@@ -138,7 +139,7 @@ class TestWhatBinds:
         lab.submit(lab.people.charlie, lab.people.bio, gpus=6)
         sentence = explain(waits(lab, Reason.PREEMPTIBLE)).sentence
         assert sentence.startswith(
-            "Astro has 2 of the 2 GPUs that it may have at once; it runs only on idle GPUs"
+            "Astro has 2 GPUs at once, and the limit is 2; the job runs only on idle GPUs"
         )
 
     def test_where_a_limit_has_left_room_since_none_is_named(self, lab: World) -> None:
@@ -148,7 +149,7 @@ class TestWhatBinds:
         quota.delete()
         assert (
             explain(job).sentence
-            == "A limit left no room for it in the last round; the next round checks again."
+            == "A limit left no room for the job in the last round; the next round checks again."
         )
 
 
@@ -176,14 +177,14 @@ class TestOfTeamsAbove:
         for reader in (lab.people.alice, lab.people.bob, None):
             why = explain(job, reader=reader)
             said = " ".join([why.sentence, *why.detail, *why.unblock])
-            assert "limit above Astro" in said
+            assert "limit of a team above Astro" in said
             assert not any(
-                word in said for word in ("Uni", "a calendar", "UTC", f"{quota.limit.normalize():f} ")
+                word in said for word in ("Uni", "per calendar", "UTC", f"{quota.limit.normalize():f} ")
             )
         make.membership(make.user("dean"), lab.people.uni, role=Membership.Role.VIEWER)
         for reader in (lab.people.olga, Membership.objects.get(user__username="dean").user):
             why = explain(job, reader=reader)
-            assert "limit above" not in f"{why.sentence} {why.unblock}"
+            assert "a team above" not in f"{why.sentence} {why.unblock}"
             assert ("Uni" in why.sentence) != bool(which.get("each_user")), why.sentence
 
     def test_so_before_and_at_submit(self, lab: World) -> None:
@@ -191,18 +192,21 @@ class TestOfTeamsAbove:
         spec = JobSpec(name="x", command="true", gpus_per_worker=2)
         where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": spec}
         [sentence] = preflight(**where).sentences
-        assert sentence == "It can never run: a limit above Astro forbids it; this job needs 2."
-        with pytest.raises(Refused, match="a limit above Astro forbids it"):
+        assert (
+            sentence == "The job can never run: a limit of a team above Astro forbids it; this job needs 2."
+        )
+        with pytest.raises(Refused, match="a limit of a team above Astro forbids it"):
             submit_job(**where, even_if_never=False)
 
     def test_queue_places(self, lab: World) -> None:
         limit(lab, 0, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
         with pytest.raises(Refused) as refusal:
             lab.submit(lab.people.bob, lab.people.astro)
-        said = "As many jobs wait as a limit above Astro lets. Submit the job after one of them has started."
+        full = "As many jobs wait as a limit of a team above Astro allows."
+        said = f"{full} Submit the job after one of them has started."
         assert refusal.value.message == said
         make.membership(lab.people.bob, lab.people.uni, role=Membership.Role.VIEWER)
-        with pytest.raises(Refused, match="Uni has 0 jobs waiting, and 0 may"):
+        with pytest.raises(Refused, match="Uni has 0 waiting jobs, and the limit is 0"):
             lab.submit(lab.people.bob, lab.people.astro)
 
     def test_recorded_events_are_visible_to_all_who_see_the_job(self, lab: World) -> None:
@@ -233,20 +237,20 @@ class TestWarnings:
     @pytest.mark.parametrize(
         ("amount", "which", "said"),
         [
-            (3, {"kind": Kind.GPUS}, "Astro has 2 of the 3 GPUs that it may have at once"),
+            (3, {"kind": Kind.GPUS}, "Astro has 2 GPUs at once, and the limit is 3"),
             (
                 3,
                 {"kind": Kind.GPUS, "each_user": True},
-                "bob in Astro has 2 of the 3 GPUs that it may have at once",
+                "bob in Astro has 2 GPUs at once, and the limit is 3",
             ),
-            (0, {"kind": Kind.GPU_HOURS}, "Astro has used 0 of 0 GPU-hours, a calendar month (UTC)"),
+            (0, {"kind": Kind.GPU_HOURS}, "Astro has used 0 of 0 GPU-hours per calendar month (UTC)"),
             (
                 0,
                 {"kind": Kind.MONEY, "period": "quarter"},
-                "Astro has used 0 of 0 EUR, a calendar quarter (UTC)",
+                "Astro has used 0 of 0 EUR per calendar quarter (UTC)",
             ),
-            (0, {"kind": Kind.QUEUED_JOBS}, "Astro has 0 jobs waiting, and 0 may"),
-            ("0.1", {"kind": Kind.BORROWED}, "Astro has borrowed 0 of its entitlement, and may borrow 0.1"),
+            (0, {"kind": Kind.QUEUED_JOBS}, "Astro has 0 waiting jobs, and the limit is 0"),
+            ("0.1", {"kind": Kind.BORROWED}, "Astro has borrowed 0 of its entitlement, and the limit is 0.1"),
         ],
     )
     @pytest.mark.django_db
@@ -290,7 +294,7 @@ class TestWarnings:
         assert [line.partition(" has ")[0] for line in told] == [
             "Astro",
             "Astro",
-            "The time limit of Astro is 1 h, and it",
+            "The time limit of Astro is 1 h, and the job",
         ]
         tasks.end_overlong_jobs()
         assert len(self.told(job)) == 2  # about GPUs at submit, and later about the time limit

@@ -122,7 +122,7 @@ class TestInRounds:
     def test_beyond_an_opportunistic_limit_a_job_runs_until_others_want_its_gpus(self, lab: World) -> None:
         limit(lab, 0, kind=Kind.GPU_HOURS, at_limit="idle")
         job = start(lab, gpus=4)
-        assert explain(job).detail == ("Astro has used 0 of 0 GPU-hours, a calendar month (UTC)",)
+        assert explain(job).detail == ("Astro has used 0 of 0 GPU-hours per calendar month (UTC)",)
         other = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
         lab.quantum()
         lab.carry_out()
@@ -146,7 +146,7 @@ class TestInRounds:
         assert held(lab) == {"bob": 3, "charlie": 1}
         waiting = Job.objects.get(pk__in=[job.pk for job in jobs], state=Job.State.QUEUED)
         assert waiting.reason == Reason.BORROWED_ENOUGH
-        said = "Astro has borrowed 0.5 of its entitlement, and may borrow 0.5. This job needs 1 more GPU."
+        said = "Astro has borrowed 0.5 of its entitlement, and the limit is 0.5. This job needs 1 more GPU."
         assert explain(waiting).sentence == said
 
     def test_gpus_at_once_are_counted_over_all_clusters(self, lab: World) -> None:
@@ -253,7 +253,7 @@ class TestQueuePlaces:
         limit(lab, 2, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
         lab.submit(lab.people.bob, lab.people.astro)
         lab.submit(lab.people.charlie, lab.people.bio)
-        with pytest.raises(Refused, match="As many jobs wait as a limit above Astro lets"):
+        with pytest.raises(Refused, match="As many jobs wait as a limit of a team above Astro allows"):
             lab.submit(lab.people.bob, lab.people.astro)
         lab.quantum()
         lab.carry_out()
@@ -263,13 +263,13 @@ class TestQueuePlaces:
         limit(lab, 1, kind=Kind.QUEUED_JOBS, each_user=True)
         lab.submit(lab.people.bob, lab.people.astro)
         lab.submit(lab.people.alice, lab.people.astro)
-        with pytest.raises(Refused, match="bob in Astro has 1 job waiting"):
+        with pytest.raises(Refused, match="bob in Astro has 1 waiting job"):
             lab.submit(lab.people.bob, lab.people.astro)
 
     def test_a_warning_limit_is_shown_on_the_jobs_timeline(self, lab: World) -> None:
         limit(lab, 0, kind=Kind.QUEUED_JOBS, at_limit="warn")
         job = lab.submit(lab.people.bob, lab.people.astro)
-        assert text_of(job.events.get(kind="warned")) == "Astro has 0 jobs waiting, and 0 may"
+        assert text_of(job.events.get(kind="warned")) == "Astro has 0 waiting jobs, and the limit is 0"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -364,7 +364,7 @@ class TestLongestRun:
             tasks.end_overlong_jobs()
         assert lab.states([job]) == [Job.State.RUNNING]
         [told] = JobEvent.objects.filter(job=job, kind="warned_of_limit")
-        assert text_of(told) == "It runs longer than allowed: the time limit of Astro is 1 h"
+        assert text_of(told) == "The job runs longer than allowed: the time limit of Astro is 1 h"
 
     def test_one_of_each_user_names_the_owner(self, lab: World) -> None:
         limit(lab, 1, kind=Kind.LONGEST_RUN, at_limit="warn", each_user=True)

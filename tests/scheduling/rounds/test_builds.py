@@ -96,18 +96,20 @@ def test_a_round_of_another_build_is_not_called_tampered_with(
     round_: Round, capsys: pytest.CaptureFixture[str]
 ) -> None:
     this, other = round_.policy_build, "0123456789ab"
-    said = "trades: decided by another build ({}; this is {}): reproduced, it {}"
+    said = "trades: decided by another build ({}; this is {}): the repeated decision {}"
     for is_forged in (False, True):
         if is_forged:
             forged(round_)
         (code, text), (same, told) = decided_by(round_, this, capsys)
         assert code == same == is_forged
-        assert text.endswith("trades: reproduced, it DIFFERS." if is_forged else "reproduced, it matches.\n")
+        assert text.endswith(
+            "trades: the repeated decision DIFFERS." if is_forged else "the repeated decision matches.\n"
+        )
         assert is_told(told, matches=not is_forged, is_other_build=False)
         for before in (other, ""):
             (code, text), (same, told) = decided_by(round_, before, capsys)
             assert code == same == 3 * is_forged
-            ends = "differs, which proves nothing." if is_forged else "matches.\n"
+            ends = "differs, which proves nothing for another build." if is_forged else "matches.\n"
             assert text.endswith(said.format(before or "not stored", this, ends))
             assert is_told(told, matches=not is_forged, is_other_build=True)
 
@@ -123,4 +125,4 @@ def test_a_version_that_was_released_draws_the_same_whatever_its_build(
     Round.objects.update(policy_version=1, policy_build="0123456789ab")
     exit_code, text = verified(round_, capsys)
     assert exit_code == 1
-    assert text.endswith("trades: reproduced, it DIFFERS.")
+    assert text.endswith("trades: the repeated decision DIFFERS.")

@@ -86,7 +86,9 @@ def test_a_job_stopped_for_a_drain_says_so_where_it_resumes() -> None:
     assert lab.lease(job).generation != held
     assert why_ended(leases_of(job).get(epoch=1)) == "node drained"
     released = text_of(job.events.get(kind="released"))
-    assert released == "Stopped; in its next attempt it starts again, from its checkpoint if it wrote one"
+    assert (
+        released == "Stopped; in its next attempt the job starts again, from its checkpoint if it wrote one"
+    )
 
 
 def test_a_gang_suspended_for_others_has_not_moved() -> None:

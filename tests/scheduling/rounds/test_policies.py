@@ -133,7 +133,7 @@ def test_rounds_of_the_market_are_verified(lab: World, capsys: pytest.CaptureFix
     for round_ in (lab.fill(), quantum_later(lab)):
         assert (round_.policy, round_.policy_version) == ("market", 1)
         call_command("verify_round", round_.number)
-        assert "it matches" in capsys.readouterr().out
+        assert "the repeated decision matches" in capsys.readouterr().out
 
 
 def test_reports_tell_the_same_entitlement_whichever_policy_decided(lab: World) -> None:
@@ -186,7 +186,7 @@ def test_a_round_that_the_first_release_stored_is_verified_by_the_version_that_d
             state=None,
         )
         call_command("verify_round", round_.number)
-        assert "it matches" in capsys.readouterr().out
+        assert "the repeated decision matches" in capsys.readouterr().out
 
 
 def test_a_policys_state_follows_accounts_that_come_and_go(lab: World) -> None:
@@ -309,7 +309,7 @@ def test_an_invalid_plan_is_logged_and_not_committed(
     assert not Round.objects.exists()
     assert not Lease.objects.filter(job=job).exists()
     run_due_rounds()
-    assert "a round was refused: InvalidPlan" in Cluster.objects.get().failure
+    assert "the plan of a round was invalid: InvalidPlan" in Cluster.objects.get().failure
 
 
 @pytest.mark.parametrize("reclaims", [False, True])

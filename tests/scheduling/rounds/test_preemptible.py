@@ -59,7 +59,9 @@ def test_it_runs_on_what_is_idle_and_gives_way(lab: World) -> None:
     lab.fill()
     job.refresh_from_db()
     assert job.reason == Reason.PREEMPTIBLE
-    assert explain(job).sentence == ("It is preemptible; it runs only on idle GPUs, and there are none.")
+    assert explain(job).sentence == (
+        "The job is preemptible; the job runs only on idle GPUs, and there are none."
+    )
     lab.see(lab.lease(other), Phase.ENDED, end=End.SUCCEEDED)
     lab.fill()
     lab.carry_out()
@@ -205,7 +207,7 @@ def test_it_is_told_when_it_would_start_before_it_is_submitted(lab: World) -> No
     ]
     assert shared.expected_start_seconds is not None
     assert left.expected_start_seconds is None
-    assert left.sentences[-1].startswith("It is preemptible")
+    assert left.sentences[-1].startswith("The job is preemptible")
 
 
 def test_it_is_told_what_preemptible_time_costs(lab: World) -> None:
@@ -246,7 +248,7 @@ class TestARuleForIdleGpus:
         idle(lab, job, 31 * MINUTE)
         assert step_idle(job_id=job.pk) is Step.WARN
         assert text_of(JobEvent.objects.get(kind="warned")) == (
-            "Its GPUs have been idle for 31 min: it becomes preemptible after 10 min more without use"
+            "The job's GPUs have been idle for 31 min: the job becomes preemptible after another 10 min without use"
         )
         self.overdue_since_warned(job)
         assert step_idle(job_id=job.pk) is Step.PREEMPTIBLE
@@ -254,7 +256,7 @@ class TestARuleForIdleGpus:
         job.refresh_from_db()
         assert (job.preemptible, job.state) == (True, Job.State.RUNNING)
         assert AuditEvent.objects.get(verb="job.preemptible").actor is None
-        said = "Preemptible from now on: its GPUs were idle for 42 min"
+        said = "Preemptible from now on: the job's GPUs were idle for 42 min"
         assert text_of(JobEvent.objects.get(kind="sharing")) == said
         accounting_tasks.send_letters()
         assert [said in letter.body for letter in mail.outbox] == [False, False, True, True]

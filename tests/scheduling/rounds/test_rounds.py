@@ -297,7 +297,7 @@ def test_a_round_can_be_drawn_again_and_a_forged_one_is_found(
         lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
     round_ = lab.quantum()
     call_command("verify_round", round_.number)
-    assert "it matches" in capsys.readouterr().out
+    assert "the repeated decision matches" in capsys.readouterr().out
     other = lab.quantum()
     RoundRecord.objects.filter(round=round_).update(decision=_without_one_gang(other))
     with pytest.raises(CommandError, match="DIFFERS"):

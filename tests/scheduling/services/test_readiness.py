@@ -62,7 +62,10 @@ def test_a_program_is_ready_when_it_answers_and_not_when_it_says_that_it_is_busy
         assert answer.read() == b"/health?deep"
     (folder(rig, gang) / "busy").touch()
     busy = seen_when(
-        rig, gang, lambda seen: seen.why_not_ready == "GET /health was answered with 503", "not ready"
+        rig,
+        gang,
+        lambda seen: seen.why_not_ready == "the answer to GET /health has HTTP status 503",
+        "not ready",
     )
     assert busy.ready_age is None
     assert busy.address == ready.address
@@ -161,14 +164,14 @@ def test_readiness_lands_on_the_lease_and_each_change_on_the_time_line(lab: Worl
     assert lease.why_not_ready == ""
     assert list(Lease.objects.ready()) == [lease]
     for _ in range(3):
-        answer(lab, job, why_not_ready="GET / was answered with 500")
+        answer(lab, job, why_not_ready="the answer to GET / has HTTP status 500")
     assert not Lease.objects.ready().exists()
     answer(lab, job, ready_age=0.0)
     told = [text_of(event) for event in job.events.filter(kind__in=["ready", "unready"])]
     assert told == [
-        "Ready; it answers at 127.0.0.1:20000",
-        "Not ready any more: GET / was answered with 500",
-        "Ready; it answers at 127.0.0.1:20000",
+        "Ready; the program answers at 127.0.0.1:20000",
+        "No longer ready: the answer to GET / has HTTP status 500",
+        "Ready; the program answers at 127.0.0.1:20000",
     ]
     first = job.first_ready_at
     job.refresh_from_db()
@@ -191,7 +194,7 @@ def test_a_stopping_replica_is_not_ready_whatever_is_observed(lab: World) -> Non
         ({"port": 80}, "port", "must be a whole number from 1024 to 65535"),
         ({"readiness_path": "/health"}, "readiness_path", "needs a port"),
         ({"port": 8000, "readiness_path": "health"}, "readiness_path", "must begin with /"),
-        ({"port": 8000, "readiness_path": "/a b"}, "readiness_path", "no blanks"),
+        ({"port": 8000, "readiness_path": "/a b"}, "readiness_path", "must not contain spaces"),
         ({"port": 8000, "readiness_path": "/a\r\nX: y"}, "readiness_path", "must begin with /"),
         ({"port": 8000, "variables": {"PORT": "1"}}, "port", "must not contain PORT"),
         ({"port": 8000, "readiness_failures": 0}, "readiness_failures", "from 1 to 100"),

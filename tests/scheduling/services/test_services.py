@@ -63,7 +63,9 @@ def come_up(lab: World, service: Service, *, ready: bool = True) -> None:
     lab.carry_out()
     for lease in lab.holding(Lease.State.RUNNING):
         if lease.job.service_id == service.pk:
-            facts = {"ready_age": 0.0} if ready else {"why_not_ready": "GET / was answered with 503"}
+            facts = (
+                {"ready_age": 0.0} if ready else {"why_not_ready": "the answer to GET / has HTTP status 503"}
+            )
             lab.see(lease, Phase.RUNNING, address="127.0.0.1:20000", **facts)
     step_service(service_id=service.pk)
     service.refresh_from_db()
@@ -93,7 +95,7 @@ def test_replicas_are_jobs_of_its_author_before_all_training_and_prove_the_revis
     come_up(lab, service)
     assert lab.states([training]) == [Job.State.QUEUED]
     assert service.good == service.current
-    assert told(service, "proved") == ["Revision 1 is up: 3 replicas of it have been ready"]
+    assert told(service, "proved") == ["Revision 1 works: 3 replicas of this revision have been ready"]
     assert not step_service(service_id=service.pk)
 
 
@@ -110,10 +112,10 @@ def test_scaling_makes_and_ends_and_says_who_asked(lab: World) -> None:
     lab.carry_out()
     assert names(service) == ["api-0-1"]
     ended = Job.objects.get(name="api-2-1")
-    assert end_text_of(ended) == "Ended: api has 1 replica now"
+    assert end_text_of(ended) == "Ended: api now has 1 replica"
     assert told(service, "scaled") == [
-        "bob has scaled it from 1 to 3 replicas",
-        "alice has scaled it from 3 to 1 replica",
+        "bob scaled the service from 1 to 3 replicas",
+        "alice scaled the service from 3 to 1 replica",
     ]
 
 
@@ -129,8 +131,8 @@ def test_a_replica_that_keeps_ending_is_replaced_with_growing_delays(lab: World)
         assert step_service(service_id=service.pk)
         come_up(lab, service)
     assert told(service, "replaced") == [
-        "api-0-1 ended by itself (exit 1); api-0-2 takes its place",
-        "api-0-2 ended by itself (exit 1); api-0-3 takes its place",
+        "api-0-1 ended by itself (exit 1); api-0-2 replaces it",
+        "api-0-2 ended by itself (exit 1); api-0-3 replaces it",
     ]
     [job] = living(service)
     fail(lab, job)
@@ -159,8 +161,8 @@ def test_an_update_never_has_fewer_ready_than_allowed_and_ends_with_the_new_one(
     assert len(living(service)) == 3
     assert service.good == service.current
     assert told(service, "updated", "proved")[-2:] == [
-        "bob has made revision 2",
-        "Revision 2 is up: 3 replicas of it have been ready",
+        "bob created revision 2",
+        "Revision 2 works: 3 replicas of this revision have been ready",
     ]
 
 
@@ -193,7 +195,12 @@ def test_a_revision_that_does_not_become_ready_is_rolled_back(lab: World) -> Non
     lab.fill()
     lab.carry_out()
     [bad] = [job for job in living(service) if job.name not in good]
-    lab.see(lab.lease(bad), Phase.RUNNING, address="127.0.0.1:1", why_not_ready="GET / was answered with 503")
+    lab.see(
+        lab.lease(bad),
+        Phase.RUNNING,
+        address="127.0.0.1:1",
+        why_not_ready="the answer to GET / has HTTP status 503",
+    )
     step_service(service_id=service.pk)
     service.refresh_from_db()
     assert service.current.number == 2, "its time is not over"
@@ -203,7 +210,7 @@ def test_a_revision_that_does_not_become_ready_is_rolled_back(lab: World) -> Non
     assert (service.current.number, service.good.number) == (1, 1)
     lab.carry_out()
     assert set(names(service)) == good, "the ready ones were never touched"
-    why = "0 of 2 replicas became ready, and no more within 60 s (GET / was answered with 503)"
+    why = "0 of 2 replicas became ready, and no further one within 60 s (the answer to GET / has HTTP status 503)"
     assert told(service, "rolled_back") == [f"Revision 2 has failed: {why}. Back to revision 1"]
     assert service.revisions.get(number=2).why_failed == why
     assert AuditEvent.objects.filter(verb="service.roll_back", actor=None).count() == 1
@@ -284,7 +291,7 @@ def test_without_automatic_rollback_a_person_decides(lab: World) -> None:
     roll_back_service(actor=lab.people.alice, service=service, number=1)
     roll_out(lab, service, 4)
     assert {job.revision.number for job in living(service)} == {1}
-    assert told(service, "rolled_back") == ["alice has it go from revision 2 to 1"]
+    assert told(service, "rolled_back") == ["alice rolled the service back from revision 2 to 1"]
     with pytest.raises(Refused, match="no revision 9"):
         roll_back_service(actor=lab.people.alice, service=service, number=9)
 
@@ -328,7 +335,7 @@ def test_when_the_author_may_run_nothing_there_any_more_it_says_so_and_goes_on_w
     for _ in range(2):
         step_service(service_id=service.pk)
     service.refresh_from_db()
-    assert service.trouble == "bob may not run jobs in Astro any more."
+    assert service.trouble == "bob may no longer run jobs in Astro."
     assert len(told(service, "trouble")) == 1
     assert len(living(service)) == 1
     Membership.objects.create(user=lab.people.bob, tenant=lab.people.astro)

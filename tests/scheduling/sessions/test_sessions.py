@@ -166,13 +166,13 @@ def test_an_unused_session_is_warned_and_then_stopped_once(lab: World) -> None:
     pass_minutes(session, 51)
     assert step(session) is Step.WARN_IDLE
     assert step(session) is Step.NOTHING
-    assert texts(session)[-1] == ("Nobody uses it: it is stopped after 10 min more without use")
+    assert texts(session)[-1] == ("Nobody uses the session: it is stopped after another 10 min without use")
     pass_minutes(session, 10.1)
     step_sessions()
     step_sessions()
     assert step(session) is Step.NOTHING
     job = Job.objects.get(pk=session.pk)
-    assert (job.state, end_text_of(job)) == ("cancelling", "Stopped: nobody used it for 60 min")
+    assert (job.state, end_text_of(job)) == ("cancelling", "Stopped: nobody used the session for 60 min")
     assert AuditEvent.objects.filter(verb="session.stop").count() == 1
     lab.carry_out()
     step_sessions()
@@ -221,11 +221,11 @@ def test_nothing_keeps_a_session_beyond_its_longest_duration(lab: World) -> None
     pass_minutes(session, 51)
     keep_session(actor=lab.people.bob, session=session)
     assert step(session) is Step.WARN_END
-    assert texts(session)[-1] == "Its time limit of 1 h ends in 10 min"
+    assert texts(session)[-1] == "The session reaches its time limit of 1 h in 10 min"
     pass_minutes(session, 10.1)
     keep_session(actor=lab.people.bob, session=session)
     assert step(session) is Step.STOP_END
-    assert end_text_of(Job.objects.get(pk=session.pk)) == "Stopped: its time limit of 1 h is reached"
+    assert end_text_of(Job.objects.get(pk=session.pk)) == "Stopped: the session reached its time limit of 1 h"
 
 
 def test_a_session_that_waits_is_not_idle_and_one_that_ended_is_left_alone(lab: World) -> None:
@@ -295,7 +295,7 @@ def test_unused_time_adds_up_over_attempts_and_is_warned_of_once(
     come_back(lab, session)
     pass_minutes(session, 3.1)
     assert step(session) is Step.STOP_IDLE
-    assert sum("Nobody uses it" in text for text in texts(session)) == 1
+    assert sum("Nobody uses the session" in text for text in texts(session)) == 1
 
 
 @pytest.mark.parametrize("leave", BREAKS)

@@ -57,7 +57,7 @@ def test_tabs_at_the_end_of_a_line_say_nothing(text: str) -> None:
 
 
 def test_the_line_is_said() -> None:
-    with pytest.raises(NotYaml, match="in line 3: the key 'a' stands there twice"):
+    with pytest.raises(NotYaml, match="in line 3: the key 'a' occurs twice"):
         read("a: 1\nb: 2\na: 3\n")
     with pytest.raises(NotYaml, match="in line 2: the key 1 must be a text: write '1'"):
         read("a: 1\n1: 2\n")

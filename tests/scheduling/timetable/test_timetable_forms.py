@@ -88,18 +88,18 @@ def test_notations_of_other_programs_are_refused_with_a_suggestion(expression: s
         ("5,99 * * * *", "minute 99"),
         ("5,,6 * * * *", "empty entry"),
         ("-5 * * * *", "empty entry"),
-        ("0 0 0 * *", "accepted are 1 to 31"),
-        ("0 0 * MON JAN", "MON is a weekday, which stands in the fifth field"),
-        ("JAN 0 * * *", "JAN is a month, which stands in the fourth field"),
+        ("0 0 0 * *", "accepted: 1 to 31"),
+        ("0 0 * MON JAN", "MON is a weekday, which belongs in the fifth field"),
+        ("JAN 0 * * *", "JAN is a month, which belongs in the fourth field"),
         ("0 0 * * MON#6", "1 to 5"),
-        ("0 0 L-3 * *", "L is its last day"),
-        ("L * * * *", "for days and weekdays only"),
+        ("0 0 L-3 * *", "L is the last day"),
+        ("L * * * *", "only for days and weekdays"),
         ("* * * *", "five fields, not 4"),
-        ("@reboot", "names no time"),
-        ("@fortnightly", "accepted are @hourly, @daily"),
+        ("@reboot", "does not name a time"),
+        ("@fortnightly", "accepted: @hourly, @daily"),
         ("PT5S", "the start is missing"),
-        ("@every 30s", "another way"),
-        ("tomorrow", "not known as a time"),
+        ("@every 30s", "not supported in this form"),
+        ("tomorrow", "not a supported way to write times"),
         ("FREQ=WEEKLY;BYDAY=MO", "iCalendar"),
         ("R/2026-01-31T09:00/2026-02-01T09:00", "R[n]/start/period"),
     ],
@@ -145,7 +145,7 @@ def test_steps_that_restart_are_marked() -> None:
     rule = Timetable.read("*/45 * * * *", BERLIN).rule
     assert rule.in_words() == "At minutes 0 and 45 of every hour"
     assert rule.notes() == [
-        'Minutes in steps of 45 begin anew with each hour. For every 45 minutes write "R/2026-01-01T00:00/PT45M".'
+        'Minutes in steps of 45 start again with each hour. For every 45 minutes write "R/2026-01-01T00:00/PT45M".'
     ]
     for even in ("*/15 */6 * */3 *", "*/7,5 */1 * * *"):
         assert not Timetable.read(even, BERLIN).rule.notes()

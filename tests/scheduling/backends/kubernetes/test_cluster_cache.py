@@ -147,7 +147,7 @@ def test_an_ended_attempt_stays_ended_when_pods_of_the_next_arrive_before_its_jo
     assert [(str(seen.token), seen.phase) for seen in view.changed()] == [(second.token, Phase.STARTING)]
 
 
-UNSEEN = ["lost: a worker was removed while nothing watched"]
+UNSEEN = ["lost: a worker was removed while Fairlot was not watching the cluster"]
 
 
 class Noting:

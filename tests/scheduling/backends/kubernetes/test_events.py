@@ -52,12 +52,12 @@ def event(reason: str, message: str, *, kind: str = "Pod", name: str = "", **mor
         (
             "Failed",
             'Error: secret "key" not found',
-            'its container cannot be started: secret "key" not found',
+            'the container cannot be started: secret "key" not found',
         ),
         (
             "FailedScheduling",
             "0/20 nodes are available: 20 Insufficient nvidia.com/gpu. preemption: 0/20 nodes are available.",
-            "no node accepts it: 0/20 nodes are available: 20 Insufficient nvidia.com/gpu.",
+            "no node accepts the pod: 0/20 nodes are available: 20 Insufficient nvidia.com/gpu.",
         ),
         (
             "FailedScheduling",
@@ -69,13 +69,13 @@ def event(reason: str, message: str, *, kind: str = "Pod", name: str = "", **mor
         (
             "Evicted",
             "The node was low on resource: memory.",
-            "it was evicted: The node was low on resource: memory.",
+            "the pod was evicted: The node was low on resource: memory.",
         ),
-        ("NodeNotReady", "Node is not ready", "its node is not ready"),
+        ("NodeNotReady", "Node is not ready", "the pod's node is not ready"),
         (
             "TaintManagerEviction",
             "Marking for deletion Pod a/b",
-            "it is removed from its node, which has a new taint",
+            "the pod is removed because its node has a new taint",
         ),
         ("TaintManagerEviction", "Cancelling deletion of Pod a/b", ""),
         (
@@ -86,9 +86,9 @@ def event(reason: str, message: str, *, kind: str = "Pod", name: str = "", **mor
         (
             "OutOfcpu",
             "Node didn't have enough resource: cpu",
-            "its node has too few resources left for it: Node didn't have enough resource: cpu",
+            "the node has too few resources left for the pod: Node didn't have enough resource: cpu",
         ),
-        ("SomethingNew", "it broke", "its node reports SomethingNew: it broke"),
+        ("SomethingNew", "it broke", "the node reports SomethingNew: it broke"),
     ],
 )
 def test_events_of_pods_are_described(reason: str, message: str, words: str) -> None:
@@ -118,15 +118,15 @@ def test_a_quota_may_mend_itself_and_a_policy_may_not() -> None:
     )
     assert not quota.is_final
     assert quota.words == (
-        "the quota two denies a pod: it requests requests.nvidia.com/gpu=1, "
-        "requests.nvidia.com/gpu=2 is used, requests.nvidia.com/gpu=2 is the limit"
+        "the quota two denies a pod: requests.nvidia.com/gpu=1 requested, requests.nvidia.com/gpu=2 used,"
+        " requests.nvidia.com/gpu=2 allowed"
     )
     policy = denied(
         f"pods {name} is forbidden: ValidatingAdmissionPolicy 'no-sleepers' with binding 'no-sleepers' "
         "denied request: nobody sleeps on our GPUs"
     )
     assert policy == Denial(
-        "the policy no-sleepers denies its pods: nobody sleeps on our GPUs",
+        "the policy no-sleepers denies the job's pods: nobody sleeps on our GPUs",
         datetime(2026, 11, 21, 19, 3, 28, tzinfo=UTC),
         is_final=True,
     )
@@ -174,7 +174,7 @@ def test_a_repeated_event_is_reported_once() -> None:
     events.put(refused | {"count": 2})
     words, denials = events.take()
     assert [(word.job_id, word.text) for word in words] == [
-        (7, "worker 2: it was evicted: low on memory"),
+        (7, "worker 2: the pod was evicted: low on memory"),
         (7, "a pod could not be created: no"),
     ]
     assert [job for job, *_ in denials] == [7, 7], "that it is still so is news for who waits for its pods"

@@ -56,9 +56,9 @@ def test_ranges_are_read_as_people_list_them() -> None:
     [
         ("example.org", "accepted: ranges such as"),
         ("10.20.0.1/16", "has host bits set"),
-        ("169.254.169.254", "where clouds hand out"),
-        ("10.0.0.0/8 fd00:ec2::254", "where clouds hand out"),
-        ("168.63.129.16", "where clouds hand out"),
+        ("169.254.169.254", "a cloud's metadata address"),
+        ("10.0.0.0/8 fd00:ec2::254", "a cloud's metadata address"),
+        ("168.63.129.16", "a cloud's metadata address"),
         ("::ffff:169.254.0.0/112", "in this form"),
         ("2001:db8::1%eth0", "in this form"),
         (" ".join(f"10.0.{number}.0/24" for number in range(101)), "at most 100"),

@@ -78,7 +78,7 @@ def test_deleting_a_running_pod_costs_its_job_an_attempt_and_does_not_end_it(lab
     lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as ordered")
     lease.refresh_from_db()
     assert (lease.end_reason, lab.states([job])) == (End.LOST, [Job.State.SUSPENDED])
-    assert job.events.filter(detail__message="They were stopped by others than Fairlot.").count() == 1
+    assert job.events.filter(detail__message="The processes were stopped, but not by Fairlot.").count() == 1
 
 
 def test_a_pod_that_vanishes_after_its_stop_order_was_stopped(lab: World) -> None:

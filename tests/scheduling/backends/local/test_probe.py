@@ -42,7 +42,7 @@ def test_no_answer_is_asked_again_and_nothing_weaker_runs_meanwhile(
     monkeypatch.setattr(isolation, "PROBE_SECONDS", 2.0)
     script.write_text(PROBE.format(trouble=trouble))
     for ask in (isolation.known, isolation.last):
-        with pytest.raises(OSError, match="could not be found out"):
+        with pytest.raises(OSError, match="could not be checked"):
             ask(places)
     script.write_text(PROBE.format(trouble="pass"))
     assert isolation.known(places).namespaces
@@ -53,7 +53,7 @@ def test_a_job_is_not_started_while_there_is_no_answer(rig: Rig, monkeypatch: py
     monkeypatch.setattr(isolation, "_known", {})
     with monkeypatch.context() as patched:
         patched.setattr(isolation, "PROBE_SECONDS", 0.001)
-        with pytest.raises(BackendError, match="could not be found out"):
+        with pytest.raises(BackendError, match="could not be checked"):
             rig.start(rig.gang("true"))
     rig.wait(rig.start(rig.gang("true")))
 
@@ -100,7 +100,7 @@ def test_a_launcher_that_was_short_of_something_refuses_nothing(
     if is_refusal:
         assert isolation._try(places, wanted) == (None, f"unshare: {said}")
         return
-    with pytest.raises(OSError, match="could not be found out"):
+    with pytest.raises(OSError, match="could not be checked"):
         isolation._try(places, wanted)
 
 

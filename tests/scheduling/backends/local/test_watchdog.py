@@ -90,7 +90,7 @@ def test_a_stopped_supervisor_and_its_job_end_at_its_last_heartbeat(rig: Rig) ->
     least = processes.age(last)
     seen = rig.wait(gang)
     assert seen.end is End.LOST
-    assert seen.message == f"its supervisor gave no sign of life for {SHORT:g} s and was killed"
+    assert seen.message == f"the job's supervisor sent no heartbeat for {SHORT:g} s and was killed"
     assert seen.ended_age is not None
     assert least <= seen.ended_age <= processes.age(last)
     assert not rig.processes_of(gang)
