@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from accounting.actions.requests import requests_soon_to_end, tell_of_end
+from accounting.actions.requests import notify_of_end, requests_soon_to_end
 from accounting.core.clock import now_from_database
 from accounting.core.locks import OutboxLock, only_one
 from accounting.core.run_each import run_each
@@ -30,7 +30,7 @@ def send_letters() -> None:
 def tell_of_ends() -> None:
     """Mails people about grants that end soon."""
     ids = requests_soon_to_end().values_list("pk", flat=True)
-    run_each(ids, lambda request_id: tell_of_end(request_id=request_id))
+    run_each(ids, lambda request_id: notify_of_end(request_id=request_id))
 
 
 @shared_task

@@ -107,7 +107,7 @@ def kill_group(pgid: int) -> None:
 
 
 @functools.cache
-def shedding_root(*must_reach: Path) -> tuple[str, ...]:
+def drop_root_options(*must_reach: Path) -> tuple[str, ...]:
     """Returns the `setpriv` options with which root starts a child process as the user nobody.
 
     Returns () if this process is not root. `must_reach`: folders that the child must be able to read. If only root may

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from embedded.processes import (
     StartError,
+    drop_root_options,
     give_to_unprivileged,
     run,
-    shedding_root,
     spawn,
     stop,
     wait_until_left,
@@ -157,7 +157,7 @@ class Postgres(Server):
         return f"postgresql://fairlot:{password}@127.0.0.1:{port}/fairlot"
 
     def prepare(self) -> None:
-        self.wrapper = shedding_root(self.programs, self.folder)
+        self.wrapper = drop_root_options(self.programs, self.folder)
         if self.data.exists():
             if not self.password_file.exists():
                 raise StartError(
@@ -232,7 +232,7 @@ class Valkey(Server):
         return f"redis://:{password}@127.0.0.1:{port}/0"
 
     def prepare(self) -> None:
-        self.wrapper = shedding_root(self.program.parent, self.folder)
+        self.wrapper = drop_root_options(self.program.parent, self.folder)
         self.data.mkdir(mode=0o700, exist_ok=True)
         give_to_unprivileged(self.data)
 

@@ -29,7 +29,7 @@ def load_pages() -> None:
     gc.freeze()
 
 
-def look_around() -> threading.Thread:
+def start_local_cluster_check() -> threading.Thread:
     """Starts a thread that asks the database whether a local cluster exists. Waits at most LOOK_SECONDS for the answer.
 
     Until the answer is known, only clients on this machine get static files. If the database cannot be reached, the

@@ -143,18 +143,18 @@ def end(request: Request) -> str:
     if request.overtaken_at is not None:
         return CHANGED_SINCE
     value = _value(request)
-    later = _next_in_the_pile(request, value)
+    later = _next_stacked_grant(request, value)
     if later is not None:
         later.former = request.former
         later.save(update_fields=["former"])
         return f"request {later.pk} sets the value now"
-    if _standing(request) != value:
+    if _present_value(request) != value:
         return CHANGED_SINCE
     _put_back(request)
     return f"the value is {request.former} again" if request.former else "removed again"
 
 
-def _next_in_the_pile(request: Request, value: str) -> Request | None:
+def _next_stacked_grant(request: Request, value: str) -> Request | None:
     """Locks and returns the next newer grant of the same value; None if there is no such grant.
 
     `value`: the value that `request` granted. Also returns None if the newer grant did not replace this value.
@@ -171,7 +171,7 @@ def _value(request: Request) -> str:
     return str(granted["tickets" if request.kind == Kind.TICKETS else "limit"])
 
 
-def _standing(request: Request) -> str | None:
+def _present_value(request: Request) -> str | None:
     """Returns the current value of what the grant changed (tickets or a limit), as text; None if the limit no longer
     exists.
 

@@ -195,7 +195,7 @@ def requests_soon_to_end() -> QuerySet[Request]:
 
 
 @transaction.atomic(durable=True)
-def tell_of_end(*, request_id: int) -> bool:
+def notify_of_end(*, request_id: int) -> bool:
     """Mails the managers and the requester that a grant ends soon. Returns whether mail was written.
 
     Returns False if another worker has already written the mail, or if the grant does not end soon.

@@ -15,7 +15,7 @@ LONGEST_LABEL = 400
 
 def why_not_sent_to(user: User) -> str:
     """Returns the reason why Fairlot cannot mail reports to the user; an empty string if mailing is possible."""
-    return mail.why_none() or (
+    return mail.why_mail_is_off() or (
         "" if user.email else "Your account has no e-mail address. Ask an admin to set one."
     )
 

@@ -41,7 +41,7 @@ from accounting.core.calendar import (
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
 from accounting.ledger.hash_chain import (
-    Remains,
+    UnsealedPart,
     books_of,
     leaf_of_files,
     seal_remains,
@@ -263,7 +263,7 @@ def _archived_until_before(month: date) -> datetime | None:
     return None if last is None else start_of_month(months_after(last, 1))
 
 
-def _drop(month: date, remains: list[Remains]) -> None:
+def _drop(month: date, remains: list[UnsealedPart]) -> None:
     """Drops the vouchers (detailed usage rows) of the month, and adds the rows that stay to the hash chain.
 
     `remains`: the new links of the hash chain for the rows that stay. If a lock is not free within half a second,
@@ -281,7 +281,7 @@ def _drop(month: date, remains: list[Remains]) -> None:
 
 
 @transaction.atomic
-def _try_to_drop(month: date, remains: list[Remains]) -> None:
+def _try_to_drop(month: date, remains: list[UnsealedPart]) -> None:
     parents = [f"accounting_{name}" for name in VOUCHERS]
     with connection.cursor() as cursor:
         # Shorter than PostgreSQL's deadlock timeout, so that no transaction that waits for this one is aborted.

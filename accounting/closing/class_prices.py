@@ -44,7 +44,7 @@ Stretch = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldHow:
+class TimeByClass:
     """Represents how leases held GPUs during one hour: which of their time was borrowed, preemptible or idle."""
 
     # Borrowed GPU-seconds by (tenant id, generation id), without those of the tenants below.
@@ -108,7 +108,7 @@ def unsettled(
     return {number: max(first, begins) for number, first in firsts}
 
 
-def price_hour(*, book: int, hour: datetime, how: HeldHow) -> list[LedgerTransaction]:
+def price_hour(*, book: int, hour: datetime, how: TimeByClass) -> list[LedgerTransaction]:
     """Posts the class charges and credits of the closed hour that begins at `hour`. Returns the transactions.
 
     `how`: which time of the leases was borrowed, preemptible or idle. All charges form one transaction, and all credits
@@ -153,7 +153,7 @@ def _booking(book: int, hour: datetime, name: str, charges: Sequence[ClassCharge
     return Booking(booked, entries_of_charges(charges, LedgerAccount.Kind.CLASSES), charges=charges)
 
 
-def _charges(book: int, hour: datetime, how: HeldHow) -> Iterable[ClassCharge]:
+def _charges(book: int, hour: datetime, how: TimeByClass) -> Iterable[ClassCharge]:
     prices = list(Price.objects.filter(HAS_CLASSES, valid__overlap=DateTimeTZRange(hour, hour + HOUR)))
     versions = list(
         UsageSegment.objects.filter(
@@ -204,7 +204,7 @@ class _Team:
 
 
 def _teams(
-    segments: Iterable[UsageSegment], preemptible: Mapping[int, Decimal], how: HeldHow
+    segments: Iterable[UsageSegment], preemptible: Mapping[int, Decimal], how: TimeByClass
 ) -> Mapping[tuple[int, int], _Team]:
     """Returns the sums of the segments' GPU-seconds by (tenant id, generation id).
 

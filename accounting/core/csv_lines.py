@@ -20,7 +20,7 @@ def csv_line(cells: Sequence[object]) -> str:
     return line.getvalue()
 
 
-def harmless(cell: object) -> object:
+def escape_cell(cell: object) -> object:
     """Returns the cell in a form safe for spreadsheets. Text that looks like a formula gets a leading apostrophe.
 
     Datetimes become ISO 8601. Some line breaks are not quoted by Python's csv module, so that line-based programs would

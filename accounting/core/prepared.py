@@ -75,7 +75,7 @@ class Prepared(Generic[M]):
 
 
 @dataclass(frozen=True)
-class Question:
+class KeyedQuery:
     """Represents a query that is repeated with different primary keys, such as the ids of a user's tenants.
 
     `build`: a function that returns the SQL for the given keys, or None if the result is always empty. If the keys are
@@ -101,7 +101,7 @@ class Question:
 
 
 @lru_cache(MOST_QUESTIONS)
-def _asked_last(question: Question, count: int | None) -> tuple[Statement, list[int]] | None:
+def _asked_last(question: KeyedQuery, count: int | None) -> tuple[Statement, list[int]] | None:
     keys = None if count is None else [FIRST_MARK + place for place in range(count)]
     if (sql := question.build(keys)) is None:
         return None

@@ -90,7 +90,7 @@ def correct_usage(
         group = list(some)
         bookings.append(_taking_back(actor, group, charges, reason))
         if payer is not None:
-            bookings.append(_anew(actor, group, charges, payer))
+            bookings.append(_booked_again(actor, group, charges, payer))
     insert(bookings)
     for book in books:
         correct_sums(book=book, bookings=[one for one in bookings if one.transaction.book == book])
@@ -118,7 +118,9 @@ def _taking_back(
     return Booking(correction, entries, takes_back=segments, charges_back=back)
 
 
-def _anew(actor: User | None, segments: Sequence[UsageSegment], charges: Charges, payer: Payer) -> Booking:
+def _booked_again(
+    actor: User | None, segments: Sequence[UsageSegment], charges: Charges, payer: Payer
+) -> Booking:
     anew = [_of(payer, segment) for segment in segments]
     copies = zip(anew, segments, strict=True)
     again = [_copy(charges[one.pk], copied) for copied, one in copies if one.pk in charges]

@@ -200,7 +200,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class UnsealedPart:
     """Represents the content of one link (seal) of the hash chain before it is sealed. `leaves` are the digests of its
     rows.
 
@@ -247,7 +247,7 @@ def seal_book(book: int) -> int:
 
 @transaction.atomic(durable=True)
 def _seal_some(book: int, until: int) -> int:
-    _have_alone(book)
+    _lock_book(book)
     after = sealed_until(book)
     rows = _rows(book, NUMBERED, after, until, AT_ONCE)
     if not rows:
@@ -256,7 +256,7 @@ def _seal_some(book: int, until: int) -> int:
     if why := _long_unsealed(book, now, heads.resumed_at()):
         raise SealingStopped(why)
     leaves = b"".join(bytes(leaf) for _, _, leaf, _ in rows)
-    _append(Remains(book, None, rows[0][0], rows[-1][0], leaves))
+    _append(UnsealedPart(book, None, rows[0][0], rows[-1][0], leaves))
     return len(rows)
 
 
@@ -392,7 +392,7 @@ def sealed_until(book: int) -> int:
     return last.values_list("last_id", flat=True).first() or 0
 
 
-def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> list[Remains]:
+def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> list[UnsealedPart]:
     """Returns the hash-chain links to add when a month is archived. They cover the rows that stay in the database.
 
     The result has links for `month`, which is being archived, and for months that were archived earlier. Rows that
@@ -401,14 +401,14 @@ def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> li
     The chain must already contain all transactions of these months. Concurrent postings are allowed, because the
     transactions of these months no longer change.
     """
-    found: list[Remains] = []
+    found: list[UnsealedPart] = []
     for one, digests in sorted(files.items()):
         for book in books_of(one):
             found += _unsealed_remains(book, one)
             # The rollups of an earlier month are sealed only once: a later change of them must not get a valid seal.
             if one == month or not LedgerSeal.objects.filter(book=book, month=one, of_sums=True).exists():
                 leaves = leaves_of_sums(book, one) + leaf_of_files(digests)
-                found.append(Remains(book, one, 0, 0, leaves, of_sums=True))
+                found.append(UnsealedPart(book, one, 0, 0, leaves, of_sums=True))
     return found
 
 
@@ -478,27 +478,27 @@ class _Digesting(io.RawIOBase):
         return len(data)
 
 
-def _unsealed_remains(book: int, month: date) -> Iterator[Remains]:
+def _unsealed_remains(book: int, month: date) -> Iterator[UnsealedPart]:
     before = LedgerSeal.objects.filter(book=book, month=month).aggregate(last=Max("last_id"))["last"] or 0
     with connection.cursor() as cursor:
         cursor.execute(REMAINS, [book, month, before + 1, sealed_until(book)])
         while rows := cursor.fetchmany(AT_ONCE):
             leaves = b"".join(bytes(leaf) for _, _, leaf in rows)
-            yield Remains(book, month, rows[0][0], rows[-1][0], leaves)
+            yield UnsealedPart(book, month, rows[0][0], rows[-1][0], leaves)
 
 
-def seal_remains(remains: Sequence[Remains]) -> None:
+def seal_remains(remains: Sequence[UnsealedPart]) -> None:
     """Appends links to the hash chains of their books (clusters' ledgers).
 
     Other postings to these books wait until the caller's transaction ends.
     """
     for book in sorted({one.book for one in remains}):
-        _have_alone(book)
+        _lock_book(book)
     for one in remains:
         _append(one)
 
 
-def _have_alone(book: int) -> None:
+def _lock_book(book: int) -> None:
     """Waits until no other transaction is posting to the book, and locks the book until the caller's transaction ends.
 
     So each posting is either visible now or gets a higher id later.
@@ -507,7 +507,7 @@ def _have_alone(book: int) -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock(book)])
 
 
-def _append(link: Remains) -> None:
+def _append(link: UnsealedPart) -> None:
     now = heads.hold()
     last = _last_seal(link.book)
     heads.require_end(link.book, last, now)
@@ -518,7 +518,7 @@ def _append(link: Remains) -> None:
     heads.append(link.book, number, digest, now)
 
 
-def digest_of(link: Remains | LedgerSeal, before: bytes, sealed_at: datetime) -> bytes:
+def digest_of(link: UnsealedPart | LedgerSeal, before: bytes, sealed_at: datetime) -> bytes:
     """Returns the digest of a hash-chain link. `before` is the digest of the previous link; empty for the first link.
 
     The digest covers the content of the link and its form (version of the leaf format). Otherwise somebody could

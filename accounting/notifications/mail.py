@@ -27,7 +27,7 @@ class Attachment:
     content: bytes
 
 
-def why_none() -> str:
+def why_mail_is_off() -> str:
     """Returns the reason why Fairlot sends no mail; an empty string if a mail server is configured."""
     return (
         "" if settings.EMAIL_HOST else "This portal cannot send mail, because no mail server is configured."
@@ -46,7 +46,7 @@ def write(
     Does nothing if no mail server is configured. `text`: a string, or a function that returns the text for a user. Line
     breaks in the subject become spaces, because the name of a team in it may contain line breaks.
     """
-    if why_none():
+    if why_mail_is_off():
         return
     readers = {person.email: person for person in people if person.is_active and person.email}
     letters = Letter.objects.bulk_create(

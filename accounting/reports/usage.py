@@ -20,9 +20,9 @@ from django.conf import settings
 from django.db.models import F, Q, QuerySet
 
 from accounting.core.consistent_read import consistent_read
-from accounting.core.csv_lines import csv_line, harmless
+from accounting.core.csv_lines import csv_line, escape_cell
 from accounting.core.name_order import name_key
-from accounting.core.prepared import Question, Sql
+from accounting.core.prepared import KeyedQuery, Sql
 from accounting.models import Generation, Tenant, User
 from accounting.usage.aggregate import GroupSums, fetch, group_sums, sum_statement
 from accounting.usage.columns import read_rows
@@ -214,7 +214,7 @@ def _sums(
     if scope.narrow or job_names is not None or not (_is_round(scope.begins) and _is_round(scope.ends)):
         return group_sums(fetch(statement(plan)), names)
     about = plan.about, by, largest and (largest.start, largest.stop)
-    question = Question(about, lambda tenants: statement(plan.of(tenants)))
+    question = KeyedQuery(about, lambda tenants: statement(plan.of(tenants)))
     return group_sums(question.ask(scope.tenants), names)
 
 
@@ -267,7 +267,7 @@ def csv_lines(report: UsageReport) -> Iterator[str]:
     for row in report.rows:
         cells = [_csv_cell(row, name) for name in head]
         amounts = [f"{row.gpu_seconds:f}", f"{row.gpu_hours:.6f}", f"{row.cost:f}"]
-        yield csv_line([*map(harmless, cells), *amounts, row.currency, row.segments])
+        yield csv_line([*map(escape_cell, cells), *amounts, row.currency, row.segments])
 
 
 def _groups(by: tuple[By, ...]) -> Groups:

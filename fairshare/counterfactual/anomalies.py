@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fairshare.counterfactual.causes import Blame, LateJob, Received, Timeline, blame
 from fairshare.counterfactual.past import Cause, Past, PastJob
 from fairshare.counterfactual.private import Purchase, fits, replay
-from fairshare.simulator.model import Fate
+from fairshare.simulator.model import JobOutcome
 
 # Pairs (load, fraction of compared jobs that are reported although the live policy shared the cluster without fault),
 # as measured by `python -m tests.fairshare.bench_false_rate`.
@@ -130,7 +130,7 @@ class Analysis:
         exact = self.past.parts[tenant] * float(bought.sum())
         return min(1.0, exact / float(bought[tenant].sum() or 1))
 
-    def _late(self, job: PastJob, fate: Fate) -> LateJob | None:
+    def _late(self, job: PastJob, fate: JobOutcome) -> LateJob | None:
         """Compares a job with its replay. Returns the late job, or None if it was late by no more than the tolerance.
 
         `fate` is the outcome of the job on the private cluster. A job that would not have run there is never late.

@@ -19,7 +19,7 @@ import numpy as np
 from fairshare.counterfactual.past import Attempt, Cause, Past, PastJob, PastLimit
 from fairshare.counterfactual.private import Purchase
 from fairshare.model import Floats, Ints, Settings
-from fairshare.simulator.model import Fate
+from fairshare.simulator.model import JobOutcome
 
 STEPS = 24
 MOST_HOLDERS = 10
@@ -38,7 +38,7 @@ class LateJob:
     """
 
     job: PastJob
-    fate: Fate  # on the private cluster
+    fate: JobOutcome  # on the private cluster
     start: float | None
     seconds: float
     at_end: bool
@@ -181,7 +181,7 @@ class Received:
 
     @classmethod
     def of(
-        cls, everything: Sequence[PastJob], jobs: Sequence[PastJob], fates: Sequence[Fate], worth: float
+        cls, everything: Sequence[PastJob], jobs: Sequence[PastJob], fates: Sequence[JobOutcome], worth: float
     ) -> Received:
         pairs = list(zip(jobs, fates, strict=True))
         return cls(
@@ -238,7 +238,7 @@ def blame(timeline: Timeline, late: Sequence[LateJob], received: Received) -> li
     ]
 
 
-def _would_wait(fate: Fate, moment: float) -> bool:
+def _would_wait(fate: JobOutcome, moment: float) -> bool:
     """Returns whether the job would have waited at the moment even on the private cluster. Such time does not make the
     job late.
 

@@ -24,7 +24,7 @@ from fairshare.counterfactual.past import NodeState, Past, PastJob
 from fairshare.model import NOWHERE, Ints, Settings
 from fairshare.simulator.engine import Engine
 from fairshare.simulator.live import LiveScheduler, Tickets
-from fairshare.simulator.model import Fate, Machines, SimJob
+from fairshare.simulator.model import JobOutcome, Machines, SimJob
 
 
 def ticket_parts(parent: Sequence[int], tickets: Sequence[float]) -> list[float]:
@@ -228,7 +228,7 @@ def _holds(machines: Machines, job: PastJob) -> bool:
 
 def replay(
     past: Past, jobs: Sequence[PastJob], over_time: MachinesOverTime, tickets: Sequence[float]
-) -> list[Fate]:
+) -> list[JobOutcome]:
     """Simulates a tenant's jobs alone on its private cluster and returns the outcome of each job.
 
     The tenant's users share the machines by tickets, as on the shared cluster. No limits apply. Every job must fit on

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fairshare.simulator.model import Fate, Machines, Placement, Scheduler, SimJob, Span
+from fairshare.simulator.model import JobOutcome, Machines, Placement, Scheduler, SimJob, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Replay:
     """The result of a simulation: the outcome of every job, in the order of the workload, and the number of
     decisions."""
 
-    fates: Sequence[Fate]
+    fates: Sequence[JobOutcome]
     decisions: int
 
     @property
@@ -101,7 +101,7 @@ class Engine:
         self._scheduler, self._switch_cost = scheduler, switch_cost
         self._start_cost = switch_cost if start_cost is None else start_cost
         self._move_cost = switch_cost if move_cost is None else move_cost
-        self._fates = [Fate() for _ in jobs]
+        self._fates = [JobOutcome() for _ in jobs]
         self._left = [job.work for job in jobs]  # seconds of work left of waiting jobs
         self._active: dict[int, None] = {}  # in order of arrival
         self._runs: dict[int, _Run] = {}

@@ -83,7 +83,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class Fate:
+class JobOutcome:
     """The outcome of a job in a simulation: when it ran and ended, and what preemptions cost it."""
 
     first_start: float | None = None

@@ -24,7 +24,7 @@ from accounting.core.clock import now_from_database
 from accounting.ledger.hash_chain import why_stopped
 from portal.edge import full_disks
 from portal.edge.answers import Send
-from portal.edge.questions import Probe, Question
+from portal.edge.questions import Probe, SharedCheck
 from scheduling.core.safe_streams import NO_SPACE
 
 # The longest time in seconds for the whole answer, whichever service does not respond.
@@ -39,9 +39,9 @@ class Health:
         self.probe = probe
         # Callers share one answer per question: a connection or a write for each caller would use up connections, and a
         # network disk may hang.
-        self._redis = Question(ask_redis, fresh=1.0)
-        self._disks = Question(disks, fresh=5.0)
-        self._ledger = Question(ledger, fresh=60.0)
+        self._redis = SharedCheck(ask_redis, fresh=1.0)
+        self._disks = SharedCheck(disks, fresh=5.0)
+        self._ledger = SharedCheck(ledger, fresh=60.0)
 
     def close(self) -> None:
         """Shuts down the threads that run the checks."""

@@ -16,7 +16,7 @@ T = TypeVar("T")
 CONNECT_SECONDS = 3
 
 
-class Question(Generic[T]):
+class SharedCheck(Generic[T]):
     """A check that calls `work` in a separate thread. Its result is reused for `fresh` seconds.
 
     One instance belongs to one event loop.
@@ -67,7 +67,7 @@ class Probe:
     """Checks whether the database answers, with a separate connection and thread that no request uses."""
 
     def __init__(self) -> None:
-        self.question = Question(ask_database, fresh=1.0)
+        self.question = SharedCheck(ask_database, fresh=1.0)
 
     async def responds(self, within: float) -> bool:
         """Returns whether the database answers within `within` seconds. A refused connection also counts as an

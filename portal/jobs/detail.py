@@ -11,7 +11,7 @@ from itertools import groupby
 from django.db.models import OuterRef, Prefetch, QuerySet, Subquery, Sum
 
 from accounting.core.clock import now_from_database
-from accounting.core.prepared import Prepared, Question, Sql
+from accounting.core.prepared import KeyedQuery, Prepared, Sql
 from accounting.models import Generation, User
 from accounting.usage.aggregate import union_all
 from accounting.usage.plan import UsagePlan
@@ -231,7 +231,7 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
         ]
         return union_all(summed, [*names, "seconds", "money"])
 
-    return Question(("a job", seen is None, plan.about), asking).ask([job.pk, *(seen or ())])
+    return KeyedQuery(("a job", seen is None, plan.about), asking).ask([job.pk, *(seen or ())])
 
 
 def strip_of(job: Job, leases: Sequence[Lease] | None = None) -> Strip | None:

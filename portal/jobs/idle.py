@@ -23,7 +23,7 @@ class IdleUse:
     terms: Terms | None
     is_present: bool  # whether the last measurement of a running job is recent; always true while the job does not run
     is_warned: bool = False
-    is_of_this_turn: bool = False  # whether the measured GPUs are those that the job holds now
+    is_of_this_attempt: bool = False  # whether the measured GPUs are those that the job holds now
     acts_at: datetime | None = None  # earliest time at which idle GPUs make the rule act
     grace_left: timedelta | None = None  # further idle time until the job is stopped or becomes preemptible
     is_snoozed: bool = False
@@ -63,14 +63,14 @@ def _idle_use(use: GpuUse, rules: IdleRules | None, now: datetime) -> IdleUse:
     terms = rules.terms_of(use.job) if rules and use.idle_since else None
     idle = idleness_of(use)
     if terms is None:
-        return IdleUse(use, None, is_present, is_of_this_turn=idle.is_of_this_turn)
+        return IdleUse(use, None, is_present, is_of_this_attempt=idle.is_of_this_attempt)
     ends = idle.snooze_ends(terms, now)
     return IdleUse(
         use=use,
         terms=terms,
         is_present=is_present,
         is_warned=idle.is_warned(terms),
-        is_of_this_turn=idle.is_of_this_turn,
+        is_of_this_attempt=idle.is_of_this_attempt,
         acts_at=idle.acts_at(terms, now),
         grace_left=idle.grace_left(terms),
         is_snoozed=use.snoozed_until is not None and use.snoozed_until > now,

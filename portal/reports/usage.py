@@ -34,7 +34,7 @@ GROUPS = {
 
 
 @dataclass(frozen=True)
-class UsageQuestion:
+class UsageRequest:
     """A reader's request for a usage report: team, grouping, period and label key.
 
     All queries for the report share one `scope`: the usage of the team in the period, as far as the reader may see it.
@@ -92,7 +92,7 @@ def file_name(by: By, period: ReportPeriod) -> str:
     return f"fairlot-usage-{by}-{period.in_a_name}"
 
 
-def usage_document(question: UsageQuestion, report: UsageReport) -> Document:
+def usage_document(question: UsageRequest, report: UsageReport) -> Document:
     """Returns the report as a document: its rows, and the totals for each currency."""
     by = question.by
     names = NAMES.get(by, [Column(by, question.key if by == By.LABEL else GROUPS[by])])
@@ -112,7 +112,7 @@ def usage_document(question: UsageQuestion, report: UsageReport) -> Document:
     )
 
 
-def usage_facts(question: UsageQuestion, report: UsageReport) -> list[tuple[str, str]]:
+def usage_facts(question: UsageRequest, report: UsageReport) -> list[tuple[str, str]]:
     """Returns the header lines of the report, as pairs (label, text): its scope, and whether figures may still
     change."""
     tenant, period = question.tenant, question.period
@@ -160,7 +160,7 @@ def _amounts(row: UsageRow) -> Sequence[Cell]:
     return row.gpu_seconds, row.cost, row.currency
 
 
-def read_question(user: User, query: Query, *, is_page: bool = False) -> UsageQuestion:
+def read_question(user: User, query: Query, *, is_page: bool = False) -> UsageRequest:
     """Returns the reader's request for a usage report, as read from the URL query.
 
     Raises Http404 for a team that the user may not see. For an invalid grouping or period raises WrongQuestion or, for
@@ -168,10 +168,10 @@ def read_question(user: User, query: Query, *, is_page: bool = False) -> UsageQu
     """
     tenant = chosen_tenant(user, query)
     by = _asked_groups(query, is_page=is_page)
-    return UsageQuestion(user, tenant, by, asked_period(query, is_page=is_page), query.get("label", ""))
+    return UsageRequest(user, tenant, by, asked_period(query, is_page=is_page), query.get("label", ""))
 
 
-def answer_to(question: UsageQuestion, *, page: int | None = None) -> UsageReport:
+def answer_to(question: UsageRequest, *, page: int | None = None) -> UsageReport:
     """Returns the usage report for a request. With `page`, it has only the rows of this page, and rows are sorted
     largest first.
 

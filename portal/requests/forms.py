@@ -53,7 +53,7 @@ class LimitRequest(LimitForm, Why):
         return [self[name] for name in LimitForm.base_fields]
 
 
-class AskedUntil(Moment):
+class GrantEndField(Moment):
     """A field for the end of a grant. If its text is not changed, its value is exactly the requested end.
 
     Without this rule the seconds would be lost, because the field does not show them.
@@ -71,13 +71,13 @@ class ApproveForm(Form):
     name = Text("Name", maxlength=80)
     tickets = Whole("Tickets")
     limit = Exact("Limit")
-    until = AskedUntil(UNTIL)
+    until = GrantEndField(UNTIL)
     answer = Text("Answer", rows=2, maxlength=2000, required=False)
 
     def __init__(self, asked: Request, request: HttpRequest | None = None) -> None:
         self.asked = asked
         super().__init__("approve", request, initial=asked.wanted | {"until": asked.until})
-        cast(AskedUntil, self.fields["until"]).asked = asked.until
+        cast(GrantEndField, self.fields["until"]).asked = asked.until
         for name in {"name", "tickets", "limit"} - CHANGED[asked.kind]:
             del self.fields[name]
 

@@ -13,7 +13,7 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Connection(Protocol):
-    """A request to a session or service whose sender was admitted. `portal.sessions.proxy.Door` implements this
+    """A request to a session or service whose sender was admitted. `portal.sessions.proxy.HostRequest` implements this
     protocol."""
 
     scope: Scope

@@ -56,7 +56,7 @@ def _number(host: str, name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def is_under_them(host: str) -> bool:
+def matches_sessions_url(host: str) -> bool:
     """Returns whether the host matches FAIRLOT_SESSIONS_URL, in which `*` stands for any name.
 
     The portal's own host may also match.
@@ -67,7 +67,7 @@ def is_under_them(host: str) -> bool:
     return re.fullmatch(name, host.lower()) is not None
 
 
-def door_of(session_id: int, ticket: str, path: str) -> str:
+def entry_url(session_id: int, ticket: str, path: str) -> str:
     """Returns the entry URL on the session's host, with the ticket (a code that is valid once) and the path.
 
     The host exchanges the ticket for a cookie, and then redirects to `path`.
@@ -84,8 +84,8 @@ def door_of_service(service_id: int, ticket: str, path: str) -> str:
     return f"{origin_of_service(service_id)}{SERVICE_DOOR}?{urlencode({'ticket': ticket, 'path': path})}"
 
 
-def led_to(door: str) -> HttpResponse:
-    """Returns a redirect to an entry URL from `door_of` or `door_of_service`.
+def redirect_to_entry(door: str) -> HttpResponse:
+    """Returns a redirect to an entry URL from `entry_url` or `door_of_service`.
 
     The redirect disables the referrer, so that the program does not learn the address of the portal's page.
     """

@@ -105,7 +105,7 @@ def with_sessions(portal: App) -> App:
             await _open(ServiceDoor(service_id, scope, receive, send))
         elif scope["type"] == "websocket":
             await sockets.refuse(receive, send)
-        elif hosts.is_under_them(host) and host not in _own_hosts():
+        elif hosts.matches_sessions_url(host) and host not in _own_hosts():
             await http.say(send, 404, "There is no such session or service.")
         else:
             await portal(scope, receive, send)
@@ -113,7 +113,7 @@ def with_sessions(portal: App) -> App:
     return doors
 
 
-async def _open(door: Door) -> None:
+async def _open(door: HostRequest) -> None:
     """Handles the request `door`. If the database does not answer, answers 503, unless the response has already
     begun."""
     begun = False
@@ -147,7 +147,7 @@ def _own_hosts() -> set[str]:
     return {settings.PUBLIC_URL.partition("://")[2], *settings.ALLOWED_HOSTS}
 
 
-class Door(ABC):
+class HostRequest(ABC):
     """A request to the host of a session or service, with the checks that decide whether its sender is admitted."""
 
     # All paths of the program start with `base`. The path `exchange` exchanges a ticket for a cookie.
@@ -321,7 +321,7 @@ class Door(ABC):
         await http.say(self.send, *self.words_for(barred))
 
 
-class SessionDoor(Door):
+class SessionDoor(HostRequest):
     """A request to the host of a session. Users who may work in the session are admitted."""
 
     def __init__(self, session_id: int, scope: Scope, receive: Receive, send: Send) -> None:
@@ -357,7 +357,7 @@ class SessionDoor(Door):
         return WORDS[barred]
 
 
-class ServiceDoor(Door):
+class ServiceDoor(HostRequest):
     """A request to the host of a service, which is relayed to a ready replica.
 
     Users who may use the service are admitted, either with the cookie or with an API token.

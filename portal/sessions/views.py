@@ -102,7 +102,7 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
         raise PermissionDenied(str(refused)) from None
     path = request.GET.get("path", "")
     base = base_url(shown.job)
-    return hosts.led_to(hosts.door_of(pk, ticket, path if path.startswith(base) else base))
+    return hosts.redirect_to_entry(hosts.entry_url(pk, ticket, path if path.startswith(base) else base))
 
 
 @require_POST

@@ -20,13 +20,13 @@ from portal.reports.fairness_tables import fairness_document
 from portal.reports.formats import Document, in_format
 from portal.reports.idle_tables import file_name as idle_file_name
 from portal.reports.idle_tables import idle_document
-from portal.reports.operations.tables import SUBJECTS, Asked
+from portal.reports.operations.tables import SUBJECTS, ReportRequest
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement.figures import statement_of
 from portal.reports.statement.files import file_name, is_whole
 from portal.reports.statement.tables import document_of
 from portal.reports.unsettled import PROVISIONAL
-from portal.reports.usage import UsageQuestion, answer_to, largest_first, usage_document
+from portal.reports.usage import UsageRequest, answer_to, largest_first, usage_document
 from portal.reports.usage import file_name as usage_file_name
 from portal.share.anomaly_tables import analyses_ended_in, document_of_analyses
 from portal.share.periods import period_of_days
@@ -122,7 +122,7 @@ def _of_team(subscription: ReportSubscription, **more: str) -> str:
 
 @consistent_read()
 def _usage(of: ReportSubscription, period: ReportPeriod) -> Letter:
-    question = UsageQuestion(of.user, of.tenant, By(of.by), period, of.label)
+    question = UsageRequest(of.user, of.tenant, By(of.by), period, of.label)
     report = largest_first(answer_to(question))
     more = {"by": of.by} | ({"label": of.label} if of.label else {})
     return _letter(
@@ -184,7 +184,7 @@ def _document(report: str, period: ReportPeriod) -> Document:
     """Returns one of the reports for operators as a document. It covers all clusters."""
     if report == Report.CAPACITY:
         return capacity_document(None, period, capacity_report(period.begins, period.ends, book=None))
-    return SUBJECTS[report][1](Asked(period, None))
+    return SUBJECTS[report][1](ReportRequest(period, None))
 
 
 def _statement(user: User, tenant: Tenant, period: ReportPeriod, *, whole: bool) -> Letter:

@@ -14,13 +14,13 @@ register = template.Library()
 @register.simple_tag
 def why_nothing_sealed() -> str:
     """Returns the reason why the portal cannot store secrets and kubeconfigs, or "" if it can."""
-    return encryption.why_none()
+    return encryption.why_sealing_is_off()
 
 
 @register.simple_tag
 def why_no_mail() -> str:
     """Returns the reason why the portal sends no mail, or "" if a mail server is configured."""
-    return mail.why_none()
+    return mail.why_mail_is_off()
 
 
 @register.simple_tag

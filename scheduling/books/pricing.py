@@ -14,7 +14,7 @@ from decimal import Decimal
 from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
-from accounting.closing.class_prices import HeldHow, Stretch, next_hour_to_price, price_hour
+from accounting.closing.class_prices import Stretch, TimeByClass, next_hour_to_price, price_hour
 from accounting.core.calendar import HOUR
 from accounting.core.numbers import MICRO
 from scheduling.core.locks import lock_schedule
@@ -44,7 +44,7 @@ def price_next_hour(*, cluster_id: int) -> bool:
     if hour is None or not _shares_are_known(cluster_id, hour):
         return False
     preemptible = _preemptible(cluster_id, hour)
-    how = HeldHow(_borrowed(cluster_id, hour), preemptible, _idle(list(preemptible), hour))
+    how = TimeByClass(_borrowed(cluster_id, hour), preemptible, _idle(list(preemptible), hour))
     price_hour(book=cluster_id, hour=hour, how=how)
     return True
 

@@ -45,7 +45,7 @@ def reseal(sealed: bytes) -> bytes:
         raise SealError(_NOT_THIS_KEY) from None
 
 
-def why_none() -> str:
+def why_sealing_is_off() -> str:
     """Explains to users why secrets cannot be encrypted. Returns "" if they can."""
     return "" if settings.FAIRLOT_SEALING_KEYS else NO_KEY
 

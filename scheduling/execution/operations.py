@@ -64,7 +64,7 @@ def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
     while operations := _claim(cluster, backend.orders_at_once):
         done += len(operations)
         orders = {operation: _order(backend, operation, log_limit_bytes) for operation in operations}
-        outcomes = _give(orders)
+        outcomes = _call_concurrently(orders)
         carried_out = [
             operation.pk for operation, trouble in outcomes if not _is_put_back(backend, operation, trouble)
         ]
@@ -95,7 +95,7 @@ def _claim(cluster: Cluster, most: int) -> list[Operation]:
     return operations
 
 
-def _give(orders: Mapping[Operation, Order]) -> list[tuple[Operation, Exception | None]]:
+def _call_concurrently(orders: Mapping[Operation, Order]) -> list[tuple[Operation, Exception | None]]:
     """Calls the backend for all operations in concurrent threads. Returns (operation, raised error or None) for
     each."""
     if len(orders) == 1:
@@ -206,7 +206,7 @@ def _raise(error: Exception) -> None:
 def _order_of(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
     lease = operation.lease
     job = lease.job
-    which: _Which = {"job_id": job.pk, "epoch": lease.epoch, "token": lease.token}
+    which: _LeaseKey = {"job_id": job.pk, "epoch": lease.epoch, "token": lease.token}
     match operation.verb:
         case Operation.Verb.START | Operation.Verb.THAW if lease.state == Lease.State.STARTING:
             gang = describe_gang(lease, JobSpec.stored(job.spec), log_limit_bytes)
@@ -230,7 +230,7 @@ def _nothing() -> None:
     pass
 
 
-class _Which(TypedDict):
+class _LeaseKey(TypedDict):
     """The arguments that identify a lease in calls of a backend."""
 
     job_id: int

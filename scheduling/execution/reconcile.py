@@ -25,7 +25,7 @@ from scheduling.leases.actions import BEGIN, apply_observations, close_never_sta
 from scheduling.leases.cluster_events import note_cluster_events
 from scheduling.leases.gpu_use import note_gpu_use
 from scheduling.models import Cluster, Lease, Operation
-from scheduling.shares.intervals import Heard, correct_rounds
+from scheduling.shares.intervals import ObservedLease, correct_rounds
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ def _repeat_orders_of(
     now = now_from_database()
     never_started: list[int] = []
     lost: list[Observation] = []
-    missed: list[Heard] = []
+    missed: list[ObservedLease] = []
     leases = Lease.objects.filter(pk__in=lease_ids, state__in=Lease.HOLDING)
     for lease in leases.select_related("job").prefetch_related("operations"):
         operations = {operation.verb: operation for operation in lease.operations.all()}
@@ -184,7 +184,7 @@ def _repeat_orders_of(
                 never_started.append(lease.pk)
             continue
         if lease.missing_since is None:
-            missed.append(Heard(lease, lease.last_seen_at))
+            missed.append(ObservedLease(lease, lease.last_seen_at))
             _miss(lease, heard=cluster.last_observed_at, now=now)
         known = max(filter(None, [begin.done_at, lease.last_seen_at]), default=None)
         if begin.done_at is None or known is None or looked_at - known < PATIENCE:

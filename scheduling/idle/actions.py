@@ -162,7 +162,7 @@ def idleness_of(use: GpuUse) -> Idleness:
         since=use.idle_since,
         lasted=use.idle_for,
         measured_until=use.measured_until,
-        is_of_this_turn=use.lease.state == Lease.State.RUNNING,
+        is_of_this_attempt=use.lease.state == Lease.State.RUNNING,
         first_told=use.first_told_at,
         warned=use.warned_at,
         lasted_warned=use.idle_warned,

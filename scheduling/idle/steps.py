@@ -44,7 +44,7 @@ class Idleness:
     )  # when its GPUs were last used, or else when its workers ran; None: they are in use
     lasted: timedelta  # the measured time since `since` in which the job held idle GPUs
     measured_until: datetime
-    is_of_this_turn: bool  # whether the measured lease still runs
+    is_of_this_attempt: bool  # whether the measured lease still runs
     first_told: datetime | None = None  # when its owner was first warned, or first snoozed the warning
     warned: datetime | None = None
     lasted_warned: timedelta = NOTHING  # the part of `lasted` since the warning
@@ -82,7 +82,7 @@ class Idleness:
         left = self.grace_left(terms)
         if left is None or self.warned is None:
             return None
-        goes_on = self.measured_until if self.is_of_this_turn else now
+        goes_on = self.measured_until if self.is_of_this_attempt else now
         return max(now, self.warned + terms.grace, goes_on + left)
 
     def snooze_ends(self, terms: Terms, now: datetime) -> datetime:
@@ -95,7 +95,7 @@ class Idleness:
         """Returns the step that is due at `now`: NOTHING, WARN, or the step after the warning."""
         if self.since is None or self.lasted < terms.after:
             return Step.NOTHING
-        if not self.is_of_this_turn or now - self.measured_until > STALE:
+        if not self.is_of_this_attempt or now - self.measured_until > STALE:
             return Step.NOTHING
         if self.snoozed_until is not None and now < self.snoozed_until:
             return Step.NOTHING

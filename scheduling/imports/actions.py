@@ -81,7 +81,7 @@ def import_history(
     taken: Taken = defaultdict(list)
     in_order = sorted(jobs, key=lambda job: (job.held.begins, job.traced.number))
     for some in _some(in_order):
-        told = [_Told(cluster, past, generation, job, owners[job.traced.tenant]) for job in some]
+        told = [_ImportedJobs(cluster, past, generation, job, owners[job.traced.tenant]) for job in some]
         number_rows([one.job for one in told])
         for one in told:
             one.lease.job = one.job  # set again, because the job has an id only now
@@ -131,7 +131,7 @@ def _create_nodes(cluster: Cluster, past: PastCluster, generation: Generation) -
     return nodes
 
 
-class _Told:
+class _ImportedJobs:
     """The database rows of an imported job: the job, its lease, its events and its GPUs."""
 
     def __init__(

@@ -30,7 +30,7 @@ from scheduling.leases.reservations import advance, withdraw, write_times
 from scheduling.models import Cluster, GpuUse, HeldGpu, Job, JobSpeed, Lease, Node, Operation
 from scheduling.models.event_codes import EventCode, LeaseEnd, Message
 from scheduling.models.leases import LeaseQuerySet
-from scheduling.shares.intervals import Heard, correct_rounds
+from scheduling.shares.intervals import ObservedLease, correct_rounds
 
 MAX_FAILED_STARTS = 3
 # More than MAX_FAILED_STARTS, because machines also die without any fault of the job.
@@ -479,7 +479,9 @@ class ObservationBatch:
         self._save_progress()
         self._save_switch_cost()
         heard = [
-            Heard(one, self._last_seen[pk]) for pk, one in self._touched.items() if pk in self._last_seen
+            ObservedLease(one, self._last_seen[pk])
+            for pk, one in self._touched.items()
+            if pk in self._last_seen
         ]
         if heard:
             correct_rounds(heard[0].lease.cluster, heard)

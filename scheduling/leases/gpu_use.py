@@ -66,8 +66,8 @@ def _note(cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
     if not told:
         return
     earliest = min(since for _, _, since, _ in told)
-    book = _Stretches(IdleStretch, leases.values(), since=earliest)
-    empty = _Stretches(ProcesslessStretch, leases.values(), since=earliest)
+    book = _MergedStretches(IdleStretch, leases.values(), since=earliest)
+    empty = _MergedStretches(ProcesslessStretch, leases.values(), since=earliest)
     for lease, seen, since, until in told:
         book.add(lease, since, until)
         empty.add(lease, until - timedelta(seconds=seen.processless_for), until)
@@ -81,7 +81,7 @@ def _note(cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
             pubsub.publish(f"job:{lease.job_id}", f"jobs:{lease.job.tenant_id}")
 
 
-class _Stretches(Generic[Kept]):
+class _MergedStretches(Generic[Kept]):
     """The stretches (measured periods without use of GPUs, or without a process) of some leases.
 
     Reads the stored stretches that end at `since` or later. An added stretch is merged with all stretches that touch or

@@ -15,7 +15,7 @@ CHANGES_OF_NODES = journals.Journal(
 )
 
 
-def a_lease_is_not_what_was_billed() -> Found | None:
+def first_lease_unlike_its_bill() -> Found | None:
     """Returns the first lease that does not agree with its usage segments in the ledger; None if all leases agree.
 
     Does not compare archived segments. Unbilled time counts as a difference only if its hour is closed.
@@ -49,5 +49,5 @@ def a_lease_is_not_what_was_billed() -> Found | None:
 
 def register() -> None:
     journals.register(CHANGES_OF_NODES)
-    if a_lease_is_not_what_was_billed not in verification.CHECKS:
-        verification.CHECKS.append(a_lease_is_not_what_was_billed)
+    if first_lease_unlike_its_bill not in verification.CHECKS:
+        verification.CHECKS.append(first_lease_unlike_its_bill)

@@ -188,10 +188,10 @@ def _others(begins: datetime, ends: datetime) -> Q:
     lost = Lease.objects.filter(
         job_id=job, lost_from__isnull=False, held_until__gt=begins, lost_from__lt=ends
     )
-    return Q(Exists(_in_vain(begins, ends).filter(pk=job))) | Q(Exists(lost))
+    return Q(Exists(_failed_or_cancelled(begins, ends).filter(pk=job))) | Q(Exists(lost))
 
 
-def _in_vain(begins: datetime, ends: datetime) -> QuerySet[Job]:
+def _failed_or_cancelled(begins: datetime, ends: datetime) -> QuerySet[Job]:
     """Returns the training jobs that started before `ends` and that failed or were cancelled at or after `begins`.
 
     The query needs only the index `training_in_vain`.
@@ -200,12 +200,12 @@ def _in_vain(begins: datetime, ends: datetime) -> QuerySet[Job]:
     return jobs.filter(ended_at__gte=begins, first_started_at__lt=ends)
 
 
-def _numbers_in_vain(begins: datetime, ends: datetime, few: str | None) -> dict[str, Ints]:
+def _counts_by_state(begins: datetime, ends: datetime, few: str | None) -> dict[str, Ints]:
     """Returns the ids of the failed and of the cancelled training jobs, by state.
 
     `few` limits the result to these ids (a PostgreSQL array as text); None means no limit.
     """
-    some = union_all([_in_vain(begins, ends).order_by().values("state", "pk")], ["state", "pk"])
+    some = union_all([_failed_or_cancelled(begins, ends).order_by().values("state", "pk")], ["state", "pk"])
     if some is None:
         return {}
     sql, values = some
@@ -224,7 +224,7 @@ def _causes(reader: UsageReader, found: GroupedUsage) -> list[Ints]:
     job, none = found.keys["job_id"], np.zeros_like(found.held)
     distinct = np.unique(job)
     few = as_array(distinct) if len(distinct) <= FEW else None
-    ids = _numbers_in_vain(begins, ends, few)
+    ids = _counts_by_state(begins, ends, few)
     with connection.cursor() as cursor:
         cursor.execute(LOST, {"begins": begins, "ends": ends, "jobs": few})
         lost = [ints(data) for data in cursor.fetchone()]

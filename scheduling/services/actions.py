@@ -18,7 +18,7 @@ from scheduling.core.locks import stay_attached
 from scheduling.jobs.explain import Explainer
 from scheduling.jobs.submitting import check_spec
 from scheduling.models import Cluster, Job, Service, ServiceRevision
-from scheduling.services.replicas import judge, note, so_many, turn_to
+from scheduling.services.replicas import judge, make_current, note, so_many
 from scheduling.spec.job_spec import JobSpec, SpecError
 
 MOST_REPLICAS = 1000
@@ -127,7 +127,7 @@ def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
     now = now_from_database()
     judge(service, at=now)
     before = service.current.number if service.current else None
-    turn_to(service, revision, at=now)
+    make_current(service, revision, at=now)
     note(
         service,
         "rolled_back",
@@ -198,7 +198,7 @@ def _revise(service: Service, spec: JobSpec, author: User) -> ServiceRevision:
     revision = ServiceRevision.objects.create(
         service=service, number=last + 1, spec=spec.to_dict(), author=author
     )
-    turn_to(service, revision, at=now_from_database())
+    make_current(service, revision, at=now_from_database())
     return revision
 
 

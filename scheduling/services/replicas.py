@@ -48,11 +48,11 @@ def step_service(*, service_id: int) -> bool:
     service = services.select_for_update(of=("self",)).filter(pk=service_id).first()
     if service is None or service.current is None:
         return False
-    look = _Look(service, now_from_database())
+    look = _ServiceState(service, now_from_database())
     before = service.current
     _judge(look)
     if service.current != before:
-        look = _Look(service, look.now)
+        look = _ServiceState(service, look.now)
     todo = plan(look.wanted, look.replicas, look.resting)
     by_id = {job.pk: job for job in look.jobs}
     for pk in todo.end:
@@ -66,7 +66,7 @@ def step_service(*, service_id: int) -> bool:
 
 
 @dataclass
-class _Look:
+class _ServiceState:
     """The state of a service and of its replicas, as read at the time `now`."""
 
     service: Service
@@ -159,7 +159,7 @@ class _Look:
         return Message.of(EventCode.SERVICE_SHRINKS, **name, replicas=service.replicas)
 
 
-def _make(look: _Look, slots: Sequence[int]) -> None:
+def _make(look: _ServiceState, slots: Sequence[int]) -> None:
     """Submits a replica for each of `slots`, the numbered positions without a replica.
 
     After the first refusal, submits no more and stores the reason on the service.
@@ -208,7 +208,7 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
 # --- judging the current revision --------------------------------------------------------------------------
 
 
-def _judge(look: _Look) -> None:
+def _judge(look: _ServiceState) -> None:
     """Marks the current revision as good or as failed, as soon as this is known.
 
     The revision is good once as many of its replicas as desired have been ready. It has failed if no further replica
@@ -228,7 +228,7 @@ def _judge(look: _Look) -> None:
         _fail(look, revision, proven)
 
 
-def _is_trying(look: _Look) -> bool:
+def _is_trying(look: _ServiceState) -> bool:
     """Returns whether replicas of the current revision start, run or fail without having been ready, or can never run.
 
     Replicas that only wait for GPUs do not count, because the revision is not to blame for the wait.
@@ -257,10 +257,10 @@ def judge(service: Service, *, at: datetime) -> None:
 
     Callers do this before they replace the revision with another one.
     """
-    _judge(_Look(service, at))
+    _judge(_ServiceState(service, at))
 
 
-def _prove(look: _Look, revision: ServiceRevision) -> None:
+def _prove(look: _ServiceState, revision: ServiceRevision) -> None:
     service = look.service
     service.good = revision
     service.save(update_fields=["good"])
@@ -276,7 +276,7 @@ def _prove(look: _Look, revision: ServiceRevision) -> None:
     )
 
 
-def _fail(look: _Look, revision: ServiceRevision, proven: int) -> None:
+def _fail(look: _ServiceState, revision: ServiceRevision, proven: int) -> None:
     service = look.service
     why = (
         f"{proven} of {service.replicas} replicas became ready, and no further one within"
@@ -292,7 +292,7 @@ def _fail(look: _Look, revision: ServiceRevision, proven: int) -> None:
             return
     if service.good is None or not service.auto_rollback:
         return
-    turn_to(service, service.good, at=look.now)
+    make_current(service, service.good, at=look.now)
     note(service, "rolled_back", f"{_named(revision)} has failed: {why}. Rolled back to {service.good}")
     audit.record(
         actor=None,
@@ -304,7 +304,7 @@ def _fail(look: _Look, revision: ServiceRevision, proven: int) -> None:
     )
 
 
-def _last_words(look: _Look) -> str:
+def _last_words(look: _ServiceState) -> str:
     """Returns, in parentheses, why a running replica is not ready, or else how the last ended replica ended.
 
     Returns an empty text if neither is known.
@@ -317,7 +317,7 @@ def _last_words(look: _Look) -> str:
     return f" ({said})" if said else ""
 
 
-def turn_to(service: Service, revision: ServiceRevision, *, at: datetime) -> None:
+def make_current(service: Service, revision: ServiceRevision, *, at: datetime) -> None:
     """Makes `revision` the current one. Runs in the transaction of a caller that has locked the service's row."""
     service.current, service.progress, service.progress_at = revision, 0, at
     service.save(update_fields=["current", "progress", "progress_at"])

@@ -92,7 +92,7 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Spoken:
+class StatementLine:
     """One line of a tenant's statement: a generation, the tenant's amounts on it, and its speed for the tenant's jobs.
 
     The amounts (entitled, received and others) are in GPU-seconds. The speed is a multiple of the speed on the tenant's
@@ -112,7 +112,7 @@ class Spoken:
 @dataclass(frozen=True)
 class Statement:
     tenant: Tenant
-    lines: list[Spoken]
+    lines: list[StatementLine]
 
     @property
     def total(self) -> Amounts:
@@ -123,7 +123,7 @@ class Statement:
         return sum((line.own for line in self.lines), Amounts())
 
     @property
-    def left_out(self) -> list[Spoken]:
+    def left_out(self) -> list[StatementLine]:
         return [line for line in self.lines if line.speed is None]
 
 
@@ -233,7 +233,9 @@ def statement(tenant: Tenant, rows: Iterable[Row], scope: Scope) -> Statement:
     return Statement(
         tenant,
         [
-            Spoken(row.generation, None if np.isnan(speed[k]) else float(speed[k]), row.amounts, int(jobs[k]))
+            StatementLine(
+                row.generation, None if np.isnan(speed[k]) else float(speed[k]), row.amounts, int(jobs[k])
+            )
             for k, row in enumerate(own)
         ],
     )

@@ -46,7 +46,7 @@ def write_finish_times(cluster_id: int, hour: datetime) -> None:
 
     The caller must have summed the share intervals of `hour` before.
     """
-    untold = ended_untold(cluster_id, since=hour + HOUR - KNOWN_WITHIN)
+    untold = ended_without_finish_time(cluster_id, since=hour + HOUR - KNOWN_WITHIN)
     jobs = list(untold.filter(ended_at__lt=hour + HOUR).defer("spec").order_by("pk"))
     if jobs:
         rhos = _Rhos(cluster_id, jobs)
@@ -64,7 +64,7 @@ def write_finish_times(cluster_id: int, hour: datetime) -> None:
         )
 
 
-def ended_untold(cluster_id: int, *, since: datetime) -> QuerySet[Job]:
+def ended_without_finish_time(cluster_id: int, *, since: datetime) -> QuerySet[Job]:
     """Returns the cluster's training jobs that ended at or after `since` and do not have a FinishTime yet."""
     return Job.objects.filter(
         cluster=cluster_id,

@@ -10,7 +10,7 @@ from django.db.models import Min
 from accounting.core.calendar import HOUR, start_of_hour
 from scheduling.core.locks import lock_schedule
 from scheduling.models import Cluster, ShareBook, ShareInterval
-from scheduling.shares.finish_times import KNOWN_WITHIN, ended_untold, write_finish_times
+from scheduling.shares.finish_times import KNOWN_WITHIN, ended_without_finish_time, write_finish_times
 from scheduling.shares.share_hours import write_hour
 
 
@@ -52,7 +52,7 @@ def _first_hour_with_shares(cluster_id: int, hour: datetime, last: datetime) -> 
     Returns `last` if there is no such hour.
     """
     intervals = ShareInterval.objects.filter(cluster=cluster_id, ends__gt=hour)
-    ended = ended_untold(cluster_id, since=hour - KNOWN_WITHIN)
+    ended = ended_without_finish_time(cluster_id, since=hour - KNOWN_WITHIN)
     firsts = [
         intervals.aggregate(first=Min("begins"))["first"],
         ended.aggregate(first=Min("ended_at"))["first"],

@@ -176,7 +176,7 @@ def end_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> No
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ObservedLease:
     """A lease that was just observed or closed, with `last_seen_at`, the time of its previous observation."""
 
     lease: Lease
@@ -191,7 +191,7 @@ class Heard:
         return self.lease.held_until or self.lease.last_seen_at
 
 
-def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
+def correct_rounds(cluster: Cluster, heard: Iterable[ObservedLease]) -> None:
     """Corrects balances and share intervals of earlier rounds after leases were observed or closed.
 
     Earlier rounds counted too much time for a lease that had already ended. They counted too little for a lease that

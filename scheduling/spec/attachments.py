@@ -179,7 +179,7 @@ SecretName = Annotated[str, AfterValidator(_secret_name)]
 Id = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
-class Brings(Protocol):
+class SpecWithAttachments(Protocol):
     """The type of a spec that has secrets, volumes and memory. It has the fields that `check_together` and
     `named_secrets` read."""
 
@@ -192,7 +192,7 @@ class Brings(Protocol):
     shm: Any
 
 
-def check_together(spec: Brings) -> None:
+def check_together(spec: SpecWithAttachments) -> None:
     """Raises RefusedAt if the values of different fields conflict, for example if there is more shared memory than
     memory."""
     if both := sorted(set(spec.variables) & set(spec.secrets)):
@@ -203,7 +203,7 @@ def check_together(spec: Brings) -> None:
         raise RefusedAt(("shm",), "must not be more than memory, of which it is a part")
 
 
-def named_secrets(spec: Brings) -> list[str]:
+def named_secrets(spec: SpecWithAttachments) -> list[str]:
     """Returns the names of all secrets that a spec uses, without duplicates."""
     variables = (said.partition("/")[0] for said in spec.secrets.values())
     image = [spec.image_pull_secret] if spec.image_pull_secret else []

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import transaction
 
-from accounting.closing.class_prices import HeldHow, next_hour_to_price, price_hour
+from accounting.closing.class_prices import TimeByClass, next_hour_to_price, price_hour
 from accounting.closing.gpu_classes import Allocation, Availability, Condition
 from accounting.closing.hours import NodeHistory, close_hour, open_book
 from accounting.ledger import TradedTime, Usage, book_trades, book_usage
@@ -15,7 +15,7 @@ from tests.make import LONG_AGO, Cast
 
 HOUR = timedelta(hours=1)
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
-NOTHING = HeldHow({}, {}, {})
+NOTHING = TimeByClass({}, {}, {})
 
 
 def minutes(count: float) -> timedelta:
@@ -90,7 +90,7 @@ def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -
             close_hour(book=book, hour=hour, nodes=[NodeHistory(1, "node", [condition], allocations)])
 
 
-def settle_hours(how: HeldHow = NOTHING, *, book: int = 1) -> None:
+def settle_hours(how: TimeByClass = NOTHING, *, book: int = 1) -> None:
     """Books the class charges of all closed hours that are not settled yet. `how` says which time was idle, preemptible
     or borrowed."""
     with transaction.atomic():

@@ -11,7 +11,7 @@ from fairshare.counterfactual.private import Purchase, replay, work_of
 from fairshare.model import NOWHERE, Settings
 from fairshare.simulator.engine import Engine
 from fairshare.simulator.live import LiveScheduler, Tickets
-from fairshare.simulator.model import Fate, Machines, SimJob
+from fairshare.simulator.model import JobOutcome, Machines, SimJob
 
 HOUR = 3600.0
 WEEK = 7 * 24 * HOUR
@@ -117,7 +117,7 @@ def apart(wanted: Past) -> Past:
     return replace(wanted, jobs=tuple(jobs), nodes=tuple(sorted(states, key=lambda node: node.at)))
 
 
-def _attempts(fate: Fate, wanted: Past, first: int = 0) -> tuple[Attempt, ...]:
+def _attempts(fate: JobOutcome, wanted: Past, first: int = 0) -> tuple[Attempt, ...]:
     """Returns the attempts of a simulated job. Node numbers in `fate` are increased by `first`."""
     return tuple(
         Attempt(

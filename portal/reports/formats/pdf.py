@@ -39,7 +39,7 @@ def pdf_of(document: Document) -> bytes:
     """Returns the document as the bytes of a PDF file. Only the first `MOST_ROWS` rows of each table are included."""
     with TemporaryDirectory(prefix="fairlot-fonts-") as folder:  # fpdf2 reads fonts from files only
         lies = any(len(table.columns) > MOST_UPRIGHT for table in document.tables)
-        pdf = _Letter(document.title, "landscape" if lies else "portrait")
+        pdf = _PagedPdf(document.title, "landscape" if lies else "portrait")
         for style, name in FONTS.items():
             path = Path(folder, f"{name}.ttf")
             path.write_bytes(pymupdf_fonts.myfont(name))
@@ -51,7 +51,7 @@ def pdf_of(document: Document) -> bytes:
         return bytes(pdf.output())
 
 
-class _Letter(FPDF):
+class _PagedPdf(FPDF):
     """A PDF file whose pages have the title and the page number at the bottom."""
 
     def __init__(self, title: str, orientation: Literal["landscape", "portrait"]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 
-from accounting.core.csv_lines import csv_line, harmless
+from accounting.core.csv_lines import csv_line, escape_cell
 from portal.reports.formats.document import Cell, Document, Table, told
 
 
@@ -89,4 +89,4 @@ def _json(value: object) -> str:
 
 def _cell(cell: Cell, zone: tzinfo | None) -> object:
     # Only texts are escaped, since users may have written a formula; the minus sign of a number begins none.
-    return harmless(cell) if isinstance(cell, str) else told(cell, zone)
+    return escape_cell(cell) if isinstance(cell, str) else told(cell, zone)

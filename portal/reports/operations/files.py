@@ -8,7 +8,7 @@ from django.shortcuts import get_object_or_404
 
 from accounting.core.consistent_read import consistent_read
 from portal.reports.formats import Document, answer
-from portal.reports.operations.tables import SUBJECTS, Asked
+from portal.reports.operations.tables import SUBJECTS, ReportRequest
 from portal.reports.periods import Query, asked_period
 from scheduling.models import Cluster
 
@@ -23,7 +23,7 @@ def operations_in_format(query: Query, subject: str, form: str) -> HttpResponseB
     return answer(document, form, name, alone=document.tables[0].key if len(document.tables) == 1 else "")
 
 
-def read_operations(query: Query, subject: str, *, page: str | None = None) -> tuple[Asked, Document]:
+def read_operations(query: Query, subject: str, *, page: str | None = None) -> tuple[ReportRequest, Document]:
     """Returns a pair: the reader's request as read from the URL query, and the report on `subject` as a document.
 
     `page` is the page number in the list of nodes; the document then has only the GPUs of the nodes on this page. For
@@ -35,5 +35,5 @@ def read_operations(query: Query, subject: str, *, page: str | None = None) -> t
     if subject in OF_ONE_CLUSTER and (name := query.get("cluster", "")):
         cluster = get_object_or_404(Cluster, name=name)
     period = asked_period(query, is_page=page is not None)
-    asked = Asked(period, cluster, page)
+    asked = ReportRequest(period, cluster, page)
     return asked, SUBJECTS[subject][1](asked)

@@ -86,7 +86,7 @@ class GpuHeld:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReportRequest:
     """A reader's request for an operators' report: the period, the cluster and the page.
 
     Each figure is read from the database at most once, when it is first used.
@@ -212,7 +212,7 @@ def _stretch(
     )
 
 
-def use_document(asked: Asked) -> Document:
+def use_document(asked: ReportRequest) -> Document:
     columns = [seconds("busy", "Busy"), seconds("held", "Held"), seconds("usable", "Usable")]
     columns += [seconds("capacity", "Capacity"), part("held_part", "Held"), part("busy_part", "Busy")]
     week = Table(
@@ -253,7 +253,7 @@ def use_document(asked: Asked) -> Document:
     return _of_closed_hours("Use and demand", asked, [week, demand])
 
 
-def nodes_document(asked: Asked) -> Document:
+def nodes_document(asked: ReportRequest) -> Document:
     columns = [Column("cluster", "Cluster"), Column("node", "Node"), Column("generation", "GPU")]
     columns += [count("gpus", "GPUs"), Column("state", "State now"), Column("reason", "Reason")]
     columns += [
@@ -350,7 +350,7 @@ def nodes_document(asked: Asked) -> Document:
     return _of_closed_hours("Nodes", asked, [health, gpus, events])
 
 
-def waits_document(asked: Asked) -> Document:
+def waits_document(asked: ReportRequest) -> Document:
     """Returns the waiting times of jobs as a document.
 
     It covers all clusters together, because the jobs of a team may run on any cluster.
@@ -385,7 +385,7 @@ def waits_document(asked: Asked) -> Document:
     return _document("Waits", asked, [waited, expanded])
 
 
-def waste_document(asked: Asked) -> Document:
+def waste_document(asked: ReportRequest) -> Document:
     """Returns the GPU time that jobs wasted on all clusters as a document: in total, and by team, user and job."""
     told = asked.waste
     archived = archived_until()
@@ -444,7 +444,7 @@ def _waste_table(
     )
 
 
-def prices_document(asked: Asked) -> Document:
+def prices_document(asked: ReportRequest) -> Document:
     table = Table(
         "prices",
         "Prices",
@@ -470,7 +470,7 @@ def prices_document(asked: Asked) -> Document:
     return _document("Prices", asked, [table])
 
 
-def chargeback_document(asked: Asked) -> Document:
+def chargeback_document(asked: ReportRequest) -> Document:
     """Returns the cost of each team as a document with a single table. So its CSV file has one header line followed by
     rows."""
     table = Table(
@@ -504,7 +504,7 @@ def _borne(charges: Sequence[Charge]) -> list[Decimal]:
     return [sum((getattr(one, name) for one in charges), Decimal(0)) for name in names]
 
 
-def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
+def _document(title: str, asked: ReportRequest, tables: Sequence[Table]) -> Document:
     period = asked.period
     facts = [("Period", period.in_words)]
     if asked.cluster:
@@ -513,7 +513,7 @@ def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
 
 
 def _of_closed_hours(
-    title: str, asked: Asked, tables: Sequence[Table], *, waiting: Unsettled = NOTHING
+    title: str, asked: ReportRequest, tables: Sequence[Table], *, waiting: Unsettled = NOTHING
 ) -> Document:
     """Returns a document of these tables, with additional header lines.
 
@@ -528,7 +528,7 @@ def _of_closed_hours(
     return replace(document, facts=facts)
 
 
-SUBJECTS: dict[str, tuple[str, Callable[[Asked], Document]]] = {
+SUBJECTS: dict[str, tuple[str, Callable[[ReportRequest], Document]]] = {
     "use": ("Use and demand", use_document),
     "nodes": ("Nodes", nodes_document),
     "waits": ("Waits", waits_document),

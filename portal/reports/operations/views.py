@@ -22,7 +22,7 @@ from portal.reports.formats import Cell, Column, Document, Kind, Table, cut_note
 from portal.reports.formats.document import NUMERIC
 from portal.reports.operations.files import OF_ONE_CLUSTER, operations_in_format, read_operations
 from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
-from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, Asked
+from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, ReportRequest
 from portal.reports.periods import LABELS
 from portal.templatetags.fairlot import gpu_hours
 from portal.user_request import UserRequest
@@ -82,7 +82,7 @@ def operations(request: UserRequest, subject: str = "use") -> HttpResponse:
     return render(request, "reports/operations/page.html", context | pictures | {"tables": tables})
 
 
-def _pictures(subject: str, asked: Asked) -> dict[str, Any]:
+def _pictures(subject: str, asked: ReportRequest) -> dict[str, Any]:
     if subject == "use":
         return {"week": draw_week(asked.week), "demand": asked.demand, "chart": draw_demand(asked.demand)}
     if subject == "nodes":

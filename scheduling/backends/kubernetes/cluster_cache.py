@@ -227,7 +227,7 @@ class ClusterCache:
                 if not objects.has_ended(pod) and "deletionTimestamp" not in pod["metadata"]
             ]
 
-    def tombstones(self, age: float) -> list[Object]:
+    def ended_bare_pods(self, age: float) -> list[Object]:
         """Returns bare pods (pods without a Job) that ended at least `age` seconds ago.
 
         The caller must delete these pods, because no controller of Kubernetes deletes them.
@@ -323,7 +323,7 @@ class ClusterCache:
             left = known.pods if known else {}  # pods of an earlier Job that may still exist
             known = self._gangs[job_id] = Gang(job, left | self._pods_without_job.pop(job_id, {}))
             for pod in known.pods.values():
-                self._tell(pod)
+                self._notify_listener(pod)
         known.job, known.deleted = job, False
         self._evaluate(job_id, gap)
 
@@ -352,7 +352,7 @@ class ClusterCache:
             gang = self._gangs[job_id] = Gang(pod)
         self._job_of_pod[uid] = job_id
         gang.job, gang.pods = pod, {uid: pod}
-        self._tell(pod)
+        self._notify_listener(pod)
         self._evaluate(job_id, gap)
 
     def _record_last_state(self, pod: Object) -> None:
@@ -373,12 +373,12 @@ class ClusterCache:
         self._job_of_pod[uid] = job_id
         if job_id in self._gangs:
             self._gangs[job_id].pods[uid] = pod
-            self._tell(pod)
+            self._notify_listener(pod)
             self._evaluate(job_id, gap)
         else:
             self._pods_without_job[job_id][uid] = pod
 
-    def _tell(self, pod: Object) -> None:
+    def _notify_listener(self, pod: Object) -> None:
         """Passes a pod to the cache's PodListener, which reads the logs of pods.
 
         The pod's Job must already be in the cache, because the listener looks up the job's settings there.

@@ -90,7 +90,7 @@ class GangUngater:
                     _stop_orphan(api, pod)
                 except Refused as trouble:
                     logger.warning("pod %s has lost its Job: %s", pod["metadata"]["name"], trouble)
-            over = view.tombstones(self._keep_seconds)
+            over = view.ended_bare_pods(self._keep_seconds)
             # The choice is random, so that pods that cannot be deleted do not hold up other pods.
             some = random.sample(over, min(REMOVED, len(over)))
             list(self._pool.map(partial(_remove, api), some))

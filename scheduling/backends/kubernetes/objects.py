@@ -126,7 +126,7 @@ def new_job(
     - `grouped`: whether the pods refer to a PodGroup.
     """
     name = job_name(job_id)
-    annotations = {EPOCH: str(epoch)} | _facts(pod, workers) | (_marks(begin) if begin else {})
+    annotations = {EPOCH: str(epoch)} | _fixed_annotations(pod, workers) | (_marks(begin) if begin else {})
     labels = _labels(job_id, pod, owner)
     return {
         "apiVersion": "batch/v1",
@@ -174,7 +174,9 @@ def new_pod(job_id: int, pod: Pod, *, owner: str, attempt: Attempt) -> Object:
         "metadata": {
             "name": pod_name(job_id),
             "labels": _labels(job_id, pod, owner) | {BARE: "true"},
-            "annotations": {INDEX: "0", GENERATION: attempt.generation} | _facts(pod, 1) | _marks(attempt),
+            "annotations": {INDEX: "0", GENERATION: attempt.generation}
+            | _fixed_annotations(pod, 1)
+            | _marks(attempt),
         },
         "spec": _pod_spec(job_id, pod, 1) | {"affinity": _node_affinity(attempt.nodes)},
     }
@@ -185,7 +187,7 @@ def _labels(job_id: int, pod: Pod, owner: str) -> dict[str, str]:
     return ours | probes.labels(pod.endpoint)
 
 
-def _facts(pod: Pod, workers: int) -> dict[str, str]:
+def _fixed_annotations(pod: Pod, workers: int) -> dict[str, str]:
     """Returns the annotations that are the same for all attempts: the number of workers and the progress pattern."""
     fits = 0 < len(pod.progress_pattern) <= LONGEST_PATTERN
     return {WORKERS: str(workers)} | ({PROGRESS: pod.progress_pattern} if fits else {})

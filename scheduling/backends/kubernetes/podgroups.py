@@ -51,7 +51,7 @@ class PodGroups:
         if not version:
             return False
         try:
-            there = _made(api, PODGROUPS.format(version, namespace), version, job)
+            there = _get_or_create(api, PODGROUPS.format(version, namespace), version, job)
         except Refused as refusal:
             if is_transient(refusal):
                 raise
@@ -121,7 +121,7 @@ def only_waits(message: str) -> bool:
     return WAITS in message
 
 
-def _made(api: Api, path: str, version: str, job: Object) -> Object:
+def _get_or_create(api: Api, path: str, version: str, job: Object) -> Object:
     """Returns the Job's PodGroup. Creates the PodGroup if it does not exist.
 
     `path` is the API path of the namespace's PodGroups, and `version` is their API version.

@@ -114,7 +114,7 @@ def drop_privileges(uid: int | None) -> None:
     prctl(PR_SET_DUMPABLE, 0)  # comes last, because a change of user would undo it
 
 
-def be_first_to_go() -> None:
+def raise_oom_score() -> None:
     """Raises the OOM score of this process and its children, so that the kernel kills them before the portal.
 
     Must be called while the process is dumpable (see prctl). Otherwise a process of an ordinary user cannot set its OOM
@@ -216,7 +216,7 @@ class Namespaces:
         self.emptied, writer = os.pipe()  # a readable byte means that only `init` is left
         waiting, go = os.pipe()
         us = os.getpid()
-        self.init = _born(lambda: _unshare("a process table", CLONE_NEWPID))
+        self.init = _fork_by_helper(lambda: _unshare("a process table", CLONE_NEWPID))
         if self.init == 0:
             os.close(go)
             _run_init(view, writer, waiting, us)
@@ -241,7 +241,7 @@ class Namespaces:
 
         The child must call `enter` to join the gang's mount and IPC namespaces too.
         """
-        return _born(self._join)
+        return _fork_by_helper(self._join)
 
     def _join(self) -> None:
         """Prepares a helper process so that the next child that it forks is in the gang's PID namespace.
@@ -249,7 +249,7 @@ class Namespaces:
         Also makes the helper non-dumpable, because the job's processes can see the child from the beginning and must
         not read its memory or files.
         """
-        be_first_to_go()
+        raise_oom_score()
         # otherwise processes of the same user could reach hidden files through /proc/<pid> of the child
         prctl(PR_SET_DUMPABLE, 0)
         self._enter(CLONE_NEWPID)
@@ -267,7 +267,7 @@ class Namespaces:
         os.kill(self.init, signal.SIGKILL)
 
 
-def _born(choose: Callable[[], None]) -> int:
+def _fork_by_helper(choose: Callable[[], None]) -> int:
     """Forks a helper process that calls `choose` to select a PID namespace and then forks a child into it.
 
     Returns the child's pid, or 0 in the child. Raises OSError.

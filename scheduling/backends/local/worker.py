@@ -96,7 +96,7 @@ class Worker:
             for number in IGNORED_BY_US:
                 signal.signal(number, signal.SIG_DFL)
             if namespaces is None:  # in namespaces, the helper that forked this process has done this
-                sandbox.be_first_to_go()
+                sandbox.raise_oom_score()
                 sandbox.prctl(sandbox.PR_SET_DUMPABLE, 0)
             os.umask(0o022)
             null = os.open(os.devnull, os.O_RDONLY)

@@ -9,7 +9,7 @@ from typing import Any
 
 from accounting.core.calendar import MICROSECOND
 from accounting.core.clock import now_from_database
-from accounting.core.csv_lines import csv_line, harmless
+from accounting.core.csv_lines import csv_line, escape_cell
 from scheduling.models import Job
 from scheduling.reports.exports.reading import (
     ExportedJob,
@@ -113,7 +113,7 @@ def jobs_csv(selection: Selection) -> Iterator[str]:
     yield csv_line([*COLUMNS, *NEW_NAMES])
     for some in read_jobs(selection, now):
         yield "".join(
-            csv_line([harmless(cell) for cell in row_of(exported, now).values()]) for exported in some
+            csv_line([escape_cell(cell) for cell in row_of(exported, now).values()]) for exported in some
         )
 
 

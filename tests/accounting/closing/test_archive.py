@@ -28,7 +28,7 @@ from accounting.closing.archive import (
     files_of,
     months_with_vouchers,
 )
-from accounting.closing.class_prices import HeldHow, next_hour_to_price, price_hour
+from accounting.closing.class_prices import TimeByClass, next_hour_to_price, price_hour
 from accounting.closing.hours import close_empty_days, open_book
 from accounting.core.calendar import first_of_month
 from accounting.core.clock import now_from_database
@@ -38,7 +38,7 @@ from accounting.ledger.hash_chain import (
     LAST_OF_ALL,
     LEAVES,
     WHOLE,
-    Remains,
+    UnsealedPart,
     digest_of,
     leaf_of_files,
     leaves_of_sums,
@@ -93,7 +93,7 @@ def past(cast: Cast) -> Cast:
     book(cast, lease_id=7, job_id=7, tenant=cast.bio, user=cast.charlie)
     close_may(cast)
     everything = {lease: [(FIRST, LAST)] for lease in range(2)}
-    settle_hours(HeldHow({}, everything, {}))
+    settle_hours(TimeByClass({}, everything, {}))
     with transaction.atomic():
         wrong = UsageSegment.objects.filter(lease_id=2).select_related("generation")
         correct_usage(actor=cast.ada, segments=list(wrong), reason="a test")
@@ -320,7 +320,7 @@ def seal_formerly() -> None:
         rows = cursor.fetchall()
     leaves = b"".join(bytes(leaf) for _, _, leaf, *_ in rows)
     with transaction.atomic():
-        seal_remains([Remains(1, None, rows[0][0], rows[-1][0], leaves, form=WHOLE)])
+        seal_remains([UnsealedPart(1, None, rows[0][0], rows[-1][0], leaves, form=WHOLE)])
 
 
 def end_chains_where_they_end() -> None:
@@ -643,7 +643,7 @@ def test_no_line_is_missing_or_twice_where_a_price_changed_within_an_archived_ho
     )
     close_hours(past, LAST, LAST + HOUR)
     with transaction.atomic():
-        price_hour(book=1, hour=LAST, how=HeldHow({}, {9: [(LAST, LAST + HOUR)]}, {}))
+        price_hour(book=1, hour=LAST, how=TimeByClass({}, {9: [(LAST, LAST + HOUR)]}, {}))
     seal_book(1)
     period = FIRST, LAST + HOUR
     (total,) = usage_report(past.alice, *period, tenant=past.astro).totals

@@ -15,7 +15,7 @@ from django.db.models import Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounting.closing.class_prices import HeldHow, next_hour_to_price, price_hour, unsettled
+from accounting.closing.class_prices import TimeByClass, next_hour_to_price, price_hour, unsettled
 from accounting.closing.hours import close_empty_days
 from accounting.core.errors import BookedOtherwise
 from accounting.ledger import Payer, correct_usage
@@ -31,14 +31,14 @@ from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.make import Cast
 from tests.query_counts import queries_of
 
-NOTHING = HeldHow({}, {}, {})
+NOTHING = TimeByClass({}, {}, {})
 
 
 def set_prices(cast: Cast, **prices: object) -> None:
     Price.objects.filter(generation=cast.a100).update(**prices)
 
 
-def price_all(how: HeldHow, *, book: int = 1) -> list[LedgerTransaction]:
+def price_all(how: TimeByClass, *, book: int = 1) -> list[LedgerTransaction]:
     """Books the class charges of all closed hours and returns the transactions.
 
     `how` says which time was idle, preemptible or borrowed.
@@ -62,7 +62,7 @@ def test_what_a_team_borrowed_costs_less_and_the_identity_says_so(cast: Cast) ->
     book(cast, lease_id=3, gpus=2, tenant=cast.bio, user=cast.charlie)  # one GPU-hour, not borrowed
     close_hours(cast, NOON, NOON + HOUR)
     assert cost(cast) == 15
-    (booked,) = price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
+    (booked,) = price_all(TimeByClass({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
     assert (booked.kind, booked.key) == ("pricing", "pricing:1:2026-05-04T12:00:00+00:00:credits")
     charges = ClassCharge.objects.order_by("segment")
     assert [(one.borrowed, one.borrowed_price, one.amount) for one in charges] == [
@@ -82,7 +82,7 @@ def test_a_moment_is_in_the_first_class_that_has_a_price(cast: Cast) -> None:
     book(cast, gpus=6, ends=NOON + HOUR, unused=unused)  # one GPU-hour is idle, five are busy
     close_hours(cast, NOON, NOON + HOUR)
     preemptible = [(NOON + minutes(5), NOON + minutes(25))]
-    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(2 * 3600)}, {1: preemptible}, {1: unused}))
+    price_all(TimeByClass({(cast.astro.pk, cast.a100.pk): Decimal(2 * 3600)}, {1: preemptible}, {1: unused}))
     charge = ClassCharge.objects.get()
     # Of six GPU-hours two are preemptible, and half an hour of these is idle; half of the time that is neither is
     # borrowed.
@@ -95,7 +95,7 @@ def test_idle_time_without_a_price_of_its_own_is_preemptible_or_borrowed(cast: C
     everything = [(NOON, NOON + HOUR)]
     book(cast, gpus=2, ends=NOON + HOUR, unused=everything)
     close_hours(cast, NOON, NOON + HOUR)
-    price_all(HeldHow({}, {1: everything}, {1: everything}))
+    price_all(TimeByClass({}, {1: everything}, {1: everything}))
     assert (ClassCharge.objects.get().preemptible, cost(cast)) == (7200, 2)
 
 
@@ -104,7 +104,7 @@ def test_preemptible_time_without_a_price_of_its_own_is_borrowed(cast: Cast) -> 
     book(cast, gpus=2, ends=NOON + HOUR)
     close_hours(cast, NOON, NOON + HOUR)
     borrowed = {(cast.astro.pk, cast.a100.pk): Decimal(1800)}
-    price_all(HeldHow(borrowed, {1: [(NOON, NOON + HOUR / 2)]}, {}))
+    price_all(TimeByClass(borrowed, {1: [(NOON, NOON + HOUR / 2)]}, {}))
     assert (ClassCharge.objects.get().borrowed, cost(cast)) == (5400, Decimal("2.5"))
 
 
@@ -112,7 +112,7 @@ def test_a_class_without_a_price_is_none(cast: Cast) -> None:
     set_prices(cast, per_gpu_hour=2, borrowed=1)
     book(cast, gpus=2, ends=NOON + HOUR, unused=[(NOON, NOON + minutes(30))])
     close_hours(cast, NOON, NOON + HOUR)
-    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {}, {}))
+    price_all(TimeByClass({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {}, {}))
     assert ClassCharge.objects.get().idle == 0
     assert cost(cast) == 2
 
@@ -134,7 +134,7 @@ def test_stretches_in_which_nothing_was_billed_are_settled_in_one_step_however_l
     with transaction.atomic():
         close_empty_days(book=1, until=NOON + (12 + 3648) * HOUR)
     with queries_of("prices a stretch in which nothing was billed"):
-        (booked,) = price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {}, {}))
+        (booked,) = price_all(TimeByClass({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {}, {}))
     assert booked.period.lower == NOON
     closed = ClosedBook.objects.get(book=1)
     assert closed.priced_until == closed.until == NOON + 3660 * HOUR
@@ -143,7 +143,7 @@ def test_stretches_in_which_nothing_was_billed_are_settled_in_one_step_however_l
 def test_an_hour_is_priced_once_in_order_and_only_when_it_is_closed(cast: Cast) -> None:
     set_prices(cast, borrowed=1)
     book(cast)
-    how = HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {}, {})
+    how = TimeByClass({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {}, {})
     close_hours(cast, NOON, NOON + HOUR)
     price_all(how)
     for hour in (NOON, NOON + HOUR, NOON - HOUR):
@@ -156,7 +156,7 @@ def test_who_is_corrected_gets_the_charge_back_too_and_who_pays_instead_pays_it(
     set_prices(cast, per_gpu_hour=3, borrowed=1)
     segments = book(cast, gpus=2)
     close_hours(cast, NOON, NOON + HOUR)
-    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(1800)}, {}, {}))
+    price_all(TimeByClass({(cast.astro.pk, cast.a100.pk): Decimal(1800)}, {}, {}))
     assert cost(cast, tenant=cast.astro) == 2
     with transaction.atomic():
         correct_usage(actor=None, segments=segments, reason="a test", payer=Payer(cast.bio, cast.charlie))
@@ -177,7 +177,7 @@ def test_what_is_taken_back_before_its_hour_is_settled_makes_nothing_else_dearer
     close_hours(cast, NOON, NOON + HOUR)
     with transaction.atomic():
         correct_usage(actor=None, segments=wrong, reason="a test")
-    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
+    price_all(TimeByClass({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
     assert (ClassCharge.objects.get().borrowed, cost(cast)) == (1800, 9)
 
 
@@ -188,7 +188,7 @@ def test_who_pays_instead_pays_what_the_other_would_have_paid(cast: Cast) -> Non
     close_hours(cast, NOON, NOON + HOUR)
     with transaction.atomic():
         correct_usage(actor=None, segments=wrong, reason="a test", payer=Payer(cast.bio, cast.charlie))
-    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
+    price_all(TimeByClass({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
     assert (cost(cast, tenant=cast.astro), cost(cast, tenant=cast.bio)) == (0, 12 + 6)
 
 
@@ -340,7 +340,7 @@ def bill_instead(cast: Cast, lease: int, *, nobody: bool) -> None:
     correct_usage(actor=None, segments=list(stands), reason="a test", payer=None if nobody else other)
 
 
-def play(cast: Cast, past: Past) -> HeldHow:
+def play(cast: Cast, past: Past) -> TimeByClass:
     """Books the usage of `past` and closes its day. Returns which time was idle, preemptible or borrowed."""
     set_prices(cast, **past.prices)
     stretches: dict[int, list[tuple[datetime, datetime]]] = {}
@@ -357,7 +357,7 @@ def play(cast: Cast, past: Past) -> HeldHow:
     first = NOON - 12 * HOUR  # whole days are closed, so daily rollups are written, too
     close_hours(cast, first, first + 24 * HOUR)
     teams = zip((cast.astro, cast.bio), past.borrowed, strict=True)
-    return HeldHow({(one.pk, cast.a100.pk): 1000 * some for one, some in teams}, stretches, unused)
+    return TimeByClass({(one.pk, cast.a100.pk): 1000 * some for one, some in teams}, stretches, unused)
 
 
 def at(microseconds: int) -> datetime:
@@ -420,7 +420,7 @@ class TestTheDatabase:
     def test_never_changes_a_charge_and_seals_show_who_did(self, cast: Cast, segment: UsageSegment) -> None:
         set_prices(cast, borrowed=1)
         close_hours(cast, NOON, NOON + HOUR)
-        price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
+        price_all(TimeByClass({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
         for command in (
             "UPDATE accounting_classcharge SET amount = -1",
             "DELETE FROM accounting_classcharge",

@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import Count, F, Q, Value
 from django.db.models.functions import Greatest, Least
 
-from accounting.core.prepared import MOST_QUESTIONS, MOST_SHAPES, Prepared, Question, RowLimit, Sql
+from accounting.core.prepared import MOST_QUESTIONS, MOST_SHAPES, KeyedQuery, Prepared, RowLimit, Sql
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import (
     has_role,
@@ -85,7 +85,7 @@ def test_moments_in_any_zone_and_values_that_stand_twice(people: Cast) -> None:
 def test_of_questions_only_those_asked_last_are_kept(people: Cast) -> None:
     built: list[int] = []
 
-    def question(number: int) -> Question:
+    def question(number: int) -> KeyedQuery:
         def build(keys: list[int] | None) -> Sql | None:
             built.append(number)
             if keys == []:
@@ -95,7 +95,7 @@ def test_of_questions_only_those_asked_last_are_kept(people: Cast) -> None:
             sql = f"SELECT id, %s FROM accounting_tenant{rest} ORDER BY id"  # noqa: S608 - own names
             return sql, [number, *(keys or ())]
 
-        return Question(("a test", number), build)
+        return KeyedQuery(("a test", number), build)
 
     some, every = [people.astro.pk, people.bio.pk], sorted(Tenant.objects.values_list("pk", flat=True))
     for keys, found in (

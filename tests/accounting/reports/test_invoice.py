@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting import actions
-from accounting.closing.class_prices import HeldHow
+from accounting.closing.class_prices import TimeByClass
 from accounting.core.numbers import MICRO
 from accounting.ledger import Payer, correct_usage
 from accounting.models import UsageSegment, User
@@ -171,7 +171,7 @@ def test_each_class_is_a_line_of_its_own_time_and_price(cast: Cast) -> None:
     book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)
     book(cast, lease_id=3, gpus=1, generation=cast.v100)
     close_hours(cast, NOON, NOON + HOUR)
-    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
+    price_all(TimeByClass({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
     for begins, ends in ((NOON, NOON + HOUR), (NOON + minutes(7), NOON + minutes(41))):
         lines = lines_of(UsageReader(cast.bob, begins, ends, cast.astro))
         assert [(line.generation, line.kind, line.price) for line in lines] == [
@@ -209,7 +209,7 @@ def test_a_price_that_changes_within_is_two_lines_of_the_time_of_each(cast: Cast
         )
     book(cast, gpus=2, ends=NOON + HOUR)
     close_hours(cast, NOON, NOON + HOUR)
-    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(1800)}, {}, {}))
+    price_all(TimeByClass({(cast.astro.pk, cast.a100.pk): Decimal(1800)}, {}, {}))
     lines = lines_of(UsageReader(cast.bob, NOON, NOON + HOUR, cast.astro))
     moments = [NOON + minutes(at) for at in (0, 20, 40, 60)]
     assert [(one.kind, one.begins, one.ends, one.price, one.gpu_seconds) for one in lines] == [

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from accounting import actions
 from accounting.core import prepared
-from accounting.core.prepared import Question
+from accounting.core.prepared import KeyedQuery
 from accounting.ledger import Payer, correct_usage
 from accounting.models import ClosedBook, LedgerEntry, Tenant, UsageSegment, User
 from accounting.reports.capacity import capacity_report
@@ -265,7 +265,7 @@ def test_what_is_read_from_sums_is_what_is_read_from_segments(
         transaction.set_rollback(True)
 
 
-def ask_twice(question: Question, keys: list[int] | None) -> list[tuple[Any, ...]]:
+def ask_twice(question: KeyedQuery, keys: list[int] | None) -> list[tuple[Any, ...]]:
     """Runs a report query with cached SQL and with newly built SQL. Asserts that the rows are equal, and returns
     them."""
     count = None if keys is None else len(keys)
@@ -325,7 +325,7 @@ def test_a_report_by_the_sql_of_another_one_says_what_new_sql_says(
     """Proves that reports with cached SQL equal reports with new SQL, for many readers and while hours are closed."""
     closed = -1
     with transaction.atomic(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Question, "ask", ask_twice)
+        patch.setattr(KeyedQuery, "ask", ask_twice)
         for step in steps:
             if step is None:
                 close_hours(booked, NOON + closed * HOUR, NOON + (closed + 13) * HOUR)

@@ -18,7 +18,7 @@ from fairshare.policies.base import State as PolicyState
 from fairshare.policies.gandiva_fair.policy import GandivaFair
 from fairshare.simulator.engine import Engine, Replay
 from fairshare.simulator.live import LiveScheduler, Tickets
-from fairshare.simulator.model import Fate, Machines, Placement, Scheduler, SimJob, State
+from fairshare.simulator.model import JobOutcome, Machines, Placement, Scheduler, SimJob, State
 from fairshare.simulator.textbook import Fifo, ShortestFirst
 
 FOUR = Machines((0,), (4,))
@@ -332,7 +332,7 @@ class Forgetful(LiveScheduler):
 @settings(max_examples=25, deadline=None)
 @given(jobs_of_two_teams.filter(lambda jobs: all(job.gpus <= 4 for job in jobs)), st.booleans())
 def test_caches_between_rounds_change_no_decision(jobs: list[SimJob], trading: bool) -> None:
-    def fates(kind: type[LiveScheduler]) -> Sequence[Fate]:
+    def fates(kind: type[LiveScheduler]) -> Sequence[JobOutcome]:
         scheduler = kind(TWO_KINDS, TWO_TEAMS, Settings(quantum=60.0, trading=trading), seed=7)
         return Engine(TWO_KINDS, jobs, scheduler, switch_cost=3.0).run().fates
 

@@ -12,7 +12,7 @@ from django.db import OperationalError
 from django.test import Client
 
 from portal import middleware, warm_up
-from portal.warm_up import load_pages, look_around
+from portal.warm_up import load_pages, start_local_cluster_check
 from tests.waiting import PATIENCE
 
 
@@ -30,7 +30,7 @@ def test_permanent_objects_are_excluded_from_garbage_collection(thawed: None) ->
 
 @pytest.mark.django_db(transaction=True)
 def test_static_files_are_served_to_all_clients_from_the_start(client: Client) -> None:
-    look_around().join(PATIENCE)
+    start_local_cluster_check().join(PATIENCE)
     assert middleware.knows_of_local_cluster()
     with closing(client.get("/static/img/mark.svg", REMOTE_ADDR="203.0.113.7")) as answer:
         assert answer.status_code == 200
@@ -50,7 +50,7 @@ def test_a_server_starts_while_the_database_is_away_and_asks_when_it_is_back(
     monkeypatch.setattr(middleware, "learn_of_local_cluster", learn)
     monkeypatch.setattr(warm_up, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(warm_up, "AGAIN_SECONDS", 0.01)
-    thread = look_around()
+    thread = start_local_cluster_check()
     assert thread.is_alive()
     assert not middleware.knows_of_local_cluster()
     is_back.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from accounting.closing.class_prices import HeldHow, price_hour
+from accounting.closing.class_prices import TimeByClass, price_hour
 from accounting.closing.hours import open_book
 from accounting.core.calendar import HOUR, first_of_month, start_of_day, start_of_hour
 from accounting.models import ClassCharge, ClosedBook, JobDay, Price, UsageSegment
@@ -109,7 +109,7 @@ def test_time_with_another_price_says_so_and_costs_that(scene: Scene, browser_of
         ClosedBook.objects.update_or_create(
             book=first.book, defaults={"since": hour, "until": hour + HOUR, "priced_until": hour}
         )
-        price_hour(book=first.book, hour=hour, how=HeldHow({}, everything, {}))
+        price_hour(book=first.book, hour=hour, how=TimeByClass({}, everything, {}))
     charge = ClassCharge.objects.get(segment=first)
     html = browser_of(scene.people.bob).get(f"/jobs/{scene.job.pk}/bill/").content.decode()
     assert f"{gpu_hours(first.gpu_seconds)} preemptible at {money(charge.preemptible_price, '')}" in html

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from accounting import actions
 from accounting.closing.archive import archive_month, bring_back_month
-from accounting.closing.class_prices import HeldHow
+from accounting.closing.class_prices import TimeByClass
 from accounting.closing.hours import close_empty_days, open_book
 from accounting.ledger import Payer, correct_usage
 from accounting.ledger.hash_chain import seal_book
@@ -60,7 +60,7 @@ def may(cast: Cast) -> Cast:
     close(cast)
     take_back(cast, 1, "before it was settled")
     take_back(cast, 2, "another's, before it was settled", Payer(cast.astro, cast.bob))
-    how = HeldHow(
+    how = TimeByClass(
         {(cast.astro.pk, cast.a100.pk): Decimal(1000), (cast.bio.pk, cast.a100.pk): Decimal(777)},
         {lease: [(NOON + minutes(9), NOON + minutes(140))] for lease in (0, 2, 3)},
         unused,

@@ -22,7 +22,7 @@ from accounting.reports.capacity import capacity_report
 from accounting.reports.utilisation import use_by_hour
 from portal.reports.formats import Kind, shown
 from portal.reports.formats.document import told
-from portal.reports.operations.tables import SUBJECTS, Asked
+from portal.reports.operations.tables import SUBJECTS, ReportRequest
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.unsettled import PROVISIONAL
 from portal.templatetags.figures import gpu_hours
@@ -119,7 +119,7 @@ def test_an_hour_that_another_cluster_has_not_closed_is_not_shown_yet(closed: Sc
     period = ReportPeriod(GIVEN, (hour - day).date(), (hour + day).date(), ZoneInfo("UTC"), {})
 
     def told(cluster: Cluster | None = None) -> set[datetime]:
-        asked = Asked(period, cluster)
+        asked = ReportRequest(period, cluster)
         assert sum(one.capacity for one in asked.week.values()) == sum(
             one.capacity for one in use_by_hour(*asked.closed, book=asked.book).values()
         )

@@ -17,7 +17,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from accounting import actions
-from accounting.closing.class_prices import HeldHow
+from accounting.closing.class_prices import TimeByClass
 from accounting.core.numbers import MICRO
 from accounting.limits.spending import UnbookedUsage
 from accounting.models import Budget, BudgetChange, ClosedBook, Generation, Price, UsageSegment, User
@@ -401,7 +401,7 @@ def test_a_statement_is_recomputed_from_its_file_alone(rich: Scene, browser_of) 
             cast, lease_id=lease, gpus=1 + lease % 3, begins=begins, ends=begins + timedelta(minutes=61)
         )
     close_hours(cast, first, first + timedelta(hours=3))
-    settle_hours(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal("3456.789")}, {}, {}))
+    settle_hours(TimeByClass({(cast.astro.pk, cast.a100.pk): Decimal("3456.789")}, {}, {}))
     told = browser_of(cast.alice).get(f"/usage/statement.csv?team=astro&{IN_MAY}").content.decode()
     *lines, total = tables_of_csv(told)["lines"]
     [rounding] = [line for line in lines if line["class"] == "Rounding"]

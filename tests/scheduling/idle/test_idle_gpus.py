@@ -82,26 +82,26 @@ def test_no_job_is_stopped_unwarned_too_early_in_use_or_while_postponed(
     lasted_warned = timedelta(0)
     first = warned = snoozed = last_use = None
     longest_put_off = NOON
-    is_of_this_turn = True
+    is_of_this_attempt = True
     unused: list[tuple[datetime, datetime]] = []  # the measured idle intervals of all attempts
 
     def seen() -> Idleness:
         return Idleness(
-            since, lasted, measured, is_of_this_turn, first, warned, lasted_warned, snoozed_until=snoozed
+            since, lasted, measured, is_of_this_attempt, first, warned, lasted_warned, snoozed_until=snoozed
         )
 
     for length, what, is_looked_at in life:
         now += length
         if what == "used":
             since, lasted, lasted_warned, measured, last_use = None, timedelta(0), timedelta(0), now, now
-            is_of_this_turn = True
+            is_of_this_attempt = True
         elif what == "idle":
             since = since or now - length
-            lasted, measured, is_of_this_turn = lasted + length, now, True
+            lasted, measured, is_of_this_attempt = lasted + length, now, True
             lasted_warned += length if warned else timedelta(0)
             unused.append((now - length, now))
         elif what == "waiting":
-            is_of_this_turn = False
+            is_of_this_attempt = False
         elif what == "snooze" and since is not None:
             until = seen().snooze_ends(terms, now)
             if until > now:
@@ -115,7 +115,7 @@ def test_no_job_is_stopped_unwarned_too_early_in_use_or_while_postponed(
             assert lasted >= after
             assert snoozed is None or now >= snoozed
             assert now - measured <= STALE
-            assert is_of_this_turn
+            assert is_of_this_attempt
         if step is Step.WARN:
             warned, first = now, first if first and first >= since else now
             lasted_warned, promised = timedelta(0), NOON
@@ -135,7 +135,7 @@ def test_no_job_is_stopped_unwarned_too_early_in_use_or_while_postponed(
 
 
 def test_a_warning_comes_first_and_then_the_end() -> None:
-    idle = Idleness(NOON, 30 * MINUTE, NOON + 30 * MINUTE, is_of_this_turn=True)
+    idle = Idleness(NOON, 30 * MINUTE, NOON + 30 * MINUTE, is_of_this_attempt=True)
     assert idle.step(TERMS, NOON + 30 * MINUTE) is Step.WARN
     warned = warned_at_half_past(39)
     assert warned.step(TERMS, NOON + 39 * MINUTE) is Step.NOTHING
@@ -153,7 +153,7 @@ def warned_at_half_past(measured: int, **changes: Any) -> Idleness:
     """
     told = NOON + 30 * MINUTE
     idle = Idleness(
-        NOON, measured * MINUTE, NOON + measured * MINUTE, is_of_this_turn=True, first_told=told, warned=told,
+        NOON, measured * MINUTE, NOON + measured * MINUTE, is_of_this_attempt=True, first_told=told, warned=told,
         lasted_warned=(measured - 30) * MINUTE,
     )  # fmt: skip
     return replace(idle, **changes)
@@ -164,12 +164,12 @@ def test_waiting_for_a_turn_uses_up_no_grace() -> None:
 
     The job is preempted a minute after the warning, and holds GPUs again an hour later.
     """
-    waits = warned_at_half_past(31, is_of_this_turn=False)
+    waits = warned_at_half_past(31, is_of_this_attempt=False)
     later = NOON + 90 * MINUTE
     assert waits.grace_left(TERMS) == 9 * MINUTE
     assert waits.acts_at(TERMS, later) == later + 9 * MINUTE
     runs = replace(
-        waits, is_of_this_turn=True, measured_until=later, lasted=32 * MINUTE, lasted_warned=2 * MINUTE
+        waits, is_of_this_attempt=True, measured_until=later, lasted=32 * MINUTE, lasted_warned=2 * MINUTE
     )
     assert runs.step(TERMS, later) is Step.NOTHING
     assert runs.acts_at(TERMS, later) == later + 8 * MINUTE
@@ -178,7 +178,7 @@ def test_waiting_for_a_turn_uses_up_no_grace() -> None:
 def test_measurements_of_the_previous_attempt_stop_no_job() -> None:
     over = warned_at_half_past(40)
     assert over.step(TERMS, NOON + 41 * MINUTE) is Step.STOP
-    assert replace(over, is_of_this_turn=False).step(TERMS, NOON + 41 * MINUTE) is Step.NOTHING
+    assert replace(over, is_of_this_attempt=False).step(TERMS, NOON + 41 * MINUTE) is Step.NOTHING
 
 
 def test_a_longer_rule_takes_a_warning_back() -> None:

@@ -380,15 +380,15 @@ def test_a_postponement_during_a_measurement_is_kept(lab: World, hour: datetime,
     set_idle_rule(actor=None, action="stop", after_minutes=1, grace_minutes=1, snooze_hours=9)
     idle(lab, lease, hour, hour + 5 * MINUTE)
     until = now_from_database() + HOUR
-    save = gpu_use._Stretches.save
+    save = gpu_use._MergedStretches.save
 
-    def put_off_meanwhile(book: gpu_use._Stretches) -> None:
+    def put_off_meanwhile(book: gpu_use._MergedStretches) -> None:
         save(book)
         put_off = lambda: snooze_idle(actor=lab.people.bob, job=job, until=until, reason="waits")  # noqa: E731
         assert at_once(put_off) == [None]
 
     with monkeypatch.context() as patched:
-        patched.setattr(gpu_use._Stretches, "save", put_off_meanwhile)
+        patched.setattr(gpu_use._MergedStretches, "save", put_off_meanwhile)
         idle(lab, lease, hour, hour + 6 * MINUTE)
     use = GpuUse.objects.get()
     assert (use.snoozed_until, use.idle_for) == (until, 6 * MINUTE)

@@ -30,7 +30,7 @@ from scheduling.models import (
     ShareInterval,
 )
 from scheduling.shares.hour_sums import sum_next_share_hour, sum_share_hours
-from scheduling.shares.intervals import Heard, correct_rounds
+from scheduling.shares.intervals import ObservedLease, correct_rounds
 from scheduling.shares.share_hours import read_sums, write_hours_again
 from tests.scheduling.world import World, world
 
@@ -210,7 +210,7 @@ def test_a_correction_of_a_rolled_up_hour_corrects_its_rollup(lab: World) -> Non
     )
     lease.refresh_from_db()
     with transaction.atomic():
-        correct_rounds(Cluster.objects.get(pk=lab.cluster.pk), [Heard(lease, hour + 2 * HOUR)])
+        correct_rounds(Cluster.objects.get(pk=lab.cluster.pk), [ObservedLease(lease, hour + 2 * HOUR)])
     assert ShareInterval.objects.get(begins=hour).received == pytest.approx(900)
     assert ShareHour.objects.get(hour=hour).received == pytest.approx(900)
 

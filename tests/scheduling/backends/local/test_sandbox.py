@@ -88,7 +88,7 @@ def test_a_process_that_is_to_go_earlier_than_jobs_stays_so(monkeypatch: pytest.
     for score, expected in (("0", ["500"]), ("900", [])):
         monkeypatch.setattr(Path, "read_text", lambda path, score=score: f"{score}\n")
         written.clear()
-        sandbox.be_first_to_go()
+        sandbox.raise_oom_score()
         assert written == expected
 
 
