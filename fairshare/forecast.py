@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fairshare.driver import Situation
 from fairshare.model import Decision
 
-# At most this many rounds are played between two quanta. A policy that asks for more is asked less often than live.
+# At most this many rounds are played within a quantum. A policy that asks for more is asked less often than live.
 ROUNDS_BETWEEN = 4
 
 

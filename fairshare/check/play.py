@@ -34,7 +34,7 @@ class PlayedRound:
     after: Placements  # jobs that run in this round
     resident: dict[int, float]  # for jobs in `before`, seconds since they got their GPUs
     share: Floats  # (T, K) the share of each account in the policy's plan
-    # The placements that a round between two quanta would have given at this moment; None unless jobs came or went.
+    # The placements that an extra round would have given at this moment; None unless jobs came or went.
     between: Placements | None = None
 
     @cached_property

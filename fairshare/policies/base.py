@@ -29,7 +29,7 @@ class Need(StrEnum):
     RATES = "rates"  # measured speeds of jobs on generations
     OWN_ORDER = "own_order"  # accounts whose jobs take turns by the GPU time that each has had
     ATTAINED = "attained"  # GPU-seconds that each job has had, by generation
-    # Rounds between two quanta take surplus back. A policy without this need only fills free GPUs in such rounds.
+    # Extra rounds within a quantum take surplus back. A policy without this need only fills free GPUs in such rounds.
     RECLAIM = "reclaim"
 
 

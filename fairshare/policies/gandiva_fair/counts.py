@@ -20,8 +20,8 @@ class Counts:
         # Preemptible jobs are bound only by what these limits leave. They do not count towards other limits.
         self._room = Quotas(tree, limits.room) if jobs.preemptible is not None else None
         self._claims = Quotas(tree, limits.claims) if limits.claims else None
-        # Limits on GPU-hours were checked when the quantum began; between two quanta only limits of GPUs at once bind
-        # running gangs.
+        # Limits on GPU-hours were checked when the quantum began. In extra rounds within the quantum, only limits of
+        # GPUs at once bind running gangs.
         self._caps = Quotas(tree, facts.snapshot.accounts) if facts.settings.reclaim else None
         all_kinds = (self._quotas, self._room, self._claims, self._caps)
         counted = [each.below for each in all_kinds if each is not None]
