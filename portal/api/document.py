@@ -1,7 +1,7 @@
-"""The OpenAPI document: ninja derives it from the operations, and this module adds error answers and file formats.
+"""The OpenAPI document: ninja derives it from the operations, and this module adds error responses and file formats.
 
-The errors are added by HTTP method and not declared at each operation, because `portal.api.problems` and the middleware
-before it produce all of them.
+`portal.api.problems` and the middleware produce the error responses for all operations. So this module adds the same
+errors to all operations of an HTTP method, and the operations do not declare them.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ class DocumentedAPI(NinjaAPI):
         super().__init__(docs_decorator=for_readers, **options)
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
-        """Returns the id of an operation, derived from its module and function, but without the module name
-        `endpoints`.
+        """Returns the id of an operation: the names of its module and function, without the part `endpoints`.
 
         Client generators derive a function name from the id. Without `endpoints`, the id stays the same when a function
         moves to or from a module of that name.
@@ -177,7 +176,7 @@ def _summarise(operation: dict[str, Any]) -> None:
 
 
 def _declare_files(operation: dict[str, Any]) -> None:
-    """Adds the media types of the files that an operation can return to its OpenAPI entry.
+    """Adds to an operation's OpenAPI entry the media types of the files that the operation can return.
 
     The types follow from the values that the operation's parameter `format` or `form` accepts.
     """

@@ -93,8 +93,8 @@ def _at(field: str, why: str) -> InitErrorDetails:
 
 @dataclass(frozen=True)
 class OldValues:
-    """Old values that a field still accepts, as pairs (old value, new value). A request with the old value gets the new
-    value."""
+    """Old values that a field still accepts, as pairs (old value, new value). A request with an old value is treated as
+    if it had the new value."""
 
     new_values: tuple[tuple[str, str], ...]
 

@@ -58,7 +58,10 @@ def unauthorized() -> HttpResponse:
 
 @csrf_exempt  # changes nothing, and Django would answer a failed CSRF check with an HTML page
 def not_found(request: HttpRequest, rest: str = "") -> HttpResponse:
-    """Answers 404 for an unknown URL. If the URL without its trailing slash exists, redirects there instead (308)."""
+    """Answers 404 for an unknown URL. If the URL without its trailing slash exists, redirects there instead (308).
+
+    `rest`, the part of the URL after the prefix of the API, is not used.
+    """
     shorter = request.path_info.rstrip("/")
     if shorter != request.path_info and _is_there(shorter):
         query = request.META.get("QUERY_STRING", "")

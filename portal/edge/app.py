@@ -109,9 +109,9 @@ class Edge:
     async def _lease(self, threads: Threads, scope: Scope, client: Client) -> Lease:
         """Waits for a free thread, and returns a `Lease` of it.
 
-        A request that hashes a password, such as a login, first waits for a turn, so that only a few such requests hold
-        threads. The turn ends when the thread is given back. It does not end earlier if the client disconnects, because
-        the hashing continues. Raises Refused if no turn or no thread becomes free in time.
+        Only a few requests that hash a password, such as logins, may hold threads at the same time. Such a request
+        first waits for its turn. The turn ends when the thread is given back, even if the client disconnects earlier,
+        because the hashing continues. Raises Refused if no turn or no thread becomes free in time.
         """
         if scope["method"] != "POST" or _name_of(scope["path"]) not in HASHING:
             return Lease(threads, await self._take(threads, client), client)
@@ -154,11 +154,12 @@ class Edge:
             await self.portal(scope, receive, exchange.send)
 
     async def _until_answered(self, task: asyncio.Task[None], exchange: _Exchange, arrived: float) -> None:
-        """Waits until `task`, which runs Django, has answered. If this takes long, probes the database.
+        """Waits until `task`, which runs Django, has ended. Meanwhile checks from time to time whether the database
+        answers.
 
-        Raises Refused if the database does not answer the probe and the response `exchange` has not begun. The thread
-        then still runs. It can be lent again when the database answers and the thread's work ends. `arrived` is the
-        time at which the request arrived, by the monotonic clock.
+        The first check comes LOOK_AFTER_SECONDS after `arrived`, the time at which the request arrived, by the
+        monotonic clock. Raises Refused if the database does not answer a check and the response `exchange` has not
+        begun. Django then still runs in its thread, and the thread is lent again only when Django's work has ended.
         """
         patience = max(1.0, arrived + LOOK_AFTER_SECONDS - time.monotonic())
         while not (await asyncio.wait([task], timeout=patience))[0] and not exchange.begun:
@@ -222,8 +223,10 @@ def pages_at_once() -> int:
 
 
 def streams_at_once() -> int:
-    """Returns how many streams of one process may use the database at the same time, to start or to check their
-    readers' rights."""
+    """Returns how many streams of one process may use the database at the same time.
+
+    A stream uses the database when it starts, and when it checks whether its reader may still read it.
+    """
     return max(1, int(settings.FAIRLOT_WEB_DATABASE_CONNECTIONS) // 6)
 
 

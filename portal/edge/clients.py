@@ -24,10 +24,10 @@ class Client(NamedTuple):
 
 
 def client_of(scope: MutableMapping[str, Any]) -> Client:
-    """Returns the client of a request, by its address and its session cookie or API token.
+    """Returns the client of a request: its address, and its API token or session cookie as the login.
 
-    These are the cookie that the pages check and the token that the API checks. Otherwise, one login could pose as many
-    clients by sending different other cookies or tokens.
+    The token counts only on paths of the API. Other cookies are ignored. If they counted, one login could pose as many
+    clients by sending a different cookie with each request.
     """
     cookies, token = [], b""
     for name, value in scope["headers"]:

@@ -26,7 +26,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def note_database_full() -> None:
-    """Records for /healthz that the database's disk is full, which only a failed write reveals."""
+    """Records, for /healthz, that a write has failed because the database's disk is full."""
     global _database_full_at  # noqa: PLW0603 - one moment for the process
     _database_full_at = time.monotonic()
 

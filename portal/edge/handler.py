@@ -82,8 +82,8 @@ class _Visit:
         self._lock = Lock()
 
     def end(self) -> bool:
-        """Records that the event loop has stopped waiting for the response. Returns whether there is a response to
-        close."""
+        """Records that the event loop no longer waits for the response. Returns True if there is a response, which the
+        caller must then close."""
         self.is_over = True
         return self.answer is not None
 

@@ -1,4 +1,4 @@
-"""Runs checks that may take long. A single thread runs each check, and all callers share its result."""
+"""Runs checks that may take long. Each check has a separate thread, and all callers of a check share its result."""
 
 from __future__ import annotations
 

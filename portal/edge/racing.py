@@ -7,7 +7,10 @@ from collections.abc import Awaitable
 
 
 async def first_of(*works: Awaitable[object]) -> None:
-    """Waits until one of the awaitables ends, and cancels the others. Raises the first error if any of them failed."""
+    """Waits until one of the awaitables ends. Then cancels the others, and waits until they have also ended.
+
+    If some of them failed, raises the error of the first of these, in the order of the arguments.
+    """
     tasks = [asyncio.create_task(_whole(work)) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 class Shares:
     """Counts the units of a resource that each key holds.
 
-    All keys together may hold `most` units. One key may hold `of_one` units.
+    All keys together may hold at most `most` units, and each key at most `of_one` units.
     """
 
     def __init__(self, most: int, of_one: int) -> None:

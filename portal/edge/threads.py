@@ -25,9 +25,9 @@ BORROW_SECONDS = 30.0
 class Threads:
     """A fixed number of threads, each lent to one request at a time. The most recently used thread is lent first.
 
-    One login gets at most half of the threads. `may_be_slow` says that requests may take long; then one address never
-    gets all threads, so that other clients also get some. One instance belongs to one event loop, and only this loop
-    calls it. The threads run only the requests' work.
+    `Turns` decides which request gets a thread, and limits how many threads one login and one address get. Set
+    `may_be_slow` if requests may take long; the limit for one address is then stricter. One instance belongs to one
+    event loop, and only this loop calls it. The threads run only the requests' work.
     """
 
     def __init__(self, count: int, name: str, *, may_be_slow: bool = False) -> None:
@@ -66,9 +66,9 @@ class Threads:
         *,
         last: Future[Any] | None = None,
     ) -> None:
-        """Takes a lent thread back when its work has ended, however long that takes, and then calls `also`.
+        """Takes a lent thread back when all its work has ended, and then calls `also`. Does not block until then.
 
-        `last` is the last work that the thread was given. If it has already ended, the thread is taken back
+        `last` is the last work that the thread was given. If this work has already ended, the thread is taken back
         immediately.
         """
         if last is not None and last.done() and not last.cancelled():
@@ -135,9 +135,9 @@ class Lease(Executor):
     """The loan of one thread to one request, as an executor for asgiref's ThreadSensitiveContext. It is not a lease of
     GPUs.
 
-    Until `release`, all synchronous work of the request runs in this thread. After `release`, each call runs in any
-    free thread. After `finish`, calls run in a thread without a database connection, because only files remain to be
-    closed. `also` is called when the thread has been given back.
+    Until `release`, all synchronous functions of the request run in this thread. After `release`, each function runs in
+    any free thread. After `finish`, functions run in a thread without a database connection, because only files remain
+    to be closed. `also` is called when the thread has been given back.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Lease(Executor):
             )  # otherwise an error of `work` would refer to itself, and keep the objects of its frames alive
 
     def release(self) -> None:
-        """Gives the thread back. Further calls have no effect."""
+        """Gives the thread back. Has no effect if the thread was already given back."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._threads.give_back(thread, self._client, self._also, last=self._last)

@@ -15,15 +15,17 @@ class Full(Exception):
 
 
 class Turns:
-    """Admits `count` requests at the same time. Other requests wait, each in the queue of its client.
+    """Lets at most `count` requests run at the same time. A request that runs has a turn. The others wait, each in the
+    queue of its client, which is an address with a login.
 
     A free turn goes to the addresses in rotation, and within an address to its logins in rotation. One login gets at
-    most half of the turns, because its requests may be slow. One address gets at most three quarters, because many
-    people may share an address, and one person may have many logins at it.
+    most half of the turns, because its requests may be slow. One address gets at most about three quarters, because
+    many people may share an address, and one person may have many logins at it.
 
-    If there are fewer than four turns and the requests are short (not `may_be_slow`), one address may have all turns.
-    Short requests delay nobody, and a limit would leave too few turns for the people at one address. One instance
-    belongs to one event loop.
+    With fewer than four turns, this limit would leave one address too few. If requests are short, one address may then
+    have all turns. If requests may be slow (`may_be_slow`), it may have all turns but one, and at least one.
+
+    One instance belongs to one event loop.
     """
 
     def __init__(self, count: int, *, may_be_slow: bool = False) -> None:

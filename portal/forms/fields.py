@@ -43,10 +43,11 @@ class Text(forms.CharField):
         css: str = "",
         **named: Any,
     ) -> None:
-        """Accepts the arguments of a Django field. All other named arguments become attributes of the HTML input.
+        """Creates the field. With `rows`, it is a `<textarea>` with this number of rows; otherwise, an `<input>`.
 
-        With `rows`, the field is a `<textarea>`. `is_code` turns the browser's autocorrection off, for example for
-        names.
+        `is_code` turns the browser's autocorrection off, for example for names. `css` is the CSS class of the HTML
+        element. In `named`, `initial`, `help_text`, `strip` and `widget` are arguments of the Django field. All others
+        become attributes of the HTML element.
         """
         own = {name: named.pop(name) for name in ("initial", "help_text", "strip", "widget") if name in named}
         kind = own.pop("widget", forms.Textarea if rows else forms.TextInput)
@@ -126,7 +127,7 @@ class Measure(Exact):
 class Percentage(Exact):
     """A field for a fraction from 0 to 1 that is typed and shown in per cent. Its value is a Decimal.
 
-    The value 0 is accepted only if the field is not required.
+    If the field is required, 0 is refused.
     """
 
     def read(self, text: str) -> Decimal:
@@ -211,8 +212,8 @@ class RowIterator(RowsOfField):
 class Row(FieldOfRows):
     """A field that chooses one row of a QuerySet. The browser sends the row's primary key.
 
-    `others` maps the values of additional choices to their labels. The field's value for such a choice is the key in
-    `others`, or None for "".
+    `others` maps the keys of additional choices to their labels. If the user picks one of these, the field's value is
+    the key. For the key "" it is None.
 
     `listed` is set if the page offers fewer rows than `queryset`. The field then still accepts every row of `queryset`,
     and the action refuses a row that was not offered, with its own message.

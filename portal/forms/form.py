@@ -44,8 +44,8 @@ class Problems(ErrorList):
 class Form(forms.Form):
     """The base class of the portal's forms.
 
-    `key` identifies the form on its page, and begins the ids of its HTML elements. A posted form shows the typed texts
-    again. `refuse` adds a problem that an action found, and the page shows it beside the field.
+    `key` identifies the form on its page; the ids of the form's HTML elements begin with it. A posted form shows the
+    typed texts again. `refuse` adds a problem that an action found, and the page shows it beside the field.
     """
 
     def __init__(

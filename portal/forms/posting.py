@@ -42,9 +42,9 @@ def perform(
 ) -> HttpResponse:
     """Calls `act` with the form's values, shows the message `done`, and redirects to `to`.
 
-    If the form is invalid or `act` refuses the values, answers with the form's page instead, which `page` renders with
-    the problems. `to` is a tuple of arguments for `redirect`, or a function that returns this tuple. The function is
-    called after `act`, because the URL may depend on the change.
+    If the form is invalid or `act` refuses the values, returns `page(request, posted=form)` instead: the form's page
+    with the problems. `to` is a tuple of arguments for `redirect`, or a function that returns this tuple. The function
+    is called after `act`, because the URL may depend on the change.
     """
     if not act_on(form, act):
         return page(request, posted=form)

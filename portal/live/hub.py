@@ -1,7 +1,8 @@
 """Passes messages about changes from Redis to the open pages, with one Redis subscription for each web process.
 
-For each open page, a changed topic is stored only once, so that the list stays short even if the page reads slowly.
-While Redis is unavailable, the hub informs the pages, and they poll instead.
+The hub keeps a list of changed topics, such as "jobs:7", for each open page until the page reads it. A topic is in a
+list only once, so that the list stays short even if the page reads slowly. While Redis is unavailable, the hub informs
+the pages, and they poll instead.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ class Subscription:
         self._news = asyncio.Event()
 
     def wants(self, topic: str) -> list[str]:
-        """Returns the topics of this subscription that match `topic`.
+        """Returns the topics of this subscription that match `topic`: at most `topic` itself and the wildcard of its
+        kind.
 
-        These are `topic` itself, such as "jobs:7", and the wildcard of its kind, such as "jobs:*".
+        For example, "jobs:7" matches "jobs:7" and "jobs:*".
         """
         kind = f"{topic.partition(':')[0]}:*"
         return [name for name in (topic, kind) if name in self.topics]
@@ -67,8 +69,8 @@ class Subscription:
     async def news(self, within: float) -> tuple[str | None, list[str]]:
         """Waits for changes and returns a pair (state, topics), or (None, []) after `within` seconds without a change.
 
-        `state` is "live" or "away" if the connection to Redis was established or lost, otherwise None. `topics` are the
-        changed topics.
+        `state` is "live" if the connection to Redis was established, "away" if it was lost, and None if neither
+        happened. `topics` are the changed topics.
         """
         try:
             async with asyncio.timeout(within):

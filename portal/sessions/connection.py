@@ -13,8 +13,8 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Connection(Protocol):
-    """A request to a session or service whose sender was admitted. `portal.sessions.proxy.HostRequest` implements this
-    protocol."""
+    """A request from a sender who was admitted to a session or service. `portal.sessions.proxy.HostRequest` implements
+    this protocol."""
 
     scope: Scope
     headers: list[tuple[bytes, bytes]]
@@ -22,8 +22,8 @@ class Connection(Protocol):
     send: Send
 
     async def is_still(self, admitted: Admitted) -> bool:
-        """Checks the sender again. Returns True if the sender may still use the program and the program has the same
-        address."""
+        """Checks the sender again. Returns True if the sender may still use the program, and the program's address is
+        still that in `admitted`."""
 
     async def noted(self) -> None:
         """Records that a user is using the program. This restarts the idle timeout of a session."""

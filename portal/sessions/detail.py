@@ -48,7 +48,8 @@ class SessionDetail:
     def claimable_from(self) -> datetime | None:
         """Returns the time from which the session's lease may be preempted for other jobs.
 
-        Returns None if it may not, because it is within the team's guaranteed share or is already stopping.
+        Returns None if the lease may not be preempted: it is within the team's guarantee, it is already stopping, or
+        there is no lease.
         """
         return claimable_from(self.lease)
 

@@ -75,7 +75,8 @@ class Limits:
 def new(request: UserRequest) -> HttpResponse:
     """Shows the form for a new session. A POST starts the session and redirects to its page.
 
-    A POST with `do=form` or `do=yaml` starts nothing. It rewrites the YAML from the form, or the form from the YAML.
+    A POST with `do` starts nothing: `do=form` rewrites the YAML from the form, and `do=yaml` rewrites the form from the
+    YAML.
     """
     if request.method == "GET":
         if again := request.GET.get("again"):

@@ -79,7 +79,7 @@ def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: st
 def to_browser(headers: Sequence[tuple[bytes, bytes]], *, base: str) -> list[tuple[bytes, bytes]]:
     """Returns the response's headers as the browser gets them, with the portal's security headers added.
 
-    Cookies of the program get a path at or below `base`.
+    Cookies of the program get a path at or below `base`, the URL path under which the proxy serves the program.
     """
     passed = []
     for name, value in _end_to_end(headers):
@@ -94,7 +94,8 @@ def to_browser(headers: Sequence[tuple[bytes, bytes]], *, base: str) -> list[tup
 def kept_to_path(cookie: str, base: str) -> str:
     """Returns the program's Set-Cookie header `cookie` without Domain, and with a Path at or below `base`.
 
-    Returns "" if the cookie has the same name as the cookie that gives access to the host.
+    `base` is the URL path under which the proxy serves the program. Returns "" if the cookie has the same name as the
+    cookie that gives access to the host.
     """
     pair, *attributes = (part.strip() for part in cookie.split(";"))
     name = pair.partition("=")[0].strip()

@@ -178,11 +178,11 @@ class _Exchange:
             return None
 
     async def _stop(self, trouble: tuple[int, str]) -> NoReturn:
-        """Ends the exchange during the upload, with the error response `trouble`, and waits until the task is
-        cancelled.
+        """Ends the exchange during the upload, with the error response `trouble` (HTTP status, text). Then waits until
+        the task is cancelled.
 
-        It does not raise an exception, because aiohttp keeps an exception from a body in a reference cycle with the
-        body. This cycle would keep the browser's connection open until the next garbage collection.
+        It waits and does not raise an exception, because aiohttp would keep the exception in a reference cycle with the
+        request's body. This cycle would keep the browser's connection open until the next garbage collection.
         """
         self.trouble = trouble
         self.stopped.set()

@@ -253,9 +253,11 @@ class HostRequest(ABC):
         await sockets.relay(self, admitted)
 
     async def is_still(self, admitted: Admitted) -> bool:
-        """Checks the sender again. Returns whether the sender is still admitted to the same address of the program.
+        """Checks the sender again. Returns whether the sender is still admitted, and the program's address is still
+        that in `admitted`.
 
-        If the database does not answer, returns True until MOST_UNANSWERED consecutive checks have had no answer.
+        If the database does not answer, returns True. After MOST_UNANSWERED consecutive checks without an answer,
+        returns False.
         """
         try:
             found = await self.admit(admitted)
@@ -289,7 +291,8 @@ class HostRequest(ABC):
         await self._send_on(path if is_here else self.base, cookie)
 
     def _page(self) -> str:
-        """Returns the URL of the portal's page that checks the login, and then redirects back to the requested path."""
+        """Returns the URL of the portal's page that checks the login. If the request asks for a path of the program,
+        the page then redirects back to this path."""
         whole = self.scope.get("raw_path") or self.scope["path"].encode()
         path = whole.decode("latin-1").partition("?")[0]
         if query := self.scope["query_string"].decode("latin-1"):

@@ -59,10 +59,10 @@ class Admitted:
 
 @transaction.atomic(durable=True)
 def invite(*, actor: User, session: Session, login: str) -> str:
-    """Returns a ticket with which `actor` can enter the session's host. It is valid once and for one minute.
+    """Returns a ticket with which `actor` can enter the session's host. The ticket is valid once and for one minute.
 
-    `login` is the actor's login session in the portal; the access ends with it. Raises NotAllowed if the actor may not
-    change the session.
+    `login` is the key of the actor's login session in the portal; the access ends when this login session ends. Raises
+    NotAllowed if the actor may not change the session.
     """
     if not Session.objects.changeable_by(actor).filter(pk=session.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may open a session.")
@@ -72,10 +72,10 @@ def invite(*, actor: User, session: Session, login: str) -> str:
 
 @transaction.atomic(durable=True)
 def invite_to_service(*, actor: User, service: Service, login: str) -> str:
-    """Returns a ticket with which `actor` can enter the service's host. It is valid once and for one minute.
+    """Returns a ticket with which `actor` can enter the service's host. The ticket is valid once and for one minute.
 
-    `login` is the actor's login session in the portal; the access ends with it. Raises NotAllowed if the actor may not
-    use the service.
+    `login` is the key of the actor's login session in the portal; the access ends when this login session ends. Raises
+    NotAllowed if the actor may not use the service.
     """
     if not may_use(service.pk, actor):
         raise NotAllowed(f"Only members of {service.tenant.name} and operators may use its services.")
@@ -112,10 +112,12 @@ def _enter(ticket: str, **of: int) -> str | None:
 
 
 def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
-    """Checks in the database the cookie `key`, the login and rights of its user, and the state of the session.
+    """Checks whether the sender of a request may use the session now. `key` is the sender's cookie for the session's
+    host.
 
-    Returns the program's address and token, or the reason why the sender is not admitted. `is_local` says whether the
-    sender is on this machine.
+    Reads the login and the rights of the cookie's user, and the state of the session, from the database. Returns the
+    program's address and token, or the reason why the sender is not admitted. `is_local` says whether the sender is on
+    this machine.
     """
     visits = Visit.objects.select_related("user", "session__job__cluster")
     visit = visits.filter(session=session_id, digest=_digest(key), entered_at__isnull=False).first()
@@ -237,9 +239,10 @@ def used(session_id: int) -> None:
 
 
 def _signed_in(visit: Visit) -> object:
-    """Returns the user who is signed in with the login session in which the access `visit` began.
+    """Returns the user who is signed in with the login session from which the user entered the host. `visit` is the
+    record of this access to the host.
 
-    Uses the same check as the portal's pages.
+    Uses the same check as the portal's pages. Returns an AnonymousUser if the login session has ended.
     """
     login = HttpRequest()
     login.session = import_module(settings.SESSION_ENGINE).SessionStore(visit.login)

@@ -39,8 +39,9 @@ def share_anomalies(
     """Returns one page of the sharing anomalies that an analysis found: jobs of the caller's teams that sharing
     delayed.
 
-    The job with the longest delay comes first. Without `analysis`, the latest finished analysis of the cluster is used
-    or, if none is finished, the latest one. In formats other than JSON, one file contains all these jobs.
+    The job with the longest delay comes first. Without `analysis`, the latest finished analysis of the cluster is used.
+    If no analysis is finished, the latest unfinished one is used. In formats other than JSON, one file contains all
+    anomalies and not only one page.
     """
     user = request.auth
     if asked.format != "json":
@@ -74,9 +75,10 @@ def share_anomalies(
 
 @router.post("/share/anomalies", response={202: schemas.Analysis}, url_name="share_anomalies")
 def analyse(request: ApiRequest, new: schemas.NewAnalysis) -> Status[Any]:
-    """Starts an analysis of the last days of a cluster, which runs in the background. For operators.
+    """Starts an analysis of the last `days` days of a cluster, up to the last full hour. It runs in the background. For
+    operators.
 
-    If the same period was analysed before, only the teams that still have no result are analysed.
+    If an analysis of exactly this period exists, only the teams that have no result in it are analysed again.
     """
     require_permission(request, "anomalies.analyse")
     cluster = get_object_or_404(Cluster.objects.attached(), name=new.cluster)

@@ -23,8 +23,8 @@ class AnomalyHolder(Schema):
 
 
 class SharingAnomaly(Schema):
-    """A job that started or ended later than it would have on a private cluster, which has only the GPUs of its team's
-    share."""
+    """A job that started or ended later than it would have on its team's private cluster, which has only the GPUs of
+    the team's share."""
 
     id: int
     job_id: int
@@ -56,7 +56,8 @@ class AnomalyQuestion(Schema):
 
 
 class TeamWithoutResult(Schema):
-    """A team for which the analysis has no result, because it failed or because the team had no jobs to compare."""
+    """A team for which the analysis has no result. `why` is the reason: the analysis of the team failed, or the team
+    had no jobs to compare."""
 
     team: str = Field(description="Slug of the team.")
     why: str

@@ -30,10 +30,11 @@ def budgets(request: ApiRequest, team: str) -> list[dict[str, Any]]:
 
 @router.put("/budgets", response=schemas.SetBudget, url_name="budgets")
 def set_budget(request: ApiRequest, new: schemas.NewBudget) -> dict[str, Any]:
-    """Sets a team's budget per calendar month or quarter. Fields that are left out keep their values.
+    """Sets a team's budget per calendar month or quarter. Optional settings that are left out keep their values.
 
-    For admins. Managers of the team may set at most the smallest budget of the teams above it. Admins, and the user who
-    set the webhook address, also get the key that signs the webhook calls.
+    For admins and for managers of the team. A manager's amount must not exceed the smallest budget for the same period
+    among the teams above. The response contains the key that signs the webhook calls if the caller is an admin or has
+    set the webhook address.
     """
     tenant = get_object_or_404(changeable_where(request.auth, "budget.set"), slug=new.team)
     terms = new.dict(exclude={"team"})

@@ -1,6 +1,7 @@
 """The endpoint for the GPU map.
 
-For every node it returns the allocations that the caller may see, and the number of the other allocated GPUs.
+For every node, it returns the allocations to jobs that the caller may see, and how many GPUs are allocated to other
+jobs.
 """
 
 from __future__ import annotations

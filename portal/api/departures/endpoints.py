@@ -33,7 +33,7 @@ def work(request: ApiRequest, username: str, team: str) -> dict[str, int]:
 def hand_over(request: ApiRequest, username: str, new: schemas.HandOver) -> dict[str, Any]:
     """Hands over a user's unfinished work in a team to another member. For managers and admins.
 
-    Work that uses secrets stays with the user; `kept` lists it.
+    Work that uses secrets stays with the user. The response lists this work in `kept`.
     """
     tenant, user = _managed(request, new.team, username)
     to = heirs(tenant, request.auth).filter(username=new.to).first()

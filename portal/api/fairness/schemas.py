@@ -14,7 +14,8 @@ class FairAmounts(Schema):
     """A team's amounts in GPU-seconds: its entitlement, what was due to it after lending and trading, and what it
     received.
 
-    due = entitled - lent - unused + borrowed - sold + bought; owed = due - received.
+    due = entitled - lent - unused + borrowed - sold + bought; owed = due - received. The team did not need the time in
+    `lent` and `unused`: other teams used `lent`, and nobody used `unused`.
     """
 
     entitled: float
@@ -38,8 +39,9 @@ class FairnessRow(Schema):
 class ComparedTeam(Schema):
     """The amounts of a team, each as a total over all generations.
 
-    Before amounts of different generations are added, GPU-seconds are multiplied by the published weight of their
-    generation. `of_entitlement` is `received` divided by `entitled`; null if the team was entitled to nothing.
+    A published weight says how much a GPU-second of a generation counts. Amounts are multiplied by the weight of their
+    generation before they are added. `of_entitlement` is `received` divided by `entitled`; null if the team was
+    entitled to nothing.
     """
 
     team: str
@@ -48,9 +50,10 @@ class ComparedTeam(Schema):
 
 
 class FairnessIndices(Schema):
-    """Fairness indices of one interval, computed from the ratio `delivered` of each team.
+    """How equally the teams were treated in one interval: Jain's index, and the lowest ratio divided by the highest.
 
-    Teams to which no GPU time was due are left out.
+    The ratio of a team is `delivered`: its received GPU time divided by its due GPU time. Teams to which no GPU time
+    was due are left out.
     """
 
     begins: datetime
@@ -80,8 +83,9 @@ class FinishedJobs(WithOldNames, Schema):
 class StatementLine(Schema):
     """A team's amounts for one generation, converted to GPU-seconds of the team's slowest generation.
 
-    They are converted by `speed`: the measured speed of the team's jobs relative to their slowest generation. `speed`
-    and `amounts` are null if no job was measured both on this generation and on another one.
+    The amounts are multiplied by `speed`: the measured speed of the team's jobs on this generation, as a multiple of
+    their speed on the slowest one. `speed` and `amounts` are null if no job was measured both on this generation and on
+    another one.
     """
 
     generation: str
@@ -99,8 +103,8 @@ class FairnessStatement(Schema):
 class Fairness(Schema):
     """The fairness report: a comparison of teams, which only operators get, and the statement of one team.
 
-    The comparison weights generations by their published weights. The statement weights them by the speeds measured for
-    this team.
+    To add up different generations, the comparison multiplies GPU time by published weights (`weights`). The statement
+    multiplies it by the speeds measured for the team's jobs.
     """
 
     begins: datetime

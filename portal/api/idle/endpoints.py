@@ -38,8 +38,9 @@ def idle(
 ) -> list[dict[str, Any]] | HttpResponseBase:
     """Returns jobs with idle GPUs, longest idle time first, at most 500.
 
-    With `team`, returns jobs of this team and the teams below it; otherwise, jobs of all teams of the caller. Formats
-    other than JSON contain all such jobs, and also the teams with their idle time, as in `/idle/teams`.
+    With `team`, returns jobs of this team and the teams below it; otherwise, jobs of all the caller's teams. Formats
+    other than JSON contain all these jobs, even more than 500, and also the idle time of each team, as in
+    `/idle/teams`.
     """
     if format != "json":
         return idle_in_format(request.auth, request.GET, format)
@@ -101,8 +102,8 @@ def set_rule(request: ApiRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
 def remove_rule(request: ApiRequest, rule_id: int) -> Status[Any]:
     """Removes an idle rule. For admins.
 
-    From then on, the next more general rule applies: that of the nearest team above, of the cluster, or of the whole
-    portal.
+    Afterwards an inherited rule applies: that of the nearest team above that has one, otherwise that of the cluster,
+    otherwise that of the whole portal.
     """
     require_permission(request, "idle_rule.set")
     remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))

@@ -151,7 +151,7 @@ def submit_bulk(
 ) -> Any:
     """Submits up to 1000 jobs of one team in one transaction, in the order of their specifications.
 
-    With `atomic`, one refused specification refuses the whole call. `problems` then names the position and field of
+    With `atomic`, no job is submitted if any specification is refused. `problems` then names the position and field of
     each problem, such as `specs.3.workers`.
 
     Without `atomic`, each specification has a separate answer: the id of its job, or its problems by field. If all
@@ -330,8 +330,9 @@ def read_spec(spec: dict[str, Any] | str) -> JobSpec:
 def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant, Cluster]:
     """Returns the team and the cluster of a submission.
 
-    If the submission names no team or no cluster, the only available one is used. Raises SpecError if the named team or
-    cluster is not available, or if none is named and there is not exactly one. The error lists the available names.
+    If the submission names no team, the user's only team is used. If it names no cluster, the only attached cluster is
+    used. Raises SpecError for a name that is not available, and for a missing name if there are several choices or no
+    choice. The error lists the available names.
     """
     own = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()
     tenants = list(own.filter(slug=new.team) if new.team else own[:2])
@@ -365,7 +366,7 @@ def _choose(what: str, given: str, available: list[str], *, none: str) -> str:
 def show_job(job: Job) -> dict[str, Any]:
     """Converts a job to the fields of the API's response.
 
-    They include the limit that a waiting job waits for, and how a failed job failed.
+    They include which limit prevents a waiting job from starting, and how a failed job failed.
     """
     shown = _shown(_columns_of(job))
     if shown["reason"] and job.reason in OF_LIMITS:

@@ -37,7 +37,7 @@ def limits(request: ApiRequest, team: str) -> list[dict[str, Any]]:
 
 @router.post("/limits", response={201: schemas.Limit}, url_name="limits")
 def set_limit(request: ApiRequest, new: schemas.NewLimit) -> Status[Any]:
-    """Sets a limit. If a limit with the same kind and scope exists, its number is replaced. For admins."""
+    """Sets a limit. If a limit of the same kind and scope exists, its amount is replaced. For admins."""
     tenant = _team(request, new.team)
     quota = actions.set_quota(actor=request.auth, tenant=tenant, limit=new.limit, **which_of(new))
     return Status(201, _show(ShownLimit(quota, None)))
@@ -54,7 +54,7 @@ def remove_limit(request: ApiRequest, limit_id: int) -> Status[Any]:
 
 @router.post("/limits/preview", response=list[schemas.ShareChange], url_name="limits_preview")
 def preview_limit(request: ApiRequest, new: schemas.NewLimit) -> list[dict[str, Any]]:
-    """Returns how the current shares would change if a limit was set. Nothing is saved. For operators."""
+    """Returns how the current shares would change if the given limit were set. Nothing is saved. For operators."""
     tenant = _answered_for(request, new.team)
     quota = limit_of(tenant, **which_of(new))
     check_limit(quota, new.limit)
@@ -67,7 +67,8 @@ def preview_limit(request: ApiRequest, new: schemas.NewLimit) -> list[dict[str, 
     url_name="limit_removal_preview",
 )
 def preview_removal(request: ApiRequest, limit_id: int) -> list[dict[str, Any]]:
-    """Returns how the current shares would change if a limit was removed. Nothing is removed. For operators."""
+    """Returns how the current shares would change if the given limit were removed. Nothing is removed. For
+    operators."""
     require_permission(request, "share.preview")
     quota = get_object_or_404(Quota.objects.select_related("tenant"), pk=limit_id)
     return _changes(Change(quota.tenant, removed=quota))
@@ -75,9 +76,9 @@ def preview_removal(request: ApiRequest, limit_id: int) -> list[dict[str, Any]]:
 
 @router.post("/tickets/preview", response=list[schemas.ShareChange], url_name="tickets_preview")
 def preview_tickets(request: ApiRequest, new: schemas.NewTickets) -> list[dict[str, Any]]:
-    """Returns how new tickets of a team, or of a member of a team, would change the current shares. Nothing is saved.
+    """Returns how the current shares would change if a team, or a member of a team, had the given number of tickets.
 
-    For operators. Managers of a team may also preview new tickets of a member.
+    Nothing is saved. For operators. Managers of a team may also preview the tickets of a member.
     """
     if new.user is None:
         tenant, user = _answered_for(request, new.team), None

@@ -61,7 +61,8 @@ class NewTickets(Schema):
 class ShareChange(Schema):
     """The numbers of GPUs of a team (including the teams below it), or of a member, before and after a change.
 
-    `entitled` is the number to which tickets entitle the team or member; `share` also counts borrowed GPUs.
+    `entitled_before` and `entitled_after` are the numbers that the tickets earn. `share_before` and `share_after` also
+    count borrowed GPUs.
     """
 
     cluster: str

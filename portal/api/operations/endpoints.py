@@ -27,8 +27,7 @@ def operations(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the tables of the report that `subject` names, by table key. Each table has rows and totals. For
-    operators."""
+    """Returns the tables of the report `subject`. Each table has a key, rows and totals. For operators."""
     require_permission(request, "report.all")
     if format != "json":
         return operations_in_format(request.GET, subject, format)
@@ -43,7 +42,10 @@ def chargeback(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the cost that each team bears, by generation, for the hours that the ledger has closed. For operators."""
+    """Returns the cost that each team bears, by generation. For operators.
+
+    Covers only closed hours, which are the hours whose GPU time and costs are completely booked in the ledger.
+    """
     return operations(request, "chargeback", days, cluster, format)
 
 
@@ -61,8 +63,8 @@ def export(
 ) -> HttpResponseBase:
     """Streams jobs in the file format of another tool. Operators get all jobs; managers get the jobs of their teams.
 
-    A job that began before the period or ended after it counts only with its time within the period, so that files of
-    adjoining periods add up. With `all=whole`, such a job counts with its whole time. With `anonymous=1`, names are
-    replaced by pseudonyms.
+    Of a job that began before the period or ended after it, only the part within the period is exported. So the files
+    of adjoining periods add up. With `all=whole`, such jobs are exported whole. The file `xdmod.txt` always contains
+    whole attempts: those that ended within the period. With `anonymous=1`, names are replaced by pseudonyms.
     """
     return jobs_in_format(request, request.auth, form)

@@ -74,9 +74,11 @@ def capacity(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the GPU-seconds of the clusters by class, such as busy, idle or free, and which teams bear their value.
+    """Returns the GPU-seconds of the clusters by class, such as busy, idle or free, and the parts into which their
+    value is split.
 
-    Covers only the hours that the ledger has closed. For operators.
+    The value is GPU-hours times price. Its parts are, for example, the costs of the teams and the value of free GPUs.
+    Covers only closed hours, which are completely booked in the ledger. For operators.
     """
     require_permission(request, "report.all")
     if format != "json":

@@ -52,7 +52,7 @@ class Usage(Schema):
 
 
 class Days(Schema):
-    """A period of whole days."""
+    """A period of whole days in one time zone: a calendar month, or the days from `from` to `to`, both included."""
 
     period: Literal["this-month", "last-month", "dates"] | None = Field(
         None, description="By default `dates` if `from` or `to` is set, otherwise `this-month`."
@@ -113,7 +113,7 @@ class Bearing(Schema):
 
 
 class CapacityIdentity(WithOldNames, Schema):
-    """The value of the capacity (GPU-hours times price), split by who or what bears it. The parts add up exactly:
+    """The value of the capacity (GPU-hours times price) in one currency, and its parts. The parts add up exactly:
 
     tenants + written_off + classes + unallocated + drained + down = value.
 

@@ -1,5 +1,5 @@
 """Endpoints for requests to operators, in which managers ask for tickets, limits, new teams, or more time for an
-earlier grant."""
+earlier request that was approved for a limited time."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def one(request: ApiRequest, request_id: int) -> dict[str, Any]:
 
 @router.post("/requests/{int:request_id}/approve", response=schemas.Request, url_name="request_approve")
 def approve(request: ApiRequest, request_id: int, answer: schemas.Approval) -> dict[str, Any]:
-    """Approves a request, which takes effect immediately. Fields that are left out are granted as requested. For
-    operators."""
+    """Approves a request, which takes effect immediately. For fields that are left out, the requested values are
+    granted. For operators."""
     asked = _found(request, request_id)
     require_permission(request, "request.answer")
     given = answer.dict(exclude_unset=True)

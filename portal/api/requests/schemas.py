@@ -26,7 +26,7 @@ class NewRequest(Schema):
 
 
 class Approval(Schema):
-    """The approval of a request. Fields that are left out are granted as requested."""
+    """The approval of a request. For fields that are left out, the requested values are granted."""
 
     answer: Words = ""
     tickets: Whole | None = None

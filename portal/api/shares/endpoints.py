@@ -80,9 +80,10 @@ def trades(request: ApiRequest, asked: Query[schemas.TradeQuestion]) -> dict[str
     operation_id="portal_api_reports_trades_booked",
 )
 def trades_booked(request: ApiRequest, asked: Query[schemas.TradePeriod]) -> list[BookedTrades]:
-    """Returns the GPU-seconds that the ledger booked for trades of the caller's teams, by generation.
+    """Returns the GPU-seconds that the caller's teams gave and got in trades, as booked in the ledger, by generation.
 
-    Operators get all teams. Over all teams, received minus given GPU-seconds are zero.
+    Operators get the totals of all teams. Over all teams, the given and the received GPU-seconds of a generation are
+    equal.
     """
     stretch = asked_stretch(request.GET)
     tenants = None if request.auth.is_operator else visible_ids(request.auth)

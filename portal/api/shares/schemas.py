@@ -12,8 +12,8 @@ from portal.api.reports.schemas import Days
 
 
 class Amounts(Schema):
-    """The GPU-seconds that a team was entitled to and received. Loans and sales between teams below the team are left
-    out."""
+    """The GPU-seconds that a team, including the teams below it, was entitled to and received. What two of these teams
+    lent or sold to each other is left out."""
 
     entitled: float
     received: float
@@ -70,9 +70,9 @@ class TradeSide(Schema):
 
 
 class Trade(Schema):
-    """A trade between two teams, with those of its sides whose teams the caller may see.
+    """A trade between two teams. `sides` has an entry for each of the two teams that the caller may see.
 
-    `counterpart` is the team of the other side, or `another team` if the caller may not see that team.
+    If the caller may see both teams, `counterpart` is the team of the second entry. Otherwise it is `another team`.
     """
 
     id: int
@@ -86,9 +86,9 @@ class Trade(Schema):
 
 
 class BookedTrades(Schema):
-    """The exact GPU-seconds of one generation that the ledger booked for trades.
+    """The exact GPU-seconds of one generation that teams gave and got in trades, as booked in the ledger.
 
-    `sum` is `got` minus `gave`. It is zero over all teams together.
+    `sum` is `got` minus `gave`. It is zero if all teams are included.
     """
 
     generation: str

@@ -28,7 +28,8 @@ def subscriptions(request: ApiRequest) -> list[dict[str, Any]]:
 def subscribe(request: ApiRequest, new: schemas.NewSubscription) -> dict[str, Any]:
     """Subscribes the caller to reports by mail, about one team or about all teams that the caller may see.
 
-    If the caller already has this subscription at the same frequency, only its file format (`form`) changes.
+    If the caller already has a subscription with the same report, team, grouping and frequency, only its file format
+    (`form`) changes.
     """
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=new.team) if new.team else None
     if new.report != ReportSubscription.Report.STATEMENT.value and not may_have(

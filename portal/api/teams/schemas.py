@@ -78,8 +78,10 @@ class Member(Schema):
 
 
 class TeamShare(Schema):
-    """The share of a team, or of a team's direct members, as a fraction of all GPUs (0 to 1) if all teams are
-    active."""
+    """The share of a team, or of a team's direct members, before and after a change.
+
+    A share is a fraction of all GPUs (0 to 1). It is calculated as if all teams were active.
+    """
 
     name: str
     before: float | None
