@@ -19,7 +19,7 @@ from portal.edge.bodies import Bodies, Gone, Message, Receive, Scope
 from portal.edge.clients import Client, client_of
 from portal.edge.health import Health
 from portal.edge.questions import Probe
-from portal.edge.threads import Lease, Threads
+from portal.edge.threads import ThreadLoan, Threads
 from portal.edge.turns import Full, Turns
 
 logger = logging.getLogger(__name__)
@@ -106,15 +106,15 @@ class Edge:
             return self.static
         return self.streams if STREAMS.fullmatch(path) else self.pages
 
-    async def _lease(self, threads: Threads, scope: Scope, client: Client) -> Lease:
-        """Waits for a free thread, and returns a `Lease` of it.
+    async def _lease(self, threads: Threads, scope: Scope, client: Client) -> ThreadLoan:
+        """Waits for a free thread, and returns a `ThreadLoan` of it.
 
         Only a few requests that hash a password, such as logins, may hold threads at the same time. Such a request
         first waits for its turn. The turn ends when the thread is given back, even if the client disconnects earlier,
         because the hashing continues. Raises Refused if no turn or no thread becomes free in time.
         """
         if scope["method"] != "POST" or _name_of(scope["path"]) not in HASHING:
-            return Lease(threads, await self._take(threads, client), client)
+            return ThreadLoan(threads, await self._take(threads, client), client)
         try:
             await self.hashing.begin(client, WAIT_SECONDS)
         except Full:
@@ -124,7 +124,7 @@ class Edge:
         except BaseException:
             self.hashing.end(client)
             raise
-        return Lease(threads, thread, client, also=lambda: self.hashing.end(client))
+        return ThreadLoan(threads, thread, client, also=lambda: self.hashing.end(client))
 
     async def _take(self, threads: Threads, client: Client) -> ThreadPoolExecutor:
         """Waits for a free thread and returns it.
@@ -149,7 +149,7 @@ class Edge:
                 )  # the thread was lent at the moment of cancellation
             raise
 
-    async def _run(self, lease: Lease, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
+    async def _run(self, lease: ThreadLoan, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         async with ThreadSensitiveContext(executor=lease):
             await self.portal(scope, receive, exchange.send)
 
@@ -181,7 +181,7 @@ class _Exchange:
     """The response to one request. It sends the response to the client, and gives the request's thread back when the
     response begins."""
 
-    def __init__(self, send: Send, lease: Lease) -> None:
+    def __init__(self, send: Send, lease: ThreadLoan) -> None:
         self._send, self._lease = send, lease
         self.begun = self.abandoned = False
 

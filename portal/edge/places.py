@@ -25,12 +25,12 @@ SELECT place
 """
 
 
-def share_places() -> None:
+def limit_connections() -> None:
     """Makes every new database connection of this process take a slot of the shared limit."""
-    connection_created.connect(take_place, dispatch_uid="web places")
+    connection_created.connect(take_slot, dispatch_uid="web places")
 
 
-def take_place(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+def take_slot(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     """Takes one of the shared slots for a new database connection.
 
     If no slot is free, closes the connection and raises OperationalError.

@@ -44,7 +44,7 @@ class SharedCheck(Generic[T]):
         """Shuts down the thread, without waiting for a running call of `work`. `ask` must not be called afterwards."""
         self._thread.shutdown(wait=False)
 
-    def open_for(self) -> float:
+    def running_for(self) -> float:
         """Returns for how many seconds `work` has been running; 0 if it is not running."""
         return time.monotonic() - self._asked_at if self._asking is not None else 0.0
 
@@ -88,7 +88,7 @@ class Probe:
         A check should take at most CONNECT_SECONDS + 1 seconds.
         """
         last = self.question.last
-        return self.question.open_for() > CONNECT_SECONDS + 1 or (last is not None and not last.responds)
+        return self.question.running_for() > CONNECT_SECONDS + 1 or (last is not None and not last.responds)
 
 
 def ask_database() -> Database:

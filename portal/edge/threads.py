@@ -131,7 +131,7 @@ class Threads:
             self._sweep = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close_idle)
 
 
-class Lease(Executor):
+class ThreadLoan(Executor):
     """The loan of one thread to one request, as an executor for asgiref's ThreadSensitiveContext. It is not a lease of
     GPUs.
 

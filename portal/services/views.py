@@ -129,7 +129,9 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
     except NotAllowed as refused:
         raise PermissionDenied(str(refused)) from None
     path = request.GET.get("path", "")
-    return hosts.redirect_to_entry(hosts.door_of_service(pk, ticket, path if path.startswith("/") else "/"))
+    return hosts.redirect_to_entry(
+        hosts.entry_url_of_service(pk, ticket, path if path.startswith("/") else "/")
+    )
 
 
 @posted_from("service", "pk")

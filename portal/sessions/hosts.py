@@ -76,7 +76,7 @@ def entry_url(session_id: int, ticket: str, path: str) -> str:
     return f"{origin_of(session_id)}/sessions/{session_id}/enter/?{asked}"
 
 
-def door_of_service(service_id: int, ticket: str, path: str) -> str:
+def entry_url_of_service(service_id: int, ticket: str, path: str) -> str:
     """Returns the entry URL on the service's host, with the ticket (a code that is valid once) and the path.
 
     The host exchanges the ticket for a cookie, and then redirects to `path`.
@@ -84,12 +84,12 @@ def door_of_service(service_id: int, ticket: str, path: str) -> str:
     return f"{origin_of_service(service_id)}{SERVICE_DOOR}?{urlencode({'ticket': ticket, 'path': path})}"
 
 
-def redirect_to_entry(door: str) -> HttpResponse:
-    """Returns a redirect to an entry URL from `entry_url` or `door_of_service`.
+def redirect_to_entry(url: str) -> HttpResponse:
+    """Returns a redirect to an entry URL from `entry_url` or `entry_url_of_service`.
 
     The redirect disables the referrer, so that the program does not learn the address of the portal's page.
     """
     answer = HttpResponse(status=302)
-    answer["Location"] = door
+    answer["Location"] = url
     answer["Referrer-Policy"] = "no-referrer"
     return answer

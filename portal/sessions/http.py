@@ -73,49 +73,50 @@ def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
     )
 
 
-async def relay(door: Connection, admitted: Admitted, *, notes: bool) -> None:
-    """Relays the request `door` to the program, and relays the program's response back.
+async def relay(request: Connection, admitted: Admitted, *, notes: bool) -> None:
+    """Relays the request `request` to the program, and relays the program's response back.
 
     Ends when one side ends the exchange, or when the sender may no longer use the program. `notes` says whether the
     exchange counts as use of the program, which restarts the idle timeout of a session.
     """
-    exchange = _Exchange(door, admitted, notes=notes)
-    declared = headers.values_of(door.headers, b"content-length")
+    exchange = _Exchange(request, admitted, notes=notes)
+    declared = headers.values_of(request.headers, b"content-length")
     if declared and int(declared[0]) > settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES:
-        await say(door.send, *TOO_LARGE, [(b"connection", b"close")])
+        await say(request.send, *TOO_LARGE, [(b"connection", b"close")])
         return
     await first_of(
-        exchange.run(), exchange.stopped.wait(), exchange.until_gone(), until_barred(door, admitted)
+        exchange.run(), exchange.stopped.wait(), exchange.until_gone(), until_barred(request, admitted)
     )
     await exchange.end()
 
 
-async def until_barred(door: Connection, admitted: Admitted) -> None:
-    """Waits until the request `door` may no longer be relayed.
+async def until_barred(request: Connection, admitted: Admitted) -> None:
+    """Waits until the request `request` may no longer be relayed.
 
     Returns when the sender may not use the program any more, the session has ended, or the program has another address.
     """
     while True:
         await asyncio.sleep(CHECK_SECONDS)
-        if not await door.is_still(admitted):
+        if not await request.is_still(admitted):
             return
 
 
 class _Exchange:
     """A request that is relayed to a program, and the program's response to it."""
 
-    def __init__(self, door: Connection, admitted: Admitted, *, notes: bool) -> None:
-        self.door, self.admitted, self.notes = door, admitted, notes
+    def __init__(self, request: Connection, admitted: Admitted, *, notes: bool) -> None:
+        self.request, self.admitted, self.notes = request, admitted, notes
         self.begun = self.ended = False
         self.trouble = SILENT
         self.sent_all = asyncio.Event()
         self.stopped = asyncio.Event()  # set if the browser disconnects early or its upload is refused
 
     async def run(self) -> None:
-        scope = self.door.scope
+        scope = self.request.scope
         token, scheme = self.admitted.token, scope.get("scheme", "http")
         has_body = any(
-            headers.values_of(self.door.headers, name) for name in (b"content-length", b"transfer-encoding")
+            headers.values_of(self.request.headers, name)
+            for name in (b"content-length", b"transfer-encoding")
         )
         if not has_body:
             self.sent_all.set()
@@ -125,7 +126,7 @@ class _Exchange:
                 link.request(
                     scope["method"],
                     url_of(scope, self.admitted),
-                    headers=headers.to_program(self.door.headers, token=token, scheme=scheme),
+                    headers=headers.to_program(self.request.headers, token=token, scheme=scheme),
                     data=self._body() if has_body else None,
                     allow_redirects=False,
                 ) as answer,
@@ -143,13 +144,13 @@ class _Exchange:
             self.trouble = NOT_PASSED_ON
             return
         passed = headers.to_browser(answer.raw_headers, base=self.admitted.base)
-        await self.door.send({"type": "http.response.start", "status": answer.status, "headers": passed})
+        await self.request.send({"type": "http.response.start", "status": answer.status, "headers": passed})
         self.begun = True
         async for piece in answer.content.iter_any():
-            await self.door.send({"type": "http.response.body", "body": piece, "more_body": True})
+            await self.request.send({"type": "http.response.body", "body": piece, "more_body": True})
             await self._note()
         self.ended = True
-        await self.door.send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self.request.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _body(self) -> AsyncIterator[bytes]:
         more, size = True, 0
@@ -173,7 +174,7 @@ class _Exchange:
         """Returns the next ASGI message from the browser, or None if no message arrives within PAUSE_SECONDS."""
         try:
             async with asyncio.timeout(PAUSE_SECONDS):
-                return await self.door.receive()
+                return await self.request.receive()
         except TimeoutError:
             return None
 
@@ -191,12 +192,12 @@ class _Exchange:
 
     async def _note(self) -> None:
         if self.notes:
-            await self.door.noted()
+            await self.request.noted()
 
     async def until_gone(self) -> None:
         """Waits until the upload is complete, and then until the browser disconnects."""
         await self.sent_all.wait()
-        while (await self.door.receive())["type"] != "http.disconnect":
+        while (await self.request.receive())["type"] != "http.disconnect":
             pass
 
     async def end(self) -> None:
@@ -206,7 +207,7 @@ class _Exchange:
         """
         if not self.begun:
             closes = [(b"connection", b"close")] if self.trouble in {TOO_LARGE, TOO_SLOW} else []
-            await say(self.door.send, *self.trouble, closes)
+            await say(self.request.send, *self.trouble, closes)
         elif not self.ended:
             raise CutOff(f"the answer of session {self.admitted.session_id} was cut off")
 

@@ -93,16 +93,16 @@ def with_sessions(portal: App) -> App:
     """Returns an ASGI app that handles requests to the hosts of sessions and services, and passes all others to
     `portal`."""
 
-    async def doors(scope: Scope, receive: Receive, send: Send) -> None:
+    async def route_by_host(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await portal(scope, receive, send)
             return
         host = host_of(scope)
         session_id, service_id = hosts.session_of(host), hosts.service_of(host)
         if session_id is not None:
-            await _open(SessionDoor(session_id, scope, receive, send))
+            await _open(SessionRequest(session_id, scope, receive, send))
         elif service_id is not None:
-            await _open(ServiceDoor(service_id, scope, receive, send))
+            await _open(ServiceRequest(service_id, scope, receive, send))
         elif scope["type"] == "websocket":
             await sockets.refuse(receive, send)
         elif hosts.matches_sessions_url(host) and host not in _own_hosts():
@@ -110,11 +110,11 @@ def with_sessions(portal: App) -> App:
         else:
             await portal(scope, receive, send)
 
-    return doors
+    return route_by_host
 
 
-async def _open(door: HostRequest) -> None:
-    """Handles the request `door`. If the database does not answer, answers 503, unless the response has already
+async def _open(request: HostRequest) -> None:
+    """Handles the request `request`. If the database does not answer, answers 503, unless the response has already
     begun."""
     begun = False
 
@@ -123,14 +123,14 @@ async def _open(door: HostRequest) -> None:
         begun = True
         await passed_on(message)
 
-    passed_on, door.send = door.send, send
+    passed_on, request.send = request.send, send
     try:
-        await door.open()
+        await request.open()
     except NoAnswer:
         if begun:
             raise
-        if door.scope["type"] == "websocket":
-            await sockets.refuse(door.receive, passed_on)
+        if request.scope["type"] == "websocket":
+            await sockets.refuse(request.receive, passed_on)
         else:
             await http.say(passed_on, 503, BUSY, [(b"retry-after", b"5")])
 
@@ -324,7 +324,7 @@ class HostRequest(ABC):
         await http.say(self.send, *self.words_for(barred))
 
 
-class SessionDoor(HostRequest):
+class SessionRequest(HostRequest):
     """A request to the host of a session. Users who may work in the session are admitted."""
 
     def __init__(self, session_id: int, scope: Scope, receive: Receive, send: Send) -> None:
@@ -360,7 +360,7 @@ class SessionDoor(HostRequest):
         return WORDS[barred]
 
 
-class ServiceDoor(HostRequest):
+class ServiceRequest(HostRequest):
     """A request to the host of a service, which is relayed to a ready replica.
 
     Users who may use the service are admitted, either with the cookie or with an API token.

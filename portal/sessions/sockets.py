@@ -34,57 +34,59 @@ async def refuse(
     await send({"type": "websocket.close", "code": POLICY})
 
 
-async def relay(door: Connection, admitted: Admitted) -> None:
-    """Relays the WebSocket of the request `door` to the program and back.
+async def relay(request: Connection, admitted: Admitted) -> None:
+    """Relays the WebSocket of the request `request` to the program and back.
 
     Ends when the browser or the program closes the WebSocket, or when the sender may no longer use the program.
     """
-    await door.receive()  # the handshake
-    scope = door.scope
+    await request.receive()  # the handshake
+    scope = request.scope
     scheme = {"wss": "https"}.get(scope.get("scheme", "ws"), "http")
     try:
         async with (
             client() as link,
             link.ws_connect(
                 url_of(scope, admitted),
-                headers=headers.to_program(door.headers, token=admitted.token, scheme=scheme),
+                headers=headers.to_program(request.headers, token=admitted.token, scheme=scheme),
                 protocols=scope.get("subprotocols") or (),
                 timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE_SECONDS),
                 heartbeat=HEARTBEAT_SECONDS,
                 max_msg_size=LARGEST_MESSAGE,
             ) as program,
         ):
-            await door.send({"type": "websocket.accept", "subprotocol": program.protocol})
-            await _Talk(door, admitted, program).run()
+            await request.send({"type": "websocket.accept", "subprotocol": program.protocol})
+            await _Talk(request, admitted, program).run()
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         logger.info("session %s: %r", admitted.session_id, error)
-        await door.send({"type": "websocket.close", "code": TROUBLE})
+        await request.send({"type": "websocket.close", "code": TROUBLE})
 
 
 class _Talk:
     """A relayed WebSocket: its two directions, and which side closed it."""
 
     def __init__(
-        self, door: Connection, admitted: Admitted, program: aiohttp.ClientWebSocketResponse
+        self, request: Connection, admitted: Admitted, program: aiohttp.ClientWebSocketResponse
     ) -> None:
-        self.door, self.admitted, self.program = door, admitted, program
+        self.request, self.admitted, self.program = request, admitted, program
         self.browser_left = False
 
     async def run(self) -> None:
         try:
-            await first_of(self._from_browser(), self._from_program(), until_barred(self.door, self.admitted))
+            await first_of(
+                self._from_browser(), self._from_program(), until_barred(self.request, self.admitted)
+            )
         finally:
             await self._close()
 
     async def _from_browser(self) -> None:
         while True:
-            message = await self.door.receive()
+            message = await self.request.receive()
             if message["type"] == "websocket.disconnect":
                 self.browser_left = True
                 code = message.get("code") or 1000
                 await self.program.close(code=code if code not in NEVER_SENT else 1000)
                 return
-            await self.door.noted()
+            await self.request.noted()
             text = message.get("text")
             if text is not None:
                 await self.program.send_str(text)
@@ -93,11 +95,11 @@ class _Talk:
 
     async def _from_program(self) -> None:
         async for message in self.program:
-            await self.door.noted()
+            await self.request.noted()
             if message.type is aiohttp.WSMsgType.TEXT:
-                await self.door.send({"type": "websocket.send", "text": message.data})
+                await self.request.send({"type": "websocket.send", "text": message.data})
             elif message.type is aiohttp.WSMsgType.BINARY:
-                await self.door.send({"type": "websocket.send", "bytes": message.data})
+                await self.request.send({"type": "websocket.send", "bytes": message.data})
 
     async def _close(self) -> None:
         if self.browser_left:
@@ -107,4 +109,4 @@ class _Talk:
             code = self.program.close_code or TROUBLE
             code = TROUBLE if code in NEVER_SENT else code
         async with asyncio.timeout(GOODBYE_SECONDS):
-            await self.door.send({"type": "websocket.close", "code": code})
+            await self.request.send({"type": "websocket.close", "code": code})

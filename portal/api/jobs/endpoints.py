@@ -341,16 +341,20 @@ def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant,
     problems = {}
     if len(tenants) != 1:
         slugs = list(own.values_list("slug", flat=True)[:20])
-        problems["team"] = _choose("team", new.team, slugs, none="You are not a member of any team.")
+        problems["team"] = _unavailable_message(
+            "team", new.team, slugs, none="You are not a member of any team."
+        )
     if len(clusters) != 1:
         names = list(attached.values_list("name", flat=True)[:20])
-        problems["cluster"] = _choose("cluster", new.cluster, names, none="No cluster is attached yet.")
+        problems["cluster"] = _unavailable_message(
+            "cluster", new.cluster, names, none="No cluster is attached yet."
+        )
     if problems:
         raise SpecError(problems)
     return tenants[0], clusters[0]
 
 
-def _choose(what: str, given: str, available: list[str], *, none: str) -> str:
+def _unavailable_message(what: str, given: str, available: list[str], *, none: str) -> str:
     """Returns the message for a missing or unknown team or cluster, with the available names.
 
     `what` is "team" or "cluster", and `given` is the name in the request. `none` is the message if nothing is

@@ -55,7 +55,7 @@ def remove_limit(request: ApiRequest, limit_id: int) -> Status[Any]:
 @router.post("/limits/preview", response=list[schemas.ShareChange], url_name="limits_preview")
 def preview_limit(request: ApiRequest, new: schemas.NewLimit) -> list[dict[str, Any]]:
     """Returns how the current shares would change if the given limit were set. Nothing is saved. For operators."""
-    tenant = _answered_for(request, new.team)
+    tenant = _previewable_team(request, new.team)
     quota = limit_of(tenant, **which_of(new))
     check_limit(quota, new.limit)
     return _changes(Change(tenant, quota=quota, removed=find(quota)))
@@ -81,7 +81,7 @@ def preview_tickets(request: ApiRequest, new: schemas.NewTickets) -> list[dict[s
     Nothing is saved. For operators. Managers of a team may also preview the tickets of a member.
     """
     if new.user is None:
-        tenant, user = _answered_for(request, new.team), None
+        tenant, user = _previewable_team(request, new.team), None
     else:
         tenant = get_object_or_404(tenants_where(request.auth, "member.preview").active(), slug=new.team)
         user = _user_named(new.user, User.objects.filter(memberships__tenant=tenant))
@@ -151,7 +151,7 @@ def _team(request: ApiRequest, slug: str) -> Tenant:
     return get_object_or_404(Tenant, slug=slug)
 
 
-def _answered_for(request: ApiRequest, slug: str) -> Tenant:
+def _previewable_team(request: ApiRequest, slug: str) -> Tenant:
     """Returns the team with this slug, for the endpoints that preview shares.
 
     Raises Http404 for an unknown slug, and if the caller may not preview shares.

@@ -26,7 +26,7 @@ from portal.edge import app as edge_app
 from portal.edge import bodies, places, questions
 from portal.edge.app import Edge, with_edge
 from portal.edge.clients import Client as Sender
-from portal.edge.threads import Lease, Threads, close_all
+from portal.edge.threads import ThreadLoan, Threads, close_all
 from portal.edge.turns import Full
 from tests.waiting import PATIENCE
 
@@ -266,7 +266,7 @@ class TestThreads:
     def test_a_call_for_a_closed_stream_is_not_made(self) -> None:
         async def leave() -> list[str]:
             threads, made = Threads(1, "test"), []
-            lease = Lease(threads, await threads.take(BOB, 1), BOB)
+            lease = ThreadLoan(threads, await threads.take(BOB, 1), BOB)
             lease.release()
             thread = await threads.take(BOB, PATIENCE)
             call = lease.submit(made.append, "left")
@@ -526,19 +526,19 @@ def test_web_processes_together_leave_connections_to_the_others(
     try:
         for one in webs[:2]:
             one.connect()
-            places.take_place(None, one)
+            places.take_slot(None, one)
         webs[2].connect()
         with pytest.raises(OperationalError):
-            places.take_place(None, webs[2])
+            places.take_slot(None, webs[2])
         assert webs[2].connection is None
         webs[0].close()
         webs[2].connect()
-        places.take_place(None, webs[2])  # the place of the closed connection is free again
+        places.take_slot(None, webs[2])  # the place of the closed connection is free again
     finally:
         for one in webs:
             one.close()
         if shared:
-            places.share_places()
+            places.limit_connections()
 
 
 def test_an_error_of_a_lent_thread_keeps_nothing_of_what_the_work_held() -> None:
