@@ -90,10 +90,10 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 def _by_generation(jobs: dict[str, Any]) -> dict[str, Any]:
-    """Converts the job arrays of an early record to the current format. Returns all other job arrays unchanged.
+    """Converts the job arrays of an early record to the current format. Returns those of other records unchanged.
 
-    Early records have only each job's total GPU-seconds in `attained`, as an array (J,). Now the array is (J, K), one
-    value for each generation. The total is entered for the first generation.
+    In early records, `attained` is an array (J,) with each job's total GPU-seconds. Now it is an array (J, K) with one
+    value for each generation. The total is entered for the first generation, and 0 for the others.
     """
     had = jobs.get("attained")
     if had is not None and had.ndim == 1:

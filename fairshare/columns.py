@@ -1,6 +1,7 @@
-"""Reduces each row of an array to one value: sum, any, count, minimum or maximum.
+"""Faster replacements for numpy functions: reductions of each row of an array to one value, and keys for sorting.
 
-The arrays have many rows and few columns. For this shape the functions are several times as fast as numpy's own.
+The reductions are sum, any, count, minimum and maximum. They are meant for arrays with many rows and few columns. For
+this shape they are several times as fast as numpy's own.
 """
 
 from __future__ import annotations

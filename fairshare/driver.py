@@ -82,10 +82,10 @@ def happened(plan: Decision, received: Floats, seconds: float) -> Happened:
 
 
 def realigned(array: Floats, rows: Ints, columns: Ints) -> Floats:
-    """Returns a copy of the array for another list of accounts and generations. New ones get 0.
+    """Returns a copy of the array that is rearranged for new lists of accounts and generations.
 
-    `array` is (T,) or (T, K). `rows` and `columns` have the old index of each account and generation, or NOWHERE for a
-    new one.
+    `array` is (T,) or (T, K). `rows` has, for each account of the new list, its index in the old list. `columns` has
+    the same for generations. NOWHERE in these lists means that the account or generation is new. New ones get 0.
     """
     # NOWHERE is -1 and so selects the zeros that are appended at the end.
     found: Floats = np.concatenate([array, np.zeros((1, *array.shape[1:]))])[rows]

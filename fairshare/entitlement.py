@@ -29,9 +29,10 @@ def entitlements(view: Snapshot) -> Floats:
 
 
 def private_clusters(view: Snapshot, tree: Tree, able: Bools) -> Floats:
-    """Returns each account's GPUs of each generation like `entitlements`, but without rounding, as an array (T, K).
+    """Returns each account's entitlement before it is rounded, as an array (T, K) of GPUs of each generation.
 
-    `able` (J, K): whether each job may run on each generation; False for preemptible jobs, which earn no entitlement.
+    `entitlements` returns the same numbers, rounded to 9 decimals. `able` (J, K): whether each job may run on each
+    generation; False for preemptible jobs, which earn no entitlement.
     """
     weight = active_tickets(with_claims(view.accounts), tree, view.jobs.account, able)
     return by_tickets(tree, weight, capacity_of(view.cluster))
@@ -40,11 +41,11 @@ def private_clusters(view: Snapshot, tree: Tree, able: Bools) -> Floats:
 def active_tickets(accounts: Accounts, tree: Tree, leaf: Ints, able: Bools) -> Floats:
     """Returns the tickets of each account as an array (T,), with 0 for accounts that are not active.
 
-    An account is active if it, or an account below it, has a job that can run on some generation and limits do not
-    forbid all GPUs there.
+    An account is active if it, or an account below it, has a job that can run on some generation. The limits of the
+    job's accounts must allow at least some GPUs of that generation.
 
-    `leaf` (C,): the account of each job, or of each class of jobs. `able` (C, K): the generations where they may run,
-    without those of preemptible jobs.
+    `leaf` (C,): the account of each job, or of each class of jobs. `able` (C, K): the generations where they may run;
+    False for preemptible jobs.
     """
     each, total = tree.least_on_path(accounts.cap), tree.least_on_path(accounts.cap_total)
     some = (able & (each[leaf] > 0)).any(axis=1) & (total[leaf] > 0)

@@ -1,8 +1,8 @@
 """Measures how fairly GPU time was divided: indices over tenants, and finish-time fairness of jobs.
 
 GPU time of different generations is made comparable by a weight for each generation. To compare tenants, the published
-weights are used, which are the same for all. For a tenant's own statement, the speeds that its jobs measured are used.
-The two kinds of weights are never mixed.
+weights are used, which are the same for all. In figures about a single tenant, the weights are the speeds that its own
+jobs measured. The two kinds of weights are never mixed.
 """
 
 from __future__ import annotations
@@ -54,16 +54,17 @@ def finish_time_fairness(
 ) -> float | None:
     """Returns the finish-time fairness ρ of an ended job: its actual time divided by its time alone on its fair part.
 
-    The job lost time by sharing if ρ is above 1. Definition: Themis (NSDI '20), section 3, ρ = T_shared / T_ideal,
+    If ρ is above 1, the job lost time by sharing. Definition: Themis (NSDI '20), section 3, ρ = T_shared / T_ideal,
     where T_ideal is the run time alone on 1/n of the cluster.
 
     - `seconds`: T_shared, from submit to end.
-    - `held` (K,): GPU-seconds that the job held on each generation. With `weight` (K,), the weight of a GPU, this is
-      its work.
+    - `weight` (K,): the value of one GPU of each generation.
+    - `held` (K,): GPU-seconds that the job held on each generation. Multiplied by `weight`, they are the job's work.
     - `entitled` (K,): the tenant's entitlement in that time, in GPU-seconds of the generations that the job accepts.
-    - `sharers`: average number of unfinished jobs of the tenant, this job included. The entitlement is divided by it.
-    - `gpus`: GPUs of the gang. It uses no more than these at the same time, each as fast as the average GPU that it
-      held.
+    - `sharers`: average number of unfinished jobs of the tenant, this job included. Each of them is due an equal part
+      of the entitlement.
+    - `gpus`: GPUs of the gang. T_ideal assumes that the job uses at most this many GPUs at the same time, of the
+      average value of those that it held.
 
     Returns None if the job held nothing, took no time or was entitled to nothing.
     """
@@ -103,11 +104,11 @@ def _ramp(points: Floats, moments: Floats) -> Floats:
 def own_speeds(rate: Floats, gpus: Ints) -> Floats:
     """Returns the relative speed of each generation as measured by a tenant's own jobs, as an array (K,).
 
-    The slowest generation has speed 1. A generation that cannot be compared has NaN. The speed is the mean ratio of a
-    job's rate there to its rate on a base generation, over the jobs measured on both. The mean is weighted by `gpus`
-    (J,). The base is the generation with the most jobs that were also measured elsewhere.
+    The slowest generation has speed 1. All generations are compared with one base: the generation with the most jobs
+    that were also measured elsewhere. A generation's speed relative to the base is the mean ratio of a job's rates on
+    the two, over the jobs measured on both. A generation without such jobs has NaN.
 
-    `rate` (J, K): steps per second, NaN where unknown.
+    `rate` (J, K): steps per second, NaN where unknown. `gpus` (J,): GPUs of each job, its weight in the means.
     """
     rate = within_reason(rate)
     known = np.nan_to_num(rate) > 0

@@ -1,4 +1,4 @@
-"""Forecasts when a waiting gang starts, by simulating rounds in which no other event happens."""
+"""Forecasts when a waiting gang starts. It simulates the next rounds as if no job were submitted or ended."""
 
 from __future__ import annotations
 

@@ -12,11 +12,12 @@ ROUNDING = 1e-6
 
 
 def lent_to(view: Snapshot, plan: Decision) -> Bools:
-    """Returns which services and sessions of the plan run on lent GPUs, as a mask (J,).
+    """Returns which services and sessions of the plan run on borrowed GPUs, as a mask (J,).
 
-    A service or session runs on lent GPUs if the guarantee of its account, or of an account above it, does not cover
-    it. Guarantees cover services and sessions before other jobs, in the order of priority and then of the view, because
-    services and sessions are preempted last. If the policy guarantees nothing, no GPUs count as lent.
+    Services and sessions use up guarantees in the order of priority, then of the view. Other jobs are not counted,
+    because services and sessions are preempted last. A service or session runs on borrowed GPUs if too little is left
+    of the guarantee of its account, or of any account above it. Preemptible jobs are never marked. If the policy
+    guarantees nothing, no job is marked.
     """
     jobs = view.jobs
     lent = np.zeros(len(jobs), dtype=bool)

@@ -108,10 +108,10 @@ class Jobs:
     deadline: Floats | None = None
 
     def sharing(self, able: Bools) -> Bools:
-        """Returns the mask `able` (J, K), whether each job may run on each generation, with preemptible jobs set to
-        False.
+        """Returns where jobs that share by tickets may run, as a mask (J, K): `able`, with False for preemptible jobs.
 
-        Preemptible jobs get only idle GPUs and do not count when GPUs are shared by tickets.
+        `able` (J, K): whether each job may run on each generation. Preemptible jobs get only idle GPUs and do not count
+        when GPUs are shared by tickets.
         """
         return able if self.preemptible is None else able & ~self.preemptible[:, None]
 

@@ -128,9 +128,10 @@ class Packing:
         self._hold(job, False)
 
     def settle_down(self) -> None:
-        """Moves running gangs back to the nodes where they run, if all other picked gangs still fit.
+        """Puts moved gangs back on the nodes where they ran before this round, if all picked gangs still fit.
 
-        Call this once all gangs are picked.
+        Other picked gangs may be moved for this. If not all picked gangs fit, nothing changes. Call this once all gangs
+        are picked.
         """
         homes = {job: self._home(job) for job in self.places if job in self._running}
         stay = {job: home for job, home in homes.items() if home is not None}
@@ -148,7 +149,8 @@ class Packing:
         """Places `job` by moving gangs that were picked before. Returns False and changes nothing if this is
         impossible.
 
-        Only gangs up to a certain size are moved; the smallest sufficient size is used.
+        First only the smallest gangs may be moved, then gradually larger ones, until `job` fits. Pinned gangs are never
+        moved.
         """
         size = {other: self._gpus(other) for other in self.places}
         for largest in sorted(set(size.values())):

@@ -1,8 +1,9 @@
 """Computes how many GPUs the limits of accounts still allow while gangs are picked.
 
-Limits of an account include all accounts below it. There are three kinds: what it may have at all (`with_room`); what
-it may have beyond its entitlement (`within_borrowing`); and a bound beyond which its jobs get only idle GPUs
-(`with_claims`).
+A limit of an account counts the GPUs of the account and of all accounts below it. There are three kinds:
+- Limits on all GPUs of the account (`with_room`).
+- Limits on the GPUs that it may borrow beyond its entitlement (`within_borrowing`).
+- Limits beyond which its jobs may still run, but only on idle GPUs (`with_claims`).
 """
 
 from __future__ import annotations
@@ -147,8 +148,8 @@ class Quotas:
     def left(self, accounts: Accounts | None = None) -> Left:
         """Returns the GPUs that each account may still get under its caps and those of the accounts above.
 
-        If `accounts` is given, its caps are used instead of the original ones. Only accounts that have an original cap
-        may have a cap in `accounts`.
+        If `accounts` is given, its caps are used instead of the original ones. It must not cap an account that has no
+        original cap, because GPUs given to that account were not counted.
         """
         accounts = accounts or self._accounts
         cap = accounts.cap - self._used

@@ -13,11 +13,13 @@ LEAST_RATE, MOST_RATE = 1e-100, 1e100
 
 
 def within_reason(rate: Floats) -> Floats:
-    """Returns the rates of jobs, raised to at least 1/MOST_RATIO of the job's best rate, as an array (J, K).
+    """Returns the rates of jobs, with implausibly low rates replaced, as an array (J, K). NaN means that a rate is
+    unknown.
 
-    NaN means that a rate is unknown. If a rate of a job was too low, or is extremely large or small, all rates of the
-    job are divided by its best rate. This changes neither its trades nor its share, which depend only on ratios.
-    Returns `rate` itself if no job has such a rate.
+    A rate below 1/MOST_RATIO of the job's best rate is raised to this fraction of the best rate. If a job has such a
+    rate, or one that is extremely large or small, all its rates are divided by its best rate. The division changes
+    neither the job's trades nor its share, which depend only on ratios. Returns `rate` itself if no job has such a
+    rate.
     """
     best = np.fmax.reduce(rate, axis=1, initial=np.nan)[:, None]
     odd = ((rate > 0) & (rate < best / MOST_RATIO)) | (rate > MOST_RATE) | ((rate > 0) & (rate < LEAST_RATE))

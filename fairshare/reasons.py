@@ -131,8 +131,11 @@ def explain(
 
 
 def _within(left: Left, jobs: Jobs, able: Bools) -> Bools:
-    """Returns the mask `able` (J, K) without generations on which the gang needs more GPUs than its account has
-    `left`."""
+    """Returns a copy of `able` with False for each generation on which the gang needs more GPUs than its account may
+    still get.
+
+    `left`: the GPUs that accounts may still get. `able` (J, K): whether each job may run on each generation.
+    """
     limited = np.isfinite(left.each).any(axis=1) | np.isfinite(left.total)
     some = np.flatnonzero(limited[jobs.account])
     account, total = jobs.account[some], (jobs.workers * jobs.gpus)[some, None]
@@ -142,9 +145,11 @@ def _within(left: Left, jobs: Jobs, able: Bools) -> Bools:
 
 
 def _first(account: Ints, order: Ints, wants: Bools, accounts: int) -> Bools:
-    """Returns the jobs that are first in their account's order to want some generation, as a mask (J,).
+    """Returns which jobs are first in line within their account for at least one generation, as a mask (J,).
 
-    `order` (J,): rank of each job. `wants` (J, K): whether each job wants each generation.
+    A job is first in line for a generation if it has the lowest rank of the account's jobs that want the generation.
+    `order` (J,): rank of each job. `wants` (J, K): whether each job wants each generation. `accounts`: the number of
+    accounts.
     """
     by_rank = np.empty_like(order)
     by_rank[order] = np.arange(len(order))

@@ -147,10 +147,11 @@ def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
 
 
 def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
-    """Returns which running gangs are within bounds, as a mask (J,).
+    """Returns which running gangs belong to accounts that neither exceed a limit nor hold more than `bound`, as a mask
+    (J,).
 
-    This means that their account and all accounts above it keep their limits and hold at most `bound` (T,) GPUs.
-    Preemptible gangs are never within bounds, and their GPUs do not count towards `bound`.
+    `bound` (T,): GPUs that each account may hold. The gang's account and all accounts above it are checked. Preemptible
+    gangs always get False, and their GPUs do not count towards `bound`.
     """
     jobs = view.jobs
     shares = jobs.running_on != NOWHERE
@@ -191,10 +192,10 @@ def _beyond(view: Snapshot, used: Floats) -> tuple[Bools, Bools]:
 
 
 def _within_limits(plan: Decision, view: Snapshot, tree: Tree, starts: Bools) -> None:
-    """Raises InvalidPlan if the plan gives additional GPUs to an account that is beyond a limit.
+    """Raises InvalidPlan if an account gets additional GPUs under the plan although it then exceeds a limit.
 
-    Gangs that already run may exceed a limit that was set later. `starts` marks the picked gangs that do not keep their
-    GPUs.
+    An account may exceed a limit with gangs that already run, because the limit may have been set later. `starts` marks
+    the picked gangs that get GPUs that they do not hold yet.
     """
     generation = np.zeros(len(view.jobs), dtype=np.int64)
     generation[plan.run] = plan.generation

@@ -1,8 +1,9 @@
 """Checks any scheduling policy as a black box: random economies, a simulation, and a predicate for each promise.
 
 An economy is a random test case: nodes, accounts and jobs. A promise is a property that a policy must keep. The checks
-see only where gangs run after each quantum, not how the policy decides. They compare this with independent
-computations: linear programs for the GPUs that each account is due, a search for a placement of all jobs, and a simple
-stride scheduler that shows how far whole gangs must deviate from exact shares. The package needs scipy, which only
-developers install.
+see only where gangs run after each quantum, not how the policy decides.
+
+The checks compare this with independent computations. Linear programs compute the GPUs that each account is due. A
+search finds out whether all jobs fit at the same time. A simple stride scheduler shows by how much accounts must
+deviate from their exact shares because gangs are indivisible. The package needs scipy, which only developers install.
 """

@@ -69,8 +69,8 @@ class Economy:
 
     @cached_property
     def children(self) -> dict[int, list[int]]:
-        """Returns the indices of each account's children, by the account's index. The key NOWHERE has the root
-        accounts."""
+        """Returns the indices of each account's children. The keys are indices of accounts; the key NOWHERE is for the
+        root accounts."""
         found: dict[int, list[int]] = {}
         for t, account in enumerate(self.accounts):
             found.setdefault(account.parent, []).append(t)
@@ -110,11 +110,11 @@ class Economy:
 
     @cached_property
     def filled(self) -> Floats:
-        """Returns the most GPUs of each generation that gangs of each job's shape can occupy together, as an array (J,
-        K).
+        """Returns how many GPUs of an empty cluster each job's gang and copies of it can occupy together, as an array
+        (J, K).
 
-        The shape is the number of workers and the GPUs of each worker. For example, gangs of one worker with 3 GPUs can
-        occupy only 6 of the 8 GPUs of a node.
+        There is one number for each generation. For example, gangs of one worker with 3 GPUs can occupy only 6 of the 8
+        GPUs of a node.
         """
         found = np.zeros((len(self.jobs), self.generations))
         for j, job in enumerate(self.jobs):
@@ -185,7 +185,7 @@ class Economy:
     ) -> Snapshot:
         """Returns the snapshot that a policy receives for a round in which the jobs `active` want to run.
 
-        `now` is the time of the round in seconds. The mappings have these values by job:
+        `now` is the time of the round in seconds. The keys of the mappings are jobs. The values are:
         - `running`: the node of each worker of a running job.
         - `last`: the node of each worker when the job ran most recently.
         - `resident`: seconds since a running job got its GPUs.
@@ -209,10 +209,10 @@ class Economy:
 
     @cached_property
     def _waiting(self) -> dict[tuple[int, ...], Jobs]:
-        """Returns the cache of job arrays. The key is the tuple of active jobs; the value is their arrays as if all of
-        them waited.
+        """Returns a cache for `snapshot`. For each tuple of active jobs, it has their job arrays as if all of these
+        jobs waited.
 
-        Rounds with the same jobs get the same array objects, so that a policy can detect this and reuse its results.
+        Rounds with the same active jobs share array objects. A policy can detect this and reuse its results.
         """
         return {}
 
@@ -289,12 +289,13 @@ def economy(
     rounds: int = 40,
     **settings: Any,
 ) -> Economy:
-    """Creates an economy from the arguments in the notation that `str` prints.
+    """Creates an economy. The arguments have the form that `str` of an economy prints, so that printed cases can be
+    used in tests.
 
-    Each node is a pair: its generation, and its number of GPUs. `settings` are fields of `Settings`, the settings of
-    the scheduler.
+    `nodes`: a pair (generation, number of GPUs) for each node. `settings`: fields of `Settings`, the settings of the
+    scheduler.
 
-    Example: S([(0, 8)], [A(), A()], [J(0), J(1, gpus=8)], rounds=100), where S is this function, A is Account and J is
-    Job.
+    Example: S([(0, 8)], [A(), A()], [J(0), J(1, gpus=8)], rounds=100). Printed code abbreviates this function as S,
+    Account as A, and Job as J.
     """
     return Economy(tuple(nodes), tuple(accounts), tuple(jobs), Settings(**settings), rounds)

@@ -15,10 +15,10 @@ from fairshare.model import Floats
 
 
 def earned(share: Floats, received: Floats) -> Floats:
-    """Returns the GPU-quanta that each leaf account earned in a round, as an array (T,).
+    """Returns the GPU-quanta that each leaf account is credited with for one round, as an array (T,).
 
-    A leaf earns its share. If all leaves together received less than the sum of their shares, all shares are reduced by
-    the same factor.
+    The credit is the leaf's share. If all leaves together received less than the sum of their shares, all shares are
+    reduced by the same factor.
 
     `share` (T,): GPUs that each leaf was due. `received` (T,): GPUs that each leaf held in the round.
     """

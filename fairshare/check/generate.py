@@ -94,7 +94,7 @@ class Maker:
         return Job(0, 1, 1, accepts)
 
     def accepts(self, generations: int, part: float) -> tuple[int, ...] | None:
-        """Returns the generations that a job accepts, or None if it accepts all.
+        """Chooses at random which generations a new job accepts, and returns them, or None if the job accepts all.
 
         `generations`: the number of generations. `part`: the probability that the job accepts only a random subset of
         them.
@@ -187,7 +187,10 @@ def fits(make: Maker) -> Economy:
 
 
 def saturated(make: Maker) -> Economy:
-    """Returns an economy in which every user's jobs accept all generations and want more GPUs than the cluster has."""
+    """Returns an economy in which each user's jobs alone need at least as many GPUs as the cluster has.
+
+    All jobs accept all generations. The jobs of some users arrive late or leave early.
+    """
     generations = make.number(1, 3)
     nodes = tuple((k, make.one((4, 8, 8))) for k in range(generations) for _ in range(make.number(1, 3)))
     accounts, below = make.tree(make.number(2, 6), make.number(1, 3), (1.0, 2.0, 4.0, 8.0))
@@ -214,7 +217,7 @@ def saturated(make: Maker) -> Economy:
 
 
 def speeds(make: Maker) -> Economy:
-    """Returns an economy without trading in which jobs are faster on some generations than on others."""
+    """Returns an economy whose jobs are faster on some generations than on others, and whose accounts do not trade."""
     generations = make.number(2, 4)
     nodes = tuple((k, make.one((4, 8))) for k in range(generations) for _ in range(make.number(1, 2)))
     accounts, below = make.tree(make.number(2, 5), 1)

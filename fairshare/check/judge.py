@@ -31,8 +31,12 @@ class Breach:
 
 @dataclass
 class Tally:
-    """The results of one promise over many economies: how many tested it, how many broke it, and the values
-    measured."""
+    """The results of checking one promise in many economies.
+
+    - `judged`: the number of economies that tested the promise.
+    - `broken`: the number of economies in which the policy broke it.
+    - `figures`: the measured values, such as GPUs missed. `promise.measure` says what they count.
+    """
 
     promise: Promise
     judged: int = 0

@@ -1,9 +1,11 @@
 """Computes the GPUs that each account is due for a set of jobs. It uses linear programs and no code of any policy.
 
 An account's *private cluster* is its entitlement: the GPUs of each generation that its tickets earn among the accounts
-that have jobs. Its *guarantee* is the most progress that its jobs could make on the private cluster. Its *share*
-consists of the guarantee and of GPUs that others leave unused. These are divided max-min fairly by tickets over all
-generations together, level by level of the account tree.
+that have jobs. Its *guarantee* is the most progress that its jobs could make on the private cluster. Its *share* is
+what it is due: its guarantee, and a part of the GPUs that others leave unused.
+
+The shares of siblings are max-min fair by tickets, as far as guarantees permit. This is computed level by level of the
+account tree. A share counts the GPUs of all generations together.
 """
 
 from __future__ import annotations
@@ -84,10 +86,10 @@ class Oracle:
 
     @cached_property
     def means(self) -> Floats:
-        """Returns the part of each account's private cluster that limits let it use, in GPUs, as an array (T, K).
+        """Returns the GPUs from which each account's guarantee is computed, as an array (T, K).
 
-        The limits are those of the account and of all accounts above it. The guarantees of siblings together never
-        exceed the GPUs of their parent in this array.
+        They are the account's private cluster, reduced by the limits of all accounts above it. The account's own limits
+        are not applied here, but when its guarantee is computed.
         """
         return self._handed_down(within_limits=True)
 
@@ -109,11 +111,13 @@ class Oracle:
         return found
 
     def _limits(self, limit: Floats) -> tuple[list[Floats], list[float]]:
-        """Returns the constraints of the linear programs: rows and bounds of `row @ x <= bound`.
+        """Returns the constraints on the use of GPUs for a linear program: rows and bounds of `row @ x <= bound`.
 
-        The variables x are the GPUs of each class of jobs on each generation. The constraints are `limit` (K,), the
-        GPUs of each generation; the demand of each class; the GPUs that whole gangs can use; and the limits of
-        accounts.
+        The variables x are the GPUs that each class of similar jobs uses on each generation. The constraints are:
+        - All classes together use at most `limit` (K,) GPUs of each generation.
+        - A class uses no more GPUs than its jobs need.
+        - On one generation, a class uses no more GPUs than its gangs can occupy as a whole.
+        - No account exceeds its limits.
         """
         rows, bounds = [*self._on, *self._of_class], [*limit.tolist(), *self._class_size]
         rows += list(np.eye(len(self._cell)))
@@ -164,8 +168,10 @@ class Oracle:
     def guarantee(self) -> tuple[Floats, Floats, Floats]:
         """Returns each account's guarantee, as three arrays (T,).
 
-        The first is the progress that the account could make on its private cluster, in GPUs of full speed. The second
-        and third are the fewest and the most GPUs with which it can make that progress.
+        - The most progress that the account's jobs can make on its private cluster within all limits, counted in GPUs.
+          A GPU on which a job runs at half of its best speed counts as half.
+        - The fewest GPUs with which the account can make this progress.
+        - The most GPUs that it can use while it makes this progress.
         """
         count = len(self.economy.accounts)
         progress, fewest, most = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -188,11 +194,11 @@ class Oracle:
         return progress, fewest, most
 
     def in_order(self, leaf: int, jobs: Iterable[int]) -> float:
-        """Returns the progress of a leaf account if its private cluster is given to `jobs` in their order, in GPUs of
-        full speed.
+        """Returns the progress of a leaf account if its private cluster is given to `jobs` one after the other.
 
-        Each job gets as many GPUs as it can use of those that the jobs before it leave. The generations are chosen so
-        that the total progress is as large as possible.
+        Each job gets as many GPUs as it can use of those that earlier jobs leave. The generations are chosen so that
+        the total progress is as large as possible. Progress is counted in GPUs: a GPU on which a job runs at half of
+        its best speed counts as half.
         """
         rows, bounds = self._limits(self.entitled[leaf])
         held = np.zeros(len(self._class_size))
@@ -207,9 +213,10 @@ class Oracle:
         return 0.0 if best is None else float(self._value * self._below[leaf] @ best)
 
     def _floors(self) -> tuple[list[Floats], list[float]]:
-        """Returns the constraints (rows and bounds) that let no leaf make less progress than its guarantee.
+        """Returns constraints for a linear program that give every leaf at least the progress of its guarantee.
 
-        If jobs are equally fast everywhere, the constraints protect inner accounts as well.
+        The result is a list of rows and a list of bounds, for `row @ x <= bound`. If each job is equally fast on all
+        generations where it may run, there are such constraints for inner accounts, too.
         """
         progress = self.guarantee[0]
         kept = sorted(self.present) if self.plain else self.leaves
@@ -258,11 +265,13 @@ class Oracle:
         return worst
 
     def best_trade(self, least: Floats) -> Floats:
-        """Returns the progress of each leaf after the best possible trade, as an array (T,), in GPUs of full speed.
+        """Returns the progress of each leaf after the best possible trade, as an array (T,).
 
-        `least` (T,): the progress that each leaf must keep. The best trade has the largest sum of gains, where the gain
-        of a leaf is divided by its entry in `least`. Raises ArithmeticError if no division of GPUs lets all leaves keep
-        their progress.
+        Progress is counted in GPUs: a GPU on which a job runs at half of its best speed counts as half. `least` (T,) is
+        the progress that each leaf must keep. The best trade has the largest sum of ratios, where a leaf's ratio is its
+        progress divided by its `least`.
+
+        Raises ArithmeticError if no division of the GPUs lets all leaves keep their progress.
         """
         rows, bounds = self._limits(self.economy.capacity)
         made = [self._value * self._below[t] for t in self.leaves]
@@ -294,10 +303,12 @@ class Oracle:
         return found
 
     def _fix(self, group: list[int], fixed: Floats, rows: list[Floats], bounds: list[float]) -> None:
-        """Computes the total GPUs of each of the siblings in `group` and writes them to `fixed` (T,).
+        """Computes how many GPUs each of the siblings in `group` is due, and writes the numbers to `fixed`.
 
-        `fixed` has NaN for accounts without a total. Accounts that already have one keep at least that many GPUs.
-        `rows` and `bounds` are the constraints of the linear programs, as `_limits` returns them.
+        `fixed` (T,): the GPUs that each account is due, over all generations together. NaN means that the number is not
+        computed yet. Accounts that already have a number still get at least that many GPUs.
+
+        `rows` and `bounds`: the constraints that the division must meet, as `_limits` returns them.
         """
         held = [t for t in range(len(fixed)) if np.isfinite(fixed[t])]
         rows = rows + [-self._below[t] for t in held]
@@ -335,12 +346,14 @@ class Oracle:
 def all_fit(
     economy: Economy, active: Iterable[int], *, least: Floats | None = None, most: int = 20_000
 ) -> bool | None:
-    """Returns whether a placement exists in which all active jobs run at the same time.
+    """Returns whether all active jobs can be placed so that they run at the same time. Jobs that can never run are
+    ignored.
+
+    If `least` (T,) is given, each leaf must also make at least this much progress. Progress is counted in GPUs: a GPU
+    on which a job runs at half of its best speed counts as half.
 
     Returns None if the answer is unknown: the search took more than `most` steps, or an account has a limit on a single
-    generation. If `least` (T,) is given, the placement must also let each leaf make at least this progress, in GPUs of
-    full speed. Jobs that can never run are ignored. The search places the largest workers first, treats nodes of one
-    generation with equal free GPUs as one, and does not repeat failed states.
+    generation.
     """
     jobs = [(j, economy.jobs[j]) for j in active if economy.able[j].any()]
     for t, account in enumerate(economy.accounts):

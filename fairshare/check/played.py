@@ -1,4 +1,5 @@
-"""Contains a simulated economy, and computes from it what the promises need, independently of the policy."""
+"""Holds a simulated economy and computes figures for the promises, such as shares and lag, independently of the
+policy."""
 
 from __future__ import annotations
 
@@ -42,9 +43,10 @@ class Played:
 
     @property
     def rounds_and_between(self) -> Iterator[PlayedRound]:
-        """Yields all rounds and, before each round in which jobs had come or gone, an additional round.
+        """Yields all rounds. Whenever jobs came or went, an additional round precedes the next one.
 
-        The additional round shows what the policy would have decided at that moment in a round between two quanta.
+        The additional round has the placements that the policy would have chosen at that time if it had been asked for
+        a round between two quanta.
         """
         for one in self.rounds:
             if one.between is not None:
@@ -88,21 +90,23 @@ class Played:
 
     @property
     def lag(self) -> Floats:
-        """Returns the GPU-quanta that each leaf had received beyond its share after each of R rounds, as an array (R,
-        T).
+        """Returns how far each leaf was ahead of its share after each of R rounds, in GPU-quanta, as an array (R, T).
 
-        A negative number means that the leaf is behind its share. There are two exceptions. First, a leaf that is ahead
-        may use GPUs that no leaf behind its share could use. This harms no other leaf, so such GPUs count only until
-        the leaf is ahead by `fluid`, the deviation that whole gangs make necessary. Second, a leaf whose share exceeds
-        what its gangs could use in an empty cluster never counts as behind.
+        The lag is the GPU time received minus the GPU time due. A leaf that is behind its share has a negative lag.
+        There are two exceptions:
+        - A leaf that is ahead may use GPUs that no leaf behind its share could use, because this harms no other leaf.
+          Such GPU time does not put the leaf further ahead than `fluid`, the deviation that whole gangs make necessary.
+        - A leaf never counts as behind if its share exceeds what its gangs could use in an empty cluster. Its lag is
+          then 0 instead of negative.
         """
         return self._counted[0]
 
     @cached_property
     def _counted(self) -> tuple[Floats, Floats]:
-        """Computes `lag`. Returns two arrays: the lag (R, T), and the GPU-quanta that each leaf received in total (T,).
+        """Returns a pair: the array `lag` (R, T), and the GPU-quanta that each leaf received in all rounds, as an array
+        (T,).
 
-        The second array includes only GPU-quanta that count towards the lag.
+        GPU time that `lag` does not count is left out of the second array, too.
         """
         ahead, counted = np.zeros((2, len(self.economy.accounts)))
         found = []
@@ -122,11 +126,10 @@ class Played:
 
     @cached_property
     def _alone(self) -> dict[tuple[int, ...], Floats]:
-        """Returns, by set of active jobs, the progress that each leaf could make alone in an empty cluster, as an array
-        (T,).
+        """Returns a lower bound on the progress that each leaf could make in one round if only its own jobs ran.
 
-        The value is a lower bound: the jobs are placed in three orders (as listed, largest first, smallest first), and
-        the best result counts.
+        The key is the tuple of active jobs. The value is an array (T,) of progress in GPUs, counted as by `alone`. The
+        jobs are placed in three orders (as listed, largest first, smallest first), and the best result counts.
         """
         return {active: self._most_alone(active) for active in self._oracles}
 
@@ -152,20 +155,21 @@ class Played:
 
     @property
     def served(self) -> float:
-        """Returns the fraction of all shares that leaves received, counted as in `lag`, at most 1.
+        """Returns the GPU time that all leaves together received, as a fraction of the GPU time due to them, at most 1.
 
-        It is below 1 where gangs leave gaps on nodes.
+        GPU time that `lag` does not count is left out. The fraction is below 1 if gangs leave gaps on nodes.
         """
         due = sum(share.sum() for share in self.shares)
         return min(self._counted[1].sum() / due, 1.0) if due else 1.0
 
     @cached_property
     def credit(self) -> list[Floats]:
-        """Returns, for each round, an upper bound on the unused guarantee that each account has saved, as an array (T,)
-        of GPU-quanta.
+        """Returns, for each round, the most GPU-quanta that each account can have saved before the round, as an array
+        (T,).
 
-        Savings are limited by the `memory` setting, and are lost while an account has no jobs. A policy may save less
-        than this. GPUs beyond an account's guarantee and this bound are therefore surplus under any policy.
+        An account saves while it uses fewer GPUs than its guarantee. Savings are limited by the `memory` setting, and
+        are lost while the account has no jobs. A policy may let accounts save less. GPUs that exceed an account's
+        guarantee plus this bound are therefore surplus under any policy.
         """
         settings, credit, found = self.economy.settings, np.zeros(len(self.economy.accounts)), []
         largest = max((job.size for job in self.economy.jobs), default=0)
@@ -207,9 +211,10 @@ class Played:
 
 
 def alone(economy: Economy, jobs: list[int]) -> float:
-    """Returns the progress that `jobs` make in one round alone in an empty cluster, in GPUs of full speed.
+    """Returns the progress that `jobs` would make in one round if no other jobs ran, counted in GPUs.
 
-    The jobs are placed in the given order, each on the fastest generation where it fits.
+    A GPU on which a job runs at half of its best speed counts as half. The jobs are placed in the given order, each on
+    the fastest generation where it fits.
     """
     free, found = [gpus for _, gpus in economy.nodes], 0.0
     held = np.zeros((len(economy.accounts), economy.generations))
@@ -245,10 +250,10 @@ def _allowed(economy: Economy, held: Floats, job: int, k: int) -> bool:
 
 
 def could_use(economy: Economy, one: PlayedRound, leaf: int, some: Bools) -> bool:
-    """Returns whether jobs of other leaf accounts could use the GPUs that the account `leaf` holds in the round `one`.
+    """Returns whether other leaf accounts could use the GPUs that the account `leaf` holds.
 
     This is true if a waiting job of another leaf would fit once all gangs of `leaf` were gone, without moving other
-    gangs. Only jobs of the leaves marked in `some` (T,) count.
+    gangs. `one` is the round. `some` (T,) marks the leaves whose waiting jobs are considered.
     """
     rest = {j: nodes for j, nodes in one.after.items() if economy.jobs[j].account != leaf}
     kinds = {

@@ -25,8 +25,11 @@ EPSILON = 1e-6  # GPUs
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of checking one promise in one economy: how the promise was broken, if at all, and the value
-    measured."""
+    """The result of checking one promise in one economy.
+
+    - `broken`: a sentence that says how the promise was broken, or None if it was kept.
+    - `figure`: the worst measured value, or None. The promise's `measure` says what it counts.
+    """
 
     broken: str | None = None  # a sentence that says how the promise was broken; None if it held
     figure: float | None = None  # the worst value of the promise's measure
@@ -54,10 +57,11 @@ def _verdict(broken: list[str], figure: float | None = None) -> Verdict:
 
 
 def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]:
-    """Returns the gangs that an account runs in the round `one` beyond its guarantee and its savings, with their nodes.
+    """Returns the gangs of an account that are surplus in the round `one`: beyond its guarantee and its savings.
 
-    The savings are the unused guarantee of earlier rounds. Which gangs are surplus depends on the order in which gangs
-    are counted. The result therefore has one entry for each of several orders.
+    Savings are the unused guarantee of earlier rounds. Gangs within their minimum hold are left out. Which gangs are
+    surplus depends on the order in which the account's gangs are counted. Five orders are tried. The result has one
+    entry for each order: the nodes of each surplus gang.
     """
     economy = played.economy
     allowed = played.oracle(one).guarantee[2][account] + played.credit[one.number][account] + EPSILON
@@ -85,11 +89,12 @@ def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]
 
 
 def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
-    """Checks whether GPUs that other accounts hold beyond their guarantees keep a waiting job from running in the round
-    `one`.
+    """Returns a sentence if surplus of other accounts keeps a waiting job from running in the round `one`, otherwise
+    None.
 
-    Returns a sentence that names these accounts. Returns None if they are not the cause: the guarantee of the job's
-    account does not cover the job, or the job would not fit even after all gangs beyond guarantees had left.
+    Surplus consists of gangs beyond an account's guarantee and savings. It keeps the job out if the guarantee of the
+    job's account covers the job, and the job would fit if these gangs were gone. The sentence names the accounts that
+    have surplus.
     """
     economy, size = played.economy, played.economy.jobs[job].size
     fewest, use = played.oracle(one).guarantee[1], used(economy, one.after)
@@ -249,8 +254,8 @@ def _stays(played: Played) -> Verdict | None:
 def _first_wanted(played: Played, oracle: Oracle) -> list[int]:
     """Returns the jobs that the owners of leaf accounts want most, as one list.
 
-    For each leaf account, these are its first jobs until their GPUs fill its private cluster. The last of them may
-    exceed the private cluster.
+    The jobs of each leaf account are taken in its owner's order until they need at least as many GPUs as its private
+    cluster has.
     """
     economy, found = played.economy, []
     for t in oracle.leaves:
@@ -316,9 +321,10 @@ def _max_min(played: Played, *, limited: bool) -> Verdict | None:
 
 
 def _saturated(oracle: Oracle) -> bool:
-    """Returns whether every account can use its whole private cluster, so that no surplus is left for others.
+    """Returns whether every leaf account can use its whole private cluster. Nothing is then left for others.
 
-    Shares then equal guarantees. Returns False if jobs are faster on some generations than on others.
+    In this case the shares of accounts equal their guarantees. Always returns False if a job is faster on one
+    generation than on another.
     """
     progress = oracle.guarantee[0]
     return oracle.plain and all(
@@ -379,11 +385,10 @@ def _busy(played: Played) -> Verdict | None:
 
 
 def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool:
-    """Returns whether a leaf that gets `more` additional GPUs in the round `one` stays on the same side of its
-    guarantee.
+    """Returns whether a leaf's right to GPUs would be the same if it had `more` additional GPUs in the round `one`.
 
-    There are two such cases. First, the leaf and all accounts above it remain within their guarantees with these GPUs.
-    Second, the leaf or an account above it already exceeds its guarantee and savings.
+    There are two such cases. First, the leaf and all accounts above it would still be within their guarantees. Second,
+    the leaf or an account above it already exceeds its guarantee and savings.
     """
     oracle, use = played.oracle(one), played.used[one.number]
     path = played.economy.paths[leaf]
@@ -450,25 +455,24 @@ def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
 
 
 def _saved_for(played: Played, first: int) -> float:
-    """Returns the most GPU-quanta that can have been saved for the job `first`, which its account wants most.
+    """Returns an upper bound on the GPU-quanta that were available for the job `first`, the job that its account wants
+    most.
 
-    The result is the lowest value among the job's account and all accounts above it. The value of an account is the
-    lowest of three sums over all rounds:
-    - Its savings: the guarantee minus the GPUs of the account's other jobs.
-    - Its share minus the GPUs of the account's other jobs.
-    - Its private cluster's GPUs on the generations where `first` may run.
+    Three sums over all rounds are computed for the job's account and for each account above it. The result is the
+    lowest of all these sums:
+    - The account's guarantee minus the GPUs of its other jobs.
+    - The account's share minus the GPUs of its other jobs.
+    - The GPUs of the account's private cluster on the generations where `first` may run.
 
-    Guarantee, share and private cluster are multiplied by `played.served`. The account's other jobs are all jobs of the
-    account and of accounts below it, except `first`.
+    Other jobs are all jobs of the account, and of accounts below it, except `first`. Guarantee, share and private
+    cluster are multiplied by `played.served`, because whole gangs cannot use every GPU.
 
-    A round is contested if a waiting job from elsewhere in the tree would fit without the account's other jobs. Only
-    jobs of accounts that are not ahead of their share count. Use beyond the guarantee reduces the savings of earlier
-    rounds only in contested rounds.
+    A round is contested if a waiting job from elsewhere in the tree would fit without the other jobs. Only waiting jobs
+    of accounts that are not ahead of their share are considered. If a round is not contested, use beyond the guarantee
+    does not reduce the first sum.
 
-    The GPUs of the other jobs count as 0 in a round if all of these conditions are true:
-    - `first` does not run.
-    - No larger job fills a node that `first` would not fill (promise 8b).
-    - The round is contested, or `first` would fit without the account's other jobs.
+    The GPUs of the other jobs count as 0 in a round in which `first` waits, if the round is contested or `first` would
+    fit without the other jobs. They count if a larger job started instead of `first` and fills a node (promise 8b).
     """
     economy = played.economy
     oracle, found = played.oracle(played.rounds[0]), np.inf

@@ -22,10 +22,11 @@ FALSE_RATES = ((0.5, 0.009), (0.8, 0.012), (0.95, 0.015))
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How late a job may be without being reported: `seconds`, or the fraction `part` of its time on the private
-    cluster.
+    """How late a job may be without being reported: the larger of two times.
 
-    The larger of the two applies.
+    - `seconds`: a fixed time.
+    - `part`: a fraction of the time from the job's arrival to its end on the private cluster. If the job does not end
+      there, its start counts instead of its end.
     """
 
     seconds: float = 300.0
@@ -181,5 +182,5 @@ def analyse(past: Past, tolerance: Tolerance | None = None) -> Sequence[Findings
 
 
 def total_late(findings: Sequence[Findings]) -> float:
-    """Returns the seconds by which all jobs of all findings were late, as a sum."""
+    """Returns the total lateness of all late jobs in the findings, in seconds: the sum of `Anomaly.late`."""
     return math.fsum(one.late for some in findings for one in some.anomalies)

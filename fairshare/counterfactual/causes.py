@@ -1,8 +1,7 @@
-"""Explains why a job was late: what kept it waiting on the shared cluster while it would have run on its private
-cluster.
+"""Explains why a job was late: what kept it waiting although it would already have started on its private cluster.
 
-The time to explain begins when the job would have started on the private cluster, and includes only times in which it
-held no GPUs. This time is cut into equal steps, and each step gets one cause. The cause depends on the GPUs that each
+The analysis looks at the times in which the job held no GPUs, from the moment when it would have started on the private
+cluster. These times are cut into equal steps, and each step gets one cause. The cause depends on the GPUs that each
 tenant held at that moment, compared with the GPUs that its tickets would have bought. A cause that lasted less than one
 step may be missed, but it cannot be the main cause.
 """
@@ -172,8 +171,8 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A tenant's cumulative GPU-seconds over time: those that all its jobs received on the shared cluster, and those
-    that its jobs received in the replay on the private cluster."""
+    """Running totals of the GPU-seconds that a tenant received on the shared cluster, and in the replay on its private
+    cluster."""
 
     shared: tuple[Floats, Floats]  # moments, and the total at each
     alone: tuple[Floats, Floats]
@@ -268,9 +267,10 @@ def _steps(late: LateJob) -> Iterator[tuple[float, float]]:
 
 
 def _waits(late: LateJob) -> Iterator[tuple[float, float]]:
-    """Yields the intervals (begin, end) in which the job held no GPUs, beginning with its start in the replay.
+    """Yields the intervals (begin, end) in which the job held no GPUs, from the time when the replay started it.
 
-    If only the start was late, the intervals end when the job started. Otherwise they end with the job.
+    If only the job's start was late, the intervals end when the job started. Otherwise they end when the job ended, or
+    with the recorded period if the job had not ended.
     """
     job = late.job
     since = late.fate.first_start or 0.0
@@ -316,13 +316,14 @@ def _beside_waiting(late: LateJob) -> dict[Cause, float]:
 def why_waiting(
     timeline: Timeline, late: LateJob, moment: float, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
-    """Returns why the job waited at the moment of the timeline, and the attempts (running gangs) that were in its way.
+    """Returns a pair: why the job waited at `moment`, and the attempts (running gangs) that were in its way.
 
-    `is_behind` is true if the tenant had by then received clearly fewer GPU-seconds than in the replay: the difference
-    exceeds what its private cluster delivers in the tolerated time.
+    `timeline` must have been moved to `moment`. `is_behind` is true if the tenant had by then received clearly fewer
+    GPU-seconds than in the replay: the difference exceeds what its private cluster delivers in the tolerated time.
 
-    The cause is None if the tenant held its share on average lately although others borrowed too much. It is also None
-    if the tenant is not behind and the job waited only for the tenant's other jobs of equal priority.
+    The cause is None if the wait does not count as lateness. There are two such cases:
+    - Other tenants borrowed too much at that moment, but the tenant had recently held at least its share on average.
+    - The tenant is not behind, and the job waited only for the tenant's other jobs of equal priority.
     """
     job = late.job
     ineligible = [one.cause for one in job.ineligible if one.begins <= moment < one.ends]
@@ -359,11 +360,13 @@ def _slots(free: Ints, job: PastJob) -> int:
 def _within_limits(
     timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float, *, leaves_idle: bool = False
 ) -> tuple[list[int], list[Key]]:
-    """Returns a pair: those of the generations `kinds` on which limits let the job run at the moment, and the attempts
-    (running gangs) that use up the limits of the others.
+    """Returns a pair: those of the generations `kinds` on which limits let the job run at `moment`, and a list of
+    attempts.
 
-    There are two sorts of limits. If `leaves_idle` is true, only limits beyond which jobs may still use idle GPUs are
-    considered. If it is false, only the other limits are.
+    The attempts are the running gangs that count towards the limits that exclude the other generations.
+
+    `leaves_idle` selects the limits to check. If true, only limits beyond which jobs may still use idle GPUs are
+    checked. If false, only limits beyond which jobs may use no GPUs at all are checked.
     """
     allowed, using = list(kinds), dict[Key, None]()
     for limit in timeline.limits[job.tenant]:
@@ -379,10 +382,9 @@ def _within_limits(
 
 
 def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[Key]:
-    """Returns the attempts (running gangs) that have a worker on a fragmented node: a node of generation `k` with some
-    free GPUs.
+    """Returns the attempts (running gangs) that have a worker on a node of generation `k` with some free GPUs.
 
-    `free` has the free GPUs of each node. `gpus` is not used.
+    `free` has the free GPUs of each node. The function ignores `gpus`.
     """
     broken = {int(node) for node in timeline.of_kind[k] if free[node] > 0}
     return [
@@ -396,11 +398,14 @@ def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[
 def _others_or_own(
     timeline: Timeline, late: LateJob, kinds: Sequence[int], free: Ints, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
-    """Returns why the job waited when no GPUs were free for it, and the attempts (running gangs) that were in its way.
+    """Returns a pair: why the job waited when no GPUs were free for it, and the attempts (running gangs) that were in
+    its way.
 
-    The cause is one of these: other tenants borrowed too much, hardware was missing, other jobs of the tenant were
-    preferred, or none of these explains it. The cause is None if the tenant lately held its share on average, or if the
-    job waited only for its tenant's other jobs of equal priority.
+    - OVER_BORROWING: other tenants held more than their private clusters.
+    - HARDWARE: GPUs were missing.
+    - PRIORITY: other jobs of the tenant went first.
+    - UNEXPLAINED: none of these causes applies.
+    - None: the wait does not count as lateness, as `why_waiting` explains.
 
     `kinds`: the generations where limits let the job run. `free`: the free GPUs of each node. `is_behind`: whether the
     tenant has received clearly less than in the replay.
@@ -441,9 +446,9 @@ def _others_or_own(
 def _is_order_alone(timeline: Timeline, job: PastJob, kinds: Sequence[int], own: Sequence[Key]) -> bool:
     """Returns whether the job waited only for its tenant's other jobs of equal priority.
 
-    `own`: the attempts (running gangs) of the tenant on the generations `kinds`. The result is false in two cases: one
-    of these gangs has another priority than the job, or another user of the tenant holds more GPUs than that user's
-    tickets are worth.
+    `own`: the attempts (running gangs) of the tenant on the generations `kinds`. The result is False in two cases.
+    First, one of these gangs has another priority than the job. Second, another user of the tenant holds more GPUs
+    there than that user's tickets would buy from the private cluster.
     """
     held: dict[int, int] = {job.user: 0}
     for key in own:

@@ -63,10 +63,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Ineligible:
-    """An interval in which a job could not start, because the cluster was paused, a start had failed, or a limit was
-    used up.
+    """An interval in which a job could not start, or could start only on idle GPUs.
 
-    With the cause IDLE_LIMIT, the job could start in this interval, but only on idle GPUs.
+    `cause` says why: the cluster was paused, a start had failed, or a limit was used up. The cause IDLE_LIMIT means
+    that the job could start on idle GPUs. With any other cause the job could not start.
     """
 
     begins: float
@@ -123,7 +123,8 @@ class PastLimit:
 
     - `generation`: the generation that is limited. None means the sum over all generations.
     - `tenants`: the tenants that share the limit.
-    - `user`: index of the only user within the tenant to whom the limit applies. None means all users together.
+    - `user`: the user to whom the limit applies, as an index within the tenant. None means that the GPUs of all users
+      are added up.
     - `leaves_idle`: if true, gangs beyond the limit may still use idle GPUs, and preemptible jobs do not count towards
       it.
     """

@@ -1,10 +1,12 @@
 """Builds a tenant's private cluster, the GPUs that its tickets would have bought, and replays the tenant's jobs on it.
 
 A tenant should not fare worse on the shared cluster than on a private cluster of this size. HiveD (OSDI '20, section 2)
-calls a violation a sharing anomaly; its private cluster is given by a quota, here by tickets. A tenant buys the
-fraction of each generation that its tickets are worth, in whole GPUs. GPUs that remain after rounding down go to the
-largest remainders, so that all tenants together buy exactly the cluster. The GPUs are in nodes of the cluster's usual
-size, and a smaller node for the rest. When the cluster gains or loses nodes, tenants buy or return GPUs at that moment.
+calls a violation a sharing anomaly. In HiveD a quota determines the size of the private cluster; here tickets do.
+
+A tenant buys the fraction of each generation that its tickets are worth, in whole GPUs. Fractions of GPUs are rounded
+by the largest-remainder method, so that all tenants together buy exactly the cluster. The GPUs are in nodes of the
+cluster's usual size, and a smaller node for the rest. When the cluster gains or loses nodes, tenants buy or return GPUs
+at that moment.
 """
 
 from __future__ import annotations
@@ -133,7 +135,7 @@ MachinesOverTime: TypeAlias = Sequence[tuple[float, Machines]]
 class Purchase:
     """The GPUs that each tenant's tickets would have bought.
 
-    - `gpus` (tenants, K): GPUs of each tenant for most of the period.
+    - `gpus` (tenants, K): GPUs of each tenant when the cluster has its usual size, the median over the period.
     - `node_gpus` (K,): GPUs of a usual node of each generation.
     - `over_time`: pairs (time, GPUs (tenants, K) from that time on), sorted by time.
     """
@@ -188,11 +190,13 @@ class Purchase:
 def work_of(job: PastJob, past: Past) -> float:
     """Estimates the job's work from its attempts: the seconds that it has to run at speed 1.
 
-    Failed attempts and repeated work do not count. The first start counts with its actual duration. Later starts do not
-    count, because the shared cluster caused them. A job that has not ended has infinite work, so that it holds its GPUs
-    until the period ends. For a job that ended without running, the time that it waited counts as work. These two
-    assumptions leave less GPU time to the tenant's other jobs, so that lateness is underestimated rather than
-    overestimated.
+    Failed attempts and repeated work do not count. The startup time of the first attempt counts as work. The startup
+    times of later attempts do not count, because they are due to preemptions on the shared cluster.
+
+    Two kinds of jobs are treated differently. A job that has not ended has infinite work, so that it holds its GPUs
+    until the period ends. For a job that ended without running, the time that it waited counts as work. Both kinds then
+    leave less GPU time to the tenant's other jobs in the replay. The lateness of the other jobs is therefore
+    underestimated rather than overestimated.
     """
     if job.ended is None:
         return math.inf

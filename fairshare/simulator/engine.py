@@ -125,7 +125,8 @@ class Engine:
     def run(self, until: float = math.inf) -> Replay:
         """Simulates until all jobs have ended, or until the time `until`, and returns the result.
 
-        If `until` is given, jobs that can never run wait until then.
+        A job that can never run waits until the end of the simulation. If there is such a job, set `until`. Otherwise a
+        scheduler that decides in rounds keeps the simulation running forever.
         """
         arrivals = sorted(range(len(self.jobs)), key=lambda job: (self.jobs[job].arrival, job), reverse=True)
         decisions, again = 0, math.inf
@@ -224,7 +225,7 @@ class Engine:
         return self.jobs[job].gpus * (min(run.ready, self.now) - run.since)
 
     def _check(self) -> None:
-        """Raises ValueError if the scheduler gave out more GPUs than exist, of a generation or on a node."""
+        """Raises ValueError if the scheduler gave gangs more GPUs than a generation or a node has."""
         left = list(self.machines.gpus)
         nodes = list(self.machines.node_gpus)
         for job, run in self._runs.items():

@@ -126,7 +126,8 @@ class LiveScheduler:
         return Snapshot(self._cluster, self._accounts, jobs, settings, state.now)
 
     def _remembered(self, state: State, view: Snapshot) -> PolicyState:
-        """Returns the policy's state after the GPU time since the last decision was charged to accounts."""
+        """Reports to the policy the GPU time that accounts received since the last decision. Returns the policy's new
+        state."""
         if self._state is None:
             self._state = self._policy.start(view)
         lasted = state.now - self._last

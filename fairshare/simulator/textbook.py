@@ -1,8 +1,9 @@
-"""Schedulers from the literature, for comparison. They only count GPUs of one generation and know no nodes.
+"""Schedulers from the literature, for comparison. They treat the cluster as one pool of GPUs of one generation, without
+nodes.
 
 These are: first in, first out (FIFO); FIFO that skips jobs that do not fit; shortest remaining time first; and shortest
-remaining service first, where service is time multiplied by GPUs. Definitions: Tiresias (NSDI '19), section 6, as its
-simulator implements them.
+remaining service first, where service is time multiplied by GPUs. They are defined in Tiresias (NSDI '19), section 6.
+In details they follow the simulator of that paper.
 """
 
 from __future__ import annotations

@@ -14,7 +14,10 @@ from fairshare.model import Bools, Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """S measured rates of jobs: the team, model and generation of each, and whether the team traded at that time."""
+    """S measured rates of jobs. Each has the team, the generation, and the model that the job trains or serves.
+
+    `trading` says whether the team traded when the rate was measured.
+    """
 
     team: Ints  # (S,)
     model: Ints  # (S,) number of the model; only jobs of the same model are comparable
@@ -28,11 +31,11 @@ LEAST_CHANGE, LEAST_ERRORS = 0.05, 3.0
 
 
 def changed_with_trading(samples: Samples, teams: int) -> Floats:
-    """Returns the factor by which each team's speed-ups changed when it began to trade, as an array (teams,).
+    """Returns how much each team's speed-ups changed when it began to trade, as a factor, in an array (teams,).
 
-    A speed-up is the ratio of speeds on two generations. The result is the largest change over all pairs of
-    generations: 1.2 means that a ratio grew or shrank by a factor of 1.2. It is 1 if chance can explain all changes.
-    Rates are compared only within the same model.
+    A speed-up is the ratio of a model's speeds on two generations. The result is the largest change over all models and
+    pairs of generations: 1.2 means that a ratio grew or shrank by a factor of 1.2. Changes that are small or may be due
+    to chance are ignored. If there are only such changes, the factor is 1.
     """
     found = np.ones(teams)
     log = np.log(samples.rate)
@@ -54,7 +57,8 @@ def changed_with_trading(samples: Samples, teams: int) -> Floats:
 
 
 def _shift(before: Floats, after: Floats) -> tuple[float, float]:
-    """Returns the difference of two means, and its standard error (by Welch's method).
+    """Returns the mean of `after` minus the mean of `before`, and the standard error of this difference (by Welch's
+    method).
 
     If a list has fewer than 3 values, returns a difference of 0 with an infinite error.
     """

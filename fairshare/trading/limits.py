@@ -58,10 +58,13 @@ class TradeLimits:
 
 
 def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
-    """Returns the accounts that trade (parties), and for each account the party to which it belongs, as two arrays.
+    """Returns the accounts that trade (the parties), and which party trades for each account, as two arrays.
 
-    The second array (T,) has positions in the first array, or NOWHERE. `trades` (T,) marks accounts that are set to
-    trade. If an account and an account above it are both marked, only the lower one is a party.
+    - `trades` (T,) marks accounts that are set to trade. A marked account is not a party if an account below it is also
+      marked.
+    - The first array has the indices of the parties.
+    - The second array (T,) has, for each account, the position of its party in the first array. An account's party is
+      the account itself or the nearest party above it. NOWHERE means that the account has no party.
     """
     above = trades & (tree.sums(trades.astype(np.float64)) > 1)
     parties = np.flatnonzero(trades & ~above)
