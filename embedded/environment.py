@@ -155,10 +155,10 @@ def manage(*arguments: str) -> list[str]:
 
 
 def code_fingerprint() -> str:
-    """Returns a digest of the migrations, static files, settings and uv.lock, and of whether static files were
-    collected.
+    """Returns a digest that changes when the database or the static files must be prepared again.
 
-    If the digest changes, the database and the static files must be prepared again.
+    It covers the migrations, the static files, the settings and uv.lock. It also covers whether static files were
+    already collected.
     """
     sources = [ROOT / "uv.lock", ROOT / "portal" / "settings.py", *ROOT.glob("*/migrations/*.py")]
     collected = (ROOT / "staticfiles" / "staticfiles.json").exists()

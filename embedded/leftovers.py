@@ -51,7 +51,7 @@ def end_leftovers(home: Home, patience: float, supervisor: int | None = None) ->
     """Waits until the services of this data folder and their child processes have ended. Kills them after `patience`
     seconds.
 
-    `supervisor`: the pid of the supervisor whose services are meant; None means those of all supervisors.
+    `supervisor`: the pid of a supervisor, whose services to wait for; None means the services of all supervisors.
     """
     deadline = time.monotonic() + patience
     while pids := list(marked_processes(home, supervisor)):

@@ -110,10 +110,10 @@ def kill_group(pgid: int) -> None:
 def drop_root_options(*must_reach: Path) -> tuple[str, ...]:
     """Returns the `setpriv` options with which root starts a child process as the user nobody.
 
-    Returns () if this process is not root. `must_reach`: folders that the child must be able to read. If only root may
-    enter one of them (for example a checkout in /root), the options let the child keep the capability to bypass file
-    permissions. This is acceptable, because the portal itself runs as root in that case. Raises StartError if the child
-    cannot read the folders even with this capability.
+    Returns () if this process is not root. `must_reach`: folders that the child must be able to enter and read. If
+    nobody may not do this (for example, in a checkout below /root), the options let the child keep the capability to
+    bypass file permissions. This is acceptable, because the portal itself runs as root in that case. Raises StartError
+    if the child cannot read the folders even with this capability.
     """
     if os.geteuid() != 0:
         return ()

@@ -41,12 +41,11 @@ def permitted(verb: str) -> Callable[[View], View]:
 
 
 def posted_from(page: str, *keys: str) -> Callable[[View], View]:
-    """Returns a decorator for a view that handles only the POST of a form. A GET redirects to `page`, the URL name of
-    the form's page.
+    """Returns a decorator for a view that handles only the POST of a form. A GET redirects to the form's page.
 
-    The redirect is needed for reloads: if the POST is answered with a page, the browser stays at the view's URL, and a
-    reload may send a GET to this URL. `keys` are the names of the URL arguments that the view and the form's page
-    share. A posted value that the database cannot store is shown as a problem of its field.
+    A browser sends such a GET if the POST was answered with a page and the user then reloads it, because the browser
+    shows the view's URL. `page` is the URL name of the form's page. `keys` are the names of the URL arguments that the
+    view and the form's page share. A posted value that the database cannot store is shown as a problem of its field.
     """
 
     def decorate(view: View) -> View:

@@ -82,8 +82,8 @@ def parsed(text: str) -> str:
 
 @lru_cache(1024)
 def network_of(address: str) -> str:
-    """Returns the network under which an address is counted: the /64 network of an IPv6 address, or an IPv4 address
-    itself.
+    """Returns the network that limits count in place of an address: the /64 network of an IPv6 address, or the IPv4
+    address itself.
 
     Returns "unknown" for an invalid address.
     """

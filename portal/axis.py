@@ -69,16 +69,19 @@ def axis(lowest: float, highest: float) -> Axis:
 
 
 def _size(value: float) -> Decimal:
-    """Converts the value, which is the length of the axis above or below zero, to a Decimal.
+    """Converts `value`, which is how far the axis extends above or below zero, to a Decimal.
 
-    Returns 0 if the value is negative, not finite, or so small that a float cannot represent a step.
+    Returns 0 if the value is negative, not finite, or at most LEAST, because floats cannot represent steps of so short
+    an axis.
     """
     return Decimal(value) if isfinite(value) and value > LEAST else Decimal(0)
 
 
 def nice_step(most: Decimal) -> Decimal:
-    """Returns the smallest step, of 1, 2 or 5 times a power of ten, for an axis up to `most` with at most MOST_STEPS
-    steps."""
+    """Returns the smallest round step with which an axis from 0 to `most` has at most MOST_STEPS steps.
+
+    A round step is 1, 2 or 5 times a power of ten.
+    """
     power = Decimal(1).scaleb((most / MOST_STEPS).adjusted())
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor * MOST_STEPS >= most)
 

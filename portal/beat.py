@@ -14,10 +14,10 @@ from scheduling.core import heartbeat
 
 
 class Scheduler(beat.Scheduler):
-    """A Celery beat scheduler that, when it starts, sends the tasks that it may have missed while it was not running.
+    """A Celery beat scheduler that, when it starts, also sends tasks that were due while it was not running.
 
-    A task is sent if it was due at most `expires` seconds ago, where `expires` is the task's option. So a nightly task
-    whose time was missed is also sent. A task may be sent twice.
+    It sends a task that was due at most `expires` seconds ago, where `expires` is the task's option. A task may be sent
+    twice, because the scheduler does not know what it sent before it was stopped.
     """
 
     def setup_schedule(self) -> None:

@@ -18,8 +18,8 @@ def render_page(
 ) -> HttpResponse:
     """Renders the whole page or, for an htmx request, only the part that htmx refreshes.
 
-    The name of this part of `template` is the id of the target element. If the page has no such part, answers 204,
-    because htmx would insert the whole page into the element.
+    The id of the HTML element that htmx refreshes names the part, which is a partial in `template` or a template in
+    INCLUDED. If there is no such part, answers 204, because htmx would insert the whole page into the element.
     """
     part = wanted_part(request)
     response = HttpResponse(status=204)

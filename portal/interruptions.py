@@ -1,4 +1,4 @@
-"""Converts the interruptions of services and sessions to what pages show and the API returns.
+"""Prepares the interruptions of services and sessions for pages and the API.
 
 Also determines the time from which a lease may be preempted, so that pages can show a notice in advance.
 """
@@ -86,7 +86,8 @@ def as_json(found: Interruptions) -> list[dict[str, Any]]:
 
 
 def claimable_from(lease: Lease | None) -> datetime | None:
-    """Returns the time from which the lease may be preempted for other jobs. Reads `lease.cluster`.
+    """Returns the time from which the lease may be preempted for other jobs. Queries `lease.cluster` unless it is
+    already loaded.
 
     Returns None if there is no lease, if it is within the team's guaranteed share, or if it is already stopping.
     """

@@ -61,9 +61,10 @@ class SignedInMiddleware(LoginRequiredMiddleware):
 
 
 class LivePositionMiddleware:
-    """Records the live stream's current position before the view reads the database.
+    """Middleware that records the live stream's position before the view reads the database.
 
-    The page's stream starts at this position, so that it misses no change made while the page was rendered.
+    The live stream sends changes to open pages. The page starts to read it at this position, so that it misses no
+    change that was made while the page was rendered.
     """
 
     sync_capable = True

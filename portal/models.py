@@ -30,7 +30,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
     def last_used_long_ago(self) -> Self:
         """Returns the tokens whose `last_used_at` is null or older than LAST_USED_STEP.
 
-        Only for these is a new use recorded, so that most calls write nothing.
+        A new use is recorded only for these tokens, so that most API calls write nothing.
         """
         return self.filter(models.Q(last_used_at=None) | models.Q(last_used_at__lt=Now() - LAST_USED_STEP))
 

@@ -21,7 +21,7 @@ LASTS = 20.0  # seconds after which the task begins no further report
 
 @shared_task
 def send_reports() -> None:
-    """Sends all reports by mail that are due.
+    """Sends the mails with reports that are due, for a limited time.
 
     Only one worker does this at a time. A report that fails does not delay the others.
     """

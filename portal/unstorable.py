@@ -21,9 +21,8 @@ def keeps_form(view: View) -> View:
 
 
 def unstorable_of(request: HttpRequest) -> dict[str, str]:
-    """Returns why the database cannot store a posted text, by name of the field.
+    """Returns why the database cannot store a posted text, by name of the field. Empty if it can store all texts.
 
-    The mapping is empty if the database can store all texts. Only a view marked with `keeps_form` gets a request for
-    which it is not empty.
+    In a view that is not marked with `keeps_form`, the mapping is always empty.
     """
     return getattr(request, "unstorable", {})

@@ -1,5 +1,4 @@
-"""All URLs of the portal. Each package has its own list, with complete paths, and with URL names that have no
-namespace."""
+"""All URLs of the portal. Each package has its own list, with complete paths. URL names have no namespace."""
 
 from django.urls import include, path
 

@@ -22,7 +22,7 @@ AGAIN_SECONDS = 2.0
 def load_pages() -> None:
     """Imports all views, and exempts all objects that exist at this point from garbage collection.
 
-    Otherwise each full collection would scan these objects, and delay requests by a sixth of a second.
+    If they were not exempt, each full collection would scan these objects, and delay requests by a sixth of a second.
     """
     _ = get_resolver().url_patterns
     gc.collect()
@@ -30,11 +30,12 @@ def load_pages() -> None:
 
 
 def start_local_cluster_check() -> threading.Thread:
-    """Starts a thread that asks the database whether a local cluster exists. Waits at most LOOK_SECONDS for the answer.
+    """Starts a thread that asks the database whether a local cluster exists, and waits at most LOOK_SECONDS for the
+    answer.
 
-    Until the answer is known, only clients on this machine get static files. If the database cannot be reached, the
-    thread keeps trying while the server starts. The query needs a thread because a server may import the portal in its
-    event loop.
+    If the answer takes longer, for example because the database cannot be reached, the thread keeps trying after this
+    function returns. Until then only clients on this machine get static files. The query needs its own thread, because
+    a server may import the portal inside its event loop, where Django allows no queries.
     """
     thread = threading.Thread(target=_learn, name="warm-up", daemon=True)
     thread.start()

@@ -39,9 +39,9 @@ REPEATED = ("replaced", "trouble", "proved")
 def prune(*, records: timedelta, attempts: timedelta) -> int:
     """Deletes inputs of rounds that are older than `records`, and repetitive rows that are older than `attempts`.
 
-    Repetitive rows are operations, events of attempts and replicas, analyses of sharing anomalies, and due times that
-    started no job, except the last one of each schedule. Returns the number of deleted rows. A round without its inputs
-    can no longer be reproduced, but its trades, shares and figures are kept.
+    Repetitive rows are operations, events of attempts and replicas, analyses of sharing anomalies, and records of due
+    times that started no job. The last record of each schedule is kept. Returns the number of deleted rows. A round
+    without its inputs can no longer be reproduced, but its trades, shares and figures are kept.
     """
     now = now_from_database()
     old_orders = Operation.objects.filter(done_at__lt=now - attempts, lease__state=Lease.State.CLOSED)

@@ -158,9 +158,10 @@ def price_classes() -> None:
 
 @shared_task
 def seal_books() -> None:
-    """Appends the new entries of the ledger to its hash chains, one for each cluster and one for each journal.
+    """Appends the new entries of the ledger and of each journal to their hash chains.
 
-    A cluster's part of the ledger is called its book. Includes the books of detached clusters.
+    The ledger has one chain for each cluster, detached clusters included. A journal is another append-only table, such
+    as the audit trail; each journal has its own chain.
     """
     books = Cluster.objects.order_by("id").values_list("id", flat=True)
     seal_all([*books, *sorted(JOURNALS)])
@@ -224,8 +225,8 @@ def end_grants() -> None:
 
 @shared_task
 def watch_budgets() -> None:
-    """Warns about budgets that are, or soon will be, nearly spent, in the current budget period and in the one just
-    ended."""
+    """Sends warnings about budgets that are nearly spent or soon will be. Checks the present and the previous budget
+    period."""
     found: list[Outlook] = []
     try:
         with consistent_budgets() as (budgets, reader):

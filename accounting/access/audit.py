@@ -28,13 +28,14 @@ def record(
     before: Mapping[str, Any] = NOTHING,
     after: Mapping[str, Any] = NOTHING,
 ) -> AuditEvent:
-    """Writes one audit event in the caller's transaction and returns it. Also calls the functions in `listeners`.
+    """Writes one audit event in the caller's transaction and returns it. Then calls each function in `listeners`.
 
     `actor`: the user who made the change; None means Fairlot itself. `verb`: what was done, such as "quota.set".
     `target`: the changed object. `tenant`: managers of this tenant may read the event. `before` and `after`: the
     changed values before and after the change; dates, decimals and UUIDs are stored as text.
 
-    The event stores the current names of the actor and the target, so that later renames do not change it.
+    The event stores the current names of the actor and the target, so that later renames do not change it. Other
+    modules add functions to `listeners` to react to events.
     """
     event = _event(actor, verb, target, tenant, before=before, after=after)
     event.save(force_insert=True)
@@ -50,9 +51,10 @@ def record_many(
     tenant: Tenant | None,
     changes: Sequence[tuple[models.Model, Mapping[str, Any]]],
 ) -> None:
-    """Writes one audit event for each pair (target, new values) in `changes`.
+    """Writes one audit event for each pair in `changes`: the changed object, and its values after the change.
 
-    Unlike `record`, does not call the functions in `listeners`, which other modules add to react to audit events.
+    `actor`, `verb` and `tenant` have the same meaning as in `record`, and are the same for all events. Unlike `record`,
+    this function does not call the functions in `listeners`.
     """
     insert_rows(_event(actor, verb, target, tenant, after=after) for target, after in changes)
 

@@ -15,9 +15,9 @@ from accounting.models.tenants import TenantQuerySet, ids_with_role
 
 
 class Role(StrEnum):
-    """Represents a role: admin or operator in the whole portal, or manager or member in a tenant.
+    """Represents a role: admin or operator of the whole portal, or manager or member of a tenant.
 
-    A manager or member of a tenant has the same role in all tenants below it.
+    A user's role in a tenant also applies in all tenants below it.
     """
 
     ADMIN = "admin"
@@ -103,7 +103,8 @@ def may(user: User, verb: str, tenant: Tenant | None = None) -> bool:
 
 
 def may_somewhere(user: User, verb: str) -> bool:
-    """Returns whether `user` has the permission `verb` through a portal role or through a role in any team."""
+    """Returns whether `user` has the permission `verb` through a portal role or through a role in at least one
+    tenant."""
     return may(user, verb) or any(ids_with_role(user, role) for role in _team_roles(PERMISSIONS[verb].roles))
 
 

@@ -9,9 +9,10 @@ ANOTHER = "another team"  # replaces the name of a team that a reader may not se
 
 
 def sees_all(viewer: User | None, tenant: Tenant | None = None) -> bool:
-    """Returns whether a report for `viewer` covers all teams.
+    """Returns whether a report for `viewer` covers all tenants.
 
-    This is so if no `tenant` is given and `viewer` is an active operator or admin, or None (Fairlot itself).
+    Returns False if `tenant` is given, because the report then covers only that tenant's subtree. Otherwise returns
+    True if `viewer` is an active operator or admin, or None (Fairlot itself).
     """
     return tenant is None and (viewer is None or (viewer.is_active and viewer.is_operator))
 

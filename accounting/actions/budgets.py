@@ -122,9 +122,9 @@ def signing_key_for(reader: User, budget: Budget) -> str | None:
 
 
 def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> None:
-    """Raises Refused if `amount` exceeds the smallest budget that the tenants above have for the same period.
+    """Raises Refused if `amount` is larger than a budget that one of the tenant's ancestors has for the same period.
 
-    The error message shows that smallest budget only if the actor may read the budgets of the tenant that has it.
+    The error message shows the ancestor's amount only if the actor may read the budgets of that ancestor.
     """
     above = Budget.objects.in_force().filter(tenant__in=tenant.lineage, period=period).exclude(tenant=tenant)
     least = above.select_related("tenant").order_by("amount", "pk").first()
@@ -141,9 +141,9 @@ def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> N
 
 @transaction.atomic(durable=True)
 def remove_budget(*, actor: User | None, budget: Budget) -> None:
-    """Removes a budget. Unsent warning messages are still sent.
+    """Removes a budget. Warnings that are already stored in the outbox are still sent.
 
-    The records of past warnings stay, so that a new budget does not repeat the warnings.
+    The records of past warnings stay. If the budget is set again, Fairlot does not repeat these warnings.
     """
     require(actor, "budget.set", budget.tenant)
     in_force = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
@@ -181,21 +181,22 @@ class Outlook:
 
     @property
     def reached(self) -> list[str]:
-        """Returns the warning thresholds that have been reached.
+        """Returns the thresholds that the budget has reached in this period.
 
-        A threshold is a percentage of the amount, as text, that the spending has reached. It can also be FORECAST, if
-        the budget watches the forecast and the forecast has reached the amount.
+        A percentage such as "80" is reached when the spending is at least that percentage of the amount. The threshold
+        FORECAST is reached when the forecast is at least the amount. It is considered only if the team has asked for
+        warnings by forecast.
         """
         percentages = [str(one) for one in self.budget.percentages]
         watched = [*percentages, BudgetWarning.FORECAST] if self.budget.by_forecast else percentages
         return [one for one in watched if _is_reached(one, self.amount, self.spent, self.forecast)]
 
     def is_covered_by(self, warning: BudgetWarning) -> bool:
-        """Returns whether an earlier warning still covers its threshold, so that no new warning is due.
+        """Returns whether an earlier warning makes a new warning for the same threshold unnecessary.
 
-        The budget's amount may have changed since the warning. The warning still covers its threshold if the spending
-        (or forecast) recorded in `warning` also reaches this threshold for the present amount (for a past period: the
-        amount at its end).
+        The budget's amount may have changed since `warning`. The method takes the spending or forecast recorded in
+        `warning`, and checks whether it also reaches the threshold for the amount in this outlook. If so, the team
+        already knows, and no new warning is due.
         """
         return _is_reached(warning.threshold, self.amount, warning.spent, warning.forecast)
 
@@ -214,10 +215,10 @@ def outlook(budget: Budget, *, now: datetime, held: Iterable[UnbookedUsage]) -> 
 
 
 def outlook_back(budget: Budget, *, now: datetime, held: Iterable[UnbookedUsage]) -> Outlook | None:
-    """Returns the budget's state at the end of the previous period. Its `forecast` is the final spending.
+    """Returns the budget's state at the end of the previous period. The `forecast` in the result is the final spending.
 
     `held`: usage that is not in the ledger yet. Returns None if the previous period ended more than LOOKED_BACK (a day)
-    ago, or if the team had no such budget when that period ended.
+    ago. Also returns None if this budget did not exist when the previous period ended.
     """
     ends, _ = period_of(budget.period, None, now)
     if now - ends > LOOKED_BACK:
@@ -239,9 +240,9 @@ def _below(budget: Budget) -> list[int]:
 def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
     """Sends a warning by mail and webhook for each threshold that has been reached. Returns the new warnings.
 
-    A threshold normally causes one warning in each budget period. If the budget's amount changes, the threshold may
-    cause another warning in the same period. This happens if the amounts recorded in the earlier warning would not
-    reach the threshold of the new amount; see `Outlook.is_covered_by`.
+    A threshold normally causes one warning in each budget period. It causes another one if the budget's amount was
+    raised after the warning, and the spending now reaches the threshold of the new amount too. `Outlook.is_covered_by`
+    decides this.
 
     `stands`: the budget's spending and forecast, in the present or a past period. For the present period, this function
     reads the budget's amount from the database again, because it may have changed. For a past period, it uses the

@@ -3,13 +3,14 @@
 The caller must have locked the tenant's row in its transaction, so that other changes of the tenant's tickets or limits
 wait.
 
-Several grants may change the same value. These grants form a stack, and each grant stores the value that it replaced.
+Several grants may change the same value one after the other. Each grant stores its former value: the value before the
+grant.
 
-- When the newest grant ends, the value that it replaced is set again.
-- When an older grant ends, the value stays. The next newer grant then stores the value that the ended grant had
-  replaced.
-- When somebody sets the value by hand, even to the same value, all grants in the stack lose their effect. The value
-  then stays when they end.
+- When the newest grant ends, its former value is set again.
+- When an older grant ends, the present value stays. The next newer grant takes over the former value of the older
+  grant.
+- When a user sets the value by hand, all these grants lose their effect, even if the user sets the same value. When the
+  grants end later, the value stays.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, A
 
 
 def audit_values(request: Request, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `values` in the form for the audit trail: with names in place of the ids of users and GPU types.
+    """Returns `values` for the audit trail. For a limit, replaces the ids of the user and the GPU type by their names.
 
-    Returns a copy of `values` if the request is not for a limit, or if the limit's user or GPU type has been deleted.
+    If the user or the GPU type has been deleted, the ids stay. Values of other kinds of requests are copied unchanged.
     """
     if request.kind != Kind.LIMIT:
         return dict(values)
@@ -133,8 +134,8 @@ def check_longer(extended: Request, until: datetime | None) -> None:
 def end(request: Request) -> str:
     """Ends the grant and returns the outcome as a phrase for the audit trail and the mail.
 
-    Raises NotYet, without changing anything, if the grant is a team that cannot be archived yet, for example because it
-    has teams below it.
+    If the grant created a team, archives the team. Raises NotYet, without changing anything, if the team cannot be
+    archived yet, for example because it has teams below it.
     """
     if request.kind == Kind.TEAM:
         return _end_team(request)
@@ -155,9 +156,10 @@ def end(request: Request) -> str:
 
 
 def _next_stacked_grant(request: Request, value: str) -> Request | None:
-    """Locks and returns the next newer grant of the same value; None if there is no such grant.
+    """Locks and returns the next newer grant of the same value; None if no newer grant is in force.
 
-    `value`: the value that `request` granted. Also returns None if the newer grant did not replace this value.
+    `value`: the value that `request` granted. Also returns None if the newer grant replaced a different value, because
+    somebody had changed the value between the two grants.
     """
     pile = Request.objects.in_force().filter(
         tenant=request.tenant_id, target=request.target, decided_at__gt=request.decided_at

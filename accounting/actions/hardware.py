@@ -98,8 +98,8 @@ def set_price(
     applies. See accounting/closing/class_prices.py. The price is in Fairlot's present currency, and keeps this currency
     if the setting changes later.
 
-    The price that was valid at `since` ends at `since`. If it also began at `since`, it is replaced. Raises Refused if
-    usage or capacity after `since` is already posted, because a new price never changes the past.
+    The former price stays valid until `since`. If the former price began exactly at `since`, the new price replaces it.
+    Raises Refused if usage or capacity after `since` is already posted, because a new price never changes the past.
     """
     require(actor, "price.set")
     generation = _locked(generation)  # new postings wait until the commit

@@ -47,13 +47,14 @@ def take_back_usage(
 
 
 def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
-    """Resumes the sealing of the ledger after it stopped. Sealing adds the ledger's new rows to a hash chain.
+    """Resumes the sealing of the ledger after it stopped. Sealing adds new rows to the hash chains of the books
+    (clusters' ledgers).
 
-    Returns a new head (signed link over all chains), which stores the reason. Rows that were written during the stop
-    are then sealed with their present content. `verify_ledger` prints the reason.
+    Stores `reason` in a new head (signed link over all hash chains) and returns the head. `verify_ledger` prints the
+    reason. Rows that were written while sealing was stopped are then sealed with their present content.
 
-    This function does not restore lost seals (links of a chain). If a book (cluster's ledger) lacks one of its seals,
-    its sealing stays stopped until the seal is restored.
+    Does not restore seals (hash-chain links) that were deleted. A book with a deleted seal cannot be sealed until the
+    seal is restored.
     """
     require(actor, "ledger.correct")
     reason = reason.strip()

@@ -31,12 +31,12 @@ def set_quota(
     days: int | None = None,
     at_limit: str = Quota.AtLimit.BLOCK,
 ) -> Quota:
-    """Sets a limit for the subtree of `tenant` together, or for users in this subtree. Returns the limit.
+    """Sets a limit on the total usage of a tenant with its subtree, or on the usage of users there. Returns the limit.
 
     `kind`: the limited quantity, such as GPUs or GPU-hours. `generation`: None means all generations together. `user`:
-    limits this user. `each_user`: limits each user separately. `period`: for limits on GPU-hours and money, a calendar
-    month (default), a calendar quarter, or the last `days` days. `at_limit`: whether Fairlot blocks jobs at the limit,
-    makes them preemptible, or only warns.
+    limits only this user. `each_user`: limits each user separately. `period`: for limits on GPU-hours and money, a
+    calendar month (default), a calendar quarter, or the last `days` days. `at_limit`: whether Fairlot blocks jobs at
+    the limit, makes them preemptible, or only warns.
 
     If the same limit exists already, only its amount changes.
     """
@@ -115,8 +115,8 @@ def check_limit(quota: Quota, limit: Decimal) -> None:
 def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
     """Sets a limit in the caller's transaction. The caller must have checked the permission.
 
-    Unlike `set_quota`, this does not cancel grants (approved requests) of this limit. A grant restores the former value
-    when it ends.
+    Unlike `set_quota`, keeps the grants (approved requests) of this limit. They can still restore the former amount
+    when they end.
     """
     lock_limits_of(quota.tenant)
     held = find(quota)
@@ -134,8 +134,8 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
 def remove_within(*, actor: User | None, quota: Quota) -> None:
     """Removes a limit in the caller's transaction. The caller must have checked the permission and locked `quota`.
 
-    Unlike `remove_quota`, this does not cancel grants (approved requests) of this limit. A grant restores the former
-    value when it ends.
+    Unlike `remove_quota`, keeps the grants (approved requests) of this limit. They can still restore the former amount
+    when they end.
     """
     audit.record(
         actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=audit_values(quota)
@@ -169,8 +169,8 @@ def remove_quota(*, actor: User | None, quota: Quota) -> None:
 def audit_values(quota: Quota) -> dict[str, object]:
     """Returns the values of a limit for the audit trail.
 
-    The user and the period are left out if the limit has none, and the action at the limit is left out if it is to
-    block jobs.
+    Leaves out the user and the period if the limit has none. Leaves out the action at the limit if it is the default:
+    to block jobs.
     """
     generation = quota.generation.name if quota.generation else None
     said: dict[str, object] = {"kind": quota.kind, "generation": generation, "limit": quota.limit}

@@ -133,11 +133,14 @@ def approve_within(
 
 
 def end_within(*, request: Request) -> Request | None:
-    """Ends a grant whose end time has passed, in the caller's transaction, and returns its request.
+    """Ends the grant of `request` if the grant's end time has passed. Returns the request, which then contains the
+    outcome.
 
-    Restores the former value unless somebody changed the value since. Returns None if the end time has not passed, or
-    if the grant cannot end yet. A grant that cannot end yet stays in force, and Fairlot tries again later. Only the
-    first failure is recorded and mailed.
+    Runs in the caller's transaction. Restores the former value unless somebody has changed the value since. Returns
+    None if the grant has no end time, ends later, or has already ended.
+
+    Also returns None if the grant cannot end yet, for example because the granted team still has teams below it. The
+    grant then stays in force, and Fairlot tries again later. Only the first failure is recorded and mailed.
     """
     # The tenants' rows are locked before the request's row, the order of changes by hand.
     tenants = Tenant.objects.select_for_update(no_key=True).filter(pk__in=grants.teams_of(request))
@@ -186,8 +189,8 @@ def requests_to_end() -> QuerySet[Request]:
 def requests_soon_to_end() -> QuerySet[Request]:
     """Returns a queryset of the grants that end within a day and need a mail about their end.
 
-    Leaves out grants that were approved less than a day before their end, and grants for which the mail was already
-    sent. If the end was moved since, a new mail is due.
+    Leaves out grants that were approved less than a day before their end. Also leaves out grants for which the mail
+    about the present end time was already sent. If the end time is moved, the new end time needs a new mail.
     """
     now = now_from_database()
     found = Request.objects.in_force().filter(overtaken_at=None, ends_at__gt=now, ends_at__lte=now + NOTICE)

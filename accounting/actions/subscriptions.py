@@ -123,10 +123,11 @@ def end_subscription(subscription: ReportSubscription, *, actor: User | None) ->
 def _record(
     subscription: ReportSubscription, what: str, *, actor: User | None, **told: dict[str, str]
 ) -> None:
-    """Writes the audit event `what` of a subscription.
+    """Writes an audit event about a subscription. `what`: what was done; it becomes the second part of the event's
+    verb.
 
-    `told`: the values `before` and `after` the change. The target of the event is the team of the report, or the user
-    if the report has no team.
+    `told`: the arguments `before` and `after` of the event (the former and the new values). The target of the event is
+    the team of the report, or the user if the report has no team.
     """
     tenant = subscription.tenant
     is_statement = subscription.report == ReportSubscription.Report.STATEMENT

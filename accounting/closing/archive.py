@@ -4,14 +4,15 @@ Whole months are archived, oldest first. These rows of an archived month stay in
 
 - transactions, their entries, and capacity segments
 - rollups by hour, day and job
-- sums of the bills by hour, price and correction
+- the total cost of each hour, by tenant, price and correction
 
 Therefore archiving does not change balances, the totals of closed books (clusters' ledgers), statements, or reports of
-whole hours. Reports by job stay the same only for whole days (UTC).
+whole hours. Reports by job need days: they stay the same for periods of whole days (UTC).
 
-A month can be restored only from the files of its last archiving. The seals (links of the hash chain) cover the
-archived vouchers. The rows that stay have separate seals, so that they can be verified without the vouchers. Seals also
-cover the digests of the files, so that nobody can delete a month's vouchers and pretend that they were archived.
+If a month was archived several times, only the files of the last time can restore it. The seals (links of the hash
+chain) cover the archived vouchers. The rows that stay have separate seals, so that they can be verified without the
+vouchers. Seals also cover the digests of the files, so that nobody can delete a month's vouchers and pretend that they
+were archived.
 """
 
 from __future__ import annotations
@@ -106,7 +107,10 @@ def archived_until() -> datetime | None:
 
 
 def archive_record(month: date) -> ArchiveRecord | None:
-    """Returns the record of the month's last archiving; None if the month is not archived or was restored since."""
+    """Returns the record of the last archiving of the month.
+
+    Returns None if the month was never archived, or was restored after its last archiving.
+    """
     last = ArchiveRecord.objects.filter(month=month).order_by("-pk").first()
     return last if last is not None and last.is_archived else None
 
@@ -139,12 +143,12 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     """Moves the vouchers (detailed usage rows) of a month to files in `folder`.
 
     Returns a summary with the files' digests. The files are complete and synced to disk before the rows are dropped.
-    Also seals the rows that stay in the database (adds them to the hash chain). If an earlier release archived months
-    without sealing their rows, seals these rows too.
+    Also adds the rows that stay in the database to the hash chain. If an earlier release archived months without doing
+    this, adds the rows of these months too.
 
-    Raises Refused unless the month has ended and is the oldest month with usage. In every cluster's ledger, the month's
-    hours must be closed, their class prices settled, and its transactions sealed. Also raises Refused if the rollups do
-    not cover all usage of the month.
+    Raises Refused unless the month has ended and is the oldest month with usage. For every cluster, the month's hours
+    must be closed, its transactions must be in the hash chain, and its prices for idle, preemptible and borrowed time
+    must be applied. Also raises Refused if the rollups do not cover all usage of the month.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     _require_archivable(month, books)
@@ -266,8 +270,9 @@ def _archived_until_before(month: date) -> datetime | None:
 def _drop(month: date, remains: list[UnsealedPart]) -> None:
     """Drops the vouchers (detailed usage rows) of the month, and adds the rows that stay to the hash chain.
 
-    `remains`: the new links of the hash chain for the rows that stay. If a lock is not free within half a second,
-    releases all locks and tries again. Raises OperationalError after MOST_TRIES failed tries.
+    `remains`: the hash-chain links to add; they cover the rows that stay. If a lock is not free within half a second,
+    undoes all changes and tries again, so that other transactions can continue. Raises OperationalError after
+    MOST_TRIES failed tries.
     """
     for _ in range(MOST_TRIES - 1):
         try:
@@ -374,8 +379,8 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Pa
 def _load(name: str, month: date, file: Path) -> int:
     """Loads the archived file of the table `name` as the month's partition. Returns the number of rows.
 
-    The rows are first loaded into a separate table, which is then attached as the partition. If they were inserted into
-    the partition, it would reject them, because their transactions were posted earlier.
+    An existing partition rejects new rows of transactions that were posted earlier. Therefore the rows are loaded into
+    a separate table, which is then attached as the partition.
     """
     part, parent = _part(name, month), f"accounting_{name}"
     with connection.cursor() as cursor:

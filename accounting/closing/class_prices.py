@@ -4,11 +4,11 @@ Usage is first billed at the plain price. The class of a lease's time is known o
 tenants' fair shares in that hour are computed. The hour is then settled: each segment with time in a priced class gets
 a charge or a credit for the difference.
 
-- Time that is in several priced classes gets the price of the first of these: idle, preemptible, borrowed.
-- The GPU time that a team borrowed in an hour is spread evenly over the team's time that was not preemptible. This is
-  done for each generation separately.
-- Corrections do not change the classes. If usage is reversed before its hour is settled, the prices of the other usage
-  stay the same. Usage that is posted again for another payer costs what it would have cost the first payer.
+- If time is in several priced classes, idle takes precedence over preemptible, and preemptible over borrowed.
+- For each generation, the borrowed GPU time of a team is known only as a total for the hour. It is spread evenly over
+  the team's time that was not preemptible.
+- Corrections do not change the classes. If usage is reversed before its hour is settled, the prices of other usage stay
+  the same. Usage that is posted again for another payer costs what it would have cost the first payer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ Stretch = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True)
 class TimeByClass:
-    """Represents how leases held GPUs during one hour: which of their time was borrowed, preemptible or idle."""
+    """Represents which GPU time of one hour was borrowed, preemptible or idle.
+
+    `borrowed`: GPU-seconds by (tenant id, generation id). `preemptible` and `idle`: the intervals in which a lease was
+    preemptible or idle, by lease id.
+    """
 
     # Borrowed GPU-seconds by (tenant id, generation id), without those of the tenants below.
     borrowed: Mapping[tuple[int, int], Decimal]
@@ -55,10 +59,12 @@ class TimeByClass:
 
 
 def next_hour_to_price(*, book: int) -> datetime | None:
-    """Returns the first closed hour with bills that class prices may still change; None if there is no such hour.
+    """Returns the first closed hour that has bills to which class prices must still be applied; None if there is no
+    such hour.
 
-    `book`: the id of the cluster whose ledger is meant. In the caller's transaction, also records that class prices are
-    settled (final) for all hours before the returned hour.
+    Class prices are prices for idle, preemptible or borrowed time. `book`: the id of a cluster, whose ledger is
+    searched. In the caller's transaction, also marks all earlier hours as settled: class prices can no longer change
+    their bills.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().filter(book=book).first()
@@ -84,11 +90,11 @@ def next_hour_to_price(*, book: int) -> datetime | None:
 def unsettled(
     begins: datetime, ends: datetime, *, tenants: Collection[int] | None = None, book: int | None = None
 ) -> dict[int, datetime]:
-    """Returns the first moment in [begins, ends) from which class prices may still change bills, by book (cluster's
-    ledger).
+    """Returns, by book (cluster's ledger), the first moment in [begins, ends) with a bill that is not final.
 
-    `tenants`: considers only the bills of these tenants. `book`: considers only this book. The result leaves out books
-    without such bills. Makes at most two queries.
+    A bill is not final if class prices (prices for idle, preemptible or borrowed time) may still change it. Leaves out
+    books in which all bills are final. `tenants`: considers only the bills of these tenants. `book`: considers only
+    this book. Makes at most two queries.
     """
     books = ClosedBook.objects.filter(*[] if book is None else [Q(book=book)], priced_until__lt=ends)
     waiting = [
@@ -241,8 +247,8 @@ def _charge(
     cost.
 
     `preemptible`: the segment's preemptible GPU-seconds. `preemptible_and_idle`: the part of these that was also idle.
-    `team`: tells which fraction of the team's time was borrowed. Time in several priced classes counts only in the
-    first of idle, preemptible and borrowed.
+    `team`: the source of the fraction of the team's time that was borrowed. If time is in several priced classes, idle
+    takes precedence over preemptible, and preemptible over borrowed.
     """
     nothing = Decimal(0)
     idle, both = (nothing, nothing) if price.idle is None else (segment.idle, preemptible_and_idle)

@@ -1,4 +1,4 @@
-"""Computes the class of every GPU of a node at every moment. This arithmetic of closed books needs no database.
+"""Computes the class of every GPU of a node at every moment, for the closing of hours. Makes no queries.
 
 A GPU that a gang holds has one of these classes:
 
@@ -48,8 +48,8 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Represents GPUs of one node that a gang held from `begins` to `ends`. These times may lie outside the hour to be
-    closed.
+    """Represents GPUs of one node that a gang held from `begins` to `ends`. This time may extend beyond the computed
+    hour.
 
     `assembled`: the time at which all workers of the gang ran; None if that never happened. `unused`: the intervals in
     which Fairlot observed no use of the GPUs.
@@ -96,8 +96,9 @@ HELD = ("busy", "idle", "assembling")
 class _Change:
     """Represents the changes on a node at one moment.
 
-    `held`: by how much the number of held GPUs changes, by (generation, class). `condition`: the new condition of the
-    node; None if the condition does not change.
+    `held`: by (generation, class), the number of GPUs that enter the class at this moment, minus the number that leave
+    it. Counts only GPUs that gangs hold. `condition`: the new condition of the node; None if the condition does not
+    change.
     """
 
     held: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
@@ -107,11 +108,13 @@ class _Change:
 def classify(
     bounds: Mapping[int, Sequence[int]], conditions: Iterable[Condition], allocations: Iterable[Allocation]
 ) -> dict[tuple[int, int], Classes]:
-    """Returns the GPU time of one node in each class, by (generation, index of the interval).
+    """Returns the GPU time of one node in one hour: for each (generation, index of an interval), the time in each
+    class.
 
-    `bounds`: for each generation, the sorted edges of the intervals, in microseconds. They divide the hour wherever the
-    price of the generation changes. The first and the last edge are the same for all generations. Before a node's first
-    condition, only its held GPUs count, because its other GPUs are unknown.
+    The hour is divided into intervals wherever the price of a generation changes. `bounds`: for each generation, the
+    sorted times, in microseconds, at which its intervals begin and end. The first and the last time are the same for
+    all generations: the start and the end of the hour. `conditions`: the states of the node. Before the first one, the
+    number of GPUs is unknown, so only GPUs in `allocations` count.
     """
     begins, ends = (next(iter(bounds.values()))[at] for at in (0, -1))
     changes: dict[int, _Change] = defaultdict(_Change)

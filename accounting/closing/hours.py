@@ -91,10 +91,11 @@ def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> Le
 
 
 def close_empty_days(*, book: int, until: datetime) -> None:
-    """Closes all days (UTC) from the end of the closed time until `until`.
+    """Closes all days (UTC) from the time until which the book is closed, up to `until`.
 
     The caller must know that the cluster had no GPUs and no leases in these days. Must run in the caller's transaction.
-    Raises BookedOtherwise if usage was billed in these days, or if the time to close does not consist of whole days.
+    Raises BookedOtherwise if usage was billed in these days. Also raises it unless the book is closed until midnight
+    and `until` is a midnight (UTC).
     """
     require_transaction()
     held = ClosedBook.objects.select_for_update().get(book=book)

@@ -12,8 +12,8 @@ from django.db import connection
 class OutboxLock(IntEnum):
     """Lists the advisory locks of the outboxes of mail and webhooks.
 
-    A PostgreSQL advisory lock has two integer keys, and each value here is a first key. scheduling/core/locks.py lists
-    all other first keys.
+    A PostgreSQL advisory lock is identified by two integers. Each value here is the first of these integers. The other
+    values that Fairlot uses as first integers are in scheduling/core/locks.py.
     """
 
     LETTERS = 7_108

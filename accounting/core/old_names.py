@@ -10,9 +10,10 @@ from accounting.core.wording import shown
 
 
 def contradictions(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dict[str, str]:
-    """Returns an error message for each field whose value under the old name differs from its value under the new name.
+    """Returns an error message for each field that `data` contains under both its old and its new name, with different
+    values.
 
-    The messages are by old name. `new_names` maps each old name to the new name.
+    The keys of the result are the old names. `new_names` maps each old name to the new name.
     """
     return {
         old: (

@@ -25,7 +25,8 @@ def packed_ints(column: str) -> str:
 
 
 def packed_millionths(column: str) -> str:
-    """Returns the SQL expression that aggregates a decimal column as whole millionths into a byte string for `ints`.
+    """Returns the SQL expression that aggregates a decimal column into one byte string of whole millionths; `ints`
+    decodes it.
 
     The column contains seconds or money. The millionths must fit into 64 bits, so a value may be up to 9.2 trillion,
     which as seconds is 2.5 billion hours.
@@ -34,7 +35,7 @@ def packed_millionths(column: str) -> str:
 
 
 def packed_moments(column: str) -> str:
-    """Returns the SQL expression that aggregates a timestamp column into a byte string for `ints`.
+    """Returns the SQL expression that aggregates a timestamp column into one byte string; `ints` decodes this string.
 
     The decoded integers are microseconds since 2000, as `as_number` returns them. Infinity becomes a very large number.
     """

@@ -44,13 +44,13 @@ class RowLimit(int):
 
 
 class Prepared(Generic[M]):
-    """Represents a prepared query. Calling it with values returns the same list as `list(build(*values))`.
+    """Represents a prepared query. Calling the object with values returns the same list as `list(build(*values))`.
 
-    `build`: a function that returns a queryset. It must only put its arguments into the query as values; it must not
-    branch on them. Each argument is an integer, a string, a datetime, a list of integers for `__in`, or a RowLimit for
-    a slice.
+    `build`: a function that returns a queryset. It may pass its arguments to the query, but it must not branch on them,
+    because it is not called for every list of values. Each argument is an integer, a string, a datetime, a list of
+    integers for `__in`, or a RowLimit for a slice.
 
-    The rows are model objects, including `select_related`, `only` and `annotate`, or the tuples of `values_list`. A
+    The rows are model objects or, with `values_list`, tuples. `select_related`, `only` and `annotate` are supported. A
     queryset with `prefetch_related` raises ValueError.
     """
 
@@ -78,13 +78,13 @@ class Prepared(Generic[M]):
 class KeyedQuery:
     """Represents a query that is repeated with different primary keys, such as the ids of a user's tenants.
 
-    `build`: a function that returns the SQL for the given keys, or None if the result is always empty. If the keys are
-    None, the query must return all rows; if they are an empty list, no rows. `build` may use the keys only as
-    parameters of the SQL. `about` identifies the query: the same `about` with the same number of keys must give the
-    same SQL.
+    `build`: a function that returns the SQL for a list of keys, or None if the result is always empty. If the keys are
+    None, the query must return all rows. If the keys are an empty list, it must return no rows. `build` may use the
+    keys only as parameters of the SQL. `about` identifies the query: the same `about` with the same number of keys must
+    give the same SQL.
 
-    All other values, such as datetimes, are written into the SQL. PostgreSQL then plans for these values, and reads
-    only the partitions that it needs.
+    Only the keys are parameters of the prepared statement. All other values, such as datetimes, are constants in its
+    SQL. PostgreSQL then plans for these constants, and reads only the partitions that it needs.
     """
 
     about: Hashable
@@ -147,8 +147,8 @@ class _Made:
 def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _Made | None:
     """Returns the query of `build`, prepared for all values that have the same types and list lengths as `values`.
 
-    Returns None if the result is always empty, for example for an empty list. Raises ValueError if `build` uses
-    `prefetch_related`, or if a value does not appear in the query.
+    Returns None if the result is always empty, for example because a list is empty. Raises ValueError if `build` uses
+    `prefetch_related`, or does not pass one of its arguments to the query.
     """
     marks: dict[Any, Place] = {}
     stand_ins: list[Any] = []
@@ -189,12 +189,12 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
 
 
 def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tuple[Statement, list[Place]]:
-    """Returns a prepared statement and, for each of its parameters, the position of the value among the caller's
-    values.
+    """Returns a prepared statement and, for each of its parameters, the position of its value in the caller's
+    arguments.
 
-    `sql` and `given`: SQL with %s marks, and the values for these marks. `marks`: the positions of the placeholder
-    values, which stand for the caller's values. All other values in `given` are written into the SQL. Raises ValueError
-    if the SQL lacks a placeholder value.
+    `sql` and `given`: SQL with %s, and the values for each %s. Some of these values are placeholders for the caller's
+    arguments; they become parameters of the statement. All other values are written into the SQL. `marks`: for each
+    placeholder, the position of the argument that it represents. Raises ValueError if a placeholder is not in `given`.
     """
     shown: list[Any] = []
     numbers: dict[Place, int] = {}
@@ -222,10 +222,10 @@ def _shape(value: Value) -> Any:
 
 
 def _mark(marks: dict[Any, Place], value: Any, at: int, place: int | None) -> int | str | datetime:
-    """Returns a new placeholder value of the same type as `value`, and stores in `marks` the position of the real
-    value.
+    """Returns a new placeholder of the same type as `value`. Stores in `marks` the position of `value` in the caller's
+    arguments.
 
-    The position consists of `at`, the index of the argument, and `place`, the index in that argument if it is a list;
+    The position is a pair: `at`, the index of the argument, and `place`, the index within the argument if it is a list,
     else None.
     """
     mark: int | str | datetime = FIRST_MARK + len(marks)

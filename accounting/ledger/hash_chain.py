@@ -11,9 +11,9 @@ A seal contains the leaves of the transactions since the previous seal. It also 
 the previous seal's digest. So each digest covers all earlier transactions: anybody who noted a digest can later detect
 changes of these transactions.
 
-When the vouchers of a month are archived, the chain gets two further kinds of seals. The first kind has leaves of the
-rows that stay. The second kind has leaves of the month's rollups and of the archive files. From then on, the database
-shows which job held GPUs at which time only in the rollups.
+When the vouchers of a month are archived, the chain gets two further seals for the month. One has leaves of the rows
+that stay. The other has leaves of the month's rollups and of the archive files. The rollups need a seal because, after
+archiving, no other rows in the database show which job used how much GPU time.
 """
 
 from __future__ import annotations
@@ -201,8 +201,8 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class UnsealedPart:
-    """Represents the content of one link (seal) of the hash chain before it is sealed. `leaves` are the digests of its
-    rows.
+    """Represents a new link (seal) of the hash chain before it is added. `leaves` are the digests of the rows that it
+    covers.
 
     - If `month` is None, the link covers new transactions.
     - If `month` is set, the link covers the rows that stay in the database when this month is archived.
@@ -230,10 +230,12 @@ def hold_books(books: Iterable[int]) -> None:
 
 
 def seal_book(book: int) -> int:
-    """Seals the new rows of a book or journal: adds their digests to its hash chain. Returns the number of rows.
+    """Adds the digests of new rows to the hash chain of a book (cluster's ledger) or journal. Returns the number of
+    rows.
 
-    `book`: the id of a cluster, whose ledger is a book, or the negative number of a journal. Raises SealingStopped if a
-    row has had no seal for more than a day, or if sealing is stopped for another reason.
+    A journal is an append-only table outside the ledger, such as the audit trail. `book`: the id of a cluster, or the
+    negative number of a journal. Raises SealingStopped if a row has been missing from the chain for more than a day, or
+    if sealing is stopped for another reason.
     """
     journal = JOURNALS.get(book)
     until: int | None = LAST_OF_ALL
@@ -275,9 +277,10 @@ def why_stopped(now: datetime) -> list[str]:
 
 
 def why_unsealed(now: datetime) -> str:
-    """Returns a reason why rows are no longer added to the hash chain, if `resume_sealing` can resolve it.
+    """Returns the first reason why sealing is stopped, among the reasons that `resume_sealing` can resolve.
 
-    Returns an empty string if there is no such reason.
+    Sealing adds rows to the hash chains. Unlike `why_stopped`, this function ignores chains that lack a deleted link,
+    because resuming does not restore the link. Returns an empty string if there is no such reason.
     """
     resumed = heads.resumed_at()
     return heads.why_stopped(now) or next(
@@ -335,11 +338,12 @@ def _rows(book: int, form: int, after: int, until: int, most: int | None) -> lis
 
 
 def seal_all(books: Sequence[int]) -> None:
-    """Adds the new rows of these books and journals to the hash chain, and publishes the last head if a publication is
+    """Adds the new rows of these books and journals to their hash chains. Then publishes the newest head if this is
     due.
 
-    A head is a signed link over all chains (accounting/ledger/heads.py). If sealing is stopped, logs the reason.
-    `verify_ledger`, /healthz and the admin pages also show this reason.
+    A journal is an append-only table such as the audit trail. A head is a signed link over all chains
+    (accounting/ledger/heads.py). If sealing is stopped, logs the reason. `verify_ledger`, /healthz and the admin pages
+    also show this reason.
     """
     before = heads.last_head()
     told: set[str] = set()
@@ -368,10 +372,10 @@ def _publish(before: LedgerHead | None) -> None:
 
 @transaction.atomic(durable=True)
 def _idle(before: LedgerHead | None) -> None:
-    """Appends a head (signed link over all chains) without a new seal if the last head is at least an hour old.
+    """Appends a head (signed link over all chains) that names no seal, if the newest head is at least an hour old.
 
-    The new head proves that there was nothing to seal. `before`: the last head before this run of the sealing task; if
-    None, appends nothing.
+    The new head proves that there was nothing to seal. `before`: the newest head at the start of this run of the
+    sealing task; if None, there are no heads yet, and nothing is appended.
     """
     now = heads.hold()
     head = heads.last_head()
@@ -383,10 +387,10 @@ def _idle(before: LedgerHead | None) -> None:
 
 
 def sealed_until(book: int) -> int:
-    """Returns the id of the last transaction (of a journal: the last row) in the book's hash chain; 0 if the chain is
-    empty.
+    """Returns the id of the last transaction that the book's hash chain covers; 0 if the chain is empty.
 
-    Ignores the links that archiving adds, because they do not cover the complete content of a transaction.
+    For a journal (append-only table such as the audit trail), returns the id of its last covered row. Ignores the links
+    that archiving adds, because they do not cover the complete content of a transaction.
     """
     last = LedgerSeal.objects.filter(book=book, month=None).order_by("-number")
     return last.values_list("last_id", flat=True).first() or 0
@@ -419,9 +423,10 @@ def books_of(month: date) -> list[int]:
 
 
 def leaves_of_sums(book: int, month: date, form: int = NUMBERED) -> bytes:
-    """Returns two concatenated digests for a month of a book: of the rollups of usage, and of the node hours.
+    """Returns two concatenated digests for a month of a book (cluster's ledger).
 
-    `form`: the version of the format. It decides which columns of the rollups the digest covers.
+    The first digest covers the rollups of usage. The second covers the rows with each node's GPU time by hour
+    (NodeHour). `form`: the version of the leaf format. It decides which columns of the rollups the first digest covers.
     """
     held = HELD_NOW if form >= NUMBERED else HELD
     return _leaf_of(held, book, month) + _leaf_of(NODES, book, month)
@@ -435,9 +440,10 @@ def leaf_of_files(digests: Mapping[str, str]) -> bytes:
 
 
 def sealed_files(book: int, month: date) -> bytes | None:
-    """Returns the digest of the month's archive files from the hash chain; None if the chain does not contain one.
+    """Returns the digest of the month's archive files from the hash chain; None if the chain does not contain this
+    digest.
 
-    The chain may contain several, and the last one is returned.
+    If the month was archived several times, returns the last digest.
     """
     seals = LedgerSeal.objects.filter(book=book, month=month, of_sums=True, form__gte=APART).order_by(
         "-number"
@@ -501,7 +507,7 @@ def seal_remains(remains: Sequence[UnsealedPart]) -> None:
 def _lock_book(book: int) -> None:
     """Waits until no other transaction is posting to the book, and locks the book until the caller's transaction ends.
 
-    So each posting is either visible now or gets a higher id later.
+    All earlier postings are then visible to the caller, and all later postings get higher ids.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock(book)])
@@ -521,9 +527,10 @@ def _append(link: UnsealedPart) -> None:
 def digest_of(link: UnsealedPart | LedgerSeal, before: bytes, sealed_at: datetime) -> bytes:
     """Returns the digest of a hash-chain link. `before` is the digest of the previous link; empty for the first link.
 
-    The digest covers the content of the link and its form (version of the leaf format). Otherwise somebody could
-    present the link as a link of another form, whose rows are not compared. Links of the oldest form, WHOLE, are an
-    exception: their digest does not cover the form, and covers the book and month only if the link covers rollups.
+    The digest covers the content of the link and its form (version of the leaf format). If it did not cover the form,
+    somebody could change the stored form to one for which verification compares fewer rows. Only links of the oldest
+    form, WHOLE, differ: their digest does not cover the form, and covers the book and month only if the link covers
+    rollups.
     """
     told = f"sums of {link.month} in {link.book}\n" if link.of_sums else ""
     if link.form != WHOLE:
@@ -554,8 +561,10 @@ def first_broken() -> Broken | None:
 
 
 def first_lost_end() -> Broken | None:
-    """Returns the first book whose hash chain does not end with the last link made for the book; None if all chains are
-    complete."""
+    """Returns the first book whose hash chain lacks its last link; None if all chains are complete.
+
+    Compares the last link of each chain with the book's SealedBook row, which records the last link that Fairlot made.
+    """
     made = {one.book: (one.number, bytes(one.digest)) for one in SealedBook.objects.all()}
     last = {
         one.book: (one.number, bytes(one.digest))
@@ -593,8 +602,8 @@ def _cut(leaves: bytes, size: int) -> list[bytes]:
 def _broken_transactions(seal: LedgerSeal, whole_until: int) -> str | None:
     """Returns a description of how transactions differ from their seal (hash-chain link); None if they match.
 
-    `whole_until`: the id of the last transaction that the previous seals cover. The detailed rows of an archived
-    transaction are not in the database. For such a transaction, compares only the digest of the rows that stay.
+    `whole_until`: the id of the last transaction in the previous seals; this seal covers higher ids. For an archived
+    transaction, compares only the digest of the rows that stay, because its detailed rows are not in the database.
     """
     if seal.book in JOURNALS:
         size = begins = ends = ID_BYTES + LEAF_BYTES
@@ -658,10 +667,12 @@ def _difference(
 
 
 def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
-    """Returns a description of how the rollups of a month differ from a seal (hash-chain link); None if they match.
+    """Returns a description of how a month's rows differ from a seal (hash-chain link) of its rollups; None if they
+    match.
 
-    `stands`: whether this is the month's last seal of rollups. Usage rollups are compared only with the last such seal,
-    and only while the month is archived. For a restored month, other seals cover the usage in detail.
+    Always compares the rows with each node's GPU time by hour. Compares the usage rollups only if `stands` is true and
+    the month is still archived. `stands`: whether `seal` is the month's last seal of rollups. Earlier seals of rollups
+    are outdated, because the month was restored and archived again.
     """
     month, leaves = seal.month or date.min, bytes(seal.leaves)
     with connection.cursor() as cursor:
@@ -680,9 +691,11 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
 
 
 def _has_classes(book: int, month: date) -> bool:
-    """Returns whether an archived rollup of the month has time in a class that has its own price.
+    """Returns whether the archived bills of the month have GPU time in a class (idle, preemptible, borrowed) with its
+    own price.
 
-    Earlier releases did not store the time by class in rollups, and did not cover it in the hash chain.
+    A month that an earlier release archived has no such time, because that release did not store it. If the database
+    now contains such time, somebody inserted it later.
     """
     hours = ArchivedHour.objects.filter(book=book, month=month)
     return hours.exclude(idle=0, preemptible=0, borrowed=0).exists()

@@ -145,20 +145,21 @@ def hold() -> datetime:
 
 
 def require_end(book: int, last: LedgerSeal | None, now: datetime) -> None:
-    """Raises SealingStopped if the hash chain of the book may not get a new link.
+    """Raises SealingStopped if the hash chain of the book may not get a new seal (link of the chain).
 
-    This is so if sealing is stopped, or if `last` (the last stored seal of the book) is not the one that was last made.
-    A seal is a link of the book's hash chain. The caller must hold the lock on heads.
+    This happens if sealing is stopped. It also happens if `last` (the last stored seal of the book) is not the seal
+    that the book's newest head (signed record of a seal) names. In this case, somebody deleted or replaced a seal. The
+    caller must hold the lock on heads.
     """
     if why := why_stopped(now) or lost_end(book, last):
         raise SealingStopped(why)
 
 
 def lost_end(book: int, last: LedgerSeal | None) -> str:
-    """Returns a description of how the book's last stored seal differs from the seal that the last head names.
+    """Returns a message if the book's last stored seal is not the seal that the book's newest head names.
 
-    Returns an empty string if they are equal. A seal is a link of the book's hash chain, and a head is a signed record
-    of a seal. `last`: the last stored seal; None if the book has no seal.
+    Returns an empty string if they are the same. A seal is a link of the book's hash chain, and a head is a signed
+    record of a seal. `last`: the last stored seal; None if the book has no seal.
     """
     named = LedgerHead.objects.filter(book=book).order_by("-number").first()
     is_last = (last.number, bytes(last.digest)) if last else None
@@ -226,8 +227,8 @@ def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: s
 def resumed_at() -> datetime | None:
     """Returns when somebody last resumed the sealing (adding of rows to the hash chain); None if nobody did.
 
-    Rows that were written before that time may be sealed later than usual. If signing keys are configured, only a
-    resumption signed with one of these keys counts.
+    Rows that were written before that time may be sealed later than usual. If signing keys are configured, ignores a
+    resumption whose head (the record that stores it) is not signed with one of these keys.
     """
     keys = signing.public_keys()
     resumptions = LedgerHead.objects.exclude(reason="").order_by("-number")
@@ -235,9 +236,10 @@ def resumed_at() -> datetime | None:
 
 
 def not_published() -> str:
-    """Returns how the stored heads (links of the head chain) differ from the last published head; empty if they match.
+    """Returns a message if the last published head is not among the stored heads; an empty string if it is.
 
-    A difference means that stored heads were deleted or replaced.
+    A head is a link of the head chain, which covers the whole ledger. If the published head is missing, stored heads
+    were deleted or replaced. Also returns a message if the file of published heads cannot be read.
     """
     try:
         last = last_published()
@@ -249,8 +251,9 @@ def not_published() -> str:
 def last_published() -> Printed | None:
     """Returns the last complete ledger head in FAIRLOT_HEADS_FILE.
 
-    Returns None if the setting is empty, or the file is missing or empty. If there are trusted keys, the head must be
-    signed with one of them. Raises HeadsFileError if the file cannot be read, or has no such head near its end.
+    Returns None if the setting is empty, or if the file is missing or empty. If there are trusted keys, returns the
+    last head that is signed with one of them. Reads only the last 2000 bytes of the file. Raises HeadsFileError if the
+    file cannot be read, or if these bytes contain no such head.
 
     The file grows continuously. To compare the head with a snapshot of the database, call this function first, and then
     take the snapshot.
@@ -333,9 +336,12 @@ def _append_line(path: Path, line: bytes) -> None:
 def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
     """Returns whether a ledger head should be published now.
 
-    A publication is due if the last published head is from another ten-minute interval, or is not signed with the
-    newest key. If no heads file is configured, `before` (the last head before this run) counts as the last published
-    head. If the clock was set back, every head is published until the clock reaches its former time again.
+    Time is divided into intervals of ten minutes, and normally one head is published in each interval. So a head is due
+    if the last published head was made in an earlier interval. A head is also due if no head was published yet, or if
+    the last published head is not signed with the newest key.
+
+    `before`: the newest head before this run of the sealing task. It counts as the last published head if no heads file
+    is configured. If the clock was set back, every head is published until the clock reaches its former time again.
     """
     noted = Printed.read(printed(before)) if before else None
     last = last_published() if settings.FAIRLOT_HEADS_FILE else noted

@@ -31,11 +31,10 @@ class Journal:
 
     @property
     def leaves(self) -> str:
-        """Returns the SQL query for the id, key and leaf (digest) of each row, and for false, as journals are never
-        archived.
+        """Returns an SQL query for the rows of the journal: id, key, leaf (digest), and whether the row is archived.
 
-        The query has four parameters: the journal's number, the bounds of the ids (the lower bound is excluded), and
-        the maximum number of rows.
+        The last column is always false, because journals are never archived. The query has four parameters: the
+        journal's number, the bounds of the ids (the lower bound is excluded), and the maximum number of rows.
         """
         return f"""
             SELECT id, '{self.row} ' || id AS key,
@@ -103,16 +102,16 @@ def name_of(book: int) -> str:
 
 
 def register(journal: Journal) -> None:
-    """Adds a journal of a higher layer, so that the hash chain covers its table."""
+    """Adds a journal whose table another package defines, so that the hash chain also covers this table."""
     JOURNALS[journal.book] = journal
 
 
 def settled_until(journal: Journal) -> int | None:
-    """Returns the id up to which all rows of the journal are committed; None if the table's lock cannot be taken in
-    time.
+    """Returns the highest id of the journal. All rows up to this id are committed. Returns None if the table stays
+    locked.
 
-    Writers lock the table before a new row gets its id. So rows that are committed after this function took the lock
-    have higher ids.
+    Locks the table for a moment. Writers lock the table before a new row gets its id. So a row that is committed after
+    this moment has a higher id.
     """
     try:
         with transaction.atomic(durable=True), connection.cursor() as cursor:

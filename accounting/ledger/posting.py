@@ -106,11 +106,12 @@ def _insert(bookings: Sequence[Booking]) -> None:
 
 
 def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) -> Entries:
-    """Returns the ledger entries of usage segments, in GPU-seconds and money: for tenants' users and for the cluster.
+    """Returns the ledger entries of usage segments, in GPU-seconds and money.
 
-    `taken_back`: whether the segments are reversed. Reversed time and money go to write-off accounts, so that capacity
-    and revenue stay the same. If the usage is posted again for another payer, its time and money come from these
-    accounts.
+    The amounts are posted to the usage and cost accounts of the users. The opposite entries go to the accounts for
+    capacity and revenue. `taken_back`: whether the segments are reversed. Reversals use write-off accounts instead of
+    capacity and revenue, so that these two stay the same. Usage that is posted again for another payer also uses the
+    write-off accounts.
     """
     kind = LedgerAccount.Kind
     sign = -1 if taken_back else 1
@@ -133,10 +134,11 @@ def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) ->
 def entries_of_charges(
     charges: Sequence[ClassCharge], from_whom: LedgerAccount.Kind, *, taken_back: bool = False
 ) -> Entries:
-    """Returns the ledger entries, in money, of class charges: for the users of tenants, and for the opposite account.
+    """Returns the ledger entries, in money, of class charges.
 
-    A class charge is the amount that the price for idle, preemptible or borrowed time adds to a bill. `from_whom`: the
-    kind of the opposite account. `taken_back`: whether the charges are reversed.
+    A class charge is the amount that the price for idle, preemptible or borrowed time adds to a bill. Each amount is
+    posted to the cost account of a user, and with the opposite sign to an account of the kind `from_whom`.
+    `taken_back`: whether the charges are reversed.
     """
     sign = -1 if taken_back else 1
     entries: dict[AccountKey, Decimal] = {}

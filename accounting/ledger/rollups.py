@@ -109,7 +109,7 @@ Sums = TypeVar("Sums", UsageHour, UsageDay, JobDay)
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Represents how one transaction changes the rollups of the time of one usage segment."""
+    """Represents what one transaction adds to the rollups of the time in which a usage segment lies."""
 
     segment: UsageSegment
     booked: int

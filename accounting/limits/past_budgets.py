@@ -51,12 +51,12 @@ def past_budgets(
 ) -> list[PastBudget]:
     """Returns the budget periods of a tenant that overlap the days from `first` to `last`.
 
-    The values of a period that ends within these days are as of the period's end. The values of any other period are as
-    of `until`, the end of the days. If that time is after `now`, the values are as of `now`.
+    If a period ends within these days, its values are as of its end. Otherwise its values are as of `until`, the end of
+    the days. No values are later than `now`.
 
     `held`: usage that is not in the ledger yet. The caller must read it in the same database snapshot
-    (`consistent_read`) in which it calls this function. Whether a period overlaps the days is decided by dates alone:
-    budgets use UTC, but a statement may use another time zone.
+    (`consistent_read`) in which it calls this function. Budget periods use UTC, but the days may be those of another
+    time zone. The comparison of periods and days ignores this difference.
     """
     changes = list(BudgetChange.objects.filter(tenant_id=tenant.pk))
     below: list[int] | None = None
@@ -92,10 +92,10 @@ def _periods(period: str, first: date, last: date) -> Iterable[tuple[datetime, d
 
 
 def amount_at(changes: Iterable[BudgetChange], period: str, at: datetime) -> Decimal | None:
-    """Returns the amount of the team's budget for the given `period` just before `at`; None if it had no such budget
-    then.
+    """Returns the amount of the team's monthly or quarterly budget just before the time `at`; None if there was no
+    budget.
 
-    `changes`: the team's budget changes in order of time. `period`: month or quarter.
+    `changes`: the changes of all the team's budgets in order of time. `period`: month or quarter.
     """
     amounts = [
         change.amount

@@ -25,7 +25,7 @@ def period_of(period: str, days: int | None, now: datetime) -> tuple[datetime, d
 def calendar_period(months: Months, now: datetime) -> tuple[datetime, datetime]:
     """Returns the start and the end of the period of `months` calendar months (UTC) that contains `now`.
 
-    Periods are counted from January.
+    Each year is divided into such periods from January on. For example, three months are a calendar quarter.
     """
     month = first_of_month(now)
     first = months_after(month, -((month.year * 12 + month.month - 1) % months))

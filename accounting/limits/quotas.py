@@ -1,5 +1,4 @@
-"""Computes how much of each limit is used. Also writes the messages that name a reached limit or one that forbids a
-job."""
+"""Computes how much of each limit is used. Also writes messages about limits that are reached or that forbid a job."""
 
 from __future__ import annotations
 
@@ -36,9 +35,10 @@ class LimitUsage:
         return is_reached(self.quota, self.used)
 
     def is_exceeded(self, more: Decimal | int = 0) -> bool:
-        """Returns whether the limit would be exceeded if `more` were used in addition.
+        """Returns whether the present usage plus `more` exceeds the limit.
 
-        For a limit on GPU-hours or money, ignores `more` and returns whether the limit is used up.
+        Limits on GPU-hours and money are different: `more` is ignored, and the result is whether the usage has reached
+        the limit.
         """
         if self.quota.kind in Quota.OF_A_PERIOD:
             return self.used >= self.quota.limit
@@ -100,26 +100,27 @@ class LimitUsage:
 
 
 def is_reached(quota: Quota, used: Decimal) -> bool:
-    """Returns whether the limit is used up.
+    """Returns whether the usage has reached the limit.
 
-    A limit of 0 with no usage counts as used up only if it is a limit on GPU-hours or money.
+    A limit of 0 with no usage counts as reached if it limits GPU-hours or money. Other limits of 0 count as reached
+    only once there is usage.
     """
     return used >= quota.limit and (used > 0 or quota.kind in Quota.OF_A_PERIOD)
 
 
 def a_limit_above(tenant: Tenant) -> str:
-    """Returns a phrase for a limit of a tenant above `tenant`.
+    """Returns the phrase "a limit of a team above NAME", where NAME is the name of `tenant`.
 
-    It hides the limit's tenant from readers who may not see it.
+    Messages use this phrase for readers who may not see the team that has the limit.
     """
     return f"a limit of a team above {tenant.name}"
 
 
 def visible_lineage(tenant: Tenant, reader: User | None) -> frozenset[int]:
-    """Returns the ids of `tenant` and of the tenants above it that `reader` may see.
+    """Returns the ids of `tenant` and of those of its ancestors that `reader` may see.
 
-    `reader` must be allowed to see `tenant`. If `reader` is None, returns only the id of `tenant`. Use this for a text
-    that is stored for several readers.
+    `reader` must be allowed to see `tenant`. If `reader` is None, returns only the id of `tenant`. Pass None for a text
+    that is stored for several readers, because some of them may not see the ancestors.
     """
     if reader is None:
         return frozenset({tenant.pk})
@@ -130,7 +131,8 @@ def visible_lineage(tenant: Tenant, reader: User | None) -> frozenset[int]:
 def limit_usage(quota: Quota, used: Decimal, tenant: Tenant, user: User | None, now: datetime) -> LimitUsage:
     """Returns the LimitUsage (a limit with its usage) of a limit that applies to `user` in `tenant`.
 
-    `used`: the usage in the limit's unit. `now`: the time whose period of the limit is meant.
+    `used`: the usage in the limit's unit. `now`: the present time. If the limit is for a calendar period, this time
+    decides when the period ends.
     """
     ends = period_of(quota.period, quota.days, now)[1] if quota.period else None
     return LimitUsage(quota, used, tenant, user if quota.is_of_users else None, ends)

@@ -180,7 +180,8 @@ class Spending:
     def left(self, quota: Quota, account: Account) -> Decimal:
         """Returns how much of the limit `account` has left, in GPU-seconds; negative if overspent.
 
-        A limit on money is converted to GPU-seconds at a price of 1 per GPU-hour.
+        For a limit on money, returns the GPU-seconds that the remaining money would buy if a GPU-hour cost 1. Callers
+        multiply GPU-seconds by the actual price before they compare them with this number.
         """
         return left_of(quota, self.used(quota, account))
 
@@ -236,8 +237,10 @@ def limited_by(quota: Quota, tenant_id: int, user_id: int | None) -> Account:
 def left_of(quota: Quota, used: Decimal) -> Decimal:
     """Returns how much of a limit remains, in GPU-seconds; negative if overspent.
 
-    `used`: how much is used, in the limit's unit (GPU-hours or money). A limit on money is converted at a price of 1
-    per GPU-hour. The result is exact, because GPU-seconds and money are whole millionths.
+    `used`: how much is used, in the limit's unit (GPU-hours or money). For a limit on money, the result is the
+    GPU-seconds that the remaining money would buy if a GPU-hour cost 1. Callers multiply GPU-seconds by the actual
+    price before they compare them with the result. The result is exact, because GPU-seconds and money are whole
+    millionths.
     """
     return ((quota.limit - used) * HOUR).quantize(MICRO)
 

@@ -109,8 +109,8 @@ class BudgetWarning(models.Model):
 class WebhookCall(models.Model):
     """Represents a webhook call in the outbox.
 
-    It is stored in the transaction that it reports, and made after the commit. The call keeps the address and the
-    signing key that the budget had when the call was stored.
+    The call is stored in the same database transaction as the change that it reports, and made after the commit. It
+    keeps the address and the signing key that the budget had when the call was stored.
     """
 
     identity = models.UUIDField(default=uuid.uuid4, unique=True)

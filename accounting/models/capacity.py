@@ -63,11 +63,11 @@ class CapacitySegment(models.Model):
     """Represents the GPU time of one generation in one closed hour at one price, by class.
 
     It is a voucher (detailed row) of the transaction that closes the hour. The GPU-seconds of all classes sum to
-    `capacity`.
+    `capacity`. The class `others` is time in which processes outside Fairlot used the GPUs.
 
-    `value` is capacity times price, rounded once. It is the sum of `charged` (the cost of the tenants' usage), the
-    values of the time in which nobody held the GPUs (free, others, drained, down), and `rounding`. `rounding` is needed
-    because each cost is rounded separately.
+    `value` is capacity times price, rounded once. It is the sum of these parts: `charged` (the cost of the tenants'
+    usage), the values of the time that no lease held (free, others, drained, down), and `rounding`. `rounding` is
+    needed because each cost is rounded separately.
     """
 
     transaction = models.ForeignKey(
@@ -129,7 +129,7 @@ class UsageSum(models.Model):
     """Represents a rollup: the sum of the usage segments of one user in a tenant, for one generation, in closed time.
 
     A correction of closed time adds another row with the difference, so the sum of all rows is the valid value.
-    `assembling` (a gang's workers do not all run yet) and `idle` are parts of `gpu_seconds`.
+    `gpu_seconds` includes `idle` and `assembling`. `assembling` is the time before all workers of a gang run.
     """
 
     transaction_id = models.BigIntegerField(
@@ -207,8 +207,9 @@ class ArchivedHour(models.Model):
     """Represents the sum of the bills of one archived hour, by tenant, price and correction.
 
     Only archived months have such rows. `cost`: the cost at the plain price. `charged`: the amount that class prices
-    (prices for idle, preemptible or borrowed time) added; negative if they reduced the cost. `brought`: the part of
-    `charged` that was copied when usage was posted again after a correction.
+    (prices for idle, preemptible or borrowed time) added; negative if they reduced the cost. `brought`: a part of
+    `charged`. It belongs to usage that was posted again for another payer, and was copied from the bill of the first
+    payer.
     """
 
     book = models.BigIntegerField()

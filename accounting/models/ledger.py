@@ -4,8 +4,9 @@ tampering.
 A transaction is a set of entries whose amounts sum to zero in each unit. Units are GPU-seconds of one generation
 ("GPU-s A100") and money ("EUR"). Vouchers are the detailed rows behind a transaction.
 
-Transactions, their entries and their vouchers are stored in partitions, one for each month (UTC). The month is the one
-in which the reported time begins. `accounting/ledger/partitions.py` creates the partitions.
+Transactions, their entries and their vouchers are stored in partitions, one for each month (UTC). A row belongs to the
+month in which the time that it reports begins, for example the time of the usage. `accounting/ledger/partitions.py`
+creates the partitions.
 """
 
 from __future__ import annotations

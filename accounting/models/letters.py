@@ -1,4 +1,7 @@
-"""The outbox of e-mail. An e-mail is stored in the transaction that it reports, and sent after the commit."""
+"""The outbox of e-mail.
+
+An e-mail is stored in the same database transaction as the change that it reports, and sent after the commit.
+"""
 
 from __future__ import annotations
 

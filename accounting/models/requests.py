@@ -44,7 +44,8 @@ class RequestQuerySet(models.QuerySet["Request"]):
         """Marks the grants of a value that somebody sets by hand, so that they no longer change the value when they
         end.
 
-        `target`: the identifier of the value. The caller must have locked the tenant's row in its transaction.
+        `target`: the identifier of the value. `tenant`: the tenant of the grants; None means any tenant. The caller
+        must have locked the tenant's row in its transaction.
         """
         of = {} if tenant is None else {"tenant": tenant}
         self.in_force().filter(target=target, overtaken_at=None, **of).update(overtaken_at=Now())

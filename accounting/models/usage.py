@@ -28,12 +28,12 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
         return self.filter(taken_back=None)
 
     def with_charges(self) -> Self:
-        """Adds two costs to each segment, as aliases for further expressions.
+        """Returns the segments with two costs that later expressions can use: `full_cost` and `booked_cost`.
 
-        `full_cost`: the cost at class prices (prices for idle, preemptible or borrowed time), or the plain cost while
-        class prices may still change it. `booked_cost`: the cost that the segment's own transaction posted. If usage
-        was posted again after a correction, `booked_cost` includes the class charge that was copied from the former
-        payer.
+        `full_cost` includes the class charge (difference due to the price for idle, preemptible or borrowed time). If
+        the class charge is not posted yet, it is the cost at the plain price. `booked_cost` is what the transaction
+        that posted the segment charged. This is the cost at the plain price. If the usage was posted again after a
+        correction, it also includes the class charge that was copied from the former payer.
         """
         same_month = models.Q(class_charge__month=models.F("month"))
         charged = self.alias(charge=models.FilteredRelation("class_charge", condition=same_month))
@@ -65,9 +65,10 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
 class UsageSegment(models.Model):
     """Represents the GPUs that a lease held in one interval. It is a voucher (detailed row) of a usage transaction.
 
-    A segment never extends across a full UTC hour or a price change, so that hours and days sum exactly. Names are
-    those at the time of posting. `version`: 0 when first posted, and one more each time the same usage is posted again
-    after a correction. At most one version is in force; all others are reversed.
+    An interval never extends across the start of a UTC hour or a price change, so that hours and days sum exactly. The
+    names of the job, tenant and user are those at the time of posting. `version`: 0 when first posted, and one more
+    each time the same usage is posted again after a correction. At most one version is in force; all others are
+    reversed.
     """
 
     transaction = models.ForeignKey(

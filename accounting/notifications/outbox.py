@@ -1,6 +1,6 @@
 """The outbox of mails and webhook calls.
 
-Each is stored in the transaction that it reports, and sent after the commit.
+Each item is stored in the same database transaction as the change that it reports, and sent after the commit.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ class Identity:
 class CapacityReport:
     """Represents the capacity report of the closed full UTC hours from `begins` to `ends`.
 
-    `until`: the time until which the ledgers of all its clusters are closed; None if no ledger is open.
+    `until`: the time until which the hours of every cluster in the report are closed; None if closing has not begun for
+    any of them.
     """
 
     begins: datetime
@@ -188,8 +189,8 @@ def _written_off(
 ) -> dict[str, Decimal]:
     """Returns the write-offs, by currency: the cost that corrections reversed without billing another payer.
 
-    For archived time, the database does not contain the reversed segments, so the write-offs are computed as a
-    difference (see `_not_borne`). Verification before archiving has checked that only write-offs cause this difference.
+    The database does not contain the reversed segments of archived time. For this time, the write-offs are computed as
+    a difference (see `_not_borne`).
     """
     archived = max((one.details_since for one in books if one.details_since), default=first)
     found = _not_borne(book, first, min(last, archived)) if first < archived else {}
@@ -201,8 +202,8 @@ def _written_off(
 def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, Decimal]:
     """Returns the write-offs of archived hours in [first, last), by currency, as a difference.
 
-    They are the usage charges in the closings of these hours, minus the tenants' present cost, minus the amount by
-    which class prices reduced the bills.
+    The difference is: the cost of usage when the hours were closed, minus the cost that tenants bear now, minus the
+    amount by which class prices (prices for idle, preemptible or borrowed time) reduced the bills.
     """
     of_book = Q() if book is None else Q(book=book)
     closed = CapacitySegment.objects.filter(of_book, month__gte=first_of_month(first), month__lte=last.date())

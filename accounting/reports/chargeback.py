@@ -25,10 +25,12 @@ NOTHING = (Decimal(0), Decimal(0), Decimal(0), Decimal(0))
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Represents the usage and the cost of one tenant in one generation and currency, without the tenants below it.
+    """Represents the usage and the cost of one tenant in one generation and currency. Tenants below it are not
+    included.
 
-    `gpu_seconds` is the sum of busy, idle and assembling time (until all workers of a gang run). `corrections`: the
-    part of `cost` that results from corrections of hours in the period; negative if corrections reduced the cost.
+    `gpu_seconds`: the time that leases held GPUs. It is the sum of busy, idle and assembling time (before all workers
+    of a gang run). `corrections`: the part of `cost` that results from corrections of hours in the period; negative if
+    corrections reduced the cost.
     """
 
     tenant_id: int

@@ -24,10 +24,11 @@ AMOUNTS = ("gpu_seconds", "idle", "cost")
 
 @dataclass(frozen=True, slots=True)
 class IdleRow:
-    """Represents the idle GPU time of one team in one currency, without the teams below it. Times are GPU-seconds.
+    """Represents the idle GPU time of one team in one currency. Teams below it are not included. Times are GPU-seconds.
 
-    `cost`: the cost of all GPU time that the team held. `idle_cost`: the idle part of this cost. It is the sum, over
-    all usage rows (a user's day, a user's hour, or a segment), of the row's cost times its idle fraction.
+    `cost`: the cost of all GPU time that the team held. `idle_cost`: the part of this cost that idle time caused. In
+    each usage row, the cost is divided in proportion to idle and other time. A usage row is a user's day, a user's
+    hour, or a segment.
     """
 
     tenant_id: int

@@ -85,7 +85,8 @@ class Line:
 class _Held:
     """Represents GPU time of one generation at one price, and its cost in the ledger. Reversed usage is not included.
 
-    `price`: None if the time is free of charge because no price was valid, or if `kind` is SEVERAL (at several prices).
+    `price`: None if no price was valid, so that the time was free of charge. Also None if `kind` is SEVERAL, which
+    means that the time was billed at several prices.
     """
 
     generation: str
@@ -101,8 +102,8 @@ class _Held:
 class _InClasses:
     """Represents the GPU-seconds in each class (idle, preemptible, borrowed) that has its own price.
 
-    `unknown`: the amount by which class prices changed the cost in archived time for which the class times are not
-    stored.
+    `unknown`: an amount of money. For some archived time, only the cost of class prices is stored, and not the
+    GPU-seconds in each class. `unknown` is the amount that class prices added to the cost of this time.
     """
 
     seconds: dict[str, Decimal] = field(default_factory=lambda: dict.fromkeys(Price.CLASSES, FREE))
@@ -113,8 +114,9 @@ class _InClasses:
 class TakenBack:
     """Represents usage of one job that a correction reversed for this team, or billed to this team instead of another.
 
-    Amounts are positive for reversed usage and negative for newly billed usage. The newly billed usage is also
-    contained in the bill lines. For archived time, the job, the other team and the corrected transactions are unknown.
+    GPU time and cost are positive if the usage was reversed for this team, and negative if it was billed to this team.
+    In the second case, the bill lines also contain the usage. For archived time, the job, the other team and the
+    corrected transactions are not known.
     """
 
     correction: int  # id of the correcting transaction
@@ -180,10 +182,11 @@ def _by_generation(reader: UsageReader) -> Sequence[UsageRow]:
 
 
 def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -> Iterator[Line]:
-    """Yields one line for each class of GPU time. If these lines do not sum to the cost in the ledger, also yields
-    lines for the difference.
+    """Yields one line for each class of GPU time, and up to two lines for the remaining cost.
 
-    The lines are cut to the time in which the price was valid. `classes`: the GPU time in classes with their own price.
+    `held`: GPU time at one price. `classes`: the part of it in classes with their own price. The lines extend from
+    `begins` to `ends`, or over the part of this period in which the price was valid. The cost of a class line is its
+    GPU time times the price. The remaining cost is what the ledger contains beyond these lines, such as rounding.
     """
     price = held.price
     if price is not None:
@@ -285,11 +288,12 @@ def _at_each_price(
 
 
 def _of_each_piece(reader: UsageReader, rows: Sequence[UsageRow], *, prices: Sequence[Price]) -> list[_Held]:
-    """Returns the GPU time and cost at each price, for time of which an earlier release archived only rollups.
+    """Returns the GPU time and cost at each price, computed from rollups.
 
-    `rows`: the total usage of the generations whose price changed in the period. Queries each interval between two
-    price changes separately. An hour in which a price changed belongs to none of these intervals, so its usage gets a
-    line without a price.
+    This is needed for months that an earlier release archived, because only the rollups of these months are stored.
+    `rows`: the total usage of the generations whose price changed in the period. `prices`: the prices in the period.
+    Queries each interval between two price changes separately. An hour in which a price changed does not belong to any
+    of these intervals, so its usage gets a line without a price.
     """
     begins, ends = reader.begins, reader.ends
     generations = {row.generation_id for row in rows}
@@ -332,9 +336,10 @@ def _price_of_segment() -> Subquery:
 
 
 def _price_of_hour() -> Subquery:
-    """Returns a subquery for the id of the price of an archived hour.
+    """Returns a subquery that finds the id of the price at which an archived hour was billed.
 
-    This is the first price with the same amount per GPU-hour that was valid during part of the hour.
+    An ArchivedHour row stores only the amount per GPU-hour. The subquery finds the first price of the generation that
+    has this amount and was valid during part of the hour.
     """
     valid = Price.objects.filter(
         generation=OuterRef("generation"), per_gpu_hour=OuterRef("price_per_gpu_hour")
@@ -353,8 +358,9 @@ def _part_of(name: str, begins: datetime, ends: datetime) -> Any:
 def taken_back(reader: UsageReader) -> list[TakenBack]:
     """Returns the usage that corrections reversed for the team or billed to the team instead, latest correction first.
 
-    A reversal and the bill that replaces it have the same amounts, because class charges that are posted after the
-    correction are left out. Makes four queries, and one or two more if part of the period is archived.
+    If usage is reversed for one team and billed to another, both get the same amounts with opposite signs. To keep the
+    amounts equal, class charges that were posted after the correction are left out. Makes four queries, and one or two
+    more if part of the period is archived.
     """
     segments, hours = _segments(reader), _archived(reader)
     back = segments.exclude(taken_back=None).annotate(

@@ -142,9 +142,10 @@ def largest_jobs_of(reader: UsageReader, *, most: int) -> LargestJobs:
 
 
 def largest_names_of(reader: UsageReader, names: Names, *, most: int) -> Largest:
-    """Groups jobs by name, such as the value of a label, and returns the `most` groups with the most GPU time.
+    """Groups jobs by the names in `names`, and returns the `most` groups with the most GPU time.
 
-    All jobs that have no name in `names` form one group, whose label is None.
+    A name is a text that the caller assigns to a job, such as the value of a label. All jobs that have no name in
+    `names` form one group, whose label is None.
     """
     named = [_by_name(one, names) for one in reader.job_rows]
     found, count = _largest(named, "name", most)
@@ -226,8 +227,8 @@ def _largest(rows: Sequence[Rows], by: str, most: int) -> tuple[list[tuple[int, 
 def _of_size(rows: Rows, most: int) -> list[int]:
     """Returns the indices of the `most` rows with the most GPU time, unsorted.
 
-    If several rows have as much time as the smallest of these rows, returns all of them, so that the caller can decide
-    ties.
+    If other rows tie with the smallest of these rows, also returns the other rows' indices. The caller then decides
+    which rows to keep.
     """
     there = np.flatnonzero(rows.amounts["segments"])
     sizes = rows.amounts["gpu_seconds"][there]

@@ -35,7 +35,8 @@ CLOSED = """
 class Use:
     """Represents the use of GPUs, in GPU-seconds.
 
-    `usable` is `capacity` without the GPU time that was used by processes outside Fairlot, drained or down.
+    `usable` is `capacity` minus the time in which GPUs were down, were drained, or were used by processes outside
+    Fairlot.
     """
 
     busy: Decimal

@@ -18,8 +18,9 @@ def written_off(
 ) -> dict[tuple[Any, ...], Decimal]:
     """Returns the write-offs in the closed part of [first, last), by the values of the segment fields `names`.
 
-    `books`: the clusters' ledgers to include. Leaves out archived time. In a result by tenant, a tenant that was billed
-    instead of another has a negative amount. It balances the amount of the former payer. Makes two queries.
+    `books`: the clusters' ledgers to include. Leaves out archived time. If `names` contains the tenant and a correction
+    bills usage to another tenant, the amounts of both tenants cancel out. The former payer has a positive amount, and
+    the new payer a negative amount. Makes two queries.
     """
     closed = Q(pk__in=[])
     for one in books:

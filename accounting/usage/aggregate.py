@@ -50,7 +50,8 @@ def sum_statement(
       `count` and `most` of the result are unknown.
     - `job_names`: a queryset of (job_id, name). The name becomes the column "label" of the job's rows. Jobs that are
       not in it get the label None.
-    - `given`: columns with only one value in each group, by which PostgreSQL does not have to group.
+    - `given`: columns in `names` that the other columns determine, such as a job's name if rows are grouped by job id.
+      They are left out of GROUP BY, because grouping by them would not change the result.
 
     Leaves out groups whose segments have all been reversed by corrections.
     """
@@ -91,11 +92,11 @@ def sum_statement(
 
 
 def _labelled(every: str, names: str) -> tuple[str, str]:
-    """Returns two pieces of SQL: a WITH clause, and a source for FROM that adds each row's label to the rows of
-    `every`.
+    """Returns two pieces of SQL that add the label of its job to each usage row: a WITH clause, and a source for FROM.
 
-    The column by_label contains the name of the row's job, from the query `names`. Names are looked up only between the
-    lowest and the highest job id. This is fast because the jobs of a period have ids close together.
+    `every`: SQL for the usage rows, with the column by_job_id. `names`: SQL for rows of (job id, label). The result has
+    the additional column by_label. Labels are looked up only between the lowest and the highest job id of the usage
+    rows. This is fast because the jobs of a period have ids close together.
     """
     before = (
         f"WITH parts AS MATERIALIZED ({every}),"  # noqa: S608 - own names

@@ -1,7 +1,6 @@
-"""Reads the stored sums of archived bills for reports: their prices, their corrections, and the amounts due to class
-prices.
+"""Reads the hourly sums of archived bills for reports: costs by price, corrections, and class charges.
 
-Class prices are prices for idle, preemptible or borrowed time.
+A class charge is the amount that the price for idle, preemptible or borrowed time adds to a bill.
 """
 
 from __future__ import annotations
@@ -31,8 +30,10 @@ WITHOUT_BILLS = """
 
 
 def archived_hours(books: Books, begins: datetime, ends: datetime) -> QuerySet[ArchivedHour] | None:
-    """Returns a queryset of the ArchivedHour rows for the full UTC hours in [begins, ends); None if no bill is archived
-    there."""
+    """Returns a queryset of the ArchivedHour rows for the full UTC hours in [begins, ends).
+
+    Returns None if no bill of this period is archived.
+    """
     until = books.bills_since
     if until is None or begins >= until:
         return None
@@ -61,8 +62,8 @@ def written_off_of_archived(
 ) -> dict[tuple[Any, ...], Decimal]:
     """Returns the write-offs in archived time, by the values of the fields `names`.
 
-    Write-offs are costs that corrections reversed without billing another payer. `written_off` returns those of time
-    that is not archived.
+    Write-offs are costs that corrections reversed without billing another payer. For time that is not archived, use
+    `written_off`.
     """
     until = max((one.details_since for one in books if one.details_since), default=first)
     if until <= first:

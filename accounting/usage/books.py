@@ -31,21 +31,27 @@ class Books:
 
     @property
     def closed(self) -> Sequence[Book]:
-        """Returns the books (clusters' ledgers) whose hours are being closed.
+        """Returns the books (clusters' ledgers) that were opened, so that Fairlot closes their hours one after the
+        other.
 
-        A book may be among them before its first hour is closed.
+        A book may be included before its first hour is closed.
         """
         return [Book(*row) for row in self._rows if row[1] is not None]
 
     @property
     def unopened(self) -> Sequence[int]:
-        """Returns the numbers of the books (clusters' ledgers) that have transactions, but whose hours are not being
-        closed."""
+        """Returns the numbers of the books (clusters' ledgers) that have transactions but were never opened.
+
+        None of their hours is closed.
+        """
         return [row[0] for row in self._rows if row[1] is None]
 
     @property
     def bills_since(self) -> datetime | None:
-        """Returns the latest time before which bills of any cluster are archived; None if no bill is archived."""
+        """Returns the time from which on the bills of all clusters are in the database; None if no bill is archived.
+
+        Before this time, the bills of at least one cluster are archived.
+        """
         return max((one.details_since for one in self.closed if one.details_since), default=None)
 
     @cached_property

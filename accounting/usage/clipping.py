@@ -65,7 +65,8 @@ def cost_of_each(start: Combinable, end: Combinable, *, of: str = "full_cost") -
     """Returns the expression for each segment's cost from `start` to `end`.
 
     `of`: the cost column. "full_cost" includes class charges (differences due to prices for idle, preemptible or
-    borrowed time) and needs a queryset `with_charges`. "cost" is the cost without class charges.
+    borrowed time). It exists only in the result of `UsageSegmentQuerySet.with_charges`. "cost" is the cost without
+    class charges.
     """
     return ExpressionWrapper(_cost_until(end, of) - _cost_until(start, of), _amount())
 
@@ -76,9 +77,10 @@ def cost_between(start: Combinable, end: Combinable, *, of: str = "full_cost") -
 
 
 def part_of_each(name: str, start: Combinable, end: Combinable) -> Round:
-    """Returns the expression for the part of the amount `name` from `start` to `end`.
+    """Returns the expression for the part of a segment's amount that belongs to the time from `start` to `end`.
 
-    Assumes that the amount is spread evenly over the segment.
+    `name`: the column with the amount of the whole segment, such as its idle GPU-seconds. Assumes that the amount is
+    spread evenly over the segment.
     """
     share = F(name) * Seconds(end, start) / Seconds(UPPER, LOWER)
     return Round(ExpressionWrapper(share, _amount()), precision=6)

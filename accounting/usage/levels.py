@@ -34,7 +34,8 @@ class Level:
         }
 
     def covered(self, moment: str) -> Q:
-        """Returns the condition that a row begins in time that the rollups of this level cover.
+        """Returns the condition for rows that begin within the intervals in `spans`, which the rollups of this level
+        cover.
 
         `moment`: the name of the field with the row's start.
         """
@@ -44,11 +45,10 @@ class Level:
         return covered
 
     def beyond(self, inner: Level, moment: str) -> list[Q]:
-        """Returns conditions for rows in time that this level covers but `inner` does not: one condition for each
-        interval.
+        """Returns conditions for rows that begin in time that this level covers but the level `inner` does not.
 
-        The time that `inner` covers must lie within the time that this level covers. `moment`: the name of the field
-        with the row's start.
+        There is one condition for each such interval. The time that `inner` covers must lie within the time that this
+        level covers. `moment`: the name of the field with the row's start.
         """
         beyond = []
         for book, (begins, ends) in self.spans.items():

@@ -69,8 +69,9 @@ class UsagePlan:
     def lacks_before(self) -> datetime | None:
         """Returns the time before which the report may lack archived usage; None if the report is complete.
 
-        Archived time has only rollups, which cover whole UTC hours (for reports by job: whole UTC days). So the report
-        lacks usage if its period or one of its rows begins or ends within such an hour or day.
+        For archived time, the database has only rollups of whole UTC hours (for reports by job: whole UTC days). The
+        report lacks usage if its period, or one of its own days or hours, begins or ends in the middle of such a UTC
+        hour or day.
         """
         scope, until = self.scope, self.scope.books.bills_since
         finest = self._levels[-1] if self._levels else None
@@ -116,11 +117,11 @@ class UsagePlan:
         return found.overlapping(scope.begins, scope.ends).order_by()
 
     def _left_by(self, finest: Level) -> Iterator[Q]:
-        """Yields conditions for the segments in time that no rollups cover.
+        """Yields conditions for the segments in time that rollups do not cover.
 
-        `finest`: the level of rollups (daily or hourly) that covers the most time. The other levels cover only parts of
-        that time. Most of these segments are in the last few hours, and the conditions are written so that PostgreSQL
-        finds them with indexes.
+        `finest`: the level of rollups with the shortest unit (hourly, if there are hourly rollups). It covers all time
+        that any rollups cover. Most of the selected segments are in the last few hours, and the conditions are written
+        so that PostgreSQL finds them with indexes.
         """
         scope = self.scope
         before, after = {}, {}
@@ -148,8 +149,8 @@ class UsagePlan:
     def _rollup(self, level: Level, taken: Sequence[Level]) -> QuerySet[Any] | None:
         """Returns a query of the rollups of `level`; None if there cannot be rows.
 
-        `taken`: the levels whose rollups the plan reads already. Leaves out the time that they cover, so that no usage
-        counts twice.
+        `taken`: the levels for which the plan already has a query. Leaves out the time that these levels cover, so that
+        no usage counts twice.
         """
         beyond = None
         if taken and not any(map(self._straddles, (level, *taken))):
@@ -168,9 +169,9 @@ class UsagePlan:
         return left
 
     def _without(self, found: Any, levels: Sequence[Level], moment: str, at: F) -> Any:
-        """Returns the rows of `found` that begin in time that no level in `levels` covers.
+        """Returns the rows of the query `found`, without those whose usage the plan reads from the rollups of `levels`.
 
-        `moment` and `at`: the name of the field with a row's start, and an expression for it.
+        `moment`: the name of the field with a row's start. `at`: an expression for the same start.
         """
         for level in levels:
             covered = level.covered(moment)
@@ -181,9 +182,9 @@ class UsagePlan:
         return found
 
     def _straddles(self, level: Level) -> bool:
-        """Returns whether a day or hour of this level can overlap two rows of the report.
+        """Returns whether a rollup of this level (a UTC day or hour) can contain usage of two rows of the report.
 
-        This happens if the report has rows by day or hour in a time zone other than UTC.
+        This is possible if the report has rows by day or hour in a time zone other than UTC.
         """
         if self.buckets.unit is None or self.buckets.time_zone == "UTC":
             return False
@@ -208,11 +209,11 @@ class UsagePlan:
         return rows if tenants is None else rows.filter(tenant__in=tenants)
 
     def _rows_of(self, level: Level, start: Combinable) -> dict[str, Combinable]:
-        """Returns expressions that say to which rows of the report a rollup belongs.
+        """Returns two expressions, by name: the report's day or hour in which a rollup begins, and the one in which it
+        ends.
 
-        The rollup covers the UTC day or hour (the unit of `level`) that begins at `start`. The two expressions are the
-        report's day or hour that contains the first microsecond of this time, and the one that contains the last
-        microsecond. If both are equal, the rollup belongs to a single row of the report.
+        If both are equal, the whole rollup belongs to one row of the report. The rollup covers the UTC day or hour (the
+        unit of `level`) that begins at `start`. Its end is its last microsecond.
         """
         end = ExpressionWrapper(start + Value(level.length - MICROSECOND), output_field=DateTimeField())
         return {

@@ -65,14 +65,14 @@ def grouped_rows(
 def each_row(
     plan: UsagePlan, groups: Groups, amounts: Sequence[str], *, only: Q = EVERYTHING
 ) -> list[QuerySet[Any]]:
-    """Returns queries that do not sum rows: each rollup and each segment is one row.
+    """Returns queries that do not sum rows: each rollup is one row, and so is each segment.
 
     The columns are by_NAME for each column NAME in `groups`, and NAME_sum for each NAME in `amounts`. `only`: a
     condition that all rows must fulfil.
 
-    It is unknown when a segment was idle or assembling. If the period or a day or hour of the report ends within a
-    segment, the segment is cut. Each part then gets idle and assembling time in proportion to its length, to the
-    microsecond.
+    If the report's period, or one of its days or hours, ends within a segment, the segment is cut there. The database
+    does not contain when exactly the segment was idle or assembling. Each part therefore gets idle and assembling time
+    in proportion to its length, to the microsecond.
     """
     start, end = F("part_start"), F("part_end")
     of_each = {

@@ -16,8 +16,10 @@ from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
 
 def a_month_is_missing() -> Found | None:
-    """Finds a month that has a partition in some ledger tables but not in all. Ignores tables whose months are
-    archived."""
+    """Finds a month for which some ledger tables have a partition and others do not.
+
+    Ignores the tables of vouchers (detailed usage rows), because archiving a month drops their partitions.
+    """
     return first_row(
         "a ledger table has no partition for a month for which other tables have one",
         """
@@ -70,9 +72,10 @@ def _unsealed(book: int, record: ArchiveRecord) -> str | None:
 
 
 def _must_be_sealed(record: ArchiveRecord) -> bool:
-    """Returns whether the hash chain must contain a link with the rollups of the archived month.
+    """Returns whether the hash chain must contain a link that covers the rollups of the archived month.
 
-    Old releases did not make such links. The link must exist if a newer release archived this month or a later one.
+    Old releases did not make such links. A newer release makes the missing links of earlier months when it archives a
+    month. So the link must exist if a newer release archived this month or a later one.
     """
     if LedgerSeal.objects.filter(of_sums=True, month__gte=record.month).exists():
         return True
@@ -111,9 +114,9 @@ def an_archived_transaction_was_not_sealed() -> Found | None:
 
 
 def archived_entries_differ_from_sums() -> Found | None:
-    """Finds a user's entries in an archived month that differ from the hourly rollups.
+    """Finds an archived month in which a user's ledger entries do not sum to the user's hourly rollups.
 
-    The rollups cover the whole month.
+    Compares the sums over the whole month, in GPU-seconds and in money.
     """
     return first_row(
         "the entries of an archived month do not add up to its hourly rollups",
@@ -139,11 +142,11 @@ def archived_entries_differ_from_sums() -> Found | None:
 
 
 def archived_entries_differ_from_closings() -> Found | None:
-    """Finds the cluster's entries in an archived month that differ from the closings of the month's hours.
+    """Finds an archived month in which the cluster's ledger entries do not match the closings of the month's hours.
 
-    The entries of the capacity accounts must sum to 0, and the entries of the revenue account must match the total
-    value in the closings. Compares the sum over all currencies: an earlier release may have billed an hour in one
-    currency and closed it in another.
+    In each month, the entries of the capacity accounts must sum to 0. The entries of the revenue account must match the
+    total value in the closings. The sum over all currencies is compared, because an earlier release may have billed an
+    hour in one currency and closed it in another.
     """
     return first_row(
         "the entries of an archived month differ from its closings",

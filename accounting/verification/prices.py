@@ -19,8 +19,8 @@ def costs(amount: str, worth: str, period: str) -> str:
     """Returns an SQL condition: `amount` must equal `worth` / 3600, rounded in the same way as by `tariff.cost_of`.
 
     `amount`: SQL for the cost. `worth`: SQL for GPU-seconds times the price per GPU-hour. `period`: SQL for the time of
-    the usage. Earlier releases rounded costs to four decimals instead of six. For usage of that time, both roundings
-    are accepted.
+    the usage. Earlier releases rounded costs to four decimals instead of six. If the usage is from the time of these
+    releases, the condition accepts both roundings.
     """
     return f"""(
         {_is_rounded(amount, worth, 6)}
@@ -135,10 +135,10 @@ def a_closing_is_worth_otherwise() -> Found | None:
 
 
 def a_charge_costs_otherwise() -> Found | None:
-    """Finds a class charge with a wrong price, idle part or amount.
+    """Finds a class charge whose prices, idle GPU-seconds or amount are wrong.
 
-    A class charge is the amount that the price for idle, preemptible or borrowed time adds to a bill. Cannot check how
-    much of the time was preemptible or borrowed, because the ledger does not contain this.
+    A class charge is the amount that the price for idle, preemptible or borrowed time adds to a bill. This check cannot
+    verify how much of the time was preemptible or borrowed, because the ledger does not contain this.
     """
     worth = (
         "charge.idle * charge.idle_price + charge.preemptible * charge.preemptible_price"

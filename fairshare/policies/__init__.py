@@ -39,15 +39,18 @@ def versions(name: str) -> list[int]:
 
 
 def all_versions() -> list[tuple[str, int]]:
-    """Returns pairs (name, version) of all policies: the default policy first, and the newest version of each policy
-    first."""
+    """Returns a pair (name, version) for each version of each policy.
+
+    The default policy comes first; the others follow by name. The versions of one policy are in descending order.
+    """
     return sorted(_BY_VERSION, key=lambda one: (one[0] != DEFAULT, one[0], -one[1]))
 
 
 def policy_type(name: str, version: int | None = None) -> type[Policy]:
-    """Returns the class of a policy. The default version is the one in force, which clusters use.
+    """Returns the class of a policy.
 
-    Raises UnknownPolicy if the name or version does not exist.
+    If `version` is None, this is the version that clusters use, which is not always the newest. Raises UnknownPolicy if
+    the name or version does not exist.
     """
     known = versions(name)
     if not known:
@@ -60,18 +63,19 @@ def policy_type(name: str, version: int | None = None) -> type[Policy]:
 def policy_named(
     name: str = DEFAULT, version: int | None = None, options: Mapping[str, object] | None = None
 ) -> Policy:
-    """Creates a policy with the given options. The default version is the one in force, which clusters use.
+    """Creates a policy with the given options.
 
-    Raises UnknownPolicy if the name or version does not exist, and InvalidOption if an option is not accepted.
+    If `version` is None, this is the version that clusters use, which is not always the newest. Raises UnknownPolicy if
+    the name or version does not exist, and InvalidOption if an option is not accepted.
     """
     kind = policy_type(name, version)
     return kind(read_options(kind, options or {}))
 
 
 def policy_of(settings: Settings, name: str = DEFAULT, version: int | None = None) -> Policy:
-    """Creates a policy with the options that are contained in scheduler settings.
+    """Creates a policy and takes its options from the scheduler settings.
 
-    Early records of rounds store the options of the policy there.
+    This is for early records of rounds, which store the options of the policy as settings.
     """
     kind = policy_type(name, version)
     known = {one.name for one in fields(kind.options_type)} & {one.name for one in fields(Settings)}

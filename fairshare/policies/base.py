@@ -24,7 +24,7 @@ State: TypeAlias = Mapping[str, Floats]
 
 
 class Need(StrEnum):
-    """An input that only some policies need, or a kind of round that only some policies support."""
+    """A requirement that a policy may have: an input, or extra rounds within a quantum."""
 
     RATES = "rates"  # measured speeds of jobs on generations
     OWN_ORDER = "own_order"  # accounts whose jobs take turns by the GPU time that each has had

@@ -29,7 +29,7 @@ MEMORY = "Most debt of an account that is remembered, in seconds of the account'
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of gandiva_fair: ordering, trading, and memory of debts."""
+    """The options of gandiva_fair: ordering, trading, and how long GPU time that is owed to accounts is remembered."""
 
     ordering: Literal["stride", "lottery"] = option("stride", ORDERING)
     trading: bool = option(True, "Teams trade GPU time across GPU types when both sides gain")

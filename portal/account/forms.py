@@ -65,10 +65,10 @@ class TooManyTries(ValidationError):
 
 
 def counted(request: HttpRequest, username: str, check: Callable[[], T]) -> T:
-    """Counts one attempt to enter a password, calls `check`, and returns its result.
+    """Counts one attempt to enter a password, calls `check`, and returns the result of `check`.
 
-    `check` raises ValidationError for a wrong password. Raises TooManyTries in two cases: if the limit was already
-    reached, in which case `check` is not called, and if this wrong password reaches the limit. Any other wrong password
+    `check` raises ValidationError for a wrong password. If the limit was already reached, raises TooManyTries without
+    calling `check`. Also raises TooManyTries if this wrong password reaches the limit. For any other wrong password,
     raises the ValidationError of `check`.
     """
     tried = lockout.begin(request, username)

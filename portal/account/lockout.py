@@ -6,11 +6,12 @@ applies within a window of 15 minutes, which begins with the first wrong passwor
 - 5 wrong passwords for one user from one network (an IPv4 address or an IPv6 /64);
 - 50 wrong passwords from one network, for all user names together;
 - 5 wrong passwords for one user in a browser in which this user has signed in before. No other limit applies to this
-  browser, so a stranger cannot lock the user out of it, even from the same address;
-- 1 wrong password instead of 5 from each network, after more than 100 wrong passwords for one user from all networks
-  together. This slows down attackers with many machines, and still lets the user sign in.
+  browser, so a stranger cannot lock the user out of it, even from the same address.
 
-A user name counts in the same way whether or not a user with this name exists.
+After more than 100 wrong passwords for one user from all networks together, each network has only 1 wrong password for
+this user instead of 5. This slows down an attacker with many machines, but the user can still sign in.
+
+User names that do not exist are counted like all others, so the limits do not reveal which names exist.
 """
 
 from __future__ import annotations
@@ -67,10 +68,11 @@ class Try:
 
     @classmethod
     def judged(cls, where: tuple[str, str, str], most: int, counter: tuple[int, datetime]) -> Self:
-        """Returns an attempt, with the decision whether it is refused.
+        """Returns an attempt, and sets whether it is refused because the limit is exceeded.
 
-        `where` is the user, network and browser. `most` is the number of wrong passwords that the limit allows.
-        `counter` is the number of attempts including this one, and the start of the window.
+        - `where`: the attempt's user, network and browser.
+        - `most`: the number of wrong passwords that the limit allows.
+        - `counter`: the pair (number of attempts including this one, start of the window).
         """
         failures, since = counter
         if failures == most + 1:
@@ -119,14 +121,17 @@ def begin(request: HttpRequest, username: str) -> Try:
 
 
 def forget(tried: Try) -> None:
-    """Removes the user's attempts in the network or browser of `tried` from all counters. Called if the password was
-    right."""
+    """Removes the user's attempts from all counters, after the right password was entered.
+
+    If `tried` is from a known browser, these are the user's attempts in this browser; otherwise, those from the same
+    network.
+    """
     _take_back(tried, None)
 
 
 def take_back(tried: Try) -> None:
-    """Removes the one attempt `tried` from all counters that include it. Called if no password was checked after
-    all."""
+    """Subtracts the attempt `tried` from all counters that include it. Called if an error occurred before the password
+    was checked."""
     _take_back(tried, 1)
 
 
@@ -221,11 +226,10 @@ def forget_ended() -> None:
 
 
 def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple[int, datetime]:
-    """Adds 1 to the counter for this combination of user, network and browser. Returns its new value and the start of
-    its window.
+    """Adds 1 to one counter. Returns the counter's new value and the start of its window.
 
-    An empty argument means that the counter covers all users, networks or browsers. A counter whose window has ended
-    restarts at 1.
+    The arguments select the counter. With only `network`, for example, it counts the attempts of all users in this
+    network. A counter whose window has ended restarts at 1.
     """
     values: dict[str, Any] = {"username": username, "network": network, "browser": browser, "window": WINDOW}
     with connection.cursor() as cursor:
@@ -247,10 +251,12 @@ def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple
 
 
 def _take_back(tried: Try, most: int | None) -> None:
-    """Subtracts the attempts of a user in one network or browser from every counter that includes them.
+    """Subtracts attempts from every counter that includes the attempt `tried`: all of them, or at most `most` if it is
+    given.
 
-    `tried` names the user, the network and the browser. `most` is the largest number of attempts to subtract; None
-    subtracts all of them.
+    If `tried` is from a known browser, this is only the counter of the user in this browser. Otherwise the attempts of
+    the user in this network are subtracted from three counters: of the user in this network, of the whole network, and
+    of the user in all networks.
     """
     if tried.browser:
         own, others = _row(username=tried.username, browser=tried.browser), []

@@ -24,8 +24,8 @@ def budgets_of(tenant: Tenant, reader: User, posted: Form | None) -> dict[str, A
     """Returns the context of administration/budgets.html: a team's budgets with the amounts spent, and a form for each
     period.
 
-    `reader` is the user who opens the page, and gets only the webhook keys that this user may see. `posted` is a
-    refused form, which is shown again with its problems.
+    `reader` is the user who opens the page. The context has a webhook key only if `reader` may see this key. `posted`
+    is a refused form, which is shown again with its problems; None if no form was refused.
     """
     rows = [(stands, signing_key_for(reader, stands.budget)) for stands in outlooks(tenant=tenant)]
     known = {stands.budget.period: stands.budget for stands, _ in rows}
@@ -38,7 +38,8 @@ def set_budget_of(
 ) -> HttpResponse:
     """Sets the posted budget, and redirects to the page with the URL name `to`.
 
-    If the budget is refused, answers with the form's page, which `page` renders with the problems.
+    If the budget is refused, returns the response of `page` instead. `page` renders the page again, with the form and
+    its problems.
     """
     # If the period's field is invalid, the query of the form's URL still names the period.
     asked = (request.POST.get("budget_period"), request.GET.get("period"), Budget.Period.MONTH)
@@ -59,8 +60,8 @@ def remove_budget_of(
 ) -> HttpResponse:
     """Removes the tenant's budget with the primary key `pk`, and redirects to the page with the URL name `to`.
 
-    If the removal is refused, answers with the form's page, which `page` renders with the problems. Raises Http404 if
-    the budget belongs to another tenant.
+    If the removal is refused, returns the response of `page` instead. `page` renders the page again, with the problems.
+    Raises Http404 if the budget belongs to another tenant.
     """
     budget = get_object_or_404(Budget.objects.in_force().select_related("tenant"), tenant=tenant, pk=pk)
     return perform(

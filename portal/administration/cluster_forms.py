@@ -82,8 +82,8 @@ class AttachForm(KubeconfigForm):
 
 
 class ReachableForm(Form):
-    """The form for the network addresses to which jobs on a cluster may connect, outside the namespace of the job's
-    team."""
+    """The form for a cluster's reachable networks: the address ranges outside their team's namespace to which jobs may
+    connect."""
 
     ranges = Text(
         "Address ranges",

@@ -51,8 +51,8 @@ class WorkForm(Form):
         - `key`: identifies the form on its page.
         - `among`: the users who can become the new owner of the work.
         - `request`: the POST request with the form's data; None if the form was not posted.
-        - `has_left`: the user is already deactivated. The form then does not offer to let the work wait for the user's
-          return.
+        - `has_left`: whether the user is already deactivated. If so, the form lacks the choice to keep the work until
+          the user returns.
         """
         super().__init__(key, request, initial={} if has_left else {"fate": Fate.WAITS})
         if has_left:
@@ -68,7 +68,8 @@ class WorkForm(Form):
 def tell(request: UserRequest, done: object) -> None:
     """Shows a warning that lists the work that was not handed over to the new owner because it uses secrets.
 
-    `done` is the result of the action. If it contains no such work, no warning is shown.
+    `done` is the return value of the action that removed or deactivated the user. If it lists no such work, no warning
+    is shown.
     """
     if isinstance(done, HandedOver) and done.kept:
         text = f"Not handed over, because it uses secrets: {', '.join(done.kept[:10])}"

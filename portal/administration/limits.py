@@ -107,8 +107,8 @@ def _preview(
 ) -> HttpResponse:
     """Shows the shares before and after a change, with a button that saves the change at the URL `save`.
 
-    `read` converts the form's values to the change. If the form is invalid or `read` refuses the values, answers with
-    the form's page, which `page` renders with the problems.
+    `read` returns the change that the form's values describe. If the form is invalid or `read` refuses the values,
+    returns the response of `page`, which renders the form's page with the problems.
     """
     changes: list[Change] = []
     if not act_on(form, lambda values: changes.append(read(values))):

@@ -86,7 +86,10 @@ def effect_of_making(request: UserRequest) -> HttpResponse:
 @permitted("tenant.change")
 @posted_from("admin_tenant", "slug")
 def effect_of_changing(request: UserRequest, slug: str, verb: str) -> HttpResponse:
-    """Shows, before anything is saved, how other tickets or another parent of a team would change shares."""
+    """Shows how the tickets or the parent entered in the form would change the shares of the team and its siblings.
+
+    `verb` is "tickets" or "move". Nothing is saved.
+    """
     found = get_object_or_404(Tenant, slug=slug)
     forms: dict[str, tuple[Form, Callable[[Values], list[Effect]]]] = {
         "tickets": (TicketsForm(found, request), lambda values: effect_of_tickets(found, **values)),

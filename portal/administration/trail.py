@@ -105,7 +105,7 @@ def _href(event: AuditEvent, reader: User, slugs: dict[int, str]) -> str:
 
 
 def _told(values: dict[str, Any], name: str) -> str:
-    """Formats the event's value named `name` as text for people. Returns "" if the event does not record this value."""
+    """Returns the value named `name` from the `values` of an audit event, as text for people; "" if it is missing."""
     if name not in values:
         return ""
     value = values[name]

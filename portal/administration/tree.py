@@ -130,10 +130,11 @@ def _with(tenant: Tenant, changes: dict[str, object]) -> Tenant:
 
 
 def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Effect]:
-    """Returns the effect of a change on each team and group of members at the changed team's level.
+    """Returns how a change of one team affects the shares at the team's level of the tree.
 
-    `before` and `after` are all tenants before and after the change. `changed` is the primary key of the changed team.
-    If the team moves, its old and its new level are both included.
+    The level consists of the teams with the same parent, and of the parent's direct members. If the team moves, the
+    result covers its old and its new level. `before` and `after` are all tenants before and after the change. `changed`
+    is the primary key of the changed team.
     """
     levels = {one.parent_id for one in [*before, *after] if one.pk == changed}
     names, was = _shares(_tree_of(before), levels)
@@ -147,11 +148,11 @@ def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Eff
 def _shares(
     branches: Iterable[Branch], levels: set[int | None]
 ) -> tuple[dict[tuple[int, bool], str], dict[tuple[int, bool], float]]:
-    """Returns two mappings: the names and the shares of all teams and groups of direct members at the given `levels`.
+    """Returns the names and the shares of everything that competes at the given `levels` of the tree, as two mappings.
 
-    Both mappings have the same keys: (id, False) for the team with this id, and (id, True) for the direct members of
-    this team. A level is the id of a parent team, or None for the top level. A share is a fraction of the whole
-    cluster.
+    A level is the id of a parent team, or None for the top level. It consists of the parent's child teams and of the
+    parent's direct members as a group. Both mappings have the same keys: (team id, False) for a child team, and (parent
+    id, True) for the direct members. A share is a fraction of the whole cluster.
     """
     names, shares = {}, {}
     for one in branches:

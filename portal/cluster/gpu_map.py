@@ -41,9 +41,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Legend:
-    """The legend of the GPU map. `teams` has each team's name with one of the team's cells.
+    """The legend of the GPU map.
 
-    `kinds` has the kinds of the cells on the map, such as free or drained.
+    `teams` has a pair (team name, one cell of this team) for each team on the map; the cell gives the colour. `kinds`
+    has the kinds of all cells on the map, such as free or drained.
     """
 
     teams: list[tuple[str, Cell]]
@@ -63,7 +64,8 @@ class NodeRow:
 
 @dataclass
 class GenerationRow:
-    """The nodes of one generation, and the number of their GPUs by kind of cell, such as free or drained."""
+    """The nodes of one generation. `counts` has the number of their GPUs for each kind of cell, such as free or
+    drained."""
 
     generation: Generation
     nodes: list[NodeRow] = field(default_factory=list)

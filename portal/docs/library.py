@@ -131,9 +131,9 @@ def _hit(section: Section, words: list[str], around: int = 110) -> Hit:
 
 @cache
 def _page(path: Path, _prefix: str) -> Page:
-    """Reads and renders a page of the documentation.
+    """Reads and renders a page of the documentation. The result is cached.
 
-    The page's links contain the portal's URL prefix, so the cache keeps one copy for each `_prefix`.
+    The page's links contain the portal's URL prefix. So `_prefix` is an argument only to be a part of the cache key.
     """
     tokens = markdown.parse(path.read_text(), _address)
     sections = tuple(_sections(path.stem, tokens))

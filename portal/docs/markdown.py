@@ -48,8 +48,8 @@ _parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=Renderer).enabl
 
 
 def parse(text: str, address_of: Callable[[str], str | None]) -> list[Token]:
-    """Returns the Markdown tokens of a page. Each heading gets an id, and each link and picture the URL from
-    `address_of`.
+    """Returns the Markdown tokens of a page. Adds an id to each heading, and replaces the targets of links and pictures
+    by URLs.
 
     `address_of` converts a target to a URL. If it returns None, a link becomes plain text, and a picture is removed.
     """

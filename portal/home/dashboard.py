@@ -53,9 +53,9 @@ class Machines:
 
 @dataclass(frozen=True)
 class GpuTotals:
-    """The GPUs that jobs hold now, by generation, tenant and owner, and the GPUs of all nodes, by generation.
+    """The numbers of GPUs that jobs hold now, by generation, tenant and owner, and of all GPUs, by generation.
 
-    It is read once for each page.
+    The functions of this module share one instance, so that a page reads these numbers only once.
     """
 
     held: list[tuple[int, int, int, int]]  # generation, tenant, owner, GPUs
@@ -116,8 +116,8 @@ _nodes = Prepared(
 def counts(states: Iterable[tuple[str, int]], held: Mapping[int, int]) -> Counts:
     """Returns the number of GPUs that jobs hold, and the number of jobs by group of states.
 
-    `states` are pairs (state, number of jobs). They include all ended jobs, however long ago these ended. `held` is the
-    number of held GPUs by generation.
+    `states` has a pair (state, number of jobs) for each state; ended jobs are counted too. `held` is the number of held
+    GPUs by generation.
     """
     found: Mapping[str, int] = defaultdict(int, states)
     return Counts(
@@ -137,9 +137,9 @@ _shares = Prepared(lambda cluster: Round.objects.filter(cluster=cluster).values_
 
 
 def share_now(teams: Container[int], gpu_totals: GpuTotals, clusters: Iterable[Cluster]) -> list[ShareNow]:
-    """Returns the share of all `teams` together, for each generation.
+    """Returns, for each generation, how many GPUs exist, and how many `teams` are together entitled to and hold.
 
-    The entitlement is the one computed in the last round of each cluster.
+    The entitlements were computed in the last round of each cluster.
     """
     entitled: dict[int, float] = defaultdict(float)
     for cluster in clusters:

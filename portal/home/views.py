@@ -73,9 +73,10 @@ def _ended(jobs: QuerySet[Job]) -> QuerySet[Job]:
 
 
 def _prepared(of: Callable[[QuerySet[Job]], QuerySet[Job, Any]]) -> Prepared[Job]:
-    """Returns a prepared query for the jobs of one owner in given teams. The owner and the teams are its parameters.
+    """Returns a prepared query for jobs. It is called with an owner and a list of teams, and finds the owner's jobs in
+    these teams.
 
-    `of` adds the columns and the order to the query.
+    `of` is a function that adds columns and an order to the query.
     """
     return Prepared(lambda owner, teams: of(Job.objects.filter(owner=owner, tenant__in=teams)))
 

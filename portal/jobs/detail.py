@@ -115,8 +115,10 @@ def forecast_of(job: Job) -> JobForecast | None:
 
 
 def few_leases(job: Job) -> list[Lease] | None:
-    """Returns the same leases as `leases_of`, faster, with two prepared queries; None if there are more than
-    FEW_LEASES."""
+    """Returns the leases that `leases_of` finds, as a list; None if there are more than FEW_LEASES.
+
+    This is faster than `leases_of`, because it uses two prepared queries.
+    """
     found: list[Lease] = _leases(job.pk)
     if len(found) > FEW_LEASES:
         return None
@@ -210,10 +212,10 @@ def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost
 
 
 def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
-    """Returns the job's booked usage as rows (generation, currency, GPU-seconds, cost), which the caller must add up.
+    """Returns the job's booked usage as rows (generation, currency, GPU-seconds, cost).
 
-    The rows cover all teams that `user` may see, not only the job's team, because a correction may have billed the job
-    to another team.
+    Several rows may have the same generation and currency, so the caller must add them up. The rows cover all teams
+    that `user` may see, because a correction may have billed a part of the job to another team.
     """
     plan = UsagePlan(Scope(user, None, None), by_job=True)
     seen = plan.scope.tenants

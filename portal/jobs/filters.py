@@ -165,8 +165,10 @@ def labelled(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
 
 
 def with_generation(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Returns the jobs with the annotations of `annotated`, and with only those columns of job, team and owner that
-    lists show."""
+    """Returns the jobs with the annotations `now_on` and `wanted`, which `annotated` explains.
+
+    Reads only those columns of job, team and owner that lists show.
+    """
     return annotated(jobs.select_related("tenant", "owner").only(*LISTED))
 
 

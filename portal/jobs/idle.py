@@ -46,7 +46,7 @@ class IdleUse:
 def idle_uses(uses: Iterable[GpuUse]) -> list[IdleUse]:
     """Returns an IdleUse for each of the measurements `uses`, in the same order, with at most three queries.
 
-    `uses` must have been read together with the jobs' tenants and leases.
+    The caller must read `uses` with the related jobs, tenants and leases, for example with `select_related`.
     """
     found = list(uses)
     if not found:

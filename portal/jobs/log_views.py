@@ -1,4 +1,5 @@
-"""The views of a job's log: the page, the stream of new lines, pieces further up, the search, and the raw file."""
+"""The views of a job's log: the page, the stream of new lines, parts of the log on request, the search, and the raw
+file."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ MOST_FOUND = 1000
 
 @require_safe
 def log(request: UserRequest, pk: int) -> HttpResponse:
-    """Shows the log page. When htmx refreshes the page, returns only the head above the log."""
+    """Shows the log page. When htmx refreshes the page, returns only the job's status above the log, not the log."""
     job = visible_job(request, pk)
     try:
         ranks = [rank for rank in backend_for(job.cluster).log_ranks(job_id=pk) if rank < job.workers]
@@ -162,9 +163,10 @@ async def _follow(log_file: LogFile, offset: int, rights: Rights) -> AsyncGenera
 @never_cache
 @require_safe
 def log_piece(request: UserRequest, pk: int) -> HttpResponse:
-    """Returns a piece of the log as JSON. Without a valid byte offset answers 400.
+    """Returns a part of the log as JSON: whole lines of about PIECE bytes together.
 
-    The piece consists of the lines that begin at the byte offset `?begin=`, end at `?end=`, or surround `?around=`.
+    One of three query parameters gives a byte offset: `?begin=` for the lines from this offset on, `?end=` for the
+    lines before it, or `?around=` for the lines around it. Answers 400 if none of them is a valid offset.
     """
     log_file = _log_file(request, visible_job(request, pk))
     asked = {name: _offset(request.GET.get(name, "")) for name in ("begin", "end", "around")}

@@ -33,11 +33,11 @@ Piece = tuple[int, str]
 
 @dataclass(frozen=True)
 class LogEnd:
-    """Describes how the logs of an ended job end. `last_attempt` is the number of the last attempt that ran; 0 if none
-    ran.
+    """The state of the logs of an ended job.
 
-    `is_overdue` means that no more lines are expected although the log is not complete. A log stays incomplete if a
-    node was lost, or if no process collected the log.
+    `last_attempt` is the number of the last attempt that ran; 0 if none ran. `is_overdue` says that no more output is
+    expected, because the job ended more than STRAGGLERS ago. A log can stay incomplete forever, for example if a node
+    was lost.
     """
 
     last_attempt: int
@@ -45,7 +45,7 @@ class LogEnd:
 
 
 def log_end(job_id: int) -> LogEnd | None:
-    """Returns how the logs of an ended job end; None if the job has not ended, because another attempt may follow."""
+    """Returns the state of the logs of an ended job; None if the job has not ended."""
     job = Job.objects.filter(pk=job_id, state__in=Job.ENDED).only("ended_at").first()
     if job is None:
         return None
@@ -70,8 +70,8 @@ class LogFile:
         return self.backend.read_log(job_id=self.job_id, rank=self.rank, offset=offset, limit=limit).data
 
     def last(self, offset: int, end: LogEnd) -> tuple[bytes, bool]:
-        """Reads at most READ bytes of an ended job's log, beginning at `offset`. `end` describes how the job's logs
-        end.
+        """Reads at most READ bytes of an ended job's log, beginning at `offset`. `end` is the result of `log_end` for
+        the job.
 
         Returns the bytes, and True if no further bytes are expected after them.
         """
@@ -120,8 +120,11 @@ def split(data: bytes, offset: int, *, flush: bool) -> tuple[list[Piece], int]:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Returns the lines in `data`, each with its line feed, which only the last line may lack. A carriage return does
-    not end a line."""
+    """Splits `data` into lines. Each line includes its line feed; the last line has none if `data` ends within the
+    line.
+
+    A carriage return does not end a line.
+    """
     lines = data.split(b"\n")
     return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
@@ -129,7 +132,7 @@ def _lines(data: bytes) -> list[bytes]:
 def _parts(line: bytes, *, whole: bool) -> Iterator[bytes]:
     """Yields the line in parts of at most LONGEST_PIECE bytes, split only between characters.
 
-    `whole` says that the line has its end. If it does not, an incomplete UTF-8 character at the end is left out.
+    `whole` is False if more bytes of the line may follow. An incomplete UTF-8 character at the end is then left out.
     """
     while len(line) > LONGEST_PIECE:
         cut = LONGEST_PIECE - _partial_tail(line[:LONGEST_PIECE])
@@ -183,7 +186,7 @@ class Search:
     """A search for the lines of a log that contain or match `text`. It ignores case, and begins at the byte offset
     `begin`.
 
-    The search ends after `most` lines, after SEARCH_BYTES or after SEARCH_SECONDS, whichever comes first.
+    The search stops when it has found `most` lines, read SEARCH_BYTES bytes, or taken SEARCH_SECONDS seconds.
     """
 
     def __init__(self, log: LogFile, text: str, *, regex: bool, most: int, begin: int = 0) -> None:

@@ -199,10 +199,10 @@ _job = Prepared(
 
 
 def frame(request: UserRequest, shown: Job, tab: str, *, posted: Form | None = None) -> dict[str, Any]:
-    """Returns the template context of the head that is shown above every tab of a job's pages.
+    """Returns the template context of the part that all tabs of a job's page share, which is above the selected tab.
 
     `shown` is the job, and `tab` is the selected tab. `posted` is a refused snooze form, which is shown again with its
-    problems.
+    problems; None if no form was refused.
     """
     user = request.user
     may_submit = has_role(user, Membership.Role.MEMBER)

@@ -26,10 +26,10 @@ NAME, GENERATION, PRICE = "Trace", "P100", Decimal("1.37")
 
 
 def bench_trace(path: Path, tell: Callable[[str], None], *, since: datetime) -> None:
-    """Imports the trace at `path`, compares the reports with the file, and verifies the ledger. Prices apply from
-    `since` on.
+    """Imports the trace at `path`, compares the reports with the file, and verifies the ledger.
 
-    Raises CommandError if the reports and the file differ.
+    `tell` is called with each line of output. `since` is the time from which the trace's GPUs have a price. Raises
+    CommandError if the reports and the file differ.
     """
     set_price(
         actor=None,
@@ -70,8 +70,8 @@ def counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
 def compare(cluster: Cluster, jobs: dict[str, int], seconds: dict[str, int]) -> None:
     """Checks that the cluster's reports show the given numbers of jobs and GPU-seconds by team.
 
-    Also checks that the parts of the cluster's capacity add up to the whole, in GPU-seconds and in money. Raises
-    CommandError otherwise.
+    Also checks the capacity report: its classes (busy, free and so on) must add up to the capacity, in GPU-seconds and
+    in money. Raises CommandError if a check fails.
     """
     book = ClosedBook.objects.get(book=cluster.pk)
     operator = User.objects.filter(portal_role=User.PortalRole.OPERATOR).first()

@@ -14,8 +14,8 @@ def by_mail(
 ) -> dict[str, Any]:
     """Returns the template variables for the part in which users subscribe to a report by mail.
 
-    `tenant` is None for a report on all teams or clusters. `by` and `label` say how the usage report is grouped; other
-    reports have no groups.
+    `tenant` is None for a report on all teams or clusters. For the usage report, `by` is the grouping, and `label` is
+    the label key if the report is grouped by label. Both are empty for other reports.
     """
     asked = ReportSubscription(report=report, tenant=tenant, by=by, label=label)
     is_of_teams = report in ReportSubscription.OF_TEAMS

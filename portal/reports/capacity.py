@@ -1,7 +1,8 @@
-"""The capacity report, for operators: the GPU time of all GPUs by class, its value, and which teams bear the value.
+"""The capacity report, for operators: how all GPU time was used, what it cost at the GPU prices, and which teams paid
+for it.
 
-The classes say how the time was used: busy, idle, assembling (until all workers of a gang run), free, used outside
-Fairlot, drained or down.
+The report divides the GPU time into classes: busy, idle, assembling (until all workers of a gang run), free, used
+outside Fairlot, drained and down.
 """
 
 from __future__ import annotations
@@ -162,9 +163,9 @@ def capacity_facts(
 
 
 def _state(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> list[tuple[str, str]]:
-    """Returns the header lines that say which figures may still change.
+    """Returns the header lines, as pairs (label, text), that say which figures may still change.
 
-    The list is empty if the ledger has closed all hours of the period and the prices of idle, preemptible and borrowed
+    The list is empty if the ledger has closed all hours of the period, and the prices of idle, preemptible and borrowed
     time are final.
     """
     is_closed = report.until is not None and report.until >= period.ends
@@ -187,10 +188,10 @@ def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal,
 
 
 def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
-    """Yields pairs (label, amount) for the parts of the capacity's value, such as the cost of a team or of drained
-    GPUs.
+    """Yields pairs (label, amount) that divide the price of all GPU time among teams and other causes.
 
-    Teams come first. The amounts add up to the value of the capacity.
+    The teams come first, with their costs. Then come write-offs, reductions by class prices, and the price of
+    unallocated, drained and down GPUs. The amounts add up to the GPU time of all GPUs multiplied by its price.
     """
     for share in identity.tenants:
         yield share.tenant, share.cost
@@ -205,8 +206,8 @@ def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
 def _held_up(cluster: Cluster | None, report: CapacityReport) -> Iterator[Lease]:
     """Yields the leases that keep the ledger from closing the next hour, at most five for each cluster.
 
-    The usage of these leases is not reported yet, or the ledger refuses it. Yields nothing while the hour is not yet
-    due to be closed.
+    The usage of these leases is not reported yet, or the ledger refuses it. Yields nothing if it is too early to close
+    the next hour.
     """
     over = may_be_closed_until(now_from_database())
     if report.until is None or over < report.until + HOUR:

@@ -26,9 +26,9 @@ def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseB
     """Streams jobs of a period as a file. `form` is the file format.
 
     With `?team=`, these are the jobs of this team and the teams below it; otherwise, all jobs that `user` may export. A
-    job that began before the period or ended after it counts only with its time within the period, unless `all=whole`.
-    With `anonymous=1`, names are replaced by pseudonyms. The stream ends if `user` loses the right to export. Raises
-    Http404 for an unknown format, and if `user` may not export.
+    job that is only partly in the period is exported with its time in the period, or, with `all=whole`, with all its
+    time. With `anonymous=1`, names are replaced by pseudonyms. The stream ends if `user` loses the right to export.
+    Raises Http404 for an unknown format, and if `user` may not export.
     """
     query = request.GET
     if form not in FORMS or not may_export(user):
@@ -56,7 +56,7 @@ def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseB
 
 
 async def _sent(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Yields the pieces asynchronously. A worker thread computes each piece, and only after the previous piece was
+    """Yields the pieces asynchronously. A worker thread computes the next piece only after the previous one was
     sent."""
     while (piece := await sync_to_async(lambda: next(pieces, None))()) is not None:
         yield piece

@@ -95,8 +95,8 @@ def _only_own(user: User, rows: list[Row]) -> Tenant | None:
 def edges(period: ReportPeriod) -> list[datetime]:
     """Returns the bounds of the chart's intervals.
 
-    In a period of up to four days, an interval is one hour. In a longer period it is as many days as are needed for at
-    most `MOST_POINTS` intervals.
+    In a period of up to four days, an interval is one hour. In a longer period it is a whole number of days, the
+    smallest with which there are at most `MOST_POINTS` intervals.
     """
     days = (period.ends - period.begins) / timedelta(days=1)
     step = timedelta(hours=1) if days <= 4 else timedelta(days=max(1, -(-days // MOST_POINTS)))

@@ -31,7 +31,8 @@ COLUMNS = {
 class FairnessReport:
     """The fairness report for one reader.
 
-    Only an operator gets the comparison of tenants. The statement exists only for a single tenant.
+    `compared`, which compares tenants, is empty unless the reader is an operator. `statement`, which has a line for
+    each generation, is None unless the report is on a single tenant.
     """
 
     period: ReportPeriod

@@ -1,4 +1,4 @@
-"""The tables of the report on idle GPUs. Also returns the report as a file."""
+"""The tables of the report on idle GPUs, and the views that return the report as a file."""
 
 from __future__ import annotations
 

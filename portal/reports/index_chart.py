@@ -13,7 +13,7 @@ HEIGHT = 100
 
 @dataclass(frozen=True)
 class IndexChart:
-    """A line chart as SVG paths. The view box has `width` × `height` units, and each interval is one unit wide."""
+    """A line chart as SVG paths. The view box has `width` × `height` units. Each value of a series is one unit wide."""
 
     lines: dict[str, str]  # the SVG path of each series by its name
     width: int

@@ -61,12 +61,12 @@ class ReportPeriod:
 
 
 def asked_period(query: Query, *, is_page: bool = False) -> ReportPeriod:
-    """Returns the period in a URL query, in the query's time zone or else the reader's. For API calls, the reader's is
-    UTC.
+    """Returns the period in a URL query. Its days are in the query's time zone or, without one, in the reader's (UTC in
+    the API).
 
-    For an invalid query, a page (`is_page`) uses a default in place of each invalid value, and shows the problems. A
-    file or the API raises `WrongQuestion` instead, because a program would mistake the figures of the default period
-    for those of the requested days.
+    If the query is invalid, a file or the API raises `WrongQuestion`, because a program would mistake the figures of a
+    default period for those of the requested days. A page (`is_page`) instead uses a default in place of each invalid
+    value, and shows the problems.
     """
     zone = timezone.get_current_timezone()
     period = read_report_period(query, now=now_from_database(), zone=zone)
@@ -79,8 +79,8 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
     """Returns the period in a URL query. An invalid parameter is replaced by its default, and added to the period's
     `problems`.
 
-    Without `period`, a given `from` or `to` selects a range of days. If `period` is given and is not `dates`, `from`
-    and `to` are ignored, because forms always send them.
+    `period` names the period. If it is missing and `from` or `to` is given, the period is this range of days. If
+    `period` is given and is not "dates", `from` and `to` are ignored, because forms send them with every choice.
     """
     problems: dict[str, str] = {}
     zone = read_zone(query.get("zone", ""), zone, problems)

@@ -57,7 +57,7 @@ def unbooked(tenants: Sequence[int] | None, begins: datetime, ends: datetime) ->
 def _held(begins: datetime, ends: datetime, tenants: Sequence[int] | None = None) -> QuerySet[Lease, Any]:
     """Returns a query for the usage that the ledger has not booked yet. It yields at most one row.
 
-    The row has the sum of the GPU-seconds, the number of jobs, and a time before which all usage is booked. Without
+    The row has the sum of the GPU-seconds, the number of jobs, and the start of the earliest unbooked usage. Without
     unbooked usage there is no row. The query covers [`begins`, `ends`) and `tenants` (ids; None means all tenants).
     """
     start = Greatest(Coalesce("billed_until", "held_from"), Value(begins))

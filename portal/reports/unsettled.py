@@ -20,8 +20,8 @@ PROVISIONAL = "Provisional: more usage of this period will be booked."
 class Unsettled:
     """The clusters that have unsettled usage. Its cost may still change, because class prices are not final.
 
-    `since` maps a cluster's name to the time from which its usage is unsettled. An instance is falsy if all usage is
-    settled.
+    `since` maps a cluster's name to the time from which its usage is unsettled. If all usage is settled, `since` is
+    empty and the object is false in a condition.
     """
 
     since: Mapping[str, datetime]
@@ -58,7 +58,8 @@ def unsettled_of(
 ) -> Unsettled:
     """Returns which clusters have unsettled usage from `begins` to `ends` (excluded), and since when.
 
-    `tenants` are ids (None: all tenants). `book` is the id of one cluster (None: all clusters).
+    `tenants` are the ids of the tenants whose usage counts; None means all tenants. `book` is a cluster's id, which is
+    also the id of its ledger; None means all clusters.
     """
     found = unsettled(begins, ends, tenants=tenants, book=book)
     names = dict(Cluster.objects.filter(pk__in=found).values_list("pk", "name")) if found else {}

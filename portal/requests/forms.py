@@ -17,9 +17,9 @@ UNTIL = "Until (empty: no end)"
 
 
 class Why(Form):
-    """The base form of requests, with the end and the reason of the request.
+    """The base form of all requests, with the fields for the end of the grant and for the reason.
 
-    Without further fields, it requests an extension of a grant.
+    The form for extending a grant has only these two fields, so it is this class itself.
     """
 
     field_order = ("name", "tickets", "until", "reason")
@@ -54,9 +54,9 @@ class LimitRequest(LimitForm, Why):
 
 
 class GrantEndField(Moment):
-    """A field for the end of a grant. If its text is not changed, its value is exactly the requested end.
+    """A field for the end of a grant, which shows no seconds.
 
-    Without this rule the seconds would be lost, because the field does not show them.
+    If its text is not changed, the value is the requested end including the seconds.
     """
 
     asked: datetime | None = None

@@ -70,9 +70,9 @@ def one_page(
 ) -> HttpResponse:
     """Renders the page of a request.
 
-    If the request is open and the user is an operator, the page also previews how the shares would change. The preview
-    uses the values `changed` if given, otherwise the requested values. `posted` is a refused form, which is shown again
-    with its problems.
+    If the request is open and the user is an operator, the page also previews how the shares would change. `changed`
+    has the values to preview; None means the requested values. `posted` is a refused form, which is shown again with
+    its problems; None if no form was refused.
     """
     one = get_object_or_404(seen_by(request), pk=pk)
     words = Words.of([one])

@@ -108,7 +108,8 @@ class Timing:
     def _bounds(self) -> tuple[datetime | None, datetime | None]:
         """Returns the start and the end of the schedule as datetimes. Raises Refused for an invalid text.
 
-        A text that is unchanged gives the stored datetime exactly, because the text omits the seconds.
+        If the user has changed neither the times nor the time zone, returns the stored datetimes, because the texts
+        lack the seconds.
         """
         if self.stored and self._walls == Timing.of(self.stored)._walls:
             return self.stored.begins, self.stored.ends

@@ -122,8 +122,7 @@ def claimable_from(members: Sequence[Member]) -> list[datetime]:
 
 
 def on_notice(members: Sequence[Member]) -> str:
-    """Returns the beginning of a sentence, such as "2 replicas run". The number is that of the replicas that may be
-    preempted."""
+    """Returns the subject and verb of a sentence about the replicas that may be preempted, such as "2 replicas run"."""
     count = len(claimable_from(members))
     return "1 replica runs" if count == 1 else f"{count} replicas run"
 
@@ -157,8 +156,8 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
 def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
     """Returns the replica of the current revision that most recently ended by itself, which a replica should never do.
 
-    Returns None if no replica did so, or if the service is stopped or removed. Also returns None if enough replicas are
-    ready, unless the current revision has failed and could not be rolled back.
+    Returns None if no replica did so, or if the service should have no replicas. Also returns None if enough replicas
+    are ready, unless the current revision has failed and there is no good revision to roll back to.
     """
     if service.removed_at or service.stopped_at or not service.replicas:
         return None
@@ -175,10 +174,10 @@ def _has_failed(service: Service) -> bool:
 
 
 def _is_stuck(service: Service, members: Sequence[Member]) -> bool:
-    """Returns whether a rollout is stuck: a new replica waits for GPUs, and no old one may end before the new one is
-    ready.
+    """Returns whether a rollout is stuck because a new replica waits for GPUs.
 
-    In this case the service allows no missing replica: `max_unavailable` is 0.
+    This can happen only if `max_unavailable` is 0: then no old replica ends, and frees its GPUs, before a new replica
+    is ready.
     """
     if not service.good_id or service.good_id == service.current_id or service.max_unavailable:
         return False

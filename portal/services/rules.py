@@ -22,7 +22,7 @@ LABELS = {
 class Rules:
     """The text of each field for replicas and rollouts, as typed, and the problems of these fields.
 
-    The texts are not validated here but by the action.
+    The texts are validated by the action that changes the service, and not by this class.
     """
 
     replicas: str = "1"
@@ -43,15 +43,15 @@ class Rules:
         return cls(**numbers, auto_rollback=post.get("auto_rollback") == "on")
 
     def read(self) -> dict[str, Any]:
-        """Returns the arguments for the action, by name.
+        """Returns the arguments, by name, for the action that changes the service.
 
-        A text that is not a number is returned as a text, and the action then refuses it.
+        A text that is not a number stays a text, and the action then refuses it.
         """
         numbers = {name: read_number(getattr(self, name)) for name in NUMBERS}
         return numbers | {"auto_rollback": self.auto_rollback}
 
     def with_problems(self, error: SpecError) -> Self:
-        """Returns a copy with the problems from `error` that concern the fields for replicas and rollouts.
+        """Returns a copy whose problems are those in `error` that belong to the fields for replicas and rollouts.
 
         In the text of a problem, the name of a field is replaced by the field's label.
         """

@@ -113,7 +113,7 @@ def analyse(request: UserRequest) -> HttpResponse:
 @permitted("anomalies.analyse")
 @posted_from("share_anomalies")
 def again(request: UserRequest) -> HttpResponse:
-    """Repeats an analysis for those teams for which it has no result."""
+    """Repeats an analysis, but only for the teams that have no result in it."""
     return perform(
         request,
         AgainForm("again", request),

@@ -1,7 +1,7 @@
 """Computes the shapes of the share chart: stacked areas above and below a zero line. Templates add the HTML and styles.
 
-The plot's view box has `POINTS` × `HEIGHT` units, and the browser stretches it. Labels are positioned in per cent
-outside it, so that text keeps its size at every width.
+The shapes are in an SVG view box of `POINTS` × `HEIGHT` units, which the browser stretches to the page's width. Labels
+are not part of the SVG, so that their text is not stretched. Their positions are in per cent.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ def _layers(
 
 
 def _line(ys: Sequence[float]) -> str:
-    """Returns the SVG path of a step line. Each value in `ys` is a horizontal step of one unit."""
+    """Returns the SVG path of a step line. It has a horizontal piece, one unit wide, at the height of each value in
+    `ys`."""
     steps = "".join(
         f"H{x + 1}" if x and ys[x - 1] == value else f"V{value:g}H{x + 1}" for x, value in enumerate(ys)
     )

@@ -28,9 +28,10 @@ ALL, OTHERS = "all", "Other GPUs"  # the row for GPU types without their own lim
 
 
 class TradeLimitsForm(Form):
-    """The form for a team's trade limits.
+    """The form for a team's trade limits, with a row for each GPU type and a last row for all other GPU types.
 
-    It has three fields for each GPU type, and three more that apply to every GPU type without limits in its own row.
+    The last row applies to each GPU type whose own row has the choice “Same as other GPUs”. Each row has three fields:
+    whether to trade, the maximum number of GPUs to give, and the maximum part of the share to give.
     """
 
     def __init__(self, tenant: Tenant, request: UserRequest | None = None) -> None:
@@ -64,10 +65,10 @@ class TradeLimitsForm(Form):
         return [(name, [self[f"{kind}-{key}"] for kind in KINDS]) for key, name in named]
 
     def clean(self) -> None:
-        """Refuses an amount in a row with the choice “Same as other GPUs”, because such a row takes its limits from the
-        last row.
+        """Refuses a row that has the choice “Same as other GPUs” and also an amount, because its limits are those of
+        the last row.
 
-        Ignores amounts, even invalid ones, in a row with the choice that forbids trades.
+        If a row's choice forbids trades, ignores the row's amounts, even if they are invalid.
         """
         for key, generation in self.generations:
             choice, *amounts = (self.cleaned_data.get(f"{kind}-{key}") for kind in KINDS)

@@ -25,7 +25,7 @@ UTC = ZoneInfo("UTC")
 class Period:
     """The period from `begins` (included) to `ends` (excluded).
 
-    If it consists of whole days, `days` is set. Any other period ends now.
+    If it consists of whole days, `days` has these days. Otherwise `days` is None, and the period ends now.
     """
 
     key: str
@@ -40,7 +40,8 @@ class Period:
 
 
 def read_period(key: str | None, usual: str = DEFAULT_PERIOD) -> Period:
-    """Returns the period that is named `key` and ends now. If the name is unknown, uses the name `usual` instead."""
+    """Returns the period with the name `key`, which ends now. If `key` is unknown, returns the period with the name
+    `usual`."""
     return named_period(key if key in PERIODS else usual, now_from_database())
 
 
@@ -55,9 +56,9 @@ def period_of_days(days: ReportPeriod) -> Period:
 
 
 def asked_stretch(query: Query, usual: str = DEFAULT_PERIOD, *, is_page: bool = False) -> Period:
-    """Returns the period in the URL query: either one of `PERIODS` by name, or whole days as in reports.
+    """Returns the period in the URL query: either one of `PERIODS`, by name, or whole days as in reports.
 
-    `usual` is the name of the period if the query has none. Raises WrongQuestion for an invalid query. A page
+    If the query has no period, returns the one with the name `usual`. Raises WrongQuestion for an invalid query. A page
     (`is_page`) gets a default period instead.
     """
     key = query.get("period", "")

@@ -122,16 +122,21 @@ def trades(request: UserRequest) -> HttpResponse:
 
 
 def _changed(tenants: Collection[int], period: Period) -> list[tuple[Tenant, float]]:
-    """Returns the tenants that began to trade in the period and whose jobs' measured speed-ups then changed.
+    """Returns those of `tenants` that began to trade in the period and whose measured speed-ups have changed since
+    then.
 
-    Each tenant comes with the factor by which the speed-ups changed.
+    A change may mean that the tenant's jobs report wrong speeds to gain from trades. Each tenant comes with the factor
+    of the change.
     """
     factors = changed_speeds(tenants, period.begins, period.ends)
     return [(tenant, factors[tenant.pk]) for tenant in in_order(Tenant.objects.filter(pk__in=factors))]
 
 
 def _sees_all(user: User, tenant: Tenant | None) -> bool:
-    """Returns whether the page shows both sides of every trade, so that the amounts add up to zero."""
+    """Returns whether the user is an operator who chose no team, and so sees both teams of every trade.
+
+    The page then shows that all trades add up to zero.
+    """
     return user.is_operator and tenant is None
 
 

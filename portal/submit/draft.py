@@ -82,9 +82,9 @@ class Choices:
 
 @dataclass(frozen=True)
 class Draft:
-    """The content of the submit page while the user edits it.
+    """The content of the submit page while the user edits it. A draft is immutable; its methods return changed copies.
 
-    `problems` has the problems of the form by field. `yaml_problems` has the problems of the YAML text.
+    `problems` maps a field of the form to its problem. `yaml_problems` has the problems of the YAML text.
     """
 
     fields: Fields
@@ -161,9 +161,9 @@ class Draft:
 
     @property
     def answers(self) -> bool:
-        """Returns whether a field in the section for port and readiness differs from its default or has a problem.
+        """Returns whether the page opens the section for port and readiness.
 
-        The page then opens the section.
+        It does if a field in this section differs from its default or has a problem.
         """
         names = ("port", "readiness_path", "readiness_period_seconds", "readiness_failures")
         usual = Fields()
@@ -171,16 +171,17 @@ class Draft:
         return changed or any(name in self.problems for name in names)
 
     def agree(self) -> Self:
-        """Stores the digest of the YAML text, to record that the text now agrees with the form. Returns the new
-        draft."""
+        """Returns a copy which records that the YAML text and the form agree now. For this it stores the digest of the
+        text."""
         return replace(self, agreed=digest(self.yaml))
 
     def in_another_cluster(self) -> Self:
-        """Clears the environment and the GPU types, because the newly selected cluster may not have them."""
+        """Returns a copy without environment and GPU types, because the newly selected cluster may not have them."""
         return replace(self, fields=replace(self.fields, environment="", generations=[]))
 
     def use_form(self) -> Self:
-        """Rewrites the YAML from the form, even if the form has problems."""
+        """Returns a copy whose YAML is written from the form, even if the form has problems. The copy has these
+        problems."""
         rewritten = replace(self, yaml=self.fields.to_yaml(), yaml_problems={}).agree()
         try:
             return replace(rewritten, spec=self.fields.to_spec(), problems={})
@@ -188,7 +189,10 @@ class Draft:
             return replace(rewritten, spec=None, problems=_beside_fields(error))
 
     def use_yaml(self) -> Self:
-        """Rewrites the form from the YAML. If the YAML is invalid, the form stays unchanged."""
+        """Returns a copy whose form is filled from the YAML.
+
+        If the YAML is invalid, the copy has the unchanged form, and the problems of the YAML.
+        """
         try:
             spec = read_yaml(self.yaml)
         except SpecError as error:
@@ -196,10 +200,11 @@ class Draft:
         return replace(self, fields=Fields.from_spec(spec), spec=spec, problems={}, yaml_problems={}).agree()
 
     def settle(self) -> Self:
-        """Makes form and YAML agree. If only the form was edited since they last agreed, rewrites the YAML, and vice
-        versa.
+        """Returns a copy in which form and YAML agree.
 
-        If both were edited, adds a problem instead.
+        If only the form was edited since they last agreed, the YAML is rewritten from the form. If only the YAML was
+        edited, the form is filled from the YAML. If both were edited, the copy has a problem that says so, and form and
+        YAML are unchanged.
         """
         of_form, of_yaml = digest(self.fields.to_yaml()), digest(self.yaml)
         if of_yaml in {self.agreed, of_form}:
@@ -209,15 +214,19 @@ class Draft:
         return replace(self, spec=None, yaml_problems={"": CHANGED_BOTH})
 
     def ready_to_send(self) -> Self:
-        """Makes form and YAML agree before the job is submitted, and adds a problem if no team is chosen."""
+        """Returns a copy that can be submitted: form and YAML agree as after `settle`. Adds a problem if no team is
+        chosen."""
         draft = self.settle()
         if draft.tenant is None:
             return draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
         return draft
 
     def rewritten(self, asked: str | None, user: User) -> Self | None:
-        """Returns the draft rewritten from the form (`asked` is "form") or from the YAML ("yaml"); None for any other
-        `asked`."""
+        """Returns a copy whose YAML is written from the form (`asked` is "form"), or whose form is filled from the YAML
+        ("yaml").
+
+        The copy has the result of the pre-flight check for `user`. Returns None for any other `asked`.
+        """
         match asked:
             case "form":
                 return self.use_form().checked_for(user)
@@ -226,8 +235,12 @@ class Draft:
         return None
 
     def checked_for(self, user: User) -> Self:
-        """Adds the result of the pre-flight check for `user`, if the draft has a valid specification, a team and a
-        cluster."""
+        """Returns a copy with the result of the pre-flight check, which predicts for `user` whether and when the job
+        would start.
+
+        If the check refuses the job, the copy has the problem instead. Returns the draft unchanged if it has no valid
+        specification, no team or no cluster.
+        """
         if self.spec is None or self.tenant is None or self.cluster is None:
             return self
         try:
@@ -239,9 +252,10 @@ class Draft:
         return replace(self, preflight=answer)
 
     def refused(self, error: NotAllowed | Refused, user: User) -> Self:
-        """Adds the problem that the action reported when it refused the job.
+        """Returns a copy with the problem in `error`, with which the submit action refused the job of `user`.
 
-        If the job can never run, adds all reasons, and the page offers to submit the job anyway.
+        If the job was refused because it can never run, the copy has all reasons for this, and the page offers to
+        submit the job anyway.
         """
         if isinstance(error, Refused) and error.field == "even_if_never":
             checked = self.checked_for(user)

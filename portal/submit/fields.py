@@ -38,7 +38,7 @@ DEFAULTS = JobSpec(name="x", command="x")
 
 @dataclass(frozen=True)
 class Fields:
-    """The text of each field of the submit form. `generations` has the names of the GPU types that are checked."""
+    """The text of each field of the submit form. `generations` has the names of the GPU types that the user ticked."""
 
     name: str = ""
     command: str = ""
@@ -158,7 +158,7 @@ def digest(yaml_text: str) -> str:
 
 
 def read_number(text: str, kind: type[int] | type[float] = int) -> int | float | str:
-    """Converts the text to a number. If it is not a number, returns the text unchanged, and the action then refuses
+    """Converts the text to a number. Returns a text that is not a number unchanged, so that later validation refuses
     it."""
     number = read_whole(text) if kind is int else read_decimal(text)
     return text if number is None else kind(number)

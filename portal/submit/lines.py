@@ -75,7 +75,7 @@ def write_mounts(mounts: Sequence[Mounted]) -> str:
 
 @dataclass(frozen=True)
 class Lines:
-    """The conversion of one field between its value and lines of text: a function that reads, and one that writes."""
+    """Converts the value of one field to and from lines of text: `write` returns the lines, and `read` parses them."""
 
     read: Callable[[str], Any]
     write: Callable[[Any], str]

@@ -42,8 +42,8 @@ PAGES: dict[str, str] = {Report.USAGE: "usage", Report.TRADES: "trades", Report.
 class Letter:
     """A mail with a report.
 
-    `page` is the path and query of the report's page. `name` is the attached file's name without extension. `alone` is
-    the key of the only table in a CSV file, as in `portal.reports.formats.answer`.
+    `page` is the path and query of the report's page. `name` is the attached file's name without extension. With
+    `alone`, an attached CSV file has only the table with this key.
     """
 
     period: ReportPeriod
@@ -155,7 +155,7 @@ def _trades(of: ReportSubscription, period: ReportPeriod) -> Letter:
 def _anomalies(of: ReportSubscription, period: ReportPeriod) -> Letter:
     """Returns a mail about sharing anomalies, with one analysis for each cluster.
 
-    This is the latest finished analysis whose analysed time ended in the period.
+    It is the cluster's latest finished analysis, among those whose analysed time ended in the period.
     """
     analyses = analyses_ended_in(of.user, period.begins, period.ends)
     document = document_of_analyses(of.user, analyses, period, tenant=of.tenant)

@@ -23,8 +23,7 @@ TOO_LARGE = "The file is too large for a mail. Download it from the report's pag
 
 
 def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
-    """Stores the mail of a subscription, with the attached file, for sending if a mail is due. Returns whether it
-    stored one.
+    """Queues a subscription's mail, with the attached file, if a mail is due. Returns whether it queued one.
 
     Ends the subscription if its user may no longer have the report. Any number of workers may call this function at the
     same time: a lock on the subscription's row admits one worker, and the database accepts each period only once. `now`
@@ -48,10 +47,10 @@ def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
 
 @transaction.atomic(durable=True)
 def _write(subscription_id: int, letter: Letter, files: Sequence[mail.Attachment], now: datetime) -> bool:
-    """Stores the mail for sending, and records that the mail for its period was delivered. Returns whether it stored
-    the mail.
+    """Queues the mail, and records its period as delivered. Returns whether it queued the mail.
 
-    Stores nothing if another worker already did, if the mail is no longer due, or if the user has lost the permission.
+    Queues nothing if another worker sends this mail, or if the mail is no longer due. If the user has lost the
+    permission, queues nothing and ends the subscription.
     """
     subscription = _lock(subscription_id)
     period = letter.period

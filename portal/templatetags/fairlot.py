@@ -239,9 +239,9 @@ def zone() -> str:
 
 @register.simple_tag
 def wall_of(at: datetime, *, beside: bool = False) -> str:
-    """Returns a time as text, in the time zone of `at` instead of the user's time zone.
+    """Returns a time as text in the time zone of `at`, and not in the user's time zone.
 
-    With `beside`, the date is left out, because the page shows the time next to another time that has the date.
+    With `beside`, the text has only weekday, time of day and zone, because the page shows the date next to it.
     """
     return at.strftime("%a %H:%M %Z" if beside else "%a %-d %b %Y %H:%M %Z")
 
@@ -331,8 +331,8 @@ def amount(value: float | Decimal | None) -> str:
 
 @register.filter
 def of_a_limit(value: Decimal) -> str:
-    """Formats a limit or its usage. The number is rounded down, so that a usage below the limit never looks equal to
-    it."""
+    """Formats a limit or its usage. Rounds down, so that a usage that is slightly below the limit does not look equal
+    to it."""
     return figure(value)
 
 

@@ -89,8 +89,11 @@ def share_rows(times: Iterable[str], points: Iterable[Amounts]) -> SafeString:
 
 @register.filter
 def item(mapping: Mapping[str, object], key: str) -> object:
-    """Returns `mapping[key]`, for a key that is the value of a template variable. Raises KeyError for an unknown
-    key."""
+    """Returns `mapping[key]`. Templates need this if the key is in a variable, because `mapping.key` looks up the text
+    "key".
+
+    Raises KeyError for an unknown key.
+    """
     return mapping[key]
 
 
@@ -101,5 +104,5 @@ def absolute(value: float | Decimal) -> float | Decimal:
 
 @register.filter
 def hundredfold(part: float) -> str:
-    """Returns a fraction in per cent without the sign, such as "5" for 0.05, for an input field."""
+    """Returns a fraction as a percentage without the sign "%", such as "5" for 0.05, for an input field."""
     return f"{part * 100:g}"

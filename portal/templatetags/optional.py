@@ -1,4 +1,5 @@
-"""Template tags that return why an optional feature is not available. A page shows this reason instead of the form."""
+"""Template tags that return why an optional feature is not available. Pages show this reason in place of the feature's
+form."""
 
 from __future__ import annotations
 

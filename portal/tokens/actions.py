@@ -79,7 +79,7 @@ def revoke_token(*, actor: User, token: ApiToken) -> ApiToken:
 
 
 def revoke_all(*, actor: User) -> int:
-    """Revokes all tokens of the actor. Returns how many of the tokens were neither revoked nor expired before."""
+    """Revokes all tokens of the actor. Returns the number of tokens that were still valid."""
     with transaction.atomic(durable=True):
         revoked = _revoke_standing(actor)
         if revoked:

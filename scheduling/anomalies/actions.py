@@ -1,8 +1,8 @@
-"""Requests analyses of sharing anomalies, and runs each analysis in steps of one team.
+"""Requests analyses of sharing anomalies, and runs the analyses. Each step of an analysis handles one team.
 
 A sharing anomaly is a job that started or ended later than it would have on its team's private cluster, that is, on the
 share of the cluster that the team's tickets are worth. Each step is one transaction, so a worker that dies loses at
-most its present step.
+most one step.
 """
 
 from __future__ import annotations
@@ -59,11 +59,12 @@ def analyse_last_days(*, actor: User, cluster: Cluster, days: int) -> SharingAna
 def request_analysis(
     *, actor: User | None, cluster: Cluster, begins: datetime, ends: datetime
 ) -> SharingAnalysis:
-    """Requests the analysis of a past period, and returns the analysis. A cluster has at most one analysis per period.
+    """Requests the analysis of a past period, and returns it. If this period of the cluster was requested before,
+    returns the existing analysis.
 
-    If the analysis exists already, only retries its teams without a result. `actor` None means that Fairlot requests
-    it. Raises NotAllowed unless the actor is an operator. Raises Refused if the period is empty, longer than 31 days,
-    or not over yet.
+    An existing analysis is not started from the beginning: only teams that have no result yet are analysed again.
+    `actor` None means that Fairlot makes the request. Raises NotAllowed unless the actor is an operator. Raises Refused
+    if the period is empty, longer than 31 days, or not over yet.
     """
     require(actor, "anomalies.analyse")
     if ends <= begins:
@@ -124,10 +125,11 @@ def is_tried_again(analysis: SharingAnalysis) -> bool:
 
 
 def request_nightly() -> list[SharingAnalysis]:
-    """Requests, for every attached cluster, an analysis of the seven days before the last midnight (UTC).
+    """Requests an analysis of the seven days before the last midnight (UTC) for every attached cluster. Returns these
+    analyses.
 
-    Also retries the teams without a result in analyses whose period ended at the midnight one day earlier, or later.
-    Returns the analyses of the seven days.
+    Also retries teams without a result in recent analyses. An analysis is recent if its period ended at the midnight
+    before the last one, or later.
     """
     ends = start_of_day(now_from_database())
     recent = SharingAnalysis.objects.filter(cluster__detached_at=None, ends__gte=ends - timedelta(days=1))

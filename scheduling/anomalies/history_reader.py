@@ -1,7 +1,7 @@
 """Reads the recorded history of a cluster over a period from PostgreSQL.
 
-The result contains a `Past` (fairshare.counterfactual.past): the jobs, attempts, limits and nodes of the period, with
-indices instead of database rows.
+The result contains a `Past` (fairshare.counterfactual.past) with the jobs, attempts, limits and nodes of the period.
+The Past numbers tenants, users and generations from 0, and identifies jobs by primary key.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from scheduling.models import Cluster, ClusterPause, HeldGpu, Job, JobEvent, Job
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The history of a cluster as a `Past`, with two lists that translate the indices in it.
+    """The history of a cluster as a `Past`, which numbers tenants and generations from 0, and two lists that resolve
+    these numbers.
 
-    - `tenants`: the primary key of each tenant, by its index in the Past.
-    - `generations`: the name of each generation, by its index in the Past.
+    - `tenants`: the primary key of each tenant.
+    - `generations`: the name of each generation.
 
-    The Past identifies a job by its primary key.
+    Jobs in the Past have their primary keys.
     """
 
     past: Past
@@ -261,12 +262,12 @@ def _runs_to_its_end(row: _Row) -> bool:
 
 
 def _has_failed(since: datetime, running: datetime | None, until: datetime | None, why: str) -> bool:
-    """Returns whether the attempt failed to start, or was lost after it had run for less than STEADY (one minute).
+    """Returns whether the attempt failed to start, or was lost within STEADY (one minute) after it began to run.
 
     The analysis assumes that such an attempt did no work.
 
     - `since`: when the attempt got its GPUs.
-    - `running`: when all its workers ran; None if they never all ran.
+    - `running`: when all workers had begun to run; None if this never happened. Then the minute counts from `since`.
     - `until`: when the attempt ended; None if it has not ended.
     - `why`: why it ended.
     """

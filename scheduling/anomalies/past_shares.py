@@ -19,13 +19,13 @@ from scheduling.shares.snapshot import DEFAULT_TICKETS
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The average shares of tenants over a period, in lists with one element for each tenant in `tenants` (primary
+    """The average shares of tenants over a period. Each list has one element for each tenant in `tenants` (primary
     keys).
 
-    - `parts`: the fraction of the cluster that the jobs of the tenant's own users get, without the teams below the
-      tenant. The fractions sum to 1.
-    - `user_tickets`: a tuple with the tickets of each of the tenant's users that have jobs.
-    - `places`: by (tenant, user), the position of the user in the tenant's tuple in `user_tickets`.
+    - `parts`: the fraction of the cluster that the tenant's own users get. The teams below the tenant have their own
+      elements. The fractions sum to 1.
+    - `user_tickets`: the tickets of the tenant's users who have jobs, as a tuple.
+    - `places`: by (tenant, user), the index of the user in the tenant's tuple.
     """
 
     tenants: Sequence[int]
@@ -35,11 +35,12 @@ class Shares:
 
 
 def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int, int]]) -> Shares:
-    """Returns the average shares of the tenants that had tickets in the period or that occur in `users`, and of their
+    """Returns the average shares of all tenants that had tickets in the period or that occur in `users`, and of their
     ancestors.
 
-    `users` are the (tenant, user) pairs that have jobs. As in rounds, a tenant's users compete with the teams below the
-    tenant. The share of the users counts as the tenant's share. Makes three queries.
+    `users` are the (tenant, user) pairs that have jobs. In rounds, the users of a tenant compete with the teams
+    directly below it. So the tenant's share in the result is that of its users, without the teams below. Makes three
+    queries.
     """
     stretches = list(tickets_between(begins, ends))
     pairs = sorted(users)
@@ -77,11 +78,11 @@ def _tree(stretches: Sequence[PastTickets], with_jobs: Collection[int]) -> list[
 
 
 def _otherwise(stretches: Sequence[PastTickets], tenants: Sequence[Tenant]) -> list[float]:
-    """Returns, for each tenant, the tickets to assume in those intervals of `stretches` that record no tickets of the
-    tenant.
+    """Returns, for each tenant, the tickets to assume in intervals that have no record of the tenant's tickets.
 
-    This is 0 if another interval records tickets of the tenant. Otherwise it is the tenant's present tickets, because
-    imported history has no records of tickets.
+    - If some of `stretches` (intervals) record tickets of the tenant: 0, because the tenant had none in the other
+      intervals.
+    - If none of them does: the tenant's present tickets, because imported history has no records of tickets.
     """
     known = {holder for one in stretches for holder in one.tickets}
     return [0.0 if (one.pk, None) in known else float(one.tickets) for one in tenants]
@@ -93,14 +94,14 @@ def _usual(
     parent: Sequence[int],
     otherwise: Sequence[float],
 ) -> tuple[list[float], list[float]]:
-    """Returns two lists by holder: average tickets, and average fraction of the cluster. Intervals are weighted by
-    length.
+    """Returns two lists with one element for each of `holders`: the average tickets, and the average fraction of the
+    cluster.
 
-    A holder is a tenant, or a user in a tenant.
+    A holder is a tenant, or a user in a tenant. Longer intervals weigh more in the averages.
 
-    - `stretches`: the intervals, with the tickets of holders in each.
+    - `stretches`: the intervals of the period, each with the tickets that holders had in it.
     - `parent`: the index of each holder's parent.
-    - `otherwise`: the tickets of each holder in intervals that record none.
+    - `otherwise`: the tickets to assume for each holder in intervals that record none for it.
     """
     tickets, parts = np.zeros(len(holders)), np.zeros(len(holders))
     whole = stretches[-1].ends - stretches[0].begins

@@ -27,9 +27,10 @@ Hourly = Sequence[tuple[datetime, Decimal]]
 
 @dataclass(frozen=True, slots=True)
 class SpentHours:
-    """An interval in which a limit on the usage of `tenant` was used up.
+    """An interval in which a used-up limit affected the jobs of `tenant`. The limit belongs to this tenant or to an
+    ancestor.
 
-    `user` None means that all users of the tenant were affected; `generation` None means all generations.
+    `user` None means that the jobs of all users of the tenant were affected; `generation` None means all generations.
     """
 
     tenant: int
@@ -71,9 +72,10 @@ def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
 def when_spent(
     spent: Iterable[SpentHours], generations: Iterable[int]
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Yields the intervals in which limits were used up for every generation that a job accepts.
+    """Yields the intervals in which a used-up limit affected a job on each generation that the job accepts.
 
-    `spent`: the intervals of the job's tenant and user. `generations`: the generations that the job accepts.
+    `spent`: the intervals of used-up limits for the job's tenant and user. `generations`: the generations that the job
+    accepts.
     """
     spent, kinds = list(spent), list(generations)
     edges = sorted({moment for one in spent for moment in (one.begins, one.ends)})
@@ -88,14 +90,13 @@ def when_spent(
 
 
 def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int, int | None, Hourly]]:
-    """Yields (tenant, user, usage by hour) for each account to which the limit applies.
+    """Yields (tenant, user, usage by hour) for each tenant or user to which the limit applies.
 
-    The usage is in money for a limit on money, and in GPU-seconds for other limits. It is counted from the start of the
-    limit's period that contains `begins`, up to `ends`.
+    The usage is in money for a limit on money, and in GPU-seconds for other limits. It is counted up to `ends`, from
+    the start of the limit's period (such as a month) in which `begins` falls.
 
-    - For a limit on users, yields an item for each user and tenant in the limit's subtree.
-    - For other limits, yields an item for each tenant in the subtree. The user is None, and the usage is that of the
-      whole subtree.
+    - A limit on users applies to each user in each tenant of the limit's subtree, with the usage of that user there.
+    - Other limits apply to each tenant in the subtree, with `user` None and the usage of the whole subtree.
     """
     first, _ = period_of(quota.period, quota.days, begins)
     tenants = list(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))
@@ -125,8 +126,9 @@ def _spent(
 ) -> Iterator[tuple[datetime, datetime]]:
     """Yields the intervals in which the limit was used up. `hourly` is the usage in each hour.
 
-    An interval begins at the end of the hour in which usage reached the limit. It ends when the limit's period ends, or
-    when the usage in a rolling period falls below the limit.
+    An interval begins at the end of the hour in which the usage reached the limit. For a limit per month or other
+    calendar period, it ends with that period. For a limit on the last days (a rolling period), it ends when the usage
+    in these days has fallen below the limit.
     """
     limit = quota.limit if quota.kind == Quota.Kind.MONEY else quota.limit * SECONDS
     if quota.period == Quota.Period.ROLLING:

@@ -1,10 +1,12 @@
 """The interface between the scheduler and the backends that run gangs. A backend carries out orders and reports states;
 it decides nothing.
 
-Every order names the lease's epoch (one per attempt) and is idempotent: an order that is given twice, late or after a
-crash has the same effect as an order given once. Backends report each time as an age in seconds, measured with the
-machine's monotonic clock. The caller converts ages to times of the database's clock, so a wrong wall clock does no
-harm.
+Every order names the epoch of its lease (the number of the job's attempt). A caller may repeat an order, for example
+after a crash: only the first one has an effect. A late order for an attempt that a newer one has replaced has no effect
+either.
+
+Backends report each time as an age in seconds, measured with the machine's monotonic clock. The caller converts ages to
+times of the database's clock, so a wrong wall clock does no harm.
 """
 
 from __future__ import annotations
@@ -141,7 +143,7 @@ class Phase(StrEnum):
 
 
 class End(StrEnum):
-    """How or why a gang ended."""
+    """How a gang ended: it succeeded, failed, was stopped, was lost, did not start, or was deleted by someone else."""
 
     SUCCEEDED = "succeeded"  # every worker exited with 0
     # A worker exited with a code other than 0, or a signal that Fairlot did not send killed it.
@@ -178,7 +180,8 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A measurement of a gang's GPU use, made `age` seconds ago. Reporting the same measurement twice has no effect."""
+    """A measurement of a gang's GPU use, made `age` seconds ago. A backend may report one measurement several times;
+    the repetitions have no effect."""
 
     token: UUID
     unused_for: float  # seconds without any use, all of which were measured; 0: the GPUs are in use
@@ -266,7 +269,8 @@ class Backend(Protocol):
         """
 
     def thaw(self, gang: Gang) -> None:
-        """Resumes the job's suspended processes under the new epoch of `gang`, on the same GPUs."""
+        """Resumes the job's suspended processes on the same GPUs. From then on they belong to the new attempt that
+        `gang` describes."""
 
     def observe(self) -> Sequence[Observation]:
         """Returns the state of every lease for which `forget` has not been called."""
@@ -311,14 +315,17 @@ class Backend(Protocol):
         """Deletes the logs and checkpoints of a job that has ended. Idempotent."""
 
     def announce(self, *, service: int, name: str, job_id: int) -> None:
-        """Makes the DNS name `name` resolve to the service's ready replicas. Idempotent.
+        """Makes the DNS name `name` resolve to the ready replicas of the service with ID `service`. Idempotent.
 
-        `service` is the service's ID, and `job_id` is the job of a current or former replica. Does nothing on clusters
-        that give services no DNS names.
+        `job_id` is the job of any current or former replica; the backend finds the service's team by it. Does nothing
+        on clusters that give services no DNS names.
         """
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
-        """Removes the DNS name `name` that `announce` created for the service with ID `service`. Idempotent."""
+        """Removes the DNS name `name` that `announce` created for the service with ID `service`. Idempotent.
+
+        `job_id` is the job of any current or former replica; the backend finds the service's team by it.
+        """
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`.
@@ -350,5 +357,5 @@ class LogUnreadable(BackendError):
 
 
 class Unanswered(BackendError):
-    """Raised when the cluster did not answer, so that the effect of an order is unknown. The order itself may be
-    valid."""
+    """Raised when the cluster gave no answer, or none that says whether an order took effect. The cluster has not
+    rejected the order."""

@@ -34,8 +34,8 @@ class LogFiles:
     def read(self, rank: int, offset: int, limit: int, *, is_over: Callable[[], bool]) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`; no bytes if `offset` is beyond the end.
 
-        The chunk's `complete` is true if the chunk reaches the end of the log and `is_over` returns that the log will
-        not grow any more. Raises LogUnreadable.
+        `is_over` is called before the log is read, and returns True if the log will not grow any more. The chunk's
+        `complete` is true if the chunk reaches the end of such a log. Raises LogUnreadable.
         """
         try:
             # Called before reading, so that output written meanwhile is never missed at the end.
@@ -78,7 +78,8 @@ class LogFiles:
     def _end(self, found: os.stat_result) -> int:
         """Returns the offset at which the log ends. `found` is the file's status.
 
-        Beyond the size limit, counts only bytes that occupy disk space, because a job may have made the file sparse.
+        A job may have made the file sparse, so that its size is far larger than the log's size limit. The result is
+        therefore at most the limit with room for notes, or the disk space that the file occupies if that is more.
         """
         most = self.limit + 2 * NOTE_ROOM
         return min(found.st_size, max(most, found.st_blocks * 512))

@@ -32,25 +32,25 @@ class Meter(Generic[Key]):
     """Measures the use and the idleness of several leases. All times are seconds on the same monotonic clock."""
 
     def __init__(self, *, negligible: float = 0.0) -> None:
-        """Creates a meter without samples. If a lease uses at most `negligible` in a window, it counts as idle in this
-        window.
+        """Creates a meter without samples.
 
-        Such a threshold is useful because programs that only wait also use a little processor time.
+        `negligible` is an amount of use in a window, in the unit of the samples. A lease with at most this use in a
+        window counts as idle in the window. Such a threshold is useful because programs that only wait also use a
+        little processor time.
         """
         self._negligible = negligible
         self._runs: dict[Key, _Run] = {}
 
     def sample(self, key: Key, at: float, amount: float) -> float | None:
-        """Records that the lease used `amount` between its last sample and the time `at`. Returns what is known about
-        its use:
+        """Records that the lease `key` used `amount` between its last sample and the time `at`. Returns news about its
+        use:
 
-        - 0: the lease is in use.
+        - 0: the lease is in use: it has used more than the negligible amount in the current window.
         - A positive number: an idle window has just ended. The number is the seconds up to `at` for which the lease has
           been idle without interruption.
-        - None: nothing new to report. The window has not ended, or use was already reported within the last WINDOW
-          seconds.
+        - None: nothing new to report. The window has not ended, or the last report is less than WINDOW seconds old.
 
-        A lease is in use if it used more than the negligible amount within a window.
+        The caller chooses the unit of `amount`, for example processor seconds.
         """
         run = self._runs.get(key)
         if run is None or not 0 <= at - run.last <= LONGEST_GAP:

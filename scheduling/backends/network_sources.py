@@ -59,9 +59,10 @@ Place: TypeAlias = Addresses | Pods
 
 
 def read(texts: Iterable[str]) -> tuple[Place, ...]:
-    """Parses sources such as "10.20.0.7", "10.20.0.0/28" and "namespace/label=value". Ignores empty texts.
+    """Parses the places from which the portal's web servers connect, such as "10.20.0.7", "10.20.0.0/28" and
+    "namespace/label=value".
 
-    Raises ValueError, with a message for users, if a text is not valid.
+    Ignores empty texts. Raises ValueError, with a message for users, if a text is not valid.
     """
     return tuple(_read(text.strip()) for text in texts if text.strip())
 

@@ -2,8 +2,8 @@
 
 A job may put anything in the place of a file that Fairlot expects: a FIFO that blocks its reader, a symbolic link to a
 file that only the portal may read, a hard link to another user's file, a folder, or a sparse file of many terabytes.
-Fairlot therefore uses these functions for all files in a job's folder, and opens them name by name from an open folder.
-Every function raises OSError if it refuses a file, so that one `except OSError` handles all cases.
+Fairlot therefore uses these functions for all files in a job's folder. They open each file and folder relative to its
+open parent folder. Every function raises OSError if it refuses a file, so that one `except OSError` handles all cases.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
     """Opens the plain file `name` in the open `folder` and returns its file descriptor.
 
     Raises NotPlain for anything other than a plain file. Also raises NotPlain for a file with several hard links,
-    because another link may be where the job has no access. Raises ValueError for O_TRUNC, because it would empty the
-    file before the check.
+    because the job may have linked a file that it must not use. Raises ValueError for O_TRUNC, because it would empty
+    the file before the check.
     """
     if flags & os.O_TRUNC:
         raise ValueError("O_TRUNC is not accepted, because it empties a file before the file is checked")
@@ -91,7 +91,8 @@ def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
 def open_path(path: Path, flags: int, *, folders: int = 2) -> int:
     """Opens a plain file by its path and returns its file descriptor.
 
-    Raises OSError if the file or one of its last `folders` parent folders is a symbolic link.
+    Raises OSError if the file is a symbolic link. Also raises OSError if one of the `folders` innermost folders of the
+    path is a symbolic link.
     """
     parts = path.parts[-1 - folders : -1]
     with folder(Path(*path.parts[: -1 - folders]), *parts) as fd:

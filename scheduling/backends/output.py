@@ -21,12 +21,13 @@ class Log:
     def __init__(
         self, fd: int | None, limit: int, *, cut: int = 0, resumes: bool = False, trouble: str = ""
     ) -> None:
-        """Takes over the open file `fd`. If `fd` is None, the file could not be opened, and all output is dropped;
-        `trouble` is the reason.
+        """Takes over the open file `fd`.
 
+        - `fd`: the log's file descriptor; None if the log could not be opened. All output is then dropped.
         - `limit`: the maximum size of the log in bytes.
         - `cut`: the number of bytes that an earlier `Log` of the same file dropped.
         - `resumes`: whether the log continues when a disk error has passed. Otherwise a disk error ends the log.
+        - `trouble`: the reason why the log could not be opened; otherwise "".
         """
         self._fd = fd
         self._limit = limit

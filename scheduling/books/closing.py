@@ -92,9 +92,9 @@ def _close_days_without_gpus(cluster_id: int, begins: datetime) -> bool:
 
 
 def keeping_open(cluster_id: int, ends: datetime) -> LeaseQuerySet:
-    """Returns the leases because of which the hour that ends at `ends` must stay open.
+    """Returns the leases that keep the hour before `ends` from being closed.
 
-    They held GPUs before `ends` but are not billed up to `ends` yet.
+    These leases held GPUs before `ends`, but are not billed up to `ends` yet.
     """
     return Lease.objects.filter(cluster=cluster_id, state__in=Lease.HOLDING, held_from__lt=ends).filter(
         Q(billed_until=None) | Q(billed_until__lt=ends)
@@ -102,8 +102,8 @@ def keeping_open(cluster_id: int, ends: datetime) -> LeaseQuerySet:
 
 
 def note_all_nodes(cluster: Cluster, *, gone: bool) -> None:
-    """Records a change of each node of the cluster: to 0 GPUs if `gone` is set, otherwise to the node's present
-    state."""
+    """Inserts a NodeChange for each node of the cluster: with 0 GPUs if `gone` is True, otherwise with the node's
+    present state."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -131,8 +131,11 @@ def _stories(cluster_id: int, begins: datetime, ends: datetime) -> Iterable[Node
 
 
 def changes_of_nodes(cluster_id: int, begins: datetime, ends: datetime) -> list[NodeChange]:
-    """Returns each node's last change at or before `begins`, followed by all changes after `begins` up to `ends`, in
-    order."""
+    """Returns the changes of nodes that matter for the time from `begins` to `ends`.
+
+    The first items are each node's last change at or before `begins`. Then come all changes after `begins` up to
+    `ends`, oldest first.
+    """
     later = NodeChange.objects.filter(cluster=cluster_id, at__gt=begins, at__lte=ends)
     return [*_last_changes(cluster_id, begins), *later.order_by("at", "id")]
 
@@ -161,8 +164,10 @@ def _condition(change: NodeChange, begins: datetime) -> Condition:
 
 
 def _allocations(cluster_id: int, begins: datetime, ends: datetime) -> dict[int, list[Allocation]]:
-    """Returns, by node id, the allocations of gangs in the hour. An allocation that has not ended lasts until
-    `ends`."""
+    """Returns, by node id, an Allocation for each gang that held GPUs of the node between `begins` and `ends`.
+
+    A gang that still holds its GPUs counts up to `ends`.
+    """
     leases = _holding_between(cluster_id, begins, ends)
     held = {one.pk: one for one in leases.only("generation_id", "held_from", "held_until", "running_from")}
     places = HeldGpu.objects.filter(lease__in=leases).order_by().values_list("lease_id", "node_id")

@@ -50,10 +50,11 @@ def price_next_hour(*, cluster_id: int) -> bool:
 
 
 def _shares_are_known(cluster_id: int, hour: datetime) -> bool:
-    """Returns whether the class prices of the hour can be booked now. They depend on the fair shares of the hour.
+    """Returns whether the class prices of the hour can be booked now. They depend on the tenants' fair shares in that
+    hour.
 
-    Returns True if the shares of the hour are summed. Also returns True if they never will be, because the cluster is
-    detached or records no shares.
+    Returns True once the share intervals of the hour are summed. Also returns True if they will never be summed,
+    because the cluster is detached or records no shares.
     """
     summed = ShareBook.objects.filter(cluster=cluster_id).first()
     if summed is not None and summed.until >= hour + HOUR:

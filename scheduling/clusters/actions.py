@@ -85,8 +85,8 @@ def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Back
 def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> Cluster:
     """Changes scheduling settings of a cluster. The changes take effect in the next round.
 
-    `changes` maps the names of settings to their new values. Raises Refused, with the setting as the field, if a
-    setting is unknown or its value is invalid.
+    `changes` maps the names of settings to their new values. Raises Refused if a setting is unknown or its value is
+    invalid; `field` of the error is the name of the setting.
     """
     require(actor, "cluster.update")
     for name, value in changes.items():
@@ -109,8 +109,8 @@ def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> C
 
 
 def check_options(policy: str, options: Mapping[str, object]) -> None:
-    """Raises Refused, with the option as the field, if the scheduling policy `policy` does not accept one of the
-    options."""
+    """Raises Refused if the scheduling policy `policy` does not accept one of the options; `field` of the error is the
+    option's name."""
     for name in OWN_SETTINGS & options.keys():
         raise Refused(f"{name} is a setting of the cluster, not an option of its policy.", field=name)
     try:

@@ -32,10 +32,10 @@ OF_ALL_GPUS = Q(
 
 @dataclass(frozen=True)
 class _Places:
-    """The settings of an attached cluster for the objects that Fairlot creates in it.
+    """The settings of an attached cluster that determine where its jobs run and what they can reach.
 
-    The settings are the prefix of namespace names, the claim for checkpoints, and the address ranges that jobs may
-    reach.
+    These are the prefix of namespace names, the name of the PersistentVolumeClaim for checkpoints, and the address
+    ranges that jobs may reach.
     """
 
     prefix: str
@@ -111,7 +111,8 @@ class _Tenancy:
         self._lock = threading.Lock()
 
     def preload(self, job_id: int) -> None:
-        """Reads the job's tenant and the tenant's limit on GPUs, so that `settle` does not query the database."""
+        """Reads the job's tenant and the tenant's limit on GPUs. `settle` needs both to set up the namespace, and then
+        does not query the database."""
         tenant_id = self._tenant_of(job_id)
         quota = Quota.objects.filter(OF_ALL_GPUS, tenant=tenant_id).first()
         self._most[tenant_id] = int(quota.limit) if quota else None

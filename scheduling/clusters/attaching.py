@@ -44,15 +44,17 @@ def attach_cluster(
     writes_at_once: int = 100,
     checkpoint_claim: str = "",
 ) -> Cluster:
-    """Attaches a Kubernetes cluster, so that jobs may run there. If a detached cluster has this name, attaches it
-    again, with its history.
+    """Attaches a Kubernetes cluster, so that jobs may run there. If a detached cluster has this name, attaches that
+    cluster again; it keeps its history.
 
     - `namespace_prefix`: the beginning of the names of teams' namespaces.
     - `writes_per_second`, `writes_at_once`: the rate limit for write requests to the API server, and the largest burst.
-    - `checkpoint_claim`: the PersistentVolumeClaim for checkpoints in each team's namespace; "" for none.
+    - `checkpoint_claim`: the name of the PersistentVolumeClaim for checkpoints in each team's namespace; "" for no
+      claim.
 
-    Raises Refused, with the invalid argument as the field, also if the API server does not answer or refuses access.
-    Missing rights raise no error; `access.trouble` of the cluster describes them.
+    Raises Refused if an argument is invalid, or if the API server does not answer or refuses access; `field` of the
+    error is the name of the argument. If the kubeconfig lacks rights, attaches the cluster anyway and describes the
+    missing rights in `ClusterAccess.trouble`.
     """
     require(actor, "cluster.attach")
     name, namespace_prefix = name.strip(), namespace_prefix.strip()
@@ -189,8 +191,8 @@ def _note(
 def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> ClusterAccess:
     """Sets the address ranges that jobs may reach: CIDR ranges, separated by blanks or commas.
 
-    The network policy of a team's namespace changes when the team's next job starts. Raises Refused, with `ranges` as
-    the field, if a range is not accepted.
+    The network policy of a team's namespace changes when the team's next job starts. Raises Refused if a range is not
+    accepted; `field` of the error is "ranges".
     """
     require(actor, "cluster.attach")
     access = _access(cluster, ClusterAccess.objects.select_for_update())
@@ -313,9 +315,10 @@ def _access(cluster: Cluster, among: Any = ClusterAccess.objects) -> ClusterAcce
 
 
 def _refuse_taken(cluster: Cluster | None) -> None:
-    """Raises Refused if a new cluster cannot have its name because `cluster`, an existing cluster, has the same name.
+    """Raises Refused if a new cluster cannot have its name because an existing cluster has the name already.
 
-    A new cluster may have the name if `cluster` is None or a detached Kubernetes cluster.
+    `cluster` is the existing cluster with this name; None if no cluster has it. Raises no error for a detached
+    Kubernetes cluster, because it can be attached again.
     """
     if cluster is None:
         return

@@ -27,10 +27,10 @@ def backend_for(cluster: Cluster) -> Backend:
 
 
 def isolation_of(cluster: Cluster) -> Isolation | None:
-    """Returns how jobs of a local cluster are isolated, as stored by the process that starts them; None for a
-    Kubernetes cluster.
+    """Returns how jobs of a local cluster are isolated; None for a Kubernetes cluster.
 
-    Raises BackendError if no job can run in the cluster.
+    Reads what the process that starts local jobs has stored most recently. Raises BackendError if no job can run in the
+    cluster.
     """
     return _backend(cluster.pk).last_isolation() if cluster.backend == "local" else None
 
@@ -65,9 +65,9 @@ def _backend(cluster_id: int) -> LocalBackend:
 
 
 def local_places() -> HostPaths:
-    """Returns the folders and files that matter for the isolation of local jobs, from the settings.
+    """Returns the paths and UIDs that the isolation of local jobs needs, from the settings.
 
-    These include the portal's files, which are hidden from jobs, and files that jobs need.
+    The paths include the portal's files, which are hidden from jobs, and files that jobs must be able to read.
     """
     python = settings.FAIRLOT_JOB_PYTHON
     # Docker and Kubernetes mount secrets as files: the variable NAME_FILE holds the path of the file with the value of

@@ -1,4 +1,4 @@
-"""Reads how much allocated GPUs are used from the Prometheus metrics of Kubernetes clusters."""
+"""Reads the utilization of allocated GPUs from the Prometheus metrics of Kubernetes clusters."""
 
 from __future__ import annotations
 
@@ -92,12 +92,16 @@ def measure_cluster(*, cluster_id: int) -> int:
 def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float) -> Iterator[Use]:
     """Yields the GPU use of each running gang if all of its workers were measured.
 
-    `busy` contains the measured use, by worker. `took` is the number of seconds from `asked_at` to the answer.
+    - `busy`: the measured use, by worker.
+    - `asked_at`: the time at which Prometheus was queried.
+    - `took`: the seconds from `asked_at` to the answer.
 
-    Prometheus evaluates the query at an unknown moment between `asked_at` and the answer, and looks back over WINDOW
-    seconds. GPU time therefore counts as unused only if it lies before `asked_at` and within the WINDOW seconds before
-    the answer. Idle gangs whose attempt began less than WINDOW seconds before `asked_at` are skipped. The metrics do
-    not distinguish the attempts of a job, so the idleness may belong to the previous attempt.
+    Prometheus evaluates the query at an unknown time between `asked_at` and the answer. The result covers the WINDOW
+    seconds before that time. Only the last WINDOW - `took` seconds before `asked_at` are covered in any case. If a gang
+    was idle, its GPUs count as unused for these seconds only.
+
+    Skips idle gangs whose attempt began less than WINDOW seconds before `asked_at`. The metrics do not distinguish the
+    attempts of a job, so the idle time may belong to the previous attempt.
     """
     unused_for = metrics.WINDOW - took
     if unused_for <= 0:

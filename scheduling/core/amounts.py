@@ -11,9 +11,10 @@ MEASURES = ("entitled", "received", "lent", "unused", "borrowed", "bought", "sol
 
 @dataclass(frozen=True)
 class Amounts:
-    """A team's GPU-seconds of one generation in one period, split by how they count for the team's share.
+    """A team's GPU-seconds of one generation in one period: entitled, received, lent, unused, borrowed, bought and
+    sold.
 
-    The parts, such as entitled, lent and borrowed, have the same names and meanings as the columns of ShareInterval.
+    ShareInterval explains these fields.
     """
 
     entitled: float = 0.0
@@ -32,8 +33,10 @@ class Amounts:
 
     @property
     def due(self) -> float:
-        """Returns the GPU-seconds that the team should have received: its entitlement after lending, borrowing and
-        trades, without GPU time that nobody used."""
+        """Returns the GPU-seconds that the team should have received.
+
+        These are entitled - lent - unused + borrowed + bought - sold.
+        """
         return self.entitled - self.lent - self.unused + self.borrowed + self.bought - self.sold
 
     @property

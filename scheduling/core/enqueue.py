@@ -40,8 +40,8 @@ CHANGES_ITS_CLUSTER = {
 def want_rounds_after(verb: str, target: models.Model) -> None:
     """Requests a round of each cluster that a change may affect.
 
-    `verb` and `target` are those of the audit event of the change. Many verbs affect no cluster; then this does
-    nothing. Runs in the caller's transaction.
+    `verb` and `target` are the verb and the target of the audit event that records the change. Does nothing if changes
+    with this verb affect no cluster. Runs in the caller's transaction.
     """
     if verb in CHANGES_EVERY_CLUSTER:
         want_rounds(Cluster.objects.attached())
@@ -63,36 +63,36 @@ def want_rounds(clusters: models.QuerySet[Cluster]) -> None:
 
 
 def wake_rounds(cluster_id: int) -> None:
-    """Sends a worker, after commit, the task to run a round of the cluster if one is due."""
+    """Asks a worker, after commit, to run a round of the cluster if one is due."""
     _after_commit("scheduling.tasks.run_round", cluster_id)
 
 
 def wake_forecasts(cluster_id: int) -> None:
-    """Sends a worker, after commit, the task to forecast when the cluster's waiting jobs will start."""
+    """Asks a worker, after commit, to forecast when the cluster's waiting jobs will start."""
     _after_commit("scheduling.tasks.forecast_starts", cluster_id)
 
 
 def wake_shadow(cluster_id: int) -> None:
-    """Sends a worker, after commit, the task to compute what the cluster's shadow policy would decide.
+    """Asks a worker, after commit, to compute what the cluster's shadow policy would decide.
 
-    A shadow policy decides after each round on the same data as the real policy, without effect, so that both can be
-    compared.
+    A shadow policy decides after each round, on the same data as the real policy. Its decisions are only recorded, so
+    that both policies can be compared.
     """
     _after_commit("scheduling.tasks.ask_shadow", cluster_id)
 
 
 def wake_operations(cluster_id: int) -> None:
-    """Sends a worker, after commit, the task to execute the cluster's pending operations from the outbox."""
+    """Asks a worker, after commit, to execute the cluster's pending operations from the outbox."""
     _after_commit("scheduling.tasks.run_operations", cluster_id)
 
 
 def wake_service(service_id: int) -> None:
-    """Sends a worker, after commit, the task to create or end replicas of a service."""
+    """Asks a worker, after commit, to create or end replicas of a service."""
     _after_commit("scheduling.tasks.step_service", service_id)
 
 
 def wake_analyses() -> None:
-    """Sends a worker, after commit, the task to continue pending analyses of sharing anomalies."""
+    """Asks a worker, after commit, to continue pending analyses of sharing anomalies."""
     _after_commit("scheduling.tasks.analyse_sharing")
 
 

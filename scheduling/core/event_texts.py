@@ -19,8 +19,10 @@ Parameters = Mapping[str, Any]
 
 
 def text_of(event: JobEvent) -> str:
-    """Returns the event as a sentence without a full stop. If the text comes from outside Fairlot, returns it
-    unchanged."""
+    """Returns the sentence for the event's code, without a full stop.
+
+    An event without a code has a text that comes from outside Fairlot. For such an event, returns this text unchanged.
+    """
     return sentence(event.code, event.detail) if event.code else event.text
 
 

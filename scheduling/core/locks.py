@@ -1,5 +1,5 @@
-"""PostgreSQL advisory locks. For example, one lock protects a cluster's schedule, and another ensures that only one
-process watches a cluster."""
+"""PostgreSQL advisory locks. For example, a cluster's scheduling lock protects its leases, and another lock ensures
+that only one process watches the cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Lock(IntEnum):
 
 
 def lock_schedule(cluster_id: int) -> None:
-    """Waits for the lock of a cluster's schedule, and holds it until the transaction ends.
+    """Waits for the cluster's scheduling lock, and holds it until the transaction ends.
 
     Code that changes leases must hold this lock.
     """
@@ -38,7 +38,7 @@ def lock_schedule(cluster_id: int) -> None:
 
 
 def lock_schedules(cluster_ids: Iterable[int]) -> None:
-    """Waits for the schedule locks of several clusters, and holds them until the transaction ends.
+    """Waits for the scheduling locks of several clusters, and holds them until the transaction ends.
 
     Takes the locks in order of cluster ID, so that concurrent callers never deadlock.
     """
@@ -47,7 +47,7 @@ def lock_schedules(cluster_ids: Iterable[int]) -> None:
 
 
 def try_lock_schedule(cluster_id: int) -> bool:
-    """Takes the lock of a cluster's schedule until the transaction ends, and returns True.
+    """Takes the cluster's scheduling lock until the transaction ends, and returns True.
 
     Returns False without waiting if another transaction holds the lock.
     """
@@ -77,10 +77,11 @@ def try_lock_shadow(cluster_id: int) -> bool:
 
 
 def lock_limits() -> None:
-    """Waits for the lock on the use of limits in all clusters, and holds it until the transaction ends.
+    """Waits for the lock on limits, and holds it until the transaction ends. Meanwhile no other caller can allocate the
+    same remaining GPUs or hours of a limit.
 
-    One lock covers all clusters, because allocations on several clusters may count towards the same limit. A caller
-    that also needs a schedule lock must take the schedule lock first.
+    One lock covers all clusters, because GPUs on several clusters may count towards the same limit. A caller that also
+    needs a cluster's scheduling lock must take the scheduling lock first.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [Lock.LIMITS, 0])
@@ -95,7 +96,7 @@ def lock_team_uids() -> None:
 def stay_attached(cluster_id: int) -> None:
     """Prevents the cluster from being detached until the transaction ends.
 
-    The lock is shared, so that many transactions may hold it at the same time.
+    Takes a shared lock, which many transactions may hold at the same time.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [Lock.ATTACHMENT, cluster_id])

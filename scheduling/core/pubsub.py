@@ -59,9 +59,10 @@ def publish(*topics: str) -> None:
 def position() -> str:
     """Returns the ID of the latest message in the stream of recent messages; "0-0" if the stream is empty.
 
-    A page that reads the database after this call sees all changes up to this message. Returns "" if Redis does not
-    answer within some hundredths of a second. For the next SILENT_SECONDS then returns "" without asking Redis, so that
-    no other page has to wait.
+    A page that reads the database after this call sees all changes up to this message.
+
+    Returns "" if Redis does not answer within some hundredths of a second. Calls during the next SILENT_SECONDS return
+    "" without asking Redis, so that they do not have to wait.
     """
     global _silent_until  # noqa: PLW0603 - one for the process
     if time.monotonic() < _silent_until:

@@ -25,12 +25,13 @@ MOST_FAILURES = 20
 
 
 def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]]) -> list[R]:
-    """Calls `do` with all items. If the call raises an error, calls `do` with random halves of the items, down to
-    single items.
+    """Calls `do` with all items. If a call fails, splits its items into two random halves and calls `do` with each
+    half.
 
-    Leaves out single items that fail. Returns the results for all items that succeeded. `do` must open its own
-    transaction. Stops after MOST_FAILURES failures in a row, because they probably have a common cause; a later call
-    must process the remaining items. If the database is unavailable, raises that error immediately.
+    Repeats this until single items fail. Leaves out these items, and returns the results of all others. `do` must open
+    its own transaction. Stops after MOST_FAILURES items have failed in a row, because these failures probably have a
+    common cause. A later call must then process the remaining items. If the database is unavailable, immediately raises
+    the database's error.
     """
     left: list[Sequence[T]] = [items] if items else []
     done: list[R] = []

@@ -13,7 +13,7 @@ NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Dropping(io.FileIO):
-    """A file that silently drops output if the disk is full. A process must not end only because its log cannot be
+    """A file that silently drops output if the disk is full, so that a process keeps running when its log cannot be
     written."""
 
     def write(self, data: Any, /) -> int:

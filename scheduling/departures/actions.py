@@ -137,8 +137,8 @@ def heirs(tenant: Tenant, reader: User) -> models.QuerySet[User]:
 def remove_member(
     *, actor: User | None, membership: Membership, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
-    """Ends a membership. In the same transaction, the user's work there waits, is cancelled or goes to `to`, as `fate`
-    says.
+    """Ends a membership. In the same transaction, the work that depends on it waits, is cancelled or goes to `to`, as
+    `fate` says.
 
     Returns the result of handing the work over; None unless `fate` is HAND_OVER.
     """
@@ -170,8 +170,9 @@ def settle_work(
 ) -> HandedOver | None:
     """Cancels the work of `user` in `tenant`, or hands it over to `to`, as `fate` says. `tenant` None means all teams.
 
-    Unlike `remove_member`, leaves the user's memberships unchanged. Returns the result of handing the work over, or
-    None. Raises NotAllowed unless the actor manages the team. For all teams, the actor must be an admin.
+    Unlike `remove_member`, leaves the user's memberships unchanged. Returns the result of handing the work over; None
+    unless `fate` is HAND_OVER. Raises NotAllowed unless the actor manages the team. For all teams, the actor must be an
+    admin.
     """
     require(actor, "user.change" if tenant is None else "member.change", tenant)
     return _settle(actor, Work(user, None if tenant is None else [tenant.pk]), fate, to)
@@ -247,12 +248,12 @@ def _cancel(actor: User | None, work: Work) -> None:
 
 
 def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
-    """Makes `to` the owner of the work, within the caller's transaction. Past usage stays with the former owner in the
-    ledger.
+    """Makes `to` the owner of the work, within the caller's transaction. The ledger still shows past usage as the
+    former owner's.
 
-    Raises Refused if `to` may not submit in one of the teams. Work that names secrets keeps its owner and waits.
-    Secrets are looked up by name at each start, so the former owner's program would otherwise get the new owner's
-    secrets.
+    Work that names secrets keeps its owner and waits. Secrets are looked up by name at each start: with a new owner, a
+    program of the former owner would get the new owner's secrets. Raises Refused if `to` may not submit in one or more
+    of the teams.
     """
     jobs, services, schedules = _lock(work)
     now = now_from_database()

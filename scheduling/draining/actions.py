@@ -85,8 +85,8 @@ def drain_node(
 
 @transaction.atomic(durable=True)
 def return_node(*, actor: User, node: Node) -> None:
-    """Returns a drained or lost node to use. Jobs that still run there continue; jobs that the drain stopped wait for a
-    round."""
+    """Returns a drained or lost node to use. Jobs that still run on it continue. Jobs that the drain stopped keep
+    waiting until a round starts them."""
     require(actor, "node.drain")
     lock_schedule(node.cluster_id)
     now = now_from_database()
@@ -138,8 +138,11 @@ def leave_node(node: Node, *, why: Message, now: datetime) -> None:
 
 
 def _let_nothing_start(node: Node, *, why: Message, now: datetime, history: History) -> None:
-    """Makes sure that no lease starts or resumes on the node: withdraws reservations of its GPUs, and ends frozen
-    gangs."""
+    """Makes sure that no gang starts or resumes on the node.
+
+    Withdraws reservations of the node's GPUs. Ends gangs whose processes are frozen (suspended, but kept in memory) on
+    the node.
+    """
     leases = _leases_on(node)
     withdraw([lease for lease in leases if lease.state == Lease.State.RESERVED], why=Lease.End.DRAINED)
     for lease in [lease for lease in leases if lease.state == Lease.State.STOPPING]:

@@ -48,8 +48,11 @@ def nodes_drained_under(leases: Iterable[Lease | None]) -> list[Node]:
 
 
 def jobs_to_drain(node: Node, user: User) -> DrainedJobs:
-    """Returns the training jobs, replicas and sessions that hold GPUs of the node now. The job that has held GPUs
-    longest is first."""
+    """Returns the jobs, of any kind, that hold GPUs of the node now and that `user` may see, and the number of the
+    other jobs.
+
+    The job that has held its GPUs longest comes first.
+    """
     here = Lease.objects.filter(state__in=Lease.HOLDING, held_gpus__node=node)
     visible = here.filter(job__in=Job.objects.visible_to(user))
     leases = list(

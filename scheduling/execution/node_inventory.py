@@ -169,10 +169,10 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
 
 
 def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
-    """Returns the values to store for a node that has other GPUs, or fewer GPUs, than before.
+    """Returns the values to store for a node whose GPUs were exchanged or removed.
 
-    If gangs hold or reserve GPUs of the node, stops them. Until they have left, the node keeps its old GPUs in the
-    database, and has the state CLOSED, in which nothing new starts on it.
+    If gangs hold or reserve GPUs of the node, stops these gangs and returns the old GPUs with the state CLOSED, so that
+    nothing new starts on the node. The new GPUs are stored by a later observation, after all gangs have left.
     """
     if not HeldGpu.objects.filter(node=node, lease__state__in=Lease.OPEN).exists():
         return shown
@@ -192,9 +192,9 @@ def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
 
 
 def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
-    """Makes all gangs leave a node if they hold or reserve more GPUs than still work.
+    """Stops all gangs on a node if together they hold or reserve more GPUs than the node has working ones.
 
-    All must leave, because Fairlot does not know which gang holds a failed GPU.
+    Stops all of them, because Fairlot does not know which gang holds a failed GPU.
     """
     works = shown.gpus - shown.failed
     held = HeldGpu.objects.filter(
@@ -206,10 +206,10 @@ def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
 
 
 def _lose(node: Node, now: datetime) -> bool:
-    """Deletes a node that disappeared. If jobs have used the node or it is drained, marks it as gone instead.
+    """Deletes the row of a node that disappeared, if no job ever used the node and the node is not drained.
 
-    A drained node stays drained, even if it returns; the state of other gone nodes becomes DOWN. Returns whether
-    anything changed.
+    Otherwise keeps the row, and stores since when the node is gone. The state of the kept row becomes DOWN; but a
+    drained node stays drained, so that it is still drained if it returns. Returns whether anything changed.
     """
     is_drained = node.state == Node.State.DRAINED
     if not is_drained and not HeldGpu.objects.filter(node=node).exists():

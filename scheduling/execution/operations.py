@@ -135,9 +135,9 @@ def _is_put_back(backend: Backend, operation: Operation, trouble: Exception | No
 
 
 def _put_off(operation: Operation, error: str) -> None:
-    """Schedules a retry because the cluster did not answer, and resets the operation's attempts to 1.
+    """Schedules a retry because the cluster did not answer, and sets the operation's count of attempts back to 1.
 
-    An unreachable cluster must not use up the gang's attempts to start.
+    So the time in which a cluster cannot be reached does not use up the limited number of attempts to start a gang.
     """
     now = now_from_database()
     Cluster.objects.filter(pk=operation.cluster_id).update(unanswered_at=now)
@@ -145,7 +145,11 @@ def _put_off(operation: Operation, error: str) -> None:
 
 
 def _put_back(backend: Backend, operation: Operation, error: str) -> None:
-    """Schedules a retry. After MOST_ATTEMPTS attempts to start a gang, records that its start has failed instead."""
+    """Schedules a retry of the operation.
+
+    If the operation starts a gang and this was attempt MOST_ATTEMPTS, does not retry, but records that the start has
+    failed.
+    """
     if operation.verb in BEGIN and operation.attempts >= MOST_ATTEMPTS:
         _fail_to_start(backend, operation, error)
         return
@@ -187,10 +191,10 @@ def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
 
 
 def _order(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
-    """Reads everything that an operation needs from the database. Returns the backend call as a function without
-    arguments.
+    """Prepares the execution of an operation. Returns the backend call as a function without arguments.
 
-    The returned function does not use the database, so threads can call it. If reading failed, it raises the error.
+    Everything that the call needs is read from the database before, so threads can run the returned function. If the
+    reading failed, the returned function raises that error.
     """
     try:
         backend.preload(operation.lease.job_id)
@@ -239,7 +243,7 @@ class _LeaseKey(TypedDict):
 
 
 def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
-    """Returns the description of a gang that a backend needs to start the gang's lease.
+    """Returns the description of a gang that a backend needs to start it on the GPUs of `lease`.
 
     `log_limit_bytes` is the maximum size of each worker's log. Raises BackendError if a secret or volume of the job is
     unavailable.

@@ -40,7 +40,7 @@ LEAVE = (Operation.Verb.STOP, Operation.Verb.FREEZE)
 def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observation]:
     """Observes all gangs of the cluster once, stores the observations, and returns them.
 
-    Lets the backend forget gangs whose leases are closed and billed.
+    Also tells the backend to delete its records of gangs whose leases are closed and billed.
     """
     backend = backend or backend_for(cluster)
     observations = backend.observe()
@@ -144,15 +144,15 @@ def reconcile(cluster: Cluster) -> None:
 def _repeat_orders(
     cluster: Cluster, seen: Mapping[UUID, Observation], looked_at: datetime
 ) -> tuple[list[int], list[Observation]]:
-    """Orders gangs again to start or stop if the observations in `seen` show no effect of the first order.
+    """Repeats start and stop orders that had no effect according to `seen`, the observations by lease token.
 
     Returns a pair:
 
     - The ids of leases that were ordered to stop before their start was tried.
-    - An observation for each lost lease (a lease whose gang no longer exists) that ends the lease.
+    - For each lost lease (a lease whose gang no longer exists), an observation that ends the lease.
 
-    `looked_at` is the earliest time at which the observations may have been made. A lease that began or was last
-    observed later, or shortly before, does not count as lost, because `seen` may be older.
+    `looked_at`: the observations are not older than this time. A lease that began or was last observed after
+    `looked_at`, or shortly before it, does not count as lost, because `seen` may show an earlier state of the cluster.
     """
     holding = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
     ids = list(holding.order_by("pk").values_list("pk", flat=True))
@@ -202,8 +202,8 @@ def _repeat_orders_of(
 def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> None:
     """Marks a lease as missing since `now`, because its gang was not observed. Does not save the lease.
 
-    `heard` is the time up to which the cluster's state is known. An end before `heard` would have been reported, so the
-    lease counts as observed until `heard`.
+    `heard` is the time up to which the cluster's state is known; None if it is unknown. If the gang had ended before
+    `heard`, the cluster would have reported it. So the lease counts as observed until `heard`.
     """
     lease.missing_since = now
     if heard is not None and lease.last_seen_at is not None:
@@ -268,7 +268,9 @@ def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observa
 
 
 def _is_kept(lease: Lease) -> bool:
-    """Returns whether the processes of a closed lease must be kept, because they are frozen or resume under a new
-    lease."""
+    """Returns whether the processes of a closed lease must not be stopped.
+
+    This is so if they are frozen (suspended, but kept in memory), or if they are resuming under a new lease of the job.
+    """
     thaws = lease.job.leases.filter(state__in=Lease.HOLDING, operations__verb=Operation.Verb.THAW)
     return (lease.job.frozen and lease.end_reason == Lease.End.FROZEN) or thaws.exists()

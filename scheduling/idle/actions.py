@@ -157,7 +157,8 @@ class IdleRules:
 
 
 def idleness_of(use: GpuUse) -> Idleness:
-    """Returns the Idleness of a job from its GpuUse row. Makes no query if the row was read with its lease."""
+    """Returns the Idleness of a job from its GpuUse row. Makes no query if the row was read with
+    select_related("lease")."""
     return Idleness(
         since=use.idle_since,
         lasted=use.idle_for,

@@ -33,10 +33,11 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Idleness:
-    """How long the GPUs of an unfinished job have been idle, and when its owner was warned.
+    """How long the GPUs of an unfinished job have been idle, and when its owner was warned or snoozed the warning.
 
-    `since` is when the GPUs were last used, or else when the workers began to run; None while the GPUs are in use. The
-    other times are None if the event has not happened.
+    `since` is when the GPUs were last used, or, if they were never used, when the workers began to run. It is None
+    while the GPUs are in use. `first_told`, `warned` and `snoozed_until` are None if there was no such warning or
+    snooze.
     """
 
     since: (
@@ -51,10 +52,11 @@ class Idleness:
     snoozed_until: datetime | None = None
 
     def is_warned(self, terms: Terms) -> bool:
-        """Returns whether the last warning still counts.
+        """Returns whether the owner has been warned of the present idle time, so that the step after the warning may
+        follow.
 
-        Since the warning, the GPUs must not have been used and the warning must not have been snoozed. The GPUs must
-        have been idle for at least `terms.after`.
+        Returns False if the GPUs were used after the warning, or if the warning was snoozed. Also returns False if the
+        idle time is now shorter than `terms.after`, for example because the rule has changed.
         """
         return (
             self.since is not None
@@ -75,9 +77,10 @@ class Idleness:
         return max(NOTHING, terms.grace - self.lasted_warned)
 
     def acts_at(self, terms: Terms, now: datetime) -> datetime | None:
-        """Returns the earliest time at which the step after the warning can be due, as known at `now`.
+        """Returns when the step after the warning becomes due if the GPUs stay idle from now on; None if no step is
+        pending.
 
-        Returns None if no step is pending.
+        If the job has no GPUs now, the step may become due later, because time without GPUs does not count.
         """
         left = self.grace_left(terms)
         if left is None or self.warned is None:
@@ -86,7 +89,12 @@ class Idleness:
         return max(now, self.warned + terms.grace, goes_on + left)
 
     def snooze_ends(self, terms: Terms, now: datetime) -> datetime:
-        """Returns the latest time to which the warning can be snoozed. Further snoozes cannot extend this limit."""
+        """Returns the latest time to which the warning can be snoozed: `terms.snooze` after the first warning or first
+        snooze.
+
+        Counts from `now` if there was neither in the present idle time. So further snoozes cannot postpone the warning
+        beyond this time.
+        """
         told = self.first_told
         first = told if told is not None and self.since is not None and told >= self.since else now
         return first + terms.snooze

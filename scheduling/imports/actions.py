@@ -108,8 +108,10 @@ def _some(jobs: Sequence[PastJob]) -> Iterator[Sequence[PastJob]]:
 
 
 def _create_nodes(cluster: Cluster, past: PastCluster, generation: Generation) -> list[Node]:
-    """Creates the nodes, marked as gone. Records two changes of each: it appears at `past.begins` and is gone at
-    `past.ends`."""
+    """Creates the nodes of the imported cluster, as nodes that no longer exist.
+
+    Records their history: each node appears at `past.begins` with its GPUs, and disappears at `past.ends`.
+    """
     width = len(str(past.nodes - 1))
     nodes = [
         Node(
@@ -191,9 +193,10 @@ class _ImportedJobs:
 
 
 def _create_teams(actor: User | None, name: str, names: Sequence[str]) -> dict[str, Membership]:
-    """Creates a team named `name`, and a team below it for each of `names`.
+    """Creates a team named `name`. Below it, creates a team with one user for each of `names`. These users cannot sign
+    in.
 
-    Returns a membership for each of `names`: that of the team's only user, who cannot sign in.
+    Returns, by the name in `names`, the membership of the user in the team.
     """
     parent = create_within(actor=actor, name=name, parent=None, tickets=100)
     found = {}

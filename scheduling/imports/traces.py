@@ -38,8 +38,10 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job that got GPUs in the replay. `held` has the node of each worker, and the times in seconds since the trace
-    began."""
+    """A job that got GPUs in the replay.
+
+    `held` has the start and the end of the job, in seconds since the trace began, and the node of each worker.
+    """
 
     traced: TraceJob
     workers: int
@@ -136,7 +138,7 @@ def replay(jobs: Iterable[TraceJob], *, nodes: int, gpus_per_node: int) -> list[
     """Simulates the jobs on equal nodes, first come, first served. Returns the nodes and times of each job.
 
     The result is in order of submission, depends only on the arguments, and leaves out jobs without GPUs or duration.
-    Raises BadTrace if a job does not fit on all nodes together.
+    Raises BadTrace if a job is too large to run even if all nodes are free.
     """
     wanted = [job for job in jobs if job.gpus and job.duration]
     for job in wanted:

@@ -127,9 +127,10 @@ class Explainer:
                 return []
 
     def _never(self, job: Job, first: Reason) -> Explanation:
-        """Returns an explanation with all reasons why the job can never run.
+        """Returns an explanation that names all reasons why the job can never run, beginning with `first`.
 
-        Names all of them, because removing only `first`, the reason of the last round, would not help.
+        `first` is the reason that the last round gave. The explanation names the others too, because the job could
+        still not run after only `first` is remedied.
         """
         reasons = [first, *(one for one in self.never(job) if one != first)]
         sentence = " ".join(self._never_sentence(job, one) for one in reasons)
@@ -148,8 +149,8 @@ class Explainer:
         return [Reason(reason) for reason in reasons if reason != Reason.NONE]
 
     def _slots(self, job: Job) -> dict[int, int]:
-        """Returns, by generation id, how many workers of the job fit on the nodes that the job accepts if all their
-        GPUs are free."""
+        """Returns, by generation id, how many workers of the job would fit if all GPUs were free. Counts only nodes
+        that the job accepts."""
         slots: dict[int, int] = {}
         for node in self._accepted(job):
             workers = node.gpus // job.gpus_per_worker
@@ -157,10 +158,10 @@ class Explainer:
         return slots
 
     def _over_quota(self, job: Job) -> str | None:
-        """Returns a text that says why limits can never admit the job; None if they can.
+        """Returns a text that says why the limits will never allow the job to run; None if they can allow it.
 
-        Considers only generations on whose nodes the whole gang fits. If it fits on none, considers all generations
-        that the job accepts.
+        Considers only generations whose nodes have room for the whole gang. If there is no such generation, considers
+        all generations that the job accepts.
         """
         slots = self._slots(job)
         fitting = [pk for pk, workers in slots.items() if workers >= job.workers]

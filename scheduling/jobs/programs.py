@@ -61,11 +61,10 @@ def has_program(cluster: Cluster, name: str) -> bool:
 
 
 def programs_of(command: str) -> Iterator[str]:
-    """Yields the one program that a script is sure to run: the program that its first line execs, or that of its only
-    line.
+    """Yields the program that a script certainly runs; yields nothing if this is not known. Yields at most one program.
 
-    Yields nothing for other scripts: a script of several lines continues if a program is missing, and may install it
-    first.
+    The program is known if it is called in the script's only line, or if the first line replaces the shell by it (`exec
+    PROGRAM`). Other scripts go on if a program is missing, and may install it before they run it.
     """
     lines = [line.strip() for line in command.replace("\\\n", " ").splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]

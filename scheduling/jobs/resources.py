@@ -1,7 +1,7 @@
 """Computes how many CPUs and how much memory a worker's container gets.
 
-Rounds place workers by GPUs alone. So by default a worker gets at most its proportional part of a node's CPUs and
-memory, by GPUs. A node then always has enough CPUs and memory for as many workers as its GPUs allow.
+Rounds place workers by GPUs alone. So by default, a worker with a quarter of a node's GPUs gets at most a quarter of
+its CPUs and memory. A node then always has enough CPUs and memory for as many workers as its GPUs allow.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def machines(nodes: NodeQuerySet, spec: JobSpec) -> list[Machine]:
 def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
     """Returns the CPUs and memory of a worker.
 
-    Takes each amount from the spec, else from the cluster's amount per GPU. Without both, takes the part of a node's
-    amount that belongs to the worker's GPUs, on the node in `nodes` with the least per GPU.
+    Takes each amount from the spec, or else from the cluster's setting per GPU. If neither is set, divides a node's
+    amount by its GPUs, and takes this for each GPU of the worker. `nodes` are the node sizes that the job may use. The
+    size with the least per GPU decides, so that the worker fits on all of them.
     """
     cpus = spec.cpu if spec.cpu is not None else _times(cluster.cpu_per_gpu, spec.gpus_per_worker)
     each = _times(cluster.memory_per_gpu, spec.gpus_per_worker * GIB)
@@ -129,11 +130,12 @@ def _not_here(spec: JobSpec) -> dict[str, str]:
 
 
 def _part(nodes: Sequence[tuple[float | None, int]], gpus: int) -> float | None:
-    """Returns the part of a node's CPUs or memory that belongs to `gpus` of its GPUs, less a reserve for system
-    programs.
+    """Returns the CPUs or memory for a worker with `gpus` GPUs: a node's amount per GPU times `gpus`.
 
-    `nodes` are pairs (amount, GPUs); the node with the least per GPU counts. Returns None if an amount is unknown or
-    `nodes` is empty.
+    A part of the amount is kept back for system programs.
+
+    `nodes` are pairs (amount, GPUs). The node with the smallest amount per GPU decides, so that the worker fits on all
+    nodes. Returns None if an amount is unknown or `nodes` is empty.
     """
     parts = []
     for amount, of in nodes:

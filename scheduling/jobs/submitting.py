@@ -98,10 +98,10 @@ def submit_jobs(
     """Queues a job for each of `specs`, in order. Returns, for each spec, the job or the error with which it was
     refused.
 
-    Has the same result as calling `submit_job` for one spec after the other: limits count the earlier jobs of this
-    call. Raises NotAllowed and Refused like `submit_job` if the actor may not submit to the tenant or cluster at all.
-    If `all_or_none` is set and a spec is refused, submits nothing and raises NotAllSubmitted. Raises ValueError for
-    more than MOST_AT_ONCE specs.
+    Has the same result as one call of `submit_job` after another: the first jobs of this call count in the limits for
+    the later ones. Raises NotAllowed or Refused like `submit_job` if the actor may not submit any job to the tenant or
+    cluster. If `all_or_none` is set and a spec is refused, submits nothing and raises NotAllSubmitted. Raises
+    ValueError for more than MOST_AT_ONCE specs.
     """
     if len(specs) > MOST_AT_ONCE:
         raise ValueError(f"{len(specs)} specs are too many for one call; at most {MOST_AT_ONCE} are accepted")
@@ -136,9 +136,10 @@ def submit_within(
 ) -> Job:
     """Queues and returns a job like `submit_job`, but within the caller's transaction.
 
-    `why` is the message for the job's history. Error messages name only limits that `reader` may see. If `reader` is
-    None, they name only limits that everybody who sees the team may see; this is for messages that are stored.
-    `replica` has the extra Job fields of a service's replica, which Fairlot submits in the name of `actor`.
+    - `why`: the message for the job's history.
+    - `reader`: who will read error messages; they name only limits that this user may see. None if the caller stores
+      the messages. Then they name only limits that everybody who sees the team may see.
+    - `replica`: the extra Job fields of a service's replica, which Fairlot submits in the name of `actor`.
     """
     place = _Place(actor, tenant, cluster, reader=reader, why=why, replica=replica)
     [outcome] = place.submit([place.draft(spec, request_key=request_key, even_if_never=even_if_never)])
@@ -150,10 +151,12 @@ def submit_within(
 def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
     """Queues a job like `submit_within`, for a spec that was accepted and stored earlier.
 
-    `data` is the stored spec, which is accepted even if the rules for specs have changed since. `name` replaces the
-    name in the spec. `where` has all other arguments of `submit_within`, such as the owner (`actor`) and the team.
+    - `data`: the stored spec. It is accepted even if the rules for specs have changed since.
+    - `name`: a name that replaces the name in the spec.
+    - `where`: the further arguments of `submit_within`. `actor` and `tenant` are required; `actor` is the owner.
+
     Raises NotAllowed if the owner may no longer submit in the team; the message names the owner. Raises Refused if the
-    database rejects the job.
+    spec has values that the database rejects.
     """
     owner, tenant = where["actor"], where["tenant"]
     if not members_among({(tenant.pk, owner.pk)}):
@@ -348,9 +351,10 @@ class _Place:
         return {job.request_key: job for job in found if job.request_key is not None}
 
     def _store(self, accepted: Sequence[tuple[_Draft, list[str]]]) -> list[Job]:
-        """Stores and returns the jobs. `accepted` has a draft for each job, with its warnings about limits.
+        """Stores and returns the jobs of the accepted drafts.
 
-        If a concurrent request with the same request key stored its job first, returns that job instead.
+        `accepted` has pairs: a draft, and warnings for the job's history about limits that only warn. If a concurrent
+        request has just stored a job with the same request key, returns that job instead.
         """
         drafts = [draft for draft, _ in accepted]
         if not drafts:

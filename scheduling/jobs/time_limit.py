@@ -30,11 +30,11 @@ class Overrun:
     quota: Quota
 
     def says(self, code: EventCode, job: Job) -> Message:
-        """Returns a message about the limit that everybody who sees the job may read. `code` selects the message's
+        """Returns a message about the limit, fit for everybody who may see the job. `code` selects the message's
         sentence.
 
-        The message says to whom the limit applies, and its hours. If the limit belongs to a team that not everybody who
-        sees the job may see, the message only says that a team above the job's team has such a limit.
+        The message says to whom the limit applies, and its hours. But if the limit belongs to a team that some of these
+        people may not see, the message only says that a team above the job's team has such a limit.
         """
         if self.quota.tenant_id not in visible_lineage(job.tenant, None):
             return Message.of(code, above=job.tenant.name)
@@ -48,10 +48,11 @@ class Overrun:
 def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
     """Returns the jobs that have reached a time limit, each with one limit. With `job_id`, considers only this job.
 
-    The limit is the shortest reached limit that stops jobs. If there is none, it is the shortest reached limit that
-    only warns and whose warning is not in the job's history yet. A job without such a limit is left out. The run time
-    is the time on GPUs over all attempts. Only training jobs have time limits: a service replaces its replicas, and
-    sessions have timeouts.
+    If some of the reached limits stop jobs, the result has the shortest of them. Otherwise it has the shortest reached
+    limit that only warns and of which the job's history has no warning yet. Jobs without such a limit are left out.
+
+    The time limit counts the time on GPUs over all attempts. Only training jobs have time limits: a service replaces
+    its replicas, and sessions have timeouts.
     """
     quotas = _quotas()
     if not quotas:

@@ -37,7 +37,8 @@ def grant_volume(
     """Allows jobs of `tenant` in `cluster` to mount `source` under the name `name`. `tenant` None means every team.
 
     `source` is the name of a PersistentVolumeClaim, which need not exist yet; for local clusters it is the path of a
-    folder. Raises NotAllowed without the permission. Raises Refused, with the name of the field, for invalid values.
+    folder. Raises NotAllowed unless the actor is an operator or admin. Raises Refused, with the name of the field, for
+    invalid values.
     """
     require(actor, "volume.grant")
     name, source = name.strip(), source.strip()

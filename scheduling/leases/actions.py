@@ -60,9 +60,9 @@ LEASE_FIELDS = [
 def apply_observations(*, cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
     """Applies observations of a backend to leases and jobs.
 
-    Returns the leases that are closed and billed and whose processes were observed to have ended. An observation may
-    arrive twice, late or never; it has an effect only if it changes an open lease. If an observation cannot be stored,
-    the others are still applied, and the cluster's page shows the failure.
+    Returns the leases whose processes have ended according to the observations, and which are now closed and billed. An
+    observation may arrive twice, late or never; it has an effect only if it changes an open lease. If an observation
+    cannot be stored, the others are still applied, and the cluster's page shows the failure.
     """
     return apart(cluster_id, observations, lambda some: _apply(cluster_id, some))
 
@@ -163,10 +163,10 @@ def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
 
 
 def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, int]:
-    """Returns a query for the ids of leases for which a measurement of GPU use before `hour` may still arrive after
-    `now`.
+    """Returns a query for the ids of leases whose GPU use before `hour` is not completely measured at `now`.
 
-    No lease counts once MEASURE_PATIENCE (100 seconds) has passed since `hour`.
+    `hour` is the start of the present hour. Once MEASURE_PATIENCE (100 seconds) has passed since then, the query finds
+    no leases, so that late measurements do not delay billing further.
     """
     if now >= hour + MEASURE_PATIENCE:
         return GpuUse.objects.none().values_list("lease_id", flat=True)
@@ -222,8 +222,8 @@ def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, his
 def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
     """Orders the backend to end the frozen processes of a job, if it has any.
 
-    `verb` says how: STOP ends them with their grace period, KILL without. Runs within the caller's transaction. The
-    caller holds the cluster's scheduling lock.
+    `verb` is STOP to give the processes their grace period, or KILL to end them immediately. Runs within the caller's
+    transaction. The caller holds the cluster's scheduling lock.
     """
     lease = (
         Lease.objects.filter(job=job, state=Lease.State.CLOSED, end_reason=Lease.End.FROZEN)
@@ -542,11 +542,11 @@ class ObservationBatch:
             self.history.change(lease.job, steps_done=lease.progress_steps)
 
     def _save_switch_cost(self) -> None:
-        """Updates the cluster's switch cost: a moving average of the seconds that a gang loses to a stop and the next
-        start.
+        """Updates the cluster's switch cost: a moving average of the seconds that a gang loses when it is stopped and
+        started again.
 
-        A batch counts as one measurement, the median over its gangs. First starts of jobs do not count: they do not
-        depend on the quantum, and many simultaneous first starts are all slow.
+        The median over the gangs in this batch counts as one measurement. First starts of jobs do not count, because
+        they are not part of a switch. Many simultaneous first starts would also be slow and distort the average.
         """
         begun = {(lease.job_id, lease.epoch): lease for lease in self._begun if lease.epoch > 1}
         if not begun:

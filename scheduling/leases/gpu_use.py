@@ -82,10 +82,10 @@ def _note(cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
 
 
 class _MergedStretches(Generic[Kept]):
-    """The stretches (measured periods without use of GPUs, or without a process) of some leases.
+    """The stretches of some leases: measured periods in which the GPUs were not used, or had no process.
 
-    Reads the stored stretches that end at `since` or later. An added stretch is merged with all stretches that touch or
-    overlap it.
+    Only stored stretches that end at the constructor's argument `since` or later are read. An added stretch is merged
+    with all stretches that touch or overlap it.
     """
 
     def __init__(self, model: type[Kept], leases: Iterable[Lease], *, since: datetime) -> None:
@@ -153,8 +153,10 @@ def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: 
 def _write(known: Mapping[int, GpuUse], *, new: Collection[int]) -> None:
     """Computes two figures of each GpuUse row, and saves the rows.
 
-    The figures are how long the job has held its GPUs since it last used them, and how much of this time was after the
-    idle warning. `known` has the rows by job id; `new` are the ids of those that are not in the database yet.
+    - `idle_for`: how long the job has held idle GPUs since it last used them.
+    - `idle_warned`: the part of this time that was after the idle warning.
+
+    `known` has the rows by job id; `new` are the job ids of rows that are not in the database yet.
     """
     idle = {pk: use.idle_since for pk, use in known.items() if use.idle_since is not None}
     held: dict[int, timedelta] = defaultdict(timedelta)
@@ -190,9 +192,10 @@ def unused_of(leases: Iterable[int], begins: datetime, ends: datetime) -> dict[i
 
 
 def end_with(leases: Iterable[Lease]) -> None:
-    """Shortens the idle periods of closed leases to the end of the lease, where measurements assumed a later end.
+    """Shortens the idle periods of closed leases that extend beyond the end of the lease.
 
-    Runs within the caller's transaction.
+    A measurement can extend beyond the end of a lease if the end was not known yet. Runs within the caller's
+    transaction.
     """
     ends = {lease.pk: lease.held_until for lease in leases if lease.held_until is not None}
     if not ends:

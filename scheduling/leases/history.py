@@ -48,9 +48,11 @@ class History:
     ) -> None:
         """Applies `event` and `changes` to `job`, and adds the message `said` to its history.
 
-        `cause` is a value of Cause (scheduling/models/event_codes.py), for events that take GPUs away. `epoch` is the
-        epoch of the lease that the event is about. None means the job's latest epoch; while a gang moves, this is the
-        epoch of the new lease. Raises IllegalTransition if the job's state does not allow the event.
+        - `epoch`: the number of the attempt that the event is about; None means the job's latest attempt. A gang that
+          moves has two attempts: the one that it leaves, and the new one, which is the latest.
+        - `cause`: a value of Cause (scheduling/models/event_codes.py), for events that take GPUs away.
+
+        Raises IllegalTransition if the job's state does not allow the event.
         """
         job.state = next_state(job.state, event)
         job.state_since = at

@@ -76,8 +76,10 @@ def _read(events: QuerySet[JobEvent]) -> list[Interruption]:
 
 
 class _Place:
-    """Follows whether a program answers, from the events of a session, or of the successive replicas in one slot of a
-    service."""
+    """Finds the interruptions of one session or of one slot of a service, from events in order of time.
+
+    The replicas that run in a slot one after the other count as one program.
+    """
 
     def __init__(self, over: list[Interruption]) -> None:
         self._over = over

@@ -1,13 +1,13 @@
 """Computes the work that jobs lost and had to repeat, from the progress (in steps) that their programs print.
 
-An attempt that resumes from a checkpoint first prints the step at which it resumes. Work of earlier attempts beyond
-that step is lost. The lost time of an earlier attempt is its GPU time since it reached the step, or all its GPU time if
-it started beyond the step. To estimate when it reached the step, its steps are spread evenly between its first and last
-observation.
+The first step that a resumed attempt prints is the step at which it resumes. Work that earlier attempts did beyond this
+resume step is lost. If an earlier attempt reached the resume step, its GPU time since then is lost. If it started
+beyond the resume step, all its GPU time is lost. To estimate when an attempt reached the resume step, its steps are
+spread evenly between its first and last observation.
 
-The new attempt may have made steps before its first observation, so the computed loss never exceeds the actual loss. An
-attempt whose workers never all ran made no lasting progress. For programs that print no progress, no lost work is
-computed.
+A resumed attempt may have made steps before its first observation. The computed loss is then smaller than the actual
+loss. An attempt whose workers never all ran made no lasting progress. For programs that print no progress, no lost work
+is computed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from scheduling.models import Lease
 
 
 def write_lost_work(resumed: Mapping[Lease, float]) -> None:
-    """Stores since when the work of earlier attempts is lost. `resumed` has the first observed step of each resumed
-    attempt.
+    """Stores, for earlier attempts whose work is lost, the time since which it is lost.
 
-    The caller holds the cluster's scheduling lock and has saved all leases.
+    `resumed` has the first observed step of each resumed attempt, by lease. The caller holds the cluster's scheduling
+    lock and has saved all leases.
     """
     later = {lease.job_id: (lease.epoch, steps) for lease, steps in resumed.items() if lease.epoch > 1}
     if not later:
@@ -44,7 +44,7 @@ def write_lost_work(resumed: Mapping[Lease, float]) -> None:
 def lost_attempts(leases: Iterable[Lease], steps: float) -> Iterator[Lease]:
     """Sets `lost_from` of a job's earlier leases, for a later attempt that resumes at the step `steps`.
 
-    `leases` must begin with the latest one. Yields each lease whose lost time becomes longer.
+    `leases` must be sorted, latest first. Yields each lease whose lost time becomes longer.
     """
     for lease in leases:
         since = lost_since(lease, steps)

@@ -47,7 +47,7 @@ class Reservation:
 def reserve(
     new: Sequence[Reservation], *, busy: set[tuple[int, int]], now: datetime, history: History
 ) -> None:
-    """Stores new leases. Immediately starts those of waiting gangs whose GPUs are all free.
+    """Stores new leases. Immediately starts each lease whose job waits and whose GPUs are all free.
 
     `busy` has a (node id, GPU index) pair for each GPU that another lease still holds. A lease starts only if the
     limits on concurrent GPUs leave room for it. These limits still count leases that are being stopped.
@@ -150,8 +150,8 @@ def write_times(lease_ids: Iterable[int]) -> None:
 def _begin(begun: Sequence[Reservation], *, now: datetime, history: History) -> list[Operation]:
     """Starts leases at `now`. Returns unsaved operations that start or thaw the processes of the leases.
 
-    A lease starts later than `now` if the ledger is closed beyond `now`, or if an earlier lease of a GPU ends after
-    `now`. Both happen only if the clock was set back.
+    If the clock was set back, a lease may have to start later than `now`. It never starts in an hour that the ledger
+    has already closed, or before an earlier lease of one of its GPUs ends.
     """
     if not begun:
         return []
@@ -193,9 +193,9 @@ def _order(operations: Sequence[Operation]) -> None:
 
 
 def _free_from(nodes: Iterable[int], now: datetime) -> dict[tuple[int, int], datetime]:
-    """Returns, by (node id, GPU index), when each GPU becomes free that a closed lease holds until a time after `now`.
+    """Returns the end of each closed lease that ends after `now`, by (node id, GPU index) of its GPUs.
 
-    A closed lease can end after `now` only if the clock was set back. All other GPUs are left out.
+    A closed lease can end after `now` only if the clock was set back. Leaves out GPUs without such a lease.
     """
     ends: dict[tuple[int, int], datetime] = {}
     later = HeldGpu.objects.filter(

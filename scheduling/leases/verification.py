@@ -1,4 +1,8 @@
-"""Registers a check that compares leases with their bills, and adds the changes of nodes to the ledger's hash chain."""
+"""A check that compares leases with their bills, and a journal that includes the changes of nodes in the ledger's hash
+chain.
+
+`register` adds both to the verification of the ledger.
+"""
 
 from __future__ import annotations
 

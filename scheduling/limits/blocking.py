@@ -24,8 +24,8 @@ AT_ONCE = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD)
 class Binding:
     """Finds the limits that block or warn about jobs of one cluster. Reads the limits of each user once.
 
-    Descriptions name only limits that `reader` may see. If `reader` is None, they name only limits that everybody who
-    may see the job may see.
+    Descriptions name only limits that `reader` may see. If `reader` is None, the descriptions are for all users who may
+    see the job. They then name only limits that all of these users may see.
     """
 
     cluster: Cluster
@@ -69,18 +69,18 @@ class Binding:
         return said
 
     def in_the_way(self, job: Job, *kinds: str, at_limit: str = Quota.AtLimit.BLOCK) -> list[LimitUsage]:
-        """Returns the limits that leave no room for a waiting job.
+        """Returns the limits that prevent a waiting job from starting, because they leave too little room for it.
 
-        Considers only limits of the given kinds, such as GPUs or GPU-hours, whose effect is `at_limit`, such as
-        blocking jobs.
+        - `kinds`: the kinds of limits to consider, for example limits on GPUs or on GPU-hours.
+        - `at_limit`: the effect of the limits to consider. By default, these are limits that block jobs.
         """
         return [one for one in self._of(job, at_limit) if one.quota.kind in kinds and self._binds(one, job)]
 
     def reached(self, job: Job, at_limit: str) -> list[LimitUsage]:
-        """Returns the limits that usage exceeds, among those that apply to the job's owner in the job's team.
+        """Returns the exceeded limits among those that apply to the job's owner in the job's team.
 
-        `at_limit` is the effect of the limits to consider, for example to make jobs preemptible. A limit on usage per
-        period counts as exceeded as soon as it is used up.
+        `at_limit` is the effect of the limits to consider, for example to make jobs preemptible. A limit on GPU-hours
+        or money counts as exceeded as soon as it is used up; other limits only when usage is above them.
         """
         return [one for one in self._of(job, at_limit) if one.is_exceeded()]
 
@@ -133,11 +133,11 @@ class Binding:
         return one.is_exceeded(job.gpus)
 
     def _borrows(self, one: LimitUsage, *, more: int) -> bool:
-        """Returns whether the limit `one`, on borrowing GPUs beyond the entitlement, is exceeded.
+        """Returns whether the limit `one`, on borrowing GPUs, is exceeded if the account holds `more` additional GPUs.
 
-        Considers only generations of which the account is entitled to GPUs. If `more` is 0, one exceeded generation is
-        enough. Otherwise the limit must be exceeded on all of these generations when the account holds `more`
-        additional GPUs.
+        Considers only generations of which the account is entitled to GPUs. If `more` is 0, the limit is exceeded if it
+        is exceeded on any generation. Otherwise it must be exceeded on all generations, because the additional GPUs may
+        be of any of them.
         """
         most = 1 + float(one.quota.limit)
         key = one.quota.pk, more
@@ -150,7 +150,7 @@ class Binding:
     def _lasts(self, one: LimitUsage, job: Job) -> bool:
         """Returns whether what is left of a limit on GPU-hours or money is enough for one quantum.
 
-        Assumes that `job` and the present jobs under the limit run for the whole quantum.
+        Assumes that `job`, and all jobs that now hold or reserve GPUs under this limit, run for the whole quantum.
         """
         quota = one.quota
         had = gpus_had(quota, one.tenant, job.owner)

@@ -44,10 +44,9 @@ class Caps:
         )
 
     def lower(self, account: int, generation: int | None, gpus: float) -> None:
-        """Lowers an account's cap on one generation to `gpus`, if the cap is higher. `generation` None means the cap on
-        the total.
+        """Lowers an account's cap on one generation to `gpus`, unless the cap is lower already.
 
-        Treats a negative `gpus` as 0, so that usage beyond one limit does not reduce the caps from other limits.
+        `generation` None means the cap on all generations together. A negative `gpus` counts as 0.
         """
         gpus = max(gpus, 0.0)
         if generation is None:
@@ -72,7 +71,8 @@ class Caps:
 class Elsewhere:
     """The GPUs that a user of a tenant holds or has reserved on clusters other than the round's cluster.
 
-    `seconds` is the GPU-seconds for which the user holds them until the other clusters' next rounds.
+    - `gpus`: the number of these GPUs.
+    - `seconds`: the GPU-seconds that they can use until the next rounds of their clusters.
     """
 
     gpus: int
@@ -164,8 +164,7 @@ class RoundLimits:
         )
 
     def of_periods(self, keys: Sequence[Account], generations: Sequence[int], at_limit: str) -> Caps:
-        """Returns caps: the number of GPUs that each account can pay until the next round from its remaining GPU-hours
-        and money.
+        """Returns caps: how many GPUs each account can use until the next round with its remaining GPU-hours and money.
 
         - `keys`: the (tenant, user) pair of each account.
         - `generations`: the ids of the generations, in the order of columns.
@@ -219,11 +218,12 @@ class RoundLimits:
         return whose and self.paths[tenant].startswith(self.paths[quota.tenant_id])
 
     def _elsewhere(self, quota: Quota, key: Account) -> Decimal:
-        """Returns how much of a limit the account uses on other clusters.
+        """Returns how much of a limit the account uses on other clusters, until their next rounds.
 
         - Limit on GPUs: the number of GPUs.
-        - Limit on GPU-hours: the GPU-seconds until the other clusters' next rounds.
-        - Limit on money: these GPU-seconds, multiplied by the price of a GPU-hour. `left_of` uses the same unit.
+        - Limit on GPU-hours: the GPU-seconds.
+        - Limit on money: the cost times 3600, that is, the GPU-seconds multiplied by the price of a GPU-hour. The
+          result is subtracted from that of `left_of`, which has the same unit.
         """
         tenant, user = key
         taken = Decimal(0)
@@ -240,9 +240,10 @@ class RoundLimits:
 
 
 def _told(array: fs.Floats, usual: fs.Floats | None = None) -> fs.Floats | None:
-    """Returns the array, or None if it sets no limit.
+    """Returns the caps in `array`, or None if they have no effect.
 
-    It sets no limit if all values are infinite or, with `usual`, if no value is lower than the one in `usual`.
+    Without `usual`, the caps have no effect if all are infinite. `usual` are other caps that apply anyway. The caps in
+    `array` then have no effect if none of them is lower than the one in `usual`.
     """
     same = np.isinf(array).all() if usual is None else (array >= usual).all()
     return None if same else array

@@ -38,7 +38,10 @@ def that_fit(leases: Iterable[Lease]) -> list[Lease]:
 
 
 class _Held:
-    """Counts the held GPUs against each limit on concurrent GPUs. A limit on each user has one count for each user."""
+    """Counts the held GPUs against each limit on concurrent GPUs.
+
+    If a limit applies to each user separately, counts the GPUs of each user separately.
+    """
 
     def __init__(self, quotas: Sequence[Quota], tenants: Mapping[int, Tenant]) -> None:
         self._quotas, self._tenants = quotas, tenants

@@ -45,7 +45,8 @@ def usages_for(quotas: QuotaQuerySet, tenant: Tenant, user: User, *, now: dateti
 def usages_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datetime) -> list[LimitUsage]:
     """Returns the present usage of each of `quotas` for `user` in `tenant`.
 
-    The caller knows that all of them apply, and has read them with their tenant, user and generation.
+    All of `quotas` must apply to this user. The caller has already loaded the related tenant, user and generation of
+    each.
     """
     return [
         limit_usage(quota, used.get(limited_by(quota, tenant.pk, user.pk), Decimal(0)), tenant, user, now)
@@ -103,7 +104,8 @@ def _used(quota: Quota, spending: Spending, now: datetime) -> Mapping[Account, D
 
 
 def _below(rows: QuerySet[Row], quota: Quota, to_job: str = "") -> QuerySet[Row]:
-    """Returns those of `rows` (leases or jobs) to which the limit applies: those of tenants in its subtree.
+    """Returns those of `rows` (leases or jobs) to which the limit applies: those of the limit's tenant and of tenants
+    below it.
 
     If the limit is on one user, returns only rows of jobs that this user owns. `to_job` is the lookup prefix from a row
     to its job, such as "job__".
@@ -154,12 +156,11 @@ def _borrowed(quota: Quota) -> Decimal:
 
 
 def shares_of(quota: Quota, *, cluster: Cluster | None = None, more: int = 0) -> list[tuple[float, float]]:
-    """Returns a pair for each cluster and generation: the GPUs that the limit's tenants hold or reserve, and their
-    entitlement.
+    """Returns a (held GPUs, entitled GPUs) pair for each cluster and generation, for the limit's tenants together.
 
-    `more` is a number of GPUs that is added to the former. GPUs of preemptible jobs do not count, because these jobs
-    borrow nothing. The entitlement is the number of GPUs in the cluster's latest round. `cluster` None means all
-    attached clusters.
+    Held GPUs include reserved GPUs and the number `more`. They do not include GPUs of preemptible jobs, because these
+    jobs borrow nothing. The entitlement is that of the cluster's latest round. `cluster` None means all attached
+    clusters.
     """
     clusters = Cluster.objects.attached() if cluster is None else [cluster]
     below = set(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))

@@ -101,10 +101,11 @@ class Cluster(models.Model):
         return self.name
 
     def is_silent(self, now: datetime) -> bool:
-        """Returns whether a Kubernetes cluster does not answer: its last observation is too old, or a later request to
-        its API server got no answer.
+        """Returns whether a Kubernetes cluster does not answer; False for local clusters. Rounds make no decisions for
+        a silent cluster.
 
-        Rounds make no decisions for such a cluster. Returns False for local clusters.
+        A cluster is silent if its last observation is too old, or if a request after that observation got no answer
+        from its API server.
         """
         if self.backend == self.Backend.LOCAL:
             return False
@@ -119,8 +120,8 @@ class Cluster(models.Model):
 
     @property
     def effective_quantum(self) -> float:
-        """Returns the seconds between quantum rounds: the configured quantum, or more if stops and starts of gangs take
-        long."""
+        """Returns the seconds between quantum rounds: the configured quantum, or a longer time if the gangs take long
+        to stop and start."""
         stretched = min(self.switch_seconds / self.overhead_limit, MOST_STRETCH * self.quantum_seconds)
         return max(self.quantum_seconds, stretched)
 
@@ -273,7 +274,7 @@ class NodeChange(models.Model):
     """The state of a node from the time `at` until the node's next change. A node that is gone has 0 GPUs.
 
     A database trigger inserts a row whenever a field that accounting uses changes. Rows are never changed
-    (scheduling/migrations/0026), and a new row is never older than the row before (0039).
+    (scheduling/migrations/0026). Later rows of a node never have an earlier `at` (0039).
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")

@@ -106,7 +106,7 @@ class Cause(StrEnum):
 
 
 class JobEnd(StrEnum):
-    """Why a job ended permanently: as the backend observed, or because somebody cancelled the job."""
+    """Why a job ended permanently: CANCELLED if somebody cancelled it, otherwise what the backend observed."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -118,7 +118,7 @@ class JobEnd(StrEnum):
 
 
 class LeaseEnd(StrEnum):
-    """Why a lease ended: as the backend observed, or the reason why its reservation was withdrawn."""
+    """Why a lease ended. For a lease that was only reserved: why its reservation was withdrawn."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"

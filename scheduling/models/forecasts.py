@@ -8,7 +8,10 @@ from scheduling.models.jobs import Job
 
 
 class JobForecast(models.Model):
-    """A forecast of the latest time at which a waiting job starts, if no new jobs or other changes intervene."""
+    """A forecast of when a waiting job starts: at `starts_by` or earlier, unless new jobs or other changes intervene.
+
+    `starts_by` None means that the job does not start before `looked_until`, the end of the simulation.
+    """
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="forecast")
     at = models.DateTimeField()  # the last round before the simulation

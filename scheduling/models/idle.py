@@ -22,10 +22,10 @@ LONGEST_MINUTES = 366 * 24 * 60
 
 
 def _of_stretches(are_apart: str, have_both_ends: str) -> list[models.BaseConstraint]:
-    """Returns two database constraints: stretches (periods) of one lease do not overlap, and each has a start and an
-    end.
+    """Returns two database constraints for a model of stretches (periods) of leases, with the given constraint names.
 
-    The arguments are the names of the constraints.
+    - `are_apart`: stretches of one lease do not overlap.
+    - `have_both_ends`: each stretch has a start and an end.
     """
     return [
         ExclusionConstraint(

@@ -272,8 +272,10 @@ class JobEvent(models.Model):
 
     @classmethod
     def of(cls, job: Job, kind: str, message: Message, **fields: Any) -> Self:
-        """Returns an unsaved event with `message` for the job's latest attempt. To name another attempt, pass
-        `epoch`."""
+        """Returns an unsaved event with `message` for the job's latest attempt.
+
+        `fields` are values for further fields of the event. To name another attempt, pass its number as `epoch`.
+        """
         parameters = dict(message.parameters)
         return cls(
             **{"job": job, "epoch": job.epoch, "kind": kind, "code": message.code, "detail": parameters}

@@ -22,10 +22,10 @@ class JobLabelQuerySet(models.QuerySet["JobLabel"]):
         return self.filter(key=key, value=value) if equals else self.filter(key=key)
 
     def names(self, key: str, tenants: Collection[int] | None) -> QuerySet[JobLabel, tuple[int, str]]:
-        """Returns a query for (job id, value) pairs of the label `key`, for reports by label.
+        """Returns the (job id, value) pairs of the label `key`, as a query set for reports by label.
 
-        `tenants` are the ids of the tenants whose jobs count; None means all. A correction in the ledger may bill a job
-        to another team, but the job's labels stay with the team that submitted it.
+        `tenants` are the ids of the tenants whose jobs count; None means all. A job counts for the tenant that
+        submitted it, even if a correction in the ledger bills it to another tenant.
         """
         found = self.filter(key=key) if tenants is None else self.filter(key=key, job__tenant__in=tenants)
         return found.order_by().values_list("job_id", "value")

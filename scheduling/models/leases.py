@@ -26,13 +26,18 @@ UNBOOKED = models.Q(held_from__isnull=False) & (
 
 class LeaseQuerySet(models.QuerySet["Lease"]):
     def of_frozen_processes(self) -> Self:
-        """Returns one lease for each job with frozen processes: the lease under which these processes were frozen."""
+        """Returns one lease for each job whose processes are frozen (suspended, but kept in memory).
+
+        This is the closed lease during which the processes were frozen.
+        """
         frozen = self.filter(job__frozen=True, state=Lease.State.CLOSED, end_reason=Lease.End.FROZEN)
         return frozen.order_by("job_id", "-epoch").distinct("job_id")
 
     def on_notice(self) -> Self:
-        """Returns the open leases that hold GPUs beyond their account's guarantee and whose owners were warned about
-        preemption."""
+        """Returns the open leases whose owners were warned that the gang may be preempted.
+
+        Owners are warned if the lease holds GPUs beyond the guarantee of its account.
+        """
         return self.filter(notice_since__isnull=False).exclude(state=Lease.State.CLOSED)
 
     def unbooked(self) -> Self:
@@ -169,7 +174,8 @@ class Lease(models.Model):
     def unbooked_period(self, until: datetime | None) -> tuple[datetime, datetime] | None:
         """Returns the period (start, end) of the lease that the ledger does not contain yet; None if there is none.
 
-        The period ends at the lease's end or at `until`, whichever is earlier. Returns None also if neither is known.
+        The period ends at the lease's end or at `until`, whichever is earlier. If only one of them is known, the period
+        ends there; if neither is known, returns None.
         """
         begins, ends = self.unbooked_from, min(filter(None, (until, self.held_until)), default=None)
         return (begins, ends) if begins is not None and ends is not None and begins < ends else None
@@ -202,7 +208,7 @@ class HeldGpu(models.Model):
 class PreemptibleTime(models.Model):
     """A period in which rounds let a gang have its GPUs only because nobody else wanted them.
 
-    The period may begin before the lease holds its GPUs, and may end after the lease.
+    Rounds begin and end these periods. So a period may begin before the lease holds its GPUs, and end after the lease.
     """
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="preemptible")

@@ -19,8 +19,8 @@ class Round(models.Model):
     """One scheduling decision for a cluster.
 
     A quantum round may take GPUs from any job. Between quantum rounds, fill rounds allocate GPUs that are free. If the
-    policy supports it, a fill round also takes GPUs beyond the guarantees of their holders, for waiting jobs within
-    their own guarantees.
+    policy supports it, a fill round may also take GPUs from accounts that hold more than their guarantee. It gives them
+    only to waiting jobs that are within their own guarantee.
     """
 
     class Kind(models.TextChoices):
@@ -117,11 +117,13 @@ class PolicyState(models.Model):
 
 
 class ShareBalance(models.Model):
-    """GPU-seconds of one generation that a user of a tenant is owed (positive) or has received ahead of share
+    """How many GPU-seconds of one generation a user of a tenant has received too little (positive) or too much
     (negative).
 
-    If the policy may repay a balance on any generation, the amount is divided among the generations in proportion to
-    the user's shares.
+    This is measured against the user's share.
+
+    Some policies may repay a balance on any generation. The user then has one balance over all generations. It is
+    stored divided among the generations, in proportion to the user's shares.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="balances")
@@ -151,15 +153,15 @@ class ShareIntervalQuerySet(models.QuerySet["ShareInterval"]):
 class ShareInterval(models.Model):
     """A tenant's share of one generation between two successive rounds, in GPU-seconds.
 
-    - entitled: by tickets, among the active tenants
+    - entitled: what the tenant's tickets earn among the active tenants
     - lent: entitled, but used by other tenants
     - unused: entitled, but used by nobody
     - borrowed: used beyond the entitlement, from what others lent
-    - bought and sold: by trades
+    - bought, sold: got or given in trades
     - received: held, as observed
 
-    In each interval, all tenants together lend as much as they borrow. By its share, the tenant should have received
-    entitled - lent - unused + borrowed + bought - sold.
+    In each interval, all tenants together lend as much as they borrow. What the tenant should have received is entitled
+    - lent - unused + borrowed + bought - sold; `received` may differ from it.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)

@@ -116,10 +116,10 @@ class Schedule(models.Model):
 
 
 class ScheduleRun(models.Model):
-    """The outcome of one due time, of all due times from `due_from` to `due_at`, or of a run by hand.
+    """The record of a run of a schedule: submitted, skipped or refused. One row may stand for several missed runs.
 
-    Several due times have one outcome if all of them were missed. A run by hand is started by the user `asked_by`,
-    outside the timetable.
+    - `due_from`, `due_at`: the first and the last due time that the row stands for.
+    - `asked_by`: the user who started the run by hand, outside the timetable; None for runs of the timetable.
     """
 
     class Outcome(models.TextChoices):

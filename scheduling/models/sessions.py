@@ -30,8 +30,8 @@ class SessionQuerySet(models.QuerySet["Session"]):
         """Returns, by job id, how long each session has run unused up to `now`: since its last use, and since its idle
         warning.
 
-        The second duration counts from the last use if that is later than the warning. Only time in which the session
-        ran counts, over all attempts: nobody can use a session that waits, starts, stops or is lost.
+        If the session was used after the warning, both durations count from the last use. Only time in which the
+        session ran counts, over all attempts: nobody can use a session that waits, starts, stops or is lost.
         """
         ended = Least("stop_asked_at", "held_until", "missing_since", Value(now, models.DateTimeField()))
 

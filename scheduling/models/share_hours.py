@@ -13,8 +13,10 @@ from scheduling.models.jobs import Job
 
 
 class ShareBook(models.Model):
-    """The range of UTC hours for which a cluster's share intervals are summed in ShareHour, from `since` to before
-    `until`."""
+    """Records for which UTC hours a cluster's share intervals have been summed in ShareHour.
+
+    The first of these hours begins at `since`, and the last one ends at `until`.
+    """
 
     cluster = models.OneToOneField(
         Cluster, on_delete=models.CASCADE, primary_key=True, related_name="share_book"
@@ -63,7 +65,7 @@ class FinishTimeQuerySet(models.QuerySet["FinishTime"]):
 class FinishTime(models.Model):
     """The time from submission to end of a training job, and its finish-time fairness (`rho`), for fairness reports.
 
-    Written when the hour of the job's end is summed.
+    The row is written when Fairlot sums the share intervals of the hour in which the job ended.
     """
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="finish_time")

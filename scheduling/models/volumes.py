@@ -29,8 +29,8 @@ class Volume(models.Model):
     """External storage that jobs of one team, or of all teams, may mount by its name.
 
     The storage is a PersistentVolumeClaim or, for local clusters, a folder on the portal's machine. Volumes are created
-    and withdrawn but never changed. So each attempt of a job mounts the storage that the spec named when the job was
-    submitted, or is refused.
+    and withdrawn but never changed. So all attempts of a job mount the same storage; an attempt after the withdrawal
+    fails to start.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="volumes")

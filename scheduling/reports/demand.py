@@ -52,9 +52,10 @@ def wanted_by_hour(
 
 
 def _by_hour(gpus: Ints, since: Ints, hours: int) -> Ints:
-    """Returns the GPU-microseconds of demand in each of the first `hours` hours.
+    """Returns the demand, in GPU-microseconds, in each of the first `hours` hours.
 
-    `gpus[i]` GPUs are demanded from the microsecond `since[i]` on, without end.
+    The arrays have one element for each demand: the number of GPUs (`gpus`), and the microsecond from which they are
+    wanted (`since`). The demands have no end here: the caller subtracts the GPU-microseconds after their ends.
     """
     begun, in_hour = np.zeros((2, hours + 1), dtype=np.int64)
     hour = since // AN_HOUR

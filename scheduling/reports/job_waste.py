@@ -1,7 +1,7 @@
 """Wasted GPU time by cause. Each second counts for at most one cause, so the total is at most the booked time.
 
-- *failed*, *cancelled*: all time in the period for which a training job held GPUs, if the job failed or was cancelled,
-  even if that was after the period. Sessions and replicas of services do not count, because users end them after use.
+- *failed*, *cancelled*: all time in the period for which a training job held GPUs, if the job failed or was cancelled
+  in the period or later. Sessions and replicas of services do not count, because users end them after use.
 - *run again*: for other jobs, the time of work that was lost and repeated (scheduling/leases/lost_work.py).
 - *idle*: of the remaining time, the time for which jobs held GPUs without using them.
 """
@@ -106,9 +106,7 @@ def waste(
     given.
 
     The result lists the `jobs` jobs with the most waste; None lists all jobs. Reads all figures in one database
-    snapshot, with at most eleven queries. Jobs that failed, were cancelled or lost work are read one by one. Most other
-    jobs only have idle time, which is read as sums by user; if jobs are listed, jobs with idle time are read one by
-    one, too.
+    snapshot, with at most eleven queries.
     """
     reader = _of_whole_days(UsageReader(viewer, begins, ends, tenant))
     looked = _look(reader, names_jobs=jobs != 0)
@@ -156,12 +154,12 @@ def _of_whole_days(reader: UsageReader) -> UsageReader:
 
 
 def _look(reader: UsageReader, *, names_jobs: bool) -> tuple[GroupedUsage, GroupedUsage, list[Ints]] | None:
-    """Returns the usage summed by user, the usage of jobs that are read one by one, and the waste of these jobs by
-    cause.
+    """Returns the usage by user, the usage by job, and the waste of each row of the usage by job; None if no time was
+    held.
 
-    Returns None if no time was held. If `names_jobs` is True, because the report lists jobs, jobs with idle time are
-    also read one by one. If the reader is limited to some tenants, all their jobs are read one by one, because this is
-    mostly faster than first finding the failed jobs of the whole cluster.
+    The waste is one array for each cause. For a report on all tenants, the usage by job has only jobs that failed, were
+    cancelled or lost work. If the report lists jobs (`names_jobs`), it also has jobs with idle time. For a report on
+    some tenants, it has all their jobs.
     """
     if reader.tenants is None:
         whole = reader.by_user()
@@ -179,10 +177,9 @@ def _look(reader: UsageReader, *, names_jobs: bool) -> tuple[GroupedUsage, Group
 
 
 def _others(begins: datetime, ends: datetime) -> Q:
-    """Returns a filter for jobs that failed, were cancelled or lost work in the period.
+    """Returns a filter for usage of jobs that failed, were cancelled or lost work in the period.
 
-    If there are few rows, PostgreSQL evaluates the subqueries for each job; otherwise it evaluates them once for all
-    jobs.
+    Jobs that failed or were cancelled after the period are included.
     """
     job = OuterRef("job_id")
     lost = Lease.objects.filter(
@@ -201,9 +198,10 @@ def _failed_or_cancelled(begins: datetime, ends: datetime) -> QuerySet[Job]:
 
 
 def _counts_by_state(begins: datetime, ends: datetime, few: str | None) -> dict[str, Ints]:
-    """Returns the ids of the failed and of the cancelled training jobs, by state.
+    """Returns, by state, the ids of the training jobs that failed or were cancelled.
 
-    `few` limits the result to these ids (a PostgreSQL array as text); None means no limit.
+    Includes jobs that started before `ends` and ended at or after `begins`. `few` limits the result to the ids in it (a
+    PostgreSQL array as text); None means no limit.
     """
     some = union_all([_failed_or_cancelled(begins, ends).order_by().values("state", "pk")], ["state", "pk"])
     if some is None:
@@ -236,11 +234,11 @@ def _causes(reader: UsageReader, found: GroupedUsage) -> list[Ints]:
 
 
 def _run_again(reader: UsageReader, found: GroupedUsage, lost: Sequence[Ints]) -> Ints:
-    """Returns the lost work of each row of `found`.
+    """Returns how much lost work is charged to each row of `found`.
 
-    `lost` has three arrays with one element for each job and generation: job ids, generation ids, and the lost time. A
-    job's time may be billed to several payers (teams and users), each with a row for each generation. The lost time is
-    charged to these rows in order, to each at most the time that the row held.
+    `lost` has three arrays with one element for each job and generation: job ids, generation ids, and the lost time. If
+    a job's time is billed to several payers (teams and users), each payer has a row. The lost time is charged to these
+    rows in order, at most the held time to each.
     """
     if reader.tenants is None:  # without a restriction, the rows include all payers of a job
         return _borne(found, lost)
@@ -262,11 +260,12 @@ def _whose(rows: GroupedUsage, some: Ints | None = None) -> list[tuple[int, ...]
 
 
 def _borne(payers: GroupedUsage, lost: Sequence[Ints]) -> Ints:
-    """Returns the part of the lost work that is charged to each row of `payers`.
+    """Returns how much lost work is charged to each row of `payers`.
 
-    `lost` has three arrays with one element for each job and generation: job ids, generation ids, and the lost time.
-    `payers` must include all rows to which the jobs' time is billed, with the rows of one job and generation next to
-    each other.
+    `payers` has a row for each job, generation and payer (team and user). It must include all payers of the jobs. The
+    rows of one job and generation must be next to each other: its lost time is charged to them in order, at most the
+    held time to each. `lost` has three arrays with one element for each job and generation: job ids, generation ids,
+    and the lost time.
     """
     jobs, generations, amounts = lost
     if not len(jobs) or not len(payers.held):
@@ -285,10 +284,10 @@ def _borne(payers: GroupedUsage, lost: Sequence[Ints]) -> Ints:
 
 
 def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) -> tuple[Amounts, int]:
-    """Returns the waste by cause of the `most` jobs with the most waste, greatest first, and the number of all jobs
-    with waste.
+    """Returns the waste of the `most` jobs with the most waste, and the number of all jobs with waste.
 
-    `most` None means all jobs with waste.
+    The first value maps the key of each job to its waste by cause, most waste first. `most` None means all jobs with
+    waste.
     """
     if most == 0:
         return {}, 0
@@ -302,13 +301,14 @@ def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) 
 def _of_all(
     whole: GroupedUsage, found: GroupedUsage, causes: Sequence[Ints]
 ) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
-    """Returns key columns and amount columns of rows that add up to all held time and all waste by cause.
+    """Returns columns (keys, amounts) of rows that add up to all held time and all waste by cause.
 
     - `whole`: the usage of all jobs, summed by user.
     - `found`: the usage of the jobs that were read one by one.
     - `causes`: the waste of each row of `found`, as one array for each cause.
 
-    The idle time of jobs in `found` comes from their own rows. All other idle time comes from `whole`.
+    For jobs in `found`, the idle time in the result is that in `causes`. For all other jobs, it is their idle time in
+    `whole`.
     """
     *others, idle = causes
     of_users, sums = sum_groups([found.keys[name] for name in JOB[1:]], [*others, idle - found.idle])
@@ -333,9 +333,11 @@ def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) 
 
 
 def _named(told: Mapping[tuple[str, ...], Amounts]) -> list[list[Wasted]]:
-    """Returns a list of Wasted rows with names for each grouping in `told`, in the same order. Most waste comes first.
+    """Returns a list of Wasted rows for each grouping in `told`, in the order of `told`. In each list, most waste comes
+    first.
 
-    `told` maps the names of a grouping's key columns to its sums by key.
+    A grouping is a tuple of key columns, such as ("tenant_id",). `told` maps it to the amounts by key. The rows get the
+    names of teams, users, generations and jobs instead of only their ids.
     """
 
     def of(name: str, names: QuerySet[Any, tuple[int, str]]) -> dict[int, str]:

@@ -203,8 +203,10 @@ def _rows(
 
 
 def counts_of_gpus(nodes: Sequence[NodeHealth], held: Mapping[tuple[int, int], float]) -> list[int]:
-    """Returns the number of GPUs to draw for each node: at least its present GPUs, and enough for every GPU index in
-    `held`."""
+    """Returns how many GPUs the page must show for each node: at least its present GPUs, and every GPU index in `held`.
+
+    A GPU that was held in the period may be missing from the node now.
+    """
     most = {node.node_id: node.gpus for node in nodes}
     for node_id, gpu in held:
         most[node_id] = max(most[node_id], gpu + 1)

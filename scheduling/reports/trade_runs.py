@@ -22,10 +22,11 @@ GAP = 2.0  # seconds
 
 @dataclass(frozen=True)
 class RunSide:
-    """One tenant's side of a run of trades: the GPU-seconds that the tenant gave and got, and what they were worth to
-    it.
+    """One tenant's side of a run of trades: the GPU-seconds that the tenant gave and got, and what each is worth to the
+    tenant.
 
-    The worth follows from the tenant's own speed-ups, as measured during the run.
+    The worth is in GPU-seconds of the slow generation. It follows from the tenant's own speed-ups, as measured during
+    the run.
     """
 
     tenant: Tenant
@@ -64,7 +65,8 @@ class Run:
 
 
 def read_runs(trades: QuerySet[Trade], mine: Collection[int]) -> list[Run]:
-    """Groups `trades` into runs, latest first, for a reader who may see the tenants whose ids are in `mine`.
+    """Groups `trades` into runs, and returns the runs, latest first, for a reader who may see the tenants with ids in
+    `mine`.
 
     Leaves out runs that lasted no time, because they exchanged nothing.
     """

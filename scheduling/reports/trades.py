@@ -19,9 +19,9 @@ from scheduling.models import Trade
 
 @dataclass(frozen=True)
 class Side:
-    """One tenant's side of a trade: the GPUs that the tenant gave and got, and what they are worth to it.
+    """One tenant's side of a trade: the GPUs that the tenant gave and got, and what each is worth to the tenant.
 
-    The worth follows from the tenant's own measured speed-up.
+    The worth is in GPUs of the slow generation. It follows from the tenant's own measured speed-up.
     """
 
     tenant: Tenant

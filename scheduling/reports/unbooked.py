@@ -1,4 +1,4 @@
-"""Computes the cost of time for which leases held GPUs and that the ledger does not contain yet."""
+"""Computes the cost of unbooked time: time in which leases held GPUs, but which the ledger does not contain yet."""
 
 from __future__ import annotations
 

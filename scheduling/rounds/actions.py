@@ -1,4 +1,5 @@
-"""Runs scheduling rounds. A round settles the time since the last round, reads a snapshot, decides, and commits.
+"""Runs scheduling rounds. A round counts the GPU time since the last round, reads a snapshot of the cluster, lets the
+policy decide, and stores the decision.
 
 A round is one transaction that holds the cluster's scheduling lock.
 """
@@ -79,9 +80,11 @@ def _no_garbage_collected() -> Iterator[None]:
 def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | None:
     """Runs a round of one cluster, of the kind that is due or of kind `force`. Returns the round.
 
-    Returns None if no round is due, if there are no jobs, or if another worker holds the lock. Any number of workers
-    may call this at any time: only one gets the lock, and the database's clock decides whether a round is due. A
-    cluster that does not answer gets no round, and its gangs keep running, unless `force` is given.
+    Returns None if no round is due, if the cluster has no unfinished jobs, or if another worker holds the lock. Any
+    number of workers may call this at any time: only one gets the lock, and the database's clock decides whether a
+    round is due.
+
+    Also returns None if the cluster does not answer and `force` is None. Gangs of such a cluster keep running.
     """
     if not try_lock_schedule(cluster_id):
         return None
@@ -115,10 +118,10 @@ def due_kind(cluster: Cluster, now: datetime) -> Round.Kind | None:
 
     A quantum round is due when the quantum is over. Before that, a fill round is due for any of these reasons:
 
-    - Somebody requested a round, or the policy asked to decide again.
+    - Somebody requested a round, or the time has come at which the policy wanted to decide again.
     - New jobs wait.
-    - The time in which a job may not start after a failed start is over.
-    - The notice time of a replica or session is over, after which it may be preempted.
+    - A job that had to wait after a failed start may start again.
+    - The notice time of a replica or session is over, so that a round may preempt it.
     """
     last = cluster.last_quantum_at
     # A last round in the future means that the clock was set back: jobs must not wait until the clock catches up.
@@ -320,9 +323,9 @@ class _Commit:
         return {self.legend.jobs[i] for i in np.flatnonzero(self.decision.reason == reason).tolist()}
 
     def _on_closed(self, holding: Iterable[Lease]) -> set[int]:
-        """Returns the ids of those jobs whose lease in `holding` has GPUs on a node that is not ready.
+        """Returns the job ids of those leases in `holding` that have GPUs on a node that is not ready.
 
-        Such a gang must not be frozen, because it may not resume on this node.
+        Gangs of these jobs must not be frozen, because nothing starts or resumes on such a node.
         """
         closed = Node.objects.filter(cluster=self.cluster).exclude(state=Node.State.READY)
         nodes = set(closed.values_list("pk", flat=True))
@@ -335,7 +338,8 @@ class _Commit:
         - `newcomers`: (generation id, node ids by rank) for each job that gets a new lease, by job id.
         - `stopping`: the jobs whose present leases were ordered to stop or freeze, by job id.
 
-        Returns the number of new leases. Stores each job whose GPUs are unavailable in `place_lost`.
+        Returns the number of new leases. A job whose GPUs are unavailable gets no lease; it is added to the attribute
+        `place_lost`.
         """
         read = Job.objects.filter(pk__in=newcomers.keys() - stopping.keys()).defer("spec")
         jobs = stopping | {job.pk: job for job in read}

@@ -48,12 +48,12 @@ class Comparison:
 
 
 def figures_of(plan: fs.Decision, view: fs.Snapshot) -> dict[str, int]:
-    """Returns four figures of a decision, by name.
+    """Returns four numbers about a decision, by name.
 
-    - `waiting`: jobs that could run but wait
-    - `waiting_gpus`: the GPUs of these jobs
-    - `given`: the GPUs of picked gangs
-    - `switches`: running gangs that are stopped or moved
+    - `waiting`: the number of jobs that could run but wait.
+    - `waiting_gpus`: the number of GPUs that these jobs need.
+    - `given`: the number of GPUs that picked gangs get.
+    - `switches`: the number of running gangs that are stopped or moved.
     """
     jobs = view.jobs
     size = jobs.workers * jobs.gpus

@@ -22,12 +22,12 @@ MOST_ROUNDS = 40
 
 @transaction.atomic(durable=True)
 def forecast_starts(*, cluster_id: int) -> int:
-    """Stores, for each waiting job of the cluster, the latest time at which it will start. Returns the number of
-    forecasts.
+    """Forecasts the latest start time of each waiting job of the cluster, and stores the forecasts. Returns their
+    number.
 
-    Jobs that may not start now, or can never run, get no forecast. While the cluster is paused or has more than
-    MOST_JOBS jobs, no job gets a forecast. Returns 0 immediately if another worker is writing forecasts, or if they
-    were written since the last round.
+    Jobs that are blocked now, or that can never run, get no forecast. While the cluster is paused or has more than
+    MOST_JOBS unfinished jobs, no job gets a forecast. Returns 0 immediately if another worker is writing forecasts, or
+    if forecasts were already written since the last round.
     """
     if not try_lock_forecasts(cluster_id):
         return 0

@@ -1,4 +1,4 @@
-"""Notices: warnings to the owners of replicas and sessions that a later round may preempt these for other users."""
+"""Notices: each notice warns the owner of a replica or session that a later round may preempt it for other users."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def give_notice(
     notices.
 
     - `view`, `plan`: the round's snapshot and decision.
-    - `legend`: the primary keys to which the indices in these refer.
-    - `causes`: gives the figures for the warnings.
+    - `legend`: the primary keys of the jobs and accounts in the snapshot and the decision.
+    - `causes`: computes the numbers of GPUs that the warnings contain.
 
-    Runs in the round's transaction. A later round may preempt such a lease for others only after the notice time is
-    over.
+    Runs in the round's transaction. A later round may preempt these replicas and sessions for others only after the
+    notice time is over.
     """
     if view.jobs.keeps is None:
         return

@@ -44,9 +44,9 @@ def due_schedules() -> list[int]:
 
 
 def run_schedule(*, schedule_id: int) -> int:
-    """Records all past due times of one schedule. Each step handles one or more due times in one transaction.
+    """Starts or records as missed all runs of one schedule that are due. Returns the number of transactions.
 
-    Returns the number of steps.
+    Each transaction handles one or more due times.
     """
     done = 0
     while _next_due(schedule_id):
@@ -84,10 +84,10 @@ def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None
 
 @transaction.atomic(durable=True)
 def _next_due(schedule_id: int) -> bool:
-    """Records the outcome of the next due times of a schedule. Returns False if there was nothing to record.
+    """Starts the next due run of a schedule, or records runs as missed, or both. Returns False if it did neither.
 
-    There is nothing to record if the schedule is not due or is locked by another worker. Neither is there if its
-    cluster is detached or its timetable can no longer be read.
+    It does neither if the schedule is not due, is locked by another worker, or belongs to a detached cluster. If the
+    stored timetable can no longer be read, it pauses the schedule and returns False.
     """
     now = now_from_database()
     locked = Schedule.objects.due(now).select_for_update(skip_locked=True, of=("self",))

@@ -107,10 +107,10 @@ class _ServiceState:
 
     @cached_property
     def ended(self) -> Mapping[int, Sequence[Job]]:
-        """Returns, for each slot whose replica has ended and is not replaced yet, the slot's last replicas, latest
+        """Returns, by slot, the last replicas in each slot that is empty because its replica has ended; latest replica
         first.
 
-        A slot is the number of a position that successive replicas of the service take.
+        A slot is a numbered position in the service. A new replica takes the slot of the replica that it replaces.
         """
         taken = [job.slot for job in self.jobs]
         latest = Window(RowNumber(), partition_by=F("slot"), order_by=F("attempt").desc())
@@ -211,8 +211,9 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
 def _judge(look: _ServiceState) -> None:
     """Marks the current revision as good or as failed, as soon as this is known.
 
-    The revision is good once as many of its replicas as desired have been ready. It has failed if no further replica
-    became ready within the progress deadline. If the service has automatic rollback, a failed revision is rolled back.
+    The revision is good once the desired number of its replicas have become ready. It has failed if the progress
+    deadline passed and no further replica became ready. If the service has automatic rollback, a failed revision is
+    rolled back.
     """
     service, revision = look.service, look.service.current
     if revision is None or service.good_id == revision.pk or not service.wanted:
@@ -229,9 +230,10 @@ def _judge(look: _ServiceState) -> None:
 
 
 def _is_trying(look: _ServiceState) -> bool:
-    """Returns whether replicas of the current revision start, run or fail without having been ready, or can never run.
+    """Returns whether a failure to become ready may be the fault of the current revision.
 
-    Replicas that only wait for GPUs do not count, because the revision is not to blame for the wait.
+    This is so if one of its replicas has never been ready although it has GPUs, has failed to start, or can never run.
+    It is also so if a replica has recently ended by itself. It is not so if replicas only wait for GPUs.
     """
     trying = any(
         job.first_ready_at is None

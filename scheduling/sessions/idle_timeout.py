@@ -25,8 +25,9 @@ class Clocks:
     """The idle time, time limits and warnings of one session, as read at the time `now`.
 
     - `first_started`: when the session first started; None before that.
-    - `idle_warned`: how long the session has run unused since the idle warning; None if no such warning is in force.
-    - `end_warned`: when the user was warned of the time limit; None if no such warning is in force.
+    - `idle_warned`: how long the session has run unused since the idle warning. None if the user was not warned, or has
+      used the session since.
+    - `end_warned`: when the user was warned of the time limit; None if the user was not warned.
     """
 
     now: datetime

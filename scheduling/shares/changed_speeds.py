@@ -1,7 +1,7 @@
-"""Finds teams whose jobs' measured speed-ups changed when the team began to trade. False reports of progress can pay
-off only then.
+"""Finds teams whose jobs' measured speed-ups changed when the team began to trade.
 
-Compares only jobs that have the label `model`.
+Such a change is suspicious, because a team can profit from false reports of progress only while it trades. Compares
+only jobs that have the label `model`.
 """
 
 from __future__ import annotations

@@ -60,10 +60,13 @@ class Compared:
 
 @dataclass(frozen=True)
 class Indices:
-    """Fairness indices of one period: Jain's index and max-min, over one ratio for each tenant.
+    """Fairness indices of one period, computed from one ratio for each tenant.
 
     The ratio is the received GPU time divided by the GPU time that was due to the tenant by its share. Tenants without
     due GPU time do not count.
+
+    - `jain`: Jain's fairness index of the ratios.
+    - `max_min`: the lowest ratio divided by the highest.
     """
 
     begins: datetime
@@ -75,8 +78,8 @@ class Indices:
 
 @dataclass(frozen=True)
 class Finished:
-    """Statistics of ρ over those training jobs of a tenant that ended. ρ is finish-time fairness; see
-    fairshare.fairness."""
+    """Statistics of a tenant's ended training jobs by their finish-time fairness (ρ), which fairshare.fairness
+    explains."""
 
     tenant: Tenant
     ended: int

@@ -148,10 +148,10 @@ class _Rhos:
         return held
 
     def _read_entitled(self) -> dict[tuple[int, int], list[tuple[float, float, float]]]:
-        """Returns, by (tenant, generation), the GPU-seconds of entitlement as (start, end, GPU-seconds) pieces.
+        """Returns lists of (start, end, entitled GPU-seconds) pieces, by (tenant id, generation id).
 
-        Start and end are in seconds since EPOCH. For hours in which a job was submitted or ended, the pieces are share
-        intervals; for the hours between, they are whole hours.
+        Start and end are in seconds since EPOCH. In hours in which a job was submitted or ended, each share interval is
+        a piece, cut at the full hours. Each hour between is one piece.
         """
         tenants = {job.tenant_id for job in self.jobs}
         at_borders = {start_of_hour(at) for job in self.jobs for at in (job.created_at, job.ended_at) if at}

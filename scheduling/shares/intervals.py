@@ -41,11 +41,11 @@ class ShareRate(TypedDict):
 
 
 def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) -> list[Any]:
-    """Returns a ShareRate for each generation and each tenant with jobs, for storing in Round.shares.
+    """Returns a ShareRate for each tenant with jobs and each generation, for storing in Round.shares.
 
-    Counts only the tenant's own users, not the tenants below it. Of each tenant's unused entitlement, the part that
-    others borrow counts as lent, and the rest as unused. For one generation, this part is the same fraction for all
-    tenants.
+    Counts only the tenant's own users, not the tenants below it. The part of a tenant's entitlement that the tenant
+    does not use is divided into `lent` and `unused`. For each generation, the lent fraction of this part is the same
+    for all tenants. It is just large enough to cover what all tenants borrow.
     """
     bought, sold = np.zeros_like(decision.share), np.zeros_like(decision.share)
     for trade in decision.trades:
@@ -86,8 +86,10 @@ def _part_in_use(left: fs.Floats, borrowed: fs.Floats) -> fs.Floats:
 
 
 def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
-    """Returns `amount` (account, generation) with the amounts of child tenants subtracted from each tenant; at least
-    0."""
+    """Returns `amount` (T, K) without the amounts of child tenants, which are subtracted from those of their parents.
+
+    Negative results, which come from rounding, become 0.
+    """
     own = amount.copy()
     for t, (_, user) in enumerate(legend.accounts):
         above = int(snapshot.accounts.parent[t])
@@ -100,11 +102,10 @@ def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
 def save_shares(
     cluster: Cluster, situation: Situation, decision: fs.Decision, legend: SnapshotIndex, *, corrected: bool
 ) -> None:
-    """Stores each user's share, which applies until the next round, and the GPU-seconds that the policy's state owes
-    the user.
+    """Stores each user's share, which applies until the next round, and the GPU-seconds that the user is owed.
 
-    Corrections are GPU-seconds by which earlier rounds counted too much or too little received time. `corrected` is
-    True if the policy has taken the stored corrections into account; they are then set to 0.
+    A stored correction is the GPU-seconds by which earlier rounds counted too much or too little received time.
+    `corrected` is True if the policy has already applied the stored corrections; they are then reset to 0.
     """
     owed = owed_now(situation, decision)
     places = [
@@ -142,10 +143,11 @@ def save_shares(
 
 
 def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> Lasted | None:
-    """Writes the share intervals of the last round, up to `now`. `since` is the time of the last round.
+    """Writes the share intervals from the last round, at the time `since`, until `now`.
 
-    Ends all trades if the last round's decision stopped applying before `now`, or if the clock was set back. Returns
-    what accounts held from `since` to `now`; None if `since` is None or not before `now`.
+    If Fairlot was down in between, the intervals and all trades end at the time until which the round's decision
+    applied. If the clock was set back, ends all trades and writes no intervals. Returns the GPU time that accounts held
+    from `since` to `now`; None if `since` is None or not before `now`.
     """
     last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
     if since is None or now <= since:
@@ -163,10 +165,10 @@ def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) ->
 
 
 def end_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
-    """Ends the effect of the last round and its trades, for a cluster that gets no further round or has no jobs.
+    """Ends the shares and trades of the last round, for a cluster that gets no further round or has no jobs.
 
-    `since` is the time of the last round. Also deletes the policy's state, and sets all share balances of the cluster
-    to 0.
+    `since` is the time of the last round. Also deletes the policy's state, and resets the shares and owed GPU time of
+    all users of the cluster to 0.
     """
     settle_shares(cluster, since=since, now=now)
     end_trades(cluster, ends=now)
@@ -192,10 +194,10 @@ class ObservedLease:
 
 
 def correct_rounds(cluster: Cluster, heard: Iterable[ObservedLease]) -> None:
-    """Corrects balances and share intervals of earlier rounds after leases were observed or closed.
+    """Corrects owed GPU time and share intervals of earlier rounds after leases were observed or closed.
 
-    Earlier rounds counted too much time for a lease that had already ended. They counted too little for a lease that
-    was not observed for a while. The caller has saved the leases and holds the cluster's scheduling lock.
+    If a lease had already ended, earlier rounds may have counted too much of its time. If it was not observed for a
+    while, they may have counted too little. The caller has saved the leases and holds the cluster's scheduling lock.
     """
     last = cluster.last_round_at
     if last is None:
@@ -223,11 +225,14 @@ def correct_rounds(cluster: Cluster, heard: Iterable[ObservedLease]) -> None:
 
 
 def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: datetime) -> list[datetime]:
-    """Returns, for each time in `seen`, until when rounds have counted a lease that was last observed at that time.
+    """Returns, for each time in `seen`, until when rounds have counted a lease whose last observation was at that time.
 
-    Rounds stop counting a lease after SILENCE_SECONDS without an observation. So the result is `last`, the time of the
-    last round, if the observation was at most SILENCE_SECONDS before it. Otherwise the result is the time of the last
-    round within SILENCE_SECONDS after the observation, or the time of the observation if there was no such round.
+    Rounds count a lease until SILENCE_SECONDS have passed since its last observation. `last` is the time of the last
+    round.
+
+    - If the observation is at most SILENCE_SECONDS older than `last`, or None, the result is `last`.
+    - Otherwise the result is the time of the latest round within SILENCE_SECONDS after the observation. If there was no
+      such round, it is the time of the observation.
     """
     silence = timedelta(seconds=SILENCE_SECONDS)
     silent = sorted({at for at in seen if at is not None and last - at > silence})
@@ -293,8 +298,9 @@ def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
     """Returns the time until which the last round's decision applied. This is `now`, unless Fairlot was down in
     between.
 
-    A gap of more than two quanta and SILENCE_SECONDS means that Fairlot was down. The decision then applied until the
-    end of its quantum, or until the last time at which a gang was known to hold GPUs, whichever is later.
+    Fairlot counts as down if the last round was longer ago than the sum of two quanta and SILENCE_SECONDS. The decision
+    then applied until the end of its quantum, or until the last time at which a gang was known to hold GPUs, whichever
+    is later.
     """
     quantum = timedelta(seconds=cluster.effective_quantum)
     if now - last.at <= 2 * quantum + timedelta(seconds=SILENCE_SECONDS):

@@ -15,9 +15,11 @@ from scheduling.models import Lease, PreemptibleTime
 def note_preemptible(*, cluster_id: int, preemptible: Collection[int], anew: bool, now: datetime) -> None:
     """Begins and ends PreemptibleTime rows after a round.
 
-    `preemptible` are the ids of jobs that the round picked only because nobody else wants the GPUs. If `anew` is False
-    (the round may not preempt), gangs that are in preemptible time stay in it. Rows of stopping leases do not change.
-    Runs in the round's transaction, after the leases are stored.
+    - `preemptible`: the ids of jobs that the round picked only because nobody else wants their GPUs.
+    - `anew`: True if the round was allowed to preempt jobs. The preemptible time of jobs that are not in `preemptible`
+      then ends. If False, it continues.
+
+    Rows of leases that are being stopped do not change. Runs in the round's transaction, after the leases are stored.
     """
     going_on = _going_on(cluster_id)
     # The open lease of each preemptible job. If a job moves, the lease that it leaves is STOPPING and left out here.

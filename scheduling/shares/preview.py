@@ -16,10 +16,11 @@ from scheduling.shares.snapshot import Change, before_and_after, read_snapshot
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """The GPUs of one generation on one cluster that a tenant or a user would get, as (before, after) a change.
+    """The effect of a change on the GPUs of one generation on one cluster that a tenant or a user gets.
 
-    A tenant counts with its subtree. `entitled` follows from tickets; `share` also contains GPUs that others do not
-    use, within limits. Neither includes trades.
+    `entitled` and `share` are pairs: the number of GPUs before the change, and the number after it. `entitled` follows
+    from tickets; `share` also contains GPUs that others do not use, within limits. Neither includes trades. A tenant
+    counts with its subtree.
     """
 
     cluster: str
@@ -64,8 +65,8 @@ def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> lis
     """Returns the shares on each cluster before and after `change`, ordered by cluster; an empty list if there are no
     jobs.
 
-    Covers all tenants with jobs. If the change is one of a user's tickets, covers only those who divide the share of
-    the user's tenant: the tenant's users and the tenants directly below it.
+    Covers all tenants with jobs. If a user's tickets change, covers only the user's tenant: its users and the tenants
+    directly below it. `clusters` None means all attached clusters.
     """
     now = now_from_database()
     found: list[ShareChange] = []

@@ -150,9 +150,10 @@ _young = Statement(
 
 
 def last_round(teams: list[int], cluster: Cluster) -> tuple[datetime, datetime | None]:
-    """Returns a pair: the present time, and the end of the last round in which `teams` had shares.
+    """Returns a pair: the present time, and the end of the latest share interval of `teams` on the cluster.
 
-    The second is None if no such round ended within SETTLED_WITHIN (15 minutes) before the present time.
+    A share interval is the time from one round to the next. The second element is None if no interval ended in the last
+    SETTLED_WITHIN (15 minutes).
     """
     [(now, ends)] = _last_round.ask([cluster.pk, teams, SETTLED_WITHIN])
     return now, ends

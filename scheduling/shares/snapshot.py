@@ -151,13 +151,13 @@ def read_snapshot(
 ) -> tuple[fs.Snapshot, SnapshotIndex]:
     """Returns the snapshot from which a round at `now` decides, and the index of its arrays.
 
-    Each (tenant, user) in `also` gets an account even if the user has no jobs. The settings are those of a quantum
-    round, which stops gangs whose limit on GPU-hours or money is used up, or whose owners may no longer submit. If
-    `between` is True, the settings are those of a round between quantum rounds, in which these gangs continue.
+    - `lock`: if True, no other cluster can allocate the same remaining GPUs, hours or money until the transaction ends.
+    - `also`: (tenant, user) pairs that get an account even if the user has no jobs.
+    - `between`: True for a round between two quantum rounds. It does not stop gangs because a limit on GPU-hours or
+      money is used up, or because their owner may no longer submit. A quantum round does.
 
     GPUs of stopping gangs count as free, because other gangs can reserve them. A gang that moves counts at its new
-    place. The caller holds the cluster's scheduling lock. If `lock` is True, no other cluster can allocate the same
-    remaining GPUs or hours until the transaction ends.
+    place. The caller holds the cluster's scheduling lock.
     """
     limits = RoundLimits.read(cluster, now=now, lock=lock)
     snapshot, legend = _read_snapshot(cluster, limits, now=now, lock=lock, also=also)
@@ -212,10 +212,11 @@ def _read_snapshot(
 
 
 def within_limits(snapshot: fs.Snapshot, legend: SnapshotIndex, *, between: bool = False) -> fs.Snapshot:
-    """Returns `snapshot` with the limits in `legend` applied.
+    """Returns `snapshot` with the limits in `legend` applied, as maximum numbers of GPUs (caps) of accounts.
 
-    Accounts get caps. A gang no longer accepts a generation on which its account's GPU-hours or money are nearly spent.
-    If `between` is True (a round between quantum rounds), running gangs still accept it.
+    In addition, a gang no longer accepts a generation if its account's GPU-hours or money for that generation are
+    nearly spent. If `between` is True (a round between quantum rounds), a running gang still accepts the generation on
+    which it runs.
     """
     accounts = legend.limits.on(snapshot.accounts, legend.accounts, legend.generations)
     return _without_spent_hours(replace(snapshot, accounts=accounts), legend, between=between)
@@ -296,11 +297,14 @@ def _read_accounts(
     lock: bool,
     also: Collection[tuple[int, int]],
 ) -> tuple[_Accounts, fs.Ints]:
-    """Returns the ticket tree of the jobs' owners, and the index of each job's account in the tree (J,).
+    """Returns the tree of accounts of the jobs' owners, with tickets, and the index of each job's account in the tree
+    (J,).
 
-    In the tree, the tenants come first, parents before children. The users follow as leaves. `column` maps generation
-    ids to columns. `also` are further (tenant, user) pairs that get an account. If `lock` is True, no other cluster can
-    trade away the same GPUs until the transaction ends.
+    In the tree, the tenants come first, parents before children. The users follow as leaves.
+
+    - `column`: the array column of each generation id.
+    - `lock`: if True, no other cluster can give away the same GPUs in trades until the transaction ends.
+    - `also`: further (tenant, user) pairs that get an account.
     """
     having, place = jobs.accounts()
     with_jobs = {tenant for tenant, _ in having}
@@ -433,7 +437,7 @@ def _rounded(rate: fs.Floats) -> fs.Floats:
 
 
 def _models(cluster: Cluster, jobs: _JobColumns) -> fs.Ints | None:
-    """Returns, for each job (J,), an integer that stands for the value of its label `model`; NOWHERE without this
+    """Returns, for each job (J,), an integer that stands for the value of its label `model`; -1 for a job without this
     label.
 
     Returns None if no job has the label.
@@ -461,8 +465,8 @@ def _attained(
 ) -> fs.Floats | None:
     """Returns the GPU-seconds that each job has held so far, by job and generation (J, K).
 
-    If no policy of the cluster needs these values, computes them only for jobs of owners who let their jobs take turns,
-    and sets them to 0 for other jobs. If there are no such owners either, returns None.
+    If no policy of the cluster needs these values, they matter only for owners who have chosen the job order EVEN
+    (their jobs share GPU time evenly). Jobs of other owners then get 0. If no owner has chosen EVEN, returns None.
     """
     leases = Lease.objects.filter(cluster=cluster, held_from__isnull=False, job__state__in=Job.UNFINISHED)
     if Need.ATTAINED not in _needs(cluster):
@@ -546,8 +550,8 @@ def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs
 def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) -> Any:
     """Returns the array `values` (J,) with the value `one` appended, so that it has J + 1 elements.
 
-    If `values` is None, its elements are `without`. If `one` is None, the appended value is `without`. If both are
-    None, returns None.
+    `without` is the default value of an element. It is appended if `one` is None. If `values` is None, all J elements
+    before `one` are `without`. Returns None if both `values` and `one` are None.
     """
     if values is None and one is None:
         return None
@@ -644,7 +648,8 @@ def _blocked(
     *,
     now: datetime,
 ) -> fs.Ints:
-    """Returns, for each job (J,), the Reason why it may not run now whatever its share is; 0 for a job that may run.
+    """Returns, for each job (J,), the Reason that prevents it from running now, independent of its share; 0 if it may
+    run.
 
     Running jobs are blocked only if their team is archived or their owner may no longer submit.
     """
@@ -666,12 +671,14 @@ def _without_spent_hours(
     *,
     between: bool = False,
 ) -> fs.Snapshot:
-    """Returns the snapshot in which gangs accept no generation for which their account's hours or money are nearly
-    spent.
+    """Returns the snapshot in which no gang accepts a generation on which it would use up a limit before the next
+    round.
 
-    Nearly spent means that they would be used up before the next round. A job without any generation left is blocked
-    with HOURS_SPENT. `keys` are the (tenant, user) pairs of the accounts, if they differ from those of `legend`. If
-    `between` is True (a round between quantum rounds), running gangs may continue.
+    The limits are those of the gang's account on GPU-hours and money. A job to which these limits leave no generation
+    is blocked with HOURS_SPENT.
+
+    - `keys`: the (tenant, user) pairs of the accounts; empty if they are the same as in `legend`.
+    - `between`: True for a round between quantum rounds, in which running gangs may continue.
     """
     jobs, tree = snapshot.jobs, Tree.of(snapshot.accounts.parent)
     caps = legend.limits.of_periods(keys or legend.accounts, legend.generations, Quota.AtLimit.BLOCK)

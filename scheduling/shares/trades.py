@@ -74,7 +74,7 @@ def _row(trade: fs.Trade, legend: SnapshotIndex) -> tuple[float, ...]:
 def _end(cluster: Cluster, trades: Sequence[Trade], *, ends: datetime) -> None:
     """Ends open trades at the time `ends`, and books the GPU time that they moved.
 
-    A trade that began after `ends` ends at its beginning.
+    A trade that began later than `ends` gets a length of 0.
     """
     tenants = Tenant.objects.in_bulk({pk for one in trades for pk in (one.seller_id, one.buyer_id)})
     generations = Generation.objects.in_bulk({pk for one in trades for pk in (one.slow_id, one.fast_id)})

@@ -1,4 +1,4 @@
-"""Fields of a job spec that refer to secrets, volumes and images stored outside the spec, and amounts of memory."""
+"""Fields of a job spec for amounts of memory, and for secrets, volumes and images that are stored outside the spec."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ def path_of(item: ErrorDetails) -> tuple[str, ...]:
 
 
 def by_top_field(problems: dict[str, str]) -> dict[str, str]:
-    """Groups error messages by the spec's top-level fields, for forms. The keys of `problems` are paths such as
-    volumes.0.path.
+    """Groups error messages by the spec's top-level fields, for forms. The keys of `problems` are the paths of invalid
+    values.
 
-    The message about a value inside a field begins with the rest of the value's path.
+    For example, the message for the path volumes.0.path is returned under `volumes`, and begins with "0.path: ".
     """
     told: dict[str, list[str]] = {}
     for path, text in problems.items():

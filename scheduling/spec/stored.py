@@ -1,5 +1,5 @@
-"""Loads stored pydantic models without validating them, so that they can be read even if the rules have changed
-since."""
+"""Loads stored pydantic models without validating them. A model stays readable even if the rules have changed since it
+was stored."""
 
 from __future__ import annotations
 

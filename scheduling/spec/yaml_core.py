@@ -1,8 +1,8 @@
 """Reads and writes YAML 1.2 (core schema): `010` is ten; `yes`, `1:30`, `1_000` and `2026-11-25` are texts.
 
 PyYAML, which implements YAML 1.1, does the parsing; this module defines the types of scalars. It refuses aliases,
-because they allow small documents that expand to huge ones. It also refuses tags of other types, merge keys, and
-duplicate keys, of which one would be lost silently.
+because a small document with aliases can expand to a huge one. It also refuses merge keys and all tags outside the core
+schema. It refuses duplicate keys, because otherwise one of the two values would be lost without a warning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Cron expressions with five fields, in a time zone. Clock changes are handled as in Debian's cron (man 8 cron).
 
-An expression with explicit minutes and hours gives times of day. Each time occurs once a day, even if the hour is
-repeated. If the hour is skipped, the time occurs at the end of that hour. An expression whose minutes or hours begin
-with * follows the clock: a local time in a skipped hour does not occur, and one in a repeated hour occurs twice.
+- Fixed times (explicit minutes and hours, such as 30 2 * * *): each run happens exactly once a day. If the clock change
+  repeats that hour, the run is not repeated. If it skips that hour, the run happens at the end of the skipped hour.
+- Wildcards (minutes or hours begin with *): each run happens whenever clocks show its local time: never in a skipped
+  hour, and twice in a repeated hour.
 """
 
 from __future__ import annotations

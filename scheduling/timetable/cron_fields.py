@@ -89,7 +89,7 @@ FOREIGN: tuple[tuple[Field | None, str, str, Write], ...] = (
 def fault_of_fields(expression: str) -> Fault | None:
     """Returns the first fault of an expression; None if the expression is valid.
 
-    The expression has five fields and is in upper case.
+    The caller has made sure that the expression has five fields and is in upper case.
     """
     parts = expression.split(" ")
     for at, field in enumerate(FIELDS):

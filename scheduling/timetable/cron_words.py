@@ -118,9 +118,10 @@ def _step(values: Sequence[int]) -> int | None:
 
 
 def _filling(values: Sequence[int], whole: int) -> int | None:
-    """Returns the step of values that begin with 0 and divide `whole` evenly; None for other values.
+    """Returns the step if the values are 0, step, 2 × step and so on, up to `whole` without a remainder; otherwise
+    None.
 
-    For example, the values 0, 15, 30, 45 divide 60 evenly with step 15.
+    For example, with `whole` 60, the step of 0, 15, 30, 45 is 15.
     """
     step = _step(values)
     return step if step and values[0] == 0 and step * len(values) == whole else None

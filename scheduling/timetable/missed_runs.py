@@ -19,10 +19,10 @@ SKIP, ONCE, ALL = "skip", "once", "all"
 
 @dataclass(frozen=True)
 class Step:
-    """The outcome of one or more successive due times: none or more missed ones, then at most one that starts a run.
+    """The outcome of successive due times: some of them are missed, and then one may start a run.
 
-    - `missed`: the first and the last missed due time, or None.
-    - `runs`: the due time that starts a run, or None.
+    - `missed`: the first and the last missed due time; None if none is missed.
+    - `runs`: the due time that starts a run; None if no run starts.
     """
 
     missed: tuple[datetime, datetime] | None
@@ -44,9 +44,9 @@ def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str
 
     - *skip*: none.
     - *once*: the latest.
-    - *all*: the latest MOST_AT_ONCE, one in each step.
+    - *all*: the latest MOST_AT_ONCE. Each call returns one of them, the earliest first.
 
-    *once* and *all* leave out due times that are more than `window` ago.
+    With *once* and *all*, due times that are more than `window` ago start no run.
     """
     latest = timetable.latest(due, now)
     is_on_time = now - latest <= ON_TIME

@@ -1,10 +1,11 @@
 """Computes on which generations each job should preferably run, given its account's share.
 
-Only whole gangs can run. An account gets its GPU time of each generation in turns: its next gang runs on the generation
-on which the account is owed most. The jobs that gain most by a generation should use the account's time there. They may
-therefore start a turn on that generation earlier than other jobs, and give it up later, by the GPU time of one gang in
-each direction. In the long run, accounts get the same time of each generation as without this preference (drift plus
-penalty: Neely, Stochastic Network Optimization, 2010, chapter 4).
+Only whole gangs can run, so that an account gets its GPU time of each generation in turns. Its next gang runs on the
+generation on which the account is owed most GPU time. The jobs that are much faster on a generation should use the
+account's time there. They may therefore move to it earlier than other jobs and stay there longer. This preference
+changes the GPU time that the account must be owed for a move by at most what the gang uses in one quantum. In the long
+run, accounts get the same time of each generation as without the preference (drift plus penalty: Neely, Stochastic
+Network Optimization, 2010, chapter 4).
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from fairshare.policies.gandiva_fair.own_order import Rows
 def affinities(jobs: Jobs, able: Bools, share: Floats, evenly: Bools | None) -> Floats:
     """Returns how strongly each job should prefer each generation, as an array (J, K) of numbers from -1 to 1.
 
-    If an account's share could be divided without regard to whole gangs, jobs of the same kind would run for some
-    fraction of their time on a generation. The affinity is 1 if this fraction is 100 %, and -1 if it is 0. It is 0 for
-    jobs that would not run, and for accounts whose jobs are all equally fast on all generations where they may run.
+    The numbers come from an ideal division, in which accounts get exactly their shares and gangs need not run as a
+    whole. There, jobs of one kind (same account and speeds) run for a fraction of their time on each generation. The
+    affinity is 1 if the fraction is 100 %, and -1 if it is 0. It is 0 for jobs that would not run, and for accounts
+    whose jobs are all equally fast on all generations where they may run.
 
     - `able` (J, K): whether each job may run on each generation.
     - `share` (T, K): each account's share of each generation, in GPUs.
-    - `evenly` (T,): accounts whose jobs of one priority share evenly.
+    - `evenly` (T,): marks accounts that divide GPU time evenly among their jobs of equal priority.
     """
     found, speed = np.zeros(able.shape), speeds_of(jobs, able)
     if not able.size:

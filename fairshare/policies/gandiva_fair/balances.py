@@ -1,8 +1,8 @@
 """Tracks the GPU time that each account is owed, from round to round.
 
-An account has one balance for guaranteed time and one for all time. The balance of guaranteed time never falls below
-zero: an account that used surplus lent by others, while it was within its guarantee, does not have to pay it back. The
-balance of all time only decides the order of accounts: the account furthest behind relative to its share goes first.
+An account has two balances: one of guaranteed time only, and one of guaranteed time and surplus together. The first
+never falls below zero, so that an account does not have to pay back surplus that others lent it. The second only
+decides the order of accounts: the account furthest behind relative to its share goes first.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Balances:
 def tier_one(shares: Shares) -> Floats:
     """Returns each account's guaranteed GPUs of each generation, as an array (T, K).
 
-    If the guarantee exceeds the account's share in total, it is reduced to that total. This happens when a trade left
-    the account with fewer but faster GPUs.
+    If the guarantee of an account is larger than its share, both in total over all generations, it is scaled down to
+    the total of the share. This happens when a trade left the account with fewer but faster GPUs.
     """
     due, most = shares.guaranteed.sum(axis=1), shares.share.sum(axis=1)
     part = np.divide(most, due, out=np.ones_like(due), where=due > most)
@@ -51,15 +51,16 @@ def settle(  # noqa: PLR0917 - in the order of the formula
     active: Bools,
     largest: Floats,
 ) -> Balances:
-    """Returns the balances after `dt` more seconds.
+    """Returns the balances `dt` seconds later.
 
     - `received` (T, K): GPU-seconds of each generation that the leaf accounts received in this time.
     - `active` (T,): whether there are jobs below the account. If not, its balances are reset to zero, because an
       account earns no credit while it has no jobs.
     - `largest` (T,): GPUs of the largest gang below the account.
 
-    A balance grows at most up to the account's share of `settings.memory` seconds, or up to the GPU-seconds of the
-    account's largest gang in two quanta if that is more.
+    A balance has an upper limit: the GPU time of the account's share (or guarantee, for the balance of guaranteed time)
+    in `settings.memory` seconds. If the account's largest gang uses more than this in two quanta, the limit is what
+    that gang uses.
     """
     leaves = tree.is_leaf[:, None]
     received = np.where(leaves, received, 0.0)
@@ -86,19 +87,21 @@ def settle(  # noqa: PLR0917 - in the order of the formula
 
 
 def _part(due: Floats, there_was: Floats) -> Floats:
-    """Returns the fraction of the GPU-seconds `due` (K,) that the GPU-seconds `there_was` (K,) cover, as an array (K,).
+    """Returns the fraction of the due GPU time that was available, for each generation, as an array (K,).
 
-    There is one fraction for each generation, between 0 and 1. It is 1 if nothing is due.
+    `due` (K,): GPU-seconds that accounts were due. `there_was` (K,): GPU-seconds that were available for this. A
+    fraction is between 0 and 1, and is 1 where nothing is due.
     """
     met: Floats = np.clip(np.divide(there_was, due, out=np.ones_like(due), where=due > 0), 0.0, 1.0)
     return met
 
 
 def _limited(balance: Floats, before: Floats, limit: Floats, received: Floats) -> Floats:
-    """Returns the balance in GPU-seconds, limited to the range from -`limit` - `received` to `limit`.
+    """Returns the new `balance`, limited to the range from -(`limit` + `received`) to `limit`, in GPU-seconds.
 
-    `received` has the GPU-seconds received in this step. If the balance `before` this step was already outside the
-    range, it may stay there but may not move further away.
+    - `before`: the balance before this step. If it was outside the range, the new balance may also be outside, but not
+      further away.
+    - `received`: GPU-seconds that the account received in this step.
     """
     limited: Floats = np.clip(balance, np.minimum(before, -limit - received), np.maximum(before, limit))
     return limited

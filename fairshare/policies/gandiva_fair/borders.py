@@ -67,13 +67,14 @@ class Legs:
 
 
 def ration(gpus: Floats, trade: Ints, room_of: Ints, needs: Floats, room: Floats) -> Floats:
-    """Returns the size of each trade, reduced to what limited capacities allow, in GPUs, as an array (D,).
+    """Returns the size of each trade in GPUs, reduced to what limited capacities allow, as an array (D,).
 
-    A trade may need several capacities. If a capacity does not suffice for all trades, earlier trades are served first.
+    A capacity is an amount on which several trades draw, such as the GPUs that an account may still give away. A trade
+    may draw on several capacities. If a capacity does not suffice for all trades, earlier trades are served first.
 
     - `gpus` (D,): the size of each of D trades before the reduction.
-    - `trade`, `room_of` and `needs`: three arrays with one entry for each need: the trade that has the need, the
-      capacity that it uses, and the amount that it uses for each GPU of the trade.
+    - `trade`, `room_of` and `needs`: three arrays of the same length. The entries at the same index say which trade
+      draws on which capacity, and how much it draws for each GPU of the trade.
     - `room`: the available amount of each capacity.
     """
     some = np.flatnonzero(np.isfinite(room[room_of]) & (needs > 0))
@@ -97,8 +98,11 @@ class Borders:
     """
 
     def __init__(self, accounts: Accounts, tree: Tree, entitled: Floats, limits: TradeLimits) -> None:
-        """Reads the limits of accounts. `entitled` (T, K) is their entitlement in GPUs, to which limits on borrowing
-        refer."""
+        """Reads the limits of accounts.
+
+        `entitled` (T, K): the entitlement of each account in GPUs. A limit on borrowing restricts the GPUs beyond the
+        entitlement. `limits`: limits on trades.
+        """
         capped = within_borrowing(with_claims(accounts), entitled)
         self._cap, self._cap_total = capped.cap, capped.cap_total
         self._cap_cost = np.full(len(accounts.parent), np.inf) if capped.cap_cost is None else capped.cap_cost
@@ -117,10 +121,10 @@ class Borders:
     def crossed(self, legs: Legs) -> Legs:
         """Returns the legs of trades that count towards limits. A leg is what one account gives and takes in one trade.
 
-        For each leg in `legs`, the result has one leg for each account that has a limit and whose border the trade
-        crosses. These accounts are the leg's own account and the accounts above it, except accounts that are also above
-        the other side of the trade. For example, if both sides are users of one team, only accounts below the team are
-        included.
+        A trade counts towards the limits of an account if exactly one of its two sides is the account or below it. The
+        result has a copy of each leg in `legs` for each such account that has a limit. The copy names that account
+        instead of the account that trades. For example, a trade between two users of one team does not count towards
+        the limits of the team.
         """
         legs = legs[self._is_below[legs.account]]
         found = legs[:0]
@@ -143,7 +147,7 @@ class Borders:
         """Returns the sizes of trades, reduced to what limits allow, in GPUs, as an array (D,).
 
         - `gpus` (D,): the size of each trade before the reduction.
-        - `crossed`: the legs that count towards limits; see `crossed`.
+        - `crossed`: the legs that count towards limits, as the method `crossed` returns them.
         - `share` (T, K): the GPUs that accounts hold before the trades.
         """
         legs, kinds = crossed, share.shape[1]
@@ -161,9 +165,11 @@ class Borders:
         return gpus
 
     def note(self, gpus: Floats, crossed: Legs) -> None:
-        """Subtracts the GPUs that trades give away from the GPUs that accounts with limits may still give away.
+        """Records trades: reduces the number of GPUs that each account may still give away by what it gives away in
+        them.
 
-        `gpus` (D,): the size of each trade. `crossed`: the legs of trades that count towards limits; see `crossed`.
+        `gpus` (D,): the size of each trade. `crossed`: the legs of these trades that count towards limits, as the
+        method `crossed` returns them.
         """
         left = self._limits.left
         np.subtract.at(left, (crossed.account, crossed.gives), crossed.given * gpus[crossed.trade])

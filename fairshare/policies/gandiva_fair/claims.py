@@ -23,9 +23,11 @@ def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
     """Moves picked gangs to generations where they are faster and where their account is owed time.
 
     Gangs whose account has received more than its share of such a generation must make room: they are moved to another
-    generation. With `may_stop`, gangs may also be stopped for this; these gangs are returned. Within an account, the
-    gangs that gain most per GPU move first. If the account is not owed enough time yet for such a gang, its later gangs
-    do not move either, so that it can save the time.
+    generation. With `may_stop`, gangs may also be stopped for this. Returns the stopped gangs.
+
+    Within an account, the gangs that gain most per GPU move first. If the account is not owed enough time on a
+    generation yet for one of its gangs, its later gangs do not move there either. The account thus saves time for the
+    first of them.
     """
     facts, speed = picked.facts, picked.facts.speed
     jobs, generations = _faster(picked)
@@ -60,9 +62,9 @@ def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
 
 
 def _faster(picked: Picked) -> tuple[Ints, Ints]:
-    """Returns picked jobs paired with generations on which they would be faster, as two arrays.
+    """Returns picked gangs paired with generations on which they would be faster, as two arrays.
 
-    Pairs whose account is furthest behind on the generation come first.
+    The first pairs are those whose account is furthest behind its share of the pair's generation.
     """
     facts, share = picked.facts, np.maximum(picked.facts.shares.share, 1e-9)
     some = np.flatnonzero(picked.chosen & ~facts.stays)
@@ -114,8 +116,11 @@ def _yields_to(picked: Picked, job: int, here: int, *, only_own: bool) -> Yields
 
 
 class _Swaps:
-    """A helper that swaps a larger gang, whose account is ahead on a generation, with smaller gangs that are owed time
-    there."""
+    """A helper that swaps a larger gang on one generation with several smaller gangs on another.
+
+    The account of the larger gang has received more than its share of the first generation. The accounts of the smaller
+    gangs are owed time of the first generation.
+    """
 
     def __init__(self, picked: Picked, jobs: Ints, generations: Ints) -> None:
         """Prepares swaps. `jobs` and `generations` are the two arrays that `_faster` returns."""
@@ -136,9 +141,11 @@ class _Swaps:
         return any(self._swap(larger, due, here, k) for larger in self._ahead(here, k)[:_SWAPS])
 
     def _leaving(self, larger: int, group: list[int], here: int, k: int) -> list[int]:
-        """Returns the gangs of `group` that would make room for the larger gang if they left, sorted node by node.
+        """Returns the gangs of `group` that can make room on generation `here` for the gang `larger` by moving to
+        generation `k`.
 
-        Returns an empty list if even the whole group does not make enough room.
+        Gangs on the same node follow each other in the result. The result is empty if not even the whole group would
+        make enough room.
         """
         facts, places = self._picked.facts, self._picked.places
         most = places.free_gpus[k] + facts.size[larger]
@@ -172,8 +179,10 @@ class _Swaps:
         return largest
 
     def _swap(self, larger: int, group: list[int], here: int, k: int) -> bool:
-        """Swaps the larger gang with as many gangs of the group as needed. Returns False and changes nothing if that
-        fails."""
+        """Swaps the gang `larger` on generation `k` with as many gangs of `group` on generation `here` as needed.
+
+        Returns False and changes nothing if this fails.
+        """
         picked, places = self._picked, self._picked.places
         leaving = self._leaving(larger, group, here, k)
         if not leaving:

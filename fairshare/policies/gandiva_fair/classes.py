@@ -1,8 +1,8 @@
 """Groups similar jobs into classes, so that shares are computed for classes instead of jobs.
 
 Jobs of a class have the same leaf account and accepted generations, and about the same speeds. The *shape* of a gang is
-its number of workers and the number of GPUs per worker. If gangs of one shape cannot fill all nodes of every
-generation, a class with jobs of this shape has no jobs of other shapes.
+its number of workers and the number of GPUs per worker. If gangs of a shape cannot fill all nodes of every generation,
+their jobs share a class only with jobs of the same shape.
 """
 
 from __future__ import annotations

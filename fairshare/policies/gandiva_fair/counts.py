@@ -31,11 +31,11 @@ class Counts:
         self._binding_claims = self._claims
 
     def beyond_claims(self) -> Counts:
-        """Returns a copy for giving out idle GPUs, which ignores one kind of limit: bounds beyond which jobs get only
-        idle GPUs.
+        """Returns an object with the same counts that ignores the bounds `limits.claims`, for giving out GPUs that no
+        share covers.
 
-        These bounds (claims) restrict how many GPUs an account gets as its share. Idle GPUs may be given out beyond
-        them.
+        These bounds restrict how many GPUs an account gets as its share. GPUs that would otherwise stay unused may be
+        given out beyond them.
         """
         counts = copy(self)
         counts._binding_claims = None

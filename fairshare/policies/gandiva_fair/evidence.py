@@ -42,12 +42,13 @@ def evidence_of(rate: Floats, team: Ints, model: Ints | None, table: Floats | No
     """Returns the best evidence for each job: from jobs with the same model, otherwise from the operator's table.
 
     - `rate` (J, K): reported steps per second, NaN if unknown.
-    - `team` (J,): team of each job.
-    - `model` (J,): model of each job, NOWHERE if it names none.
+    - `team` (J,): number of each job's team.
+    - `model` (J,): number of the model that each job names, or NOWHERE if the job names no model.
     - `table` (K,): the operator's speed of each generation, NaN if unknown.
 
     A source counts only if it has speeds for at least two generations on which the job was measured. Evidence on a
-    model is the median over at least three teams. Each team counts once, so that no single team can move it far.
+    model is the median over at least three teams. Each team counts once, so that no single team can shift the median
+    far.
     """
     sources = []
     if table is not None:
@@ -94,9 +95,10 @@ def _median(rows: Floats, least: int) -> Floats:
 def bounded(rate: Floats, evidence: Evidence) -> Floats:
     """Returns the rates with which jobs trade, as an array (J, K): their reported rates, corrected by the evidence.
 
-    If the ratio of two rates differs from the evidence by more than the allowed slack, the rates are corrected to the
-    edge of the slack. A false report therefore gains no more than the slack, and a job whose speeds really differ can
-    still trade. If there is evidence for a job, it cannot trade generations without evidence: their rates are NaN.
+    The ratio of two rates may differ from the evidence by a tolerance, `evidence.slack`. If it differs by more, the
+    rates are changed so that it differs by exactly the tolerance. A false report therefore gains no more than the
+    tolerance, and a job whose speeds really differ can still trade. If there is evidence for a job, it cannot trade
+    generations without evidence: their rates are NaN.
     """
     judged = np.isfinite(evidence.slack)
     if not judged.any():

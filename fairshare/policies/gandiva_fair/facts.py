@@ -86,14 +86,19 @@ class Facts:
 
     @property
     def leaves_idle(self) -> bool:
-        """Returns whether idle GPUs must be given out separately, because some gangs may run only on idle GPUs."""
+        """Returns whether GPUs that no share covers must be given out in a separate step.
+
+        This is necessary if some gangs may run only on such GPUs: preemptible gangs, or gangs beyond the bounds
+        `limits.claims`.
+        """
         return self.limits.claims is not None or self.jobs.preemptible is not None
 
     def takes_part(self, job: int) -> bool:
         return self.jobs.preemptible is None or not self.jobs.preemptible[job]
 
     def in_order(self, chosen: Bools) -> list[int]:
-        """Returns the gangs marked in `chosen` (J,), sorted so that each owner's most wanted gangs come first."""
+        """Returns the gangs marked in `chosen` (J,), each account's gangs in the order in which the account wants them
+        to run."""
         some = np.flatnonzero(chosen)
         ordered: list[int] = some[np.argsort(self.order[some])].tolist()
         return ordered
@@ -110,10 +115,10 @@ class Facts:
         return holds
 
     def within_guarantee(self, chosen: Bools) -> Bools:
-        """Returns which of the gangs marked in `chosen` are covered by the guarantees of their account and all accounts
-        above.
+        """Returns which gangs of `chosen` are covered by the guarantees of their account and of all accounts above it.
 
-        `chosen` and the result are masks (J,). A guarantee covers gangs in the order in which their owners want them.
+        `chosen` and the result are masks (J,). An account's guarantee covers its gangs in the order in which the
+        account wants them to run.
         """
         jobs, tree = self.jobs, self.tree
         if not chosen.any():

@@ -1,12 +1,13 @@
-"""Computes the total share of each account at one depth of the tree. Siblings (a family) share max-min fairly by
-tickets.
+"""Computes the total share of each account at one depth of the tree, max-min fairly by tickets among siblings.
 
-Only the total GPUs of each account are decided here. The generations are decided after the last depth. All accounts
-start low and rise together, each family towards the level (GPUs per ticket) at which its members together have what
-their parent has. A set of generations becomes a bottleneck when accounts that can use no other generation need all of
-its GPUs. The accounts concerned then stop, and all others continue to rise. The level of each bottleneck is found from
-above by Newton's method for cuts, as in the parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on
-Computing 18, 1989).
+The children of one parent are called a family. Only the total GPUs of each account are decided here. The generations
+are decided after the last depth.
+
+All accounts start low, and the GPUs of all of them grow together. Each family grows towards the level (GPUs per ticket)
+at which its members together have all GPUs of their parent. A set of generations becomes a bottleneck when accounts
+that can use no other generation need all of its GPUs. These accounts then stop, and all others continue. Newton's
+method finds the level of each bottleneck, beginning with a level that is too high, as in the parametric maximum flow of
+Gallo, Grigoriadis and Tarjan (SIAM Journal on Computing 18, 1989).
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ _HALVINGS = 64  # halvings of an interval that make it as short as floats allow
 
 @dataclass(frozen=True, slots=True)
 class _Rise:
-    """The state of the algorithm: which accounts still rise, between which two levels, and what the stopped accounts
-    have."""
+    """The state of the algorithm: which accounts still get more GPUs, and how many GPUs the other accounts have.
+
+    A rise leads each family from a low level to a high level. A level is a number of GPUs per ticket.
+    """
 
     rising: Bools  # (A,)
     has: Floats  # (A,) GPUs of each account that has stopped
@@ -39,11 +42,11 @@ class _Rise:
     high: Floats
 
     def at(self, part: float | Floats) -> Floats:
-        """Returns the GPUs of each account when rising accounts have covered the fraction `part` of the way, as an
-        array (A,).
+        """Returns the GPUs of each account at a level between the low and the high level of its family, as an array
+        (A,).
 
-        The way leads from the level `low` to the level `high` of the account's family. A level is a number of GPUs per
-        ticket. Accounts that have stopped keep the GPUs that they have.
+        `part`: where the level is between the two, from 0 (low) to 1 (high). A level is a number of GPUs per ticket.
+        Accounts that have stopped keep the GPUs that they have.
         """
         level = self.low + part * (self.high - self.low)
         return np.where(
@@ -62,10 +65,10 @@ class Families(Network):
     ) -> None:
         """Creates the network for A accounts in F families of siblings.
 
-        - `flow`: the rows (classes of jobs) with the GPUs that they hold. The total of each family stays what its rows
-          hold.
+        - `flow`: the rows (classes of jobs) with the GPUs that they hold. The GPUs that the rows of a family hold are
+          the family's total, which does not change.
         - `gates`: limits on single generations.
-        - `bounds`: limits on the total GPUs of groups of rows inside the accounts, those of leaves first.
+        - `bounds`: limits on the total GPUs of groups of rows within accounts, the limits of leaf accounts first.
         - `accounts` and `families`: the rows of each account and of each family.
         """
         rounding = float(gates.nothing[0]) * (1 + len(flow.able))
@@ -133,10 +136,11 @@ class Families(Network):
         return rise.low + high * (rise.high - rise.low)
 
     def _raise(self, rise: _Rise) -> tuple[float, Bools]:
-        """Raises all rising accounts together as far as possible, on the way from the low to the high levels of `rise`.
+        """Raises all accounts that have not stopped, together and as far as possible, from the low towards the high
+        levels of `rise`.
 
-        Returns a pair: the fraction of the way that they rose, and a mask (A,) of the accounts that cannot rise
-        further.
+        Returns a pair: how far they came, from 0 (low levels) to 1 (high levels), and a mask (A,) of the accounts that
+        cannot get more.
         """
         part, stuck = 1.0, np.zeros_like(rise.rising)
         has = rise.at(part)
@@ -169,14 +173,16 @@ class Families(Network):
         self._grow(wanted * accounts.part(wanted, more))
 
     def _bottleneck(self, full: Bools, part: float, rise: _Rise) -> tuple[float, Bools]:
-        """Computes how far accounts can rise before the gates (limits) marked in `full` (M,) are exhausted.
+        """Computes how far accounts can rise before certain gates (limits) are exhausted.
 
-        The marked gates are a cut of the network: no account can move GPUs from them to other gates. `part` is a
-        fraction of the way at which the accounts' GPUs no longer fit.
+        - `full` (M,): marks these gates. They are a cut of the network: no account can move GPUs from them to other
+          gates.
+        - `part`: a position between the low (0) and the high levels (1) of `rise`, at which the accounts need more GPUs
+          than there are.
 
-        Returns a pair: a lower fraction, at which they fit (Newton's step), and a mask (A,) of the accounts that this
-        cut stops. An account is stopped only if it has more GPUs behind these gates than it must have there, and its
-        family has as many elsewhere as it can have.
+        Returns a pair: a lower position, at which the GPUs behind these gates suffice (Newton's step), and a mask (A,)
+        of the accounts that this cut stops. An account is stopped only in this case: it would get more GPUs behind
+        these gates than it must have there, and its family already has all GPUs that it can get elsewhere.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))

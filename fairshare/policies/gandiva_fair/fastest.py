@@ -18,11 +18,11 @@ _SLOWEST = np.int16(-10_000)
 
 
 def fastest_first(network: Network) -> None:
-    """Gives rows (classes of jobs) that lack GPUs the free GPUs of their fastest generations, until no row can get
+    """Gives the free GPUs to rows (classes of jobs) that lack GPUs, on their fastest generations, until no row can get
     more.
 
     If several rows compete for a generation, the rows that gain most by it are served first. Rows that are equally fast
-    on several generations are served last; they take GPUs in proportion to what is free.
+    on several generations are served last. They take GPUs of these generations in proportion to the free GPUs of each.
     """
     flow, left = network.flow, network.left
     rows = np.flatnonzero(flow.unmet > EPSILON * (1 + flow.gpus))
@@ -54,10 +54,10 @@ def fastest_first(network: Network) -> None:
 
 
 def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
-    """Returns the GPUs that each of `rows` (R,) could still use and get, as an array (R,).
+    """Returns the GPUs that each of `rows` (R,) can use in addition and may get, as an array (R,).
 
-    What a row (class of jobs) can get is bounded by limits on the total GPUs of groups of rows. Only the rows marked in
-    `some` (R,) compete for these GPUs; the others get 0.
+    Limits on the total GPUs of groups of rows (classes of jobs) bound what a row may get. `some` (R,): marks the rows
+    that compete for these GPUs. The result is 0 for all other rows.
     """
     who = np.zeros(len(network.flow.leaf), dtype=bool)
     who[rows[some]] = True
@@ -70,9 +70,9 @@ def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], l
 
     Returns the GPUs that each row gets, as an array (C,).
 
-    - `at` (K, C): marks the one generation of which each row takes GPUs.
+    - `at` (K, C): marks one generation for each row, of which it gets GPUs: its fastest with free GPUs.
     - `lacks` (C,): GPUs that each row lacks.
-    - `gain` (C,): what each row gains by the generation.
+    - `gain` (C,): how much faster the row is on this generation than on its second fastest.
     - `left` (M,): free GPUs of each gate.
     """
     takes, where = lacks.copy(), (gates.at * at).sum(axis=0)
@@ -108,17 +108,18 @@ def upgrade_rows(network: Network) -> None:
 
 
 def _free(gates: Gates, left: Floats) -> tuple[Floats, Bools]:
-    """Returns two arrays: the free GPUs of each gate (limit) without rounding errors, and where rows can use free GPUs.
+    """Returns two arrays: the free GPUs of each gate (limit) without rounding errors, and a mask of where rows can get
+    free GPUs.
 
-    `left` (M,): capacity that each of M gates has left. The first array is (M,). The second is a mask over generations
-    and rows (classes of jobs), in the shape that `Gates.before` returns.
+    `left` (M,): capacity that each gate has left. The first array is (M,). The mask has one entry for each generation
+    and row (class of jobs), or only one for each generation if all rows have the same gates.
     """
     free = np.where(left > gates.nothing, left, 0.0)
     return free, gates.before(gates.least_outside(free) > 0)
 
 
 def open_steps(step: Steps, open_: Bools) -> Steps:
-    """Returns `step`, with a very low value wherever the mask `open_` (K, R) is False.
+    """Returns `step`, with a very low value wherever the mask `open_` (K, R) is False, so that no row is fastest there.
 
     `step` (K, R): speeds of R rows (classes of jobs) on each generation, on a logarithmic scale.
     """

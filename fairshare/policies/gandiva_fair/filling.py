@@ -49,9 +49,10 @@ def _fill_again(picked: Picked, turns: Turns) -> None:
 
 
 def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
-    """Gives idle GPUs to gangs by lottery. Returns the picked gangs, including these.
+    """Gives GPUs that no share covers to further gangs. Returns all picked gangs, including these.
 
-    Idle GPUs are those that remain free beside `sharing`, the gangs that were picked because of their accounts' shares.
+    `sharing`: the gangs that were picked because of their accounts' shares. The GPUs that they leave free are given
+    out. Running gangs stay on the nodes where they run, if possible. A lottery chooses among the others.
     """
     facts = sharing.facts
     if not any(sharing.places.free_gpus) or sharing.chosen.all():
@@ -75,10 +76,11 @@ def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
 def _turns(
     picked: Picked, shares: Shares, balances: Balances, able: Bools, chance: np.random.Generator | None
 ) -> Turns:
-    """Returns the ordering of gangs that are not picked yet.
+    """Returns the order in which accounts offer gangs that are not picked yet.
 
-    `able` (J, K): the generations on which each of them may run. `chance`: the random generator of a lottery, or None
-    for stride scheduling.
+    - `shares` and `balances`: the GPUs that accounts are due, and the GPU time that they are owed.
+    - `able` (J, K): the generations on which each gang may run.
+    - `chance`: the random generator of a lottery, or None for stride scheduling.
     """
     facts, chosen = picked.facts, picked.chosen
     order = JobOrder.of(facts.jobs, facts.order, anywhere(able) & ~chosen, facts.settings)
@@ -91,7 +93,8 @@ def _turns(
 
 
 def _stay_rooted(picked: Picked, turns: Turns) -> None:
-    """Picks running services and sessions where they run, if their GPUs are still free and limits allow it.
+    """Picks running services and sessions and leaves them on their nodes, if their GPUs are still free and limits allow
+    it.
 
     This happens before other surplus is given out, so that services and sessions are the last to lose GPUs beyond their
     guarantee.
@@ -147,12 +150,11 @@ def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
 
 
 def _waits_for_home(picked: Picked, turns: Turns, job: int, allowed: list[int]) -> int:
-    """Returns the generation where a waiting gang ran last, if it should wait for GPUs of that generation; else
-    NOWHERE.
+    """Decides whether a waiting gang should take only GPUs of the generation where it ran last.
 
-    `allowed`: the generations where limits allow the gang. If the gang finds no room there now, it is offered again
-    after the other jobs of its priority. It waits only while its account is owed time of that generation. An account
-    that sold this time is not owed any.
+    Returns this generation, or NOWHERE if the gang may take GPUs of any generation in `allowed` (those that limits
+    allow). The gang is bound to the generation only while its account is owed time there. If it finds no room there, it
+    is offered again after the other jobs of its priority, and may then run on any allowed generation.
     """
     facts, home = picked.facts, picked.places.home_of[job]
     if home not in allowed or len(allowed) == 1 or turns.is_late(job):

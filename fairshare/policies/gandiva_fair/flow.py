@@ -16,9 +16,9 @@ EPSILON = 1e-9  # GPUs; less counts as zero
 class Flow:
     """The GPUs of K generations that each of C rows gets. A row is a class of jobs, or the guarantee of a class.
 
-    A guarantee has its own row if the jobs are faster on some generations than on others. Such a row is full and stays
-    full. If jobs are equally fast wherever they may run, only the sum over each leaf account is guaranteed; `base` has
-    the GPUs that count towards this sum.
+    A guarantee has its own row if the jobs are faster on some generations than on others. Such a row always holds all
+    GPUs of the guarantee. If the jobs are equally fast wherever they may run, the guarantee has no row. Then only the
+    total of the leaf account is guaranteed, and `base` has the GPUs that count towards it.
 
     Arrays are (K, C) instead of (C, K), because numpy is several times as fast if the last axis is long.
     """

@@ -43,9 +43,9 @@ class Gates:
 
         - `pool` (C,): the pool of each row, in ascending order.
         - `gpus` (G, K): GPUs of each generation in each pool.
-        - `inside`: a pair for each further level of limits, the outermost first. Its first array (C,) has the owner of
-          each row, or NOWHERE; rows of one owner are adjacent. Its second array has the GPUs of each generation that
-          each owner may have.
+        - `inside`: a pair of arrays for each level of limits inside the pools, the outermost level first. The first
+          array (C,) has the owner of each row, or NOWHERE if this level does not limit the row. Rows of one owner are
+          adjacent. The second array has the GPUs of each generation that each owner may have.
         """
         generations = np.arange(gpus.shape[1])[:, None]
         most, up, levels = [gpus.ravel()], [np.full(gpus.size, NOWHERE)], [slice(0, gpus.size)]
@@ -84,10 +84,10 @@ class Gates:
         return values[:, None] if len(self.most) == len(self.at) else values.take(self.at)
 
     def sums(self, values: Floats) -> Floats:
-        """Returns, for each gate (limit), the sum of values of the rows (classes of jobs) whose innermost gate it is,
-        as an array (M,).
+        """Returns, for each gate (limit), a sum over the rows (classes of jobs) directly behind it, as an array (M,).
 
-        `values` (K, C) has one value for each generation and row.
+        A row is directly behind the innermost gate that limits it. `values` (K, C): the values to add, for each
+        generation and row.
         """
         if len(self.most) == len(values):
             return values.sum(axis=1)  # type: ignore[no-any-return]
@@ -95,9 +95,11 @@ class Gates:
         return found
 
     def through(self, held: Floats) -> Floats:
-        """Returns the GPUs that reach each gate (limit) if rows (classes of jobs) hold `held` (K, C), as an array (M,).
+        """Returns the GPUs that count against each gate (limit) if rows (classes of jobs) hold `held` (K, C), as an
+        array (M,).
 
-        A gate passes on to the next gate outside no more GPUs than its capacity, even if more reach it.
+        These are the GPUs of all rows behind the gate, with one exception: if the rows behind an inner gate hold more
+        than its capacity, only its capacity counts against the gates outside it.
         """
         found = self.sums(held)
         for level in self.levels[:0:-1]:
@@ -126,11 +128,11 @@ class Gates:
         return found
 
     def cut(self, wanted: Floats, left: Floats) -> Floats:
-        """Returns the wanted GPUs, reduced so that no gate (limit) has to pass more than it has left, as an array (K,
-        C).
+        """Returns `wanted`, reduced so that the rows behind each gate together get no more than the gate has left, as
+        an array (K, C).
 
         `wanted` (K, C): additional GPUs that each row (class of jobs) wants of each generation. `left` (M,): GPUs that
-        each gate can still pass.
+        each gate (limit) can still give to the rows behind it.
         """
         for level in self.levels[::-1]:
             total = self.sums_outside(wanted)

@@ -17,7 +17,7 @@ _CLAIMS = 32
 def pick_held(picked: Picked) -> None:
     """Picks the gangs that must not be stopped at the moment, and leaves them on the nodes where they run.
 
-    Then closes the nodes on which no further gang may be placed (`closed` of the cluster).
+    Then closes the nodes that are marked in `closed` of the cluster: no further gang can be placed there.
     """
     facts, places = picked.facts, picked.places
     jobs, settings, closed = facts.jobs, facts.settings, facts.snapshot.cluster.closed
@@ -40,11 +40,13 @@ def pick_held(picked: Picked) -> None:
 def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
     """Returns the gangs that may keep their GPUs because of the minimum hold, as a mask (J,).
 
-    The minimum hold lets a gang keep new GPUs for some time, unless a waiting gang within its guarantee has an older
-    claim to them. The age of this claim depends on the gang that would have to give up the GPUs. Against a smaller
-    gang, the claim begins when the waiting gang's account began to save for it. Against a larger gang, it begins when
-    the account had saved enough. Against a gang of the same size there is no older claim: the waiting gang could have
-    got these GPUs when they were given out.
+    The minimum hold lets a gang that has just started keep its GPUs for some time. There is one exception: a waiting
+    gang within its guarantee may take them if its claim is older than the start.
+
+    When a claim begins depends on the gang that would have to give up the GPUs. If that gang is smaller than the
+    waiting gang, the claim begins when the account of the waiting gang began to save GPU time for it. If it is larger,
+    the claim begins when the account had saved enough. If it is of the same size, the claim is never older, because the
+    waiting gang could have got these GPUs at the start.
     """
     jobs, size = facts.jobs, facts.sizes
     young = running & (jobs.resident < facts.settings.min_hold)
@@ -70,11 +72,11 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
 
 
 def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, Floats]:
-    """Returns the age of each waiting gang's claim to GPUs, as two arrays (W,) of seconds.
+    """Returns how long each waiting gang has had a claim to GPUs, as two arrays (W,) of seconds.
 
     An account saves unused guaranteed GPU time for its next gang. The first array has the time since the gang's account
-    began to save for it. The second has the time since the account had saved enough. An entry of the second array is
-    negative if the guarantees of the account and the accounts above do not cover the gang yet.
+    began to save for it. The second has the time since the account had saved enough. It is negative if the account, or
+    an account above it, has not saved enough yet.
 
     `running` (J,): marks the gangs that run. `waits` (W,): the waiting gangs.
     """

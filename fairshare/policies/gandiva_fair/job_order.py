@@ -62,11 +62,12 @@ class JobOrder:
 
 
 def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
-    """Returns the rank of each job in the order that owners want, as an array (J,). Lower ranks run first.
+    """Returns the rank of each job, as an array (J,). An account wants its jobs with lower ranks to run first.
 
-    Running services and sessions come first, then jobs by priority. Jobs of one priority are ranked as listed. If the
-    account shares evenly, they are ranked by the GPU time per GPU that each has received, least first. A running job
-    counts one quantum less, so that jobs are not swapped after every quantum.
+    Running services and sessions come first, then jobs by priority. Jobs of equal priority keep the order that they
+    have in `jobs`, with one exception: if the account shares evenly, those that have received least GPU time per GPU
+    come first. For this comparison, one quantum is subtracted from the time of a running job, so that jobs are not
+    swapped after every quantum.
     """
     had = np.zeros(len(jobs))
     running = jobs.running_on != NOWHERE

@@ -1,7 +1,7 @@
 """Makes room for a gang that fits nowhere, by moving gangs that were picked before.
 
-Gangs larger than this gang are moved only if they are not on the nodes where they ran, or if they have to leave the
-generation.
+Gangs larger than this gang are moved only in two cases: they are not on the nodes where they run or ran last, or the
+caller says that they have to leave the generation.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Clearing:
     def _finds_room(self, other: int, k: int, node: int) -> bool:
         """Returns whether the gang `other` could find room elsewhere after leaving the node `node` of generation `k`.
 
-        Nodes of generation `k` on which a worker of the gang to be placed already fits do not count.
+        It may not move to nodes of generation `k` that already have room for a worker of the gang to be placed.
         """
         has_room = self._places.has_room
         for to, able in enumerate(self._facts.able[other].tolist()):

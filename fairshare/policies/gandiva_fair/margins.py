@@ -1,7 +1,7 @@
-"""Computes which GPUs accounts would sell or buy, and at what price, from the value of slightly more or fewer GPUs.
+"""Computes which GPUs accounts would sell or buy, and at what price.
 
-An account's jobs run in an order that its owner wants. An additional GPU is used by the next waiting job in this order.
-If a GPU is lost, the last running job loses it.
+The price depends on what one GPU more or less is worth to the account. An account's jobs run in an order that its owner
+wants. An additional GPU is used by the next waiting job in this order. If a GPU is lost, the last running job loses it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Margin:
 class Margins:
     """The jobs that can trade pairs of generations, because they were measured on both, and the GPUs on which they run.
 
-    It handles P pairs at once; no generation occurs in two of them. Each of S entries is one job on one pair. A
-    *trader* is one of L accounts on one pair, with the index pair × L + account.
+    There are P pairs, and no generation occurs in two of them. Each of S entries is one job on one pair. A *trader* is
+    one of L accounts on one pair. Its index is (index of the pair) × L + (index of the account).
     """
 
     def __init__(self, rows: Rows, use: Floats, may: Bools, pairs: GenerationPairs) -> None:
@@ -81,14 +81,16 @@ class Margins:
         return self._margin(self._on_slow, self._runs, np.minimum, sells=False)
 
     def _margin(self, gpus: Floats, moved: Floats, worse: np.ufunc, *, sells: bool) -> Margin:
-        """Returns the blocks (GPUs that one job trades) that all traders would sell, if `sells` is true, or else buy.
+        """Returns the blocks that all traders would sell if `sells` is true, or buy if it is false. A block is the GPUs
+        that one job trades.
 
-        At a price above 1 slow GPU for each fast GPU, further jobs of the seller run on the additional slow GPUs, and
-        jobs of the buyer lose the GPUs that it pays.
+        If the price is above 1 slow GPU for each fast GPU, the seller gets additional slow GPUs, on which its waiting
+        jobs run. The buyer pays with slow GPUs that some of its running jobs lose.
 
         - `gpus` (S,): GPUs that each entry can trade.
-        - `moved` (S,): GPUs that each entry's job could get (seller) or lose (buyer) because of the price.
-        - `worse`: the numpy function that chooses the less favourable of two ratios, maximum or minimum.
+        - `moved` (S,): GPUs that the job of each entry could get (seller) or lose (buyer) because of the price.
+        - `worse`: numpy.maximum for a seller, numpy.minimum for a buyer. It chooses the price limit that makes a trade
+          less likely.
         """
         by = np.flatnonzero(gpus > LEAST_GPUS)
         by = by[np.lexsort((self._ratio[by] * (1 if sells else -1), self._trader[by]))]

@@ -1,12 +1,12 @@
-"""Divides pools of GPUs exactly among rows (classes of jobs) within nested limits, so that all rows together get the
-most.
+"""Divides pools of GPUs exactly among rows (classes of jobs) within nested limits, so that all rows together get as
+many GPUs as possible.
 
-The division is a network flow. It runs from nested groups of rows, each with a bound on its total GPUs, through the
-rows to gates, which are nested limits on single generations. At first too many GPUs are given out. The excess at
-overloaded gates is then moved along shortest paths of the residual graph, on all paths of the same length at once
-(blocking flows, Dinic 1970). The graph has only gates as nodes. An arc stands for all GPUs that rows, or pairs of rows
-in a group, could move from one gate to the other. Excess that cannot be moved is behind a minimum cut and is taken
-back.
+The division is a network flow. It leads from nested groups of rows, each with a bound on its total GPUs, through the
+rows to gates. Gates are nested limits on single generations. At first too many GPUs are given out. The excess at
+overloaded gates is then moved to other gates along shortest paths of the residual graph. All paths of the same length
+are used together (blocking flows, Dinic 1970). Only gates are nodes of this graph. An arc stands for all GPUs that
+rows, or pairs of rows in a group, could move from one gate to the other. Excess that cannot be moved is behind a
+minimum cut and is taken back.
 """
 
 from __future__ import annotations
@@ -151,10 +151,10 @@ class Network:
         self._fit()
 
     def may_have_more(self) -> Bools:
-        """Returns the rows (classes of jobs) that a further division of free GPUs could concern, as a mask (C,).
+        """Returns the rows (classes of jobs) that may get more GPUs if free GPUs are divided again, as a mask (C,).
 
-        All rows that share one pool of GPUs are marked if one of them lacks GPUs and one of them could use a GPU that
-        is free.
+        All rows that share a pool of GPUs are marked if some row of the pool lacks GPUs and some row of it could use
+        free GPUs. These can be different rows, because rows can exchange GPUs.
         """
         gates = self.gates
         left = gates.least_outside(self.left) > gates.nothing
@@ -167,10 +167,10 @@ class Network:
         return found
 
     def exchanges(self) -> list[Exchange]:
-        """Returns the possible kinds of exchanges between rows (classes of jobs).
+        """Returns the possible kinds of exchanges of GPUs in the network.
 
-        First comes the exchange of each row with itself, then exchanges between rows of a group, innermost groups
-        first.
+        In the first kind, each row (class of jobs) exchanges GPUs of one generation for GPUs of another. In the other
+        kinds, rows of one group exchange GPUs with each other. The innermost groups come first.
         """
         rows = np.arange(len(self.flow.leaf))
         alone = Exchange(Groups.of(rows, np.zeros(len(rows))), None)
@@ -178,7 +178,7 @@ class Network:
 
     @property
     def free(self) -> Floats:
-        """Returns the GPUs of each generation that each row could give up if the bounds of its groups allow it, as an
+        """Returns the GPUs that each row could give up before bounds of groups are considered, by generation, as an
         array (K, C).
 
         These are all GPUs that the row holds, or 0 if the row is a guarantee instead of a class of jobs.
@@ -240,11 +240,11 @@ class Network:
         self.flow.held[:, rows] += spread
 
     def _fit(self) -> bool:
-        """Removes all overload from gates (limits) by taking GPUs back from rows (classes of jobs).
+        """Takes GPUs back from rows (classes of jobs) until no gate (limit) is overloaded.
 
-        Rows behind an overloaded gate lose GPUs first. If these rows cannot give up GPUs, rows behind gates to which
-        the load can move lose GPUs instead. Returns whether this second case occurred, because more GPUs than necessary
-        may then have been taken back.
+        Rows behind an overloaded gate lose GPUs first. If they cannot give up any, other rows lose GPUs: those behind
+        gates to which GPUs could be moved from the overloaded gate. Returns whether such other rows lost GPUs, because
+        more GPUs than necessary may then have been taken back.
         """
         gates, elsewhere = self.gates, False
         while (stuck := self._balance()).any():
@@ -261,8 +261,8 @@ class Network:
         return elsewhere
 
     def _too_much(self) -> Floats:
-        """Returns the GPUs that overload a gate (limit) and that rows (classes of jobs) can give up, as an array (K,
-        C)."""
+        """Returns the GPUs that rows (classes of jobs) can give up to relieve overloaded gates (limits), as an array
+        (K, C)."""
         gates, over = self.gates, np.maximum(-self.left, 0.0)
         more = self._spare(gates.before(gates.least_outside(np.where(over > 0, 0.0, 1.0)) < 1))
         stays = 1.0 - part_of(over, gates.sums_outside(more))
@@ -298,11 +298,11 @@ class Network:
         return _Residual.of(self, self.left).reached_from(over)
 
     def _push(self, steps: Ints, far: int) -> None:
-        """Moves load (GPUs of rows) once along all shortest paths from overloaded gates (limits) to gates with free
-        capacity.
+        """Moves GPUs of rows (classes of jobs) once along all shortest paths from overloaded gates (limits) to gates
+        with free capacity.
 
-        `steps` (M,): the distance of each gate from the nearest gate with free capacity. `far`: the largest distance
-        from which load is moved.
+        `steps` (M,): the distance of each gate from the nearest gate with free capacity. `far`: the greatest distance
+        from which GPUs are moved.
         """
         gates, passed_on = self.gates, np.zeros(len(steps))
         for here in range(far, 0, -1):
@@ -344,11 +344,11 @@ class Network:
     def offers(
         self, exchange: Exchange, where: Bools | None = None, weight: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """Returns two arrays (K, C): the GPUs that each row could give up in the exchange, and the GPUs that it could
-        get.
+        """Returns two arrays (K, C): the GPUs that each row (class of jobs) could give up in the exchange, and the GPUs
+        that it could get.
 
-        A row is a class of jobs. With `where` (K, C), rows give up GPUs only at the marked pairs of a generation and a
-        row. GPUs to get are spread over the row's generations in proportion to `weight` (K, C), by default evenly.
+        - `where` (K, C): marks the generations on which each row may give up GPUs, by default all.
+        - `weight` (K, C): how the GPUs that a row could get are spread over its generations, by default evenly.
         """
         flow, held = self.flow, self.flow.held
         if weight is None:

@@ -58,10 +58,10 @@ class Rows:
 
         - `able` (J, K): whether each job may run on each generation.
         - `holds` (T,): GPUs that each account holds.
-        - `evenly` (T,): accounts whose jobs of one priority share evenly.
+        - `evenly` (T,): marks accounts that divide GPUs evenly among their jobs of equal priority.
 
-        An account wants its jobs in the order of priority, then age. Progress of jobs is measured in two units: GPUs of
-        full speed, and GPUs of the slowest generation.
+        An account wants its jobs in the order of priority, then age. The progress of jobs is measured in two units:
+        GPUs of the job's fastest generation, and GPUs of the slowest generation.
         """
         some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
         some = some[np.lexsort((-jobs.priority[some], *sort_keys(jobs.account[some])))]
@@ -157,11 +157,11 @@ class Rows:
 
 
 def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
-    """Returns, for each of N jobs, the position of the first job with which it shares its account's GPUs evenly, as an
-    array (N,).
+    """Returns, for each of N jobs, the position of the first job of its group, as an array (N,).
 
-    Jobs share evenly if their account is marked in `evenly` (T,) and they have the same priority. A job that shares
-    with no other job gets its own position. `some` (N,) has the jobs in the order that their accounts want.
+    Jobs of one account and priority form a group if the account divides GPUs evenly among them. Every other job is a
+    group of one. `some` (N,): the jobs in the order that their accounts want. `evenly` (T,): marks accounts that divide
+    GPUs evenly.
     """
     account, priority = jobs.account[some], jobs.priority[some]
     new = np.ones(len(some), dtype=bool)
@@ -172,13 +172,13 @@ def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
 
 
 def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bools | None) -> Bools:
-    """Returns which of the jobs `some` (N,) are early enough in their account's order to run at all, as a mask (N,).
+    """Returns which of the jobs `some` (N,) are early enough in their account's order to get GPUs, as a mask (N,).
 
-    A job is left out if it would not run on any generation even if its account held REACH times as many GPUs.
+    A job is left out if it would not run on any generation even if its account held REACH times as many GPUs as now.
 
     - `able` (J, K): whether each job may run on each generation.
     - `holds` (T,): GPUs that each account holds now.
-    - `evenly` (T,): accounts whose jobs of one priority share evenly.
+    - `evenly` (T,): marks accounts that divide GPUs evenly among their jobs of equal priority.
     """
     queue, head = Queue.one_by_one(jobs.account[some]), _heads(jobs, some, evenly)
     gpus, reach = (jobs.workers * jobs.gpus)[some], REACH * holds[jobs.account[some]]
@@ -201,7 +201,8 @@ def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
     """Returns what a GPU of each generation is worth to each job, in GPUs of the slowest generation, as an array (R,
     K).
 
-    Where the rate is unknown, the result is a typical value of all jobs.
+    Where a job's rate is unknown, the result comes from the mean speed of the jobs that were measured on the
+    generation.
     """
     known = (rate > 0) & ((rate > 0).sum(axis=1) > 1)[:, None]
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)

@@ -38,9 +38,9 @@ class Picked:
         return chosen
 
     def on_idle(self) -> Picked:
-        """Returns a copy of the picked gangs, to which gangs on idle GPUs can be added.
+        """Returns an object that shares these picked gangs, and through which gangs get GPUs that no share covers.
 
-        Gangs that are added to the copy are also listed in `idle_jobs`.
+        Gangs that are picked through it are also listed in its `idle_jobs`.
         """
         picked = copy(self)
         picked.counts, picked.idle_jobs = self.counts.beyond_claims(), []
@@ -104,8 +104,9 @@ class Picked:
         """Returns whether the gang should make room on generation `k`, because its account has received too much time
         there.
 
-        The threshold is half of the gang's GPU-seconds in one quantum, shifted by the gang's affinity for the
-        generation. Returns False for gangs that must stay, such as running services and sessions.
+        If the gang has no preference, the account must be ahead of its share by half of the GPU-seconds that the gang
+        uses in one quantum. The more the gang prefers the generation (its affinity), the further ahead the account must
+        be. Returns False for gangs that must stay, such as running services and sessions.
         """
         facts = self.facts
         turn = facts.size[job] * facts.settings.quantum

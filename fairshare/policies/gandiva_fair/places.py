@@ -31,8 +31,8 @@ class Places:
     def __init__(self, facts: Facts, holds: Bools, settled: Bools) -> None:
         """Creates the places before any gang is placed.
 
-        `holds` (J,) marks running gangs that may keep their GPUs. `settled` (J,) marks those whose GPUs other gangs
-        avoid if possible.
+        `holds` (J,): marks running gangs that may keep their GPUs. `settled` (J,): marks gangs whose GPUs go to other
+        gangs only if no other GPUs are free.
         """
         cluster, jobs = facts.snapshot.cluster, facts.jobs
         self.facts, self._gpus = facts, facts.gpus
@@ -173,7 +173,8 @@ class Places:
         return spot
 
     def _shift(self, spot: Spot, gpus: int, levels: Iterable[Room]) -> None:
-        """Adds `gpus` free GPUs for each worker at the spot to each of `levels`. A negative number subtracts GPUs.
+        """Makes `gpus` more GPUs available for each worker at the place `spot`, in all of `levels`. A negative number
+        means fewer.
 
         A level is a `Room`: one count of the GPUs that are available on each node.
         """
@@ -184,7 +185,7 @@ class Places:
         self.free_gpus[k] += gpus * len(nodes)
 
     def _let_go(self, job: int) -> None:
-        """Counts the GPUs that the running gang holds as no longer held by it.
+        """Records that a running gang no longer holds its GPUs, so that other gangs may get them.
 
         This happens when the gang has been placed elsewhere, or may not keep these GPUs.
         """

@@ -47,7 +47,7 @@ class _Divided:
 class GandivaFair(ByTickets[_Divided]):
     """The default policy: divides GPU time by tickets, guarantees each account its part, and trades across generations.
 
-    Gangs run in turns of their accounts, which are ordered over all generations together.
+    Accounts take turns to run their gangs. There is one order of turns for all generations together.
     """
 
     name: ClassVar[str] = "gandiva_fair"

@@ -51,10 +51,12 @@ def preempt_for(picked: Picked, job: int, k: int) -> list[int]:
 
 
 def _ahead(picked: Picked, k: int) -> Ints:
-    """Returns the picked gangs on generation `k` that can be stopped without taking time that their account is due.
+    """Returns the picked gangs on generation `k` that can be stopped because their account has received more than its
+    share.
 
     The account must be ahead of its share by at least the GPU-seconds that the gang uses in one quantum. This must be
-    true for generation `k` alone, and also for the sum over all generations on which the gang may run.
+    true on generation `k`, and also in total over all generations on which the gang may run. Stopping the gang
+    therefore takes no time that the account is due.
 
     Gangs of the account that is furthest ahead come first. Among gangs of one account, those that the account wants
     least come first.

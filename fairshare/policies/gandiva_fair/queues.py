@@ -1,5 +1,7 @@
-"""Computes how an amount of each account, such as GPUs, is divided among a queue of entries, for many accounts at
-once."""
+"""Divides an amount that each account has, such as GPUs, among the entries of the account's queue.
+
+The queues of many accounts are computed together.
+"""
 
 from __future__ import annotations
 

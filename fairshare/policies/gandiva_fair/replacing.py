@@ -1,6 +1,6 @@
-"""Replaces picked gangs that would start now by other gangs of the same account, where that is better.
+"""Replaces picked gangs that would start now by better choices of the same account.
 
-The replacement is either a gang that is already running, or a gang that leaves no GPU of the node idle.
+A better choice is either a gang that is already running, or a gang that leaves no GPU of the node free.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from fairshare.policies.gandiva_fair.turns import Turns
 
 
 def replace_starting(picked: Picked, turns: Turns) -> bool:
-    """Replaces picked gangs that would start now by better gangs of the same account. Returns whether it replaced
-    any."""
+    """Replaces picked gangs that would start now by running gangs, or by gangs that fill their node, of the same
+    account.
+
+    Returns whether it replaced any.
+    """
     went_on = _resume_running(picked, turns)
     return _fill_holes(picked, turns) or went_on
 
 
 def _resume_running(picked: Picked, turns: Turns) -> bool:
-    """Lets running gangs continue by replacing gangs of the same account that would start and are wanted less.
+    """Lets running gangs continue in place of picked gangs that would start and that the same account wants less.
 
-    Such a running gang was not picked in its turn, because other gangs had its GPUs. These gangs have been moved since.
-    Returns whether any gang was replaced.
+    Such a running gang was not picked in its turn, because other gangs had been given its GPUs. Those gangs have been
+    moved since. Returns whether any gang was replaced.
     """
     facts = picked.facts
     if not facts.may_move:
@@ -57,9 +60,10 @@ def _resume_running(picked: Picked, turns: Turns) -> bool:
 
 
 def _replace(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> list[int]:
-    """Replaces some of the picked gangs `less`, all on one generation, by the gang `other`. Returns the replaced gangs.
+    """Replaces some of the picked gangs in `less` by the gang `other`. Returns the replaced gangs.
 
-    Returns an empty list and changes nothing if the GPUs of all these gangs do not suffice.
+    All replaced gangs are on one generation. Gangs that come first in `less` are replaced first. Returns an empty list
+    and changes nothing if the GPUs of all these gangs do not suffice.
     """
     facts, places = picked.facts, picked.places
     on: dict[int, list[int]] = defaultdict(list)
@@ -85,7 +89,7 @@ def _replace(picked: Picked, turns: Turns, other: int, less: Iterable[int]) -> l
 
 
 def _fill_holes(picked: Picked, turns: Turns) -> bool:
-    """Replaces one-worker gangs that would start by larger gangs that also use the idle GPUs of the node.
+    """Replaces one-worker gangs that would start by larger gangs that also use the free GPUs of the node.
 
     Both gangs have the same account and priority, and either both are within the guarantee or neither is. Returns
     whether any gang was replaced.
@@ -112,12 +116,12 @@ def _fill_holes(picked: Picked, turns: Turns) -> bool:
 
 
 def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, hole: int) -> bool:
-    """Replaces the picked gang `job` at `spot` by a gang that also uses the `hole` idle GPUs of its node. Returns
-    whether it succeeded.
+    """Replaces the picked gang `job` at `spot` by a gang that also uses the `hole` free GPUs of its node.
 
-    The replacement is the gang of the account and priority that the account wants most and that fills the node. There
-    are two exceptions. Nothing is replaced if a running gang would fit that the account wants more than the
-    replacement. If `job` is the gang that the account wants most, a running gang does not replace it.
+    Returns whether it succeeded. The replacement has the same account and priority as `job`. Among the gangs that fill
+    the node, it is the one that the account wants most. There are two exceptions. Nothing is replaced if the account
+    has a running gang that fits there and that it wants more than the replacement. A running gang does not replace
+    `job` if `job` is the one that the account wants most of all.
     """
     facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + hole
     if not turns.is_same_claim(job, hole):

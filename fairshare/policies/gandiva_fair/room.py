@@ -21,7 +21,8 @@ class Room:
     node."""
 
     def __init__(self, gpus: Ints) -> None:
-        """Takes the available GPUs of each node, `gpus` (N,). A node with a negative number has no room."""
+        """Creates the counts from `gpus` (N,), the available GPUs of each node. A node with a negative number has no
+        room."""
         self.gpus: list[int] = gpus.tolist()
         self._having: dict[int, int] = {have: _as_bits(gpus == have) for have in np.unique(gpus).tolist()}
         self._slots: dict[int, int] = {}  # results of `slots` since the last change
@@ -56,10 +57,9 @@ class Room:
         return sum(here for have, here in self._having.items() if have >= gpus)
 
     def sizes(self, least: int) -> dict[int, int]:
-        """Maps numbers of available GPUs to the first node that has exactly that number, in ascending order of the
-        number.
+        """Returns the different numbers of available GPUs, each with the first node that has exactly that number.
 
-        Leaves out numbers below `least`.
+        The numbers are in ascending order. Numbers below `least` are left out.
         """
         return {have: _first(self._having[have]) for have in sorted(self._having) if have >= least}
 
@@ -98,10 +98,10 @@ class Room:
         return None if last is None else found + [last] * rest
 
     def nearest(self, gpus: int, capacity: Room) -> Iterator[tuple[int, int]]:
-        """Yields nodes that would have room for one more worker of `gpus` GPUs if some of their GPUs were freed.
+        """Yields the nodes on which room for one more worker of `gpus` GPUs can be made by freeing GPUs.
 
-        Nodes on which the fewest GPUs must be freed come first. Each result is a pair: the node, and the number of GPUs
-        that must be available on the node for this. The number includes the GPUs that are available now.
+        Each result is a pair: the node, and the number of GPUs that must be available on it, including those that are
+        available already. Nodes on which the fewest GPUs must be freed come first.
 
         `capacity`: all GPUs of each node, whether available or not. Nodes whose capacity is too small are left out.
         """

@@ -19,12 +19,14 @@ _SMALL = 300
 
 
 def pick_all(facts: Facts) -> Picked | None:
-    """Picks all gangs that can run, except preemptible ones. Returns None if no way is found to run all of them at the
-    same time.
+    """Picks all gangs that can run, except preemptible ones, if all of them can run at the same time. Otherwise returns
+    None.
 
-    Running gangs are moved only if necessary. In that case only gangs up to some size are moved; the smallest
-    sufficient size is used. Also returns None in three cases: an account would make less progress than its guarantee
-    would let it make, running gangs must not be moved in this round, or nodes are closed.
+    Also returns None if an account would make less progress than with its guaranteed GPUs, if running gangs must not be
+    moved in this round, or if nodes are closed.
+
+    Running gangs are moved only if necessary. Then only gangs with at most a certain number of GPUs are moved, the
+    lowest number that suffices.
     """
     if not facts.may_move or facts.snapshot.cluster.closed is not None:
         return None
@@ -68,7 +70,7 @@ def _by_speed(facts: Facts, job: int) -> list[int]:
 
 
 def _is_worse_off(picked: Picked) -> bool:
-    """Returns whether any account makes less progress with the picked gangs than its guarantee would let it make."""
+    """Returns whether any account makes less progress with the picked gangs than with its guaranteed GPUs."""
     facts = picked.facts
     if (facts.speed[facts.able] > 1 / SAME_SPEED).all():
         return False

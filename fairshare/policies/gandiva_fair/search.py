@@ -51,13 +51,12 @@ def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int
 def _needs(
     facts: Facts, jobs: Sequence[int], prefer: Sequence[Sequence[int]]
 ) -> list[tuple[frozenset[int], list[int]]]:
-    """Returns how many GPUs the jobs from each index on need within certain sets of generations.
+    """Returns how many GPUs the jobs that are not placed yet need on certain generations, for each step of the search.
 
-    The sets are the different sets of generations that the jobs accept. `prefer` has the generations that each job
-    accepts.
-
-    Each result is a pair: a set of generations, and a list of `len(jobs)` + 1 numbers. Entry i of the list counts the
-    jobs from index i of `jobs` on. It is the sum of the GPUs of those that accept only generations of the set.
+    The search places the jobs in the given order. Each result is a pair: a set of generations, and a list of
+    `len(jobs)` + 1 numbers. Number i is the sum of the GPUs of those jobs, from index i on, that accept only
+    generations of the set. There is one pair for each set of generations that any job accepts. `prefer`: the
+    generations that each job accepts.
     """
     found = []
     for choice in sorted(map(frozenset, set(map(tuple, prefer))), key=sorted):

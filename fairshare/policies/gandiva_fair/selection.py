@@ -47,10 +47,11 @@ def select(  # noqa: PLR0917 - what a decision has worked out before, in that or
     limits: Limits,
     random: np.random.Generator,
 ) -> Picks:
-    """Picks the gangs to run by what their accounts are due, and chooses their nodes.
+    """Picks the gangs that run until the next round, by what their accounts are due, and chooses their nodes.
 
-    Most arguments are results of may_run, share_out, affinities and limits_of. `random` is used only for lotteries: the
-    lottery ordering, if it is set, and the division of idle GPUs.
+    `able` and `reason` come from may_run, `shares` from share_out (after trades), `affinity` from affinities, and
+    `limits` from limits_of. `random` is used only for two lotteries: the order of accounts, if the lottery ordering is
+    set, and the division of GPUs that no share covers.
     """
     facts = Facts.of(snapshot, tree, able, shares, affinity, balances, limits)
     picked = _pick(facts, random) if able.size else Picked(facts)

@@ -64,9 +64,10 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
 
 
 def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
-    """Returns the GPUs that accounts hand down to the accounts below them, as an array (A, K).
+    """Returns the GPUs that accounts pass on to the accounts below them, as an array (A, K).
 
-    `has` (A, K): GPUs of the accounts `above` (A,). They hand down all of these GPUs, reduced to their own limits.
+    `has` (A, K): GPUs of the accounts `above` (A,). Each account passes on its GPUs, but no more than its own limits
+    allow.
     """
     has = np.minimum(has, accounts.cap[above])
     total = across(has)
@@ -76,7 +77,8 @@ def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """The limits of each account and of each class of jobs, without the limits of the accounts above."""
+    """The limits of each account and of each class of jobs. An account's limits do not include those of accounts above
+    it."""
 
     # (depths, T) the account above each account at each depth, or the account itself; NOWHERE at deeper depths
     above: Ints
@@ -131,9 +133,11 @@ class _Limits:
     def gates(self, flow: Flow, pool: Ints, gpus: Floats, depth: int) -> Gates:
         """Returns the limits on single generations as nested gates (capacities) of a network flow.
 
-        The outermost gates are those of pools. A pool is the GPUs that a set of rows (classes of jobs) shares. `pool`
-        (C,) is the pool of each row, and `gpus` (G, K) the GPUs of each pool. Inside are the limits of accounts, from
-        `depth` of the tree on, and then the limits of classes.
+        The outermost gates are those of pools. Inside them are the limits of accounts at `depth` of the tree and
+        deeper. The innermost gates are the limits of classes.
+
+        A pool is the GPUs that a set of rows (classes of jobs) shares. `pool` (C,): the pool of each row. `gpus` (G,
+        K): the GPUs of each pool.
         """
         accounts = [(self.above[at, flow.leaf], self.each) for at in range(depth, len(self.above))]
         return Gates.of(flow, pool, gpus, [*accounts, (flow.kind, self.kinds)])
@@ -141,9 +145,9 @@ class _Limits:
     def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> dict[int, Groups]:
         """Returns the limits and guarantees on the total GPUs of accounts, as groups of rows (classes of jobs).
 
-        The result has the groups by depth of the tree, the innermost first. All leaf accounts are included. Inner
-        accounts are included from `depth` on, but only at depths where a limit or a guarantee makes a difference.
-        `guaranteed` (T,): guaranteed GPUs of each account.
+        The result maps depths of the tree to groups, the deepest first. All leaf accounts are together under the first
+        key. Inner accounts follow by depth, up to `depth`. A depth at which no limit and no guarantee has an effect is
+        left out. `guaranteed` (T,): guaranteed GPUs of each account.
         """
         leaves = Groups.of(flow.leaf, self.total)
         sure = flow.sure.sum(axis=0)

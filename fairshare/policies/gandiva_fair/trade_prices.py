@@ -29,7 +29,8 @@ class Grain:
     """The units in which a market divides GPUs.
 
     An offer is cut into `slices` equal parts. The size of a trade is a multiple of `step`. `line` is the minimum size
-    of a trade between parties that hold many GPUs.
+    of a trade; a party that holds few GPUs has a lower minimum. `near` has the sizes of the groups within which parties
+    are matched first.
     """
 
     slices: int  # slices of each offer
@@ -40,9 +41,10 @@ class Grain:
     near: tuple[int, ...]
 
     def least(self, held: Floats) -> Floats:
-        """Returns the size of the smallest trade of each party in GPUs, as an array (P,).
+        """Returns the minimum size of a trade of each party in GPUs, as an array (P,).
 
-        A party is an account that is set to trade. The minimum grows with `held` (P,), the party's GPUs.
+        A party is an account that is set to trade. The minimum grows with `held` (P,), the GPUs that the party holds,
+        up to `line`.
         """
         found: Floats = np.clip(LEAST_PART * held, LEAST_TRADE, self.line)
         return found
@@ -103,7 +105,8 @@ class Offers:
     def parts(self, offer: Ints) -> tuple[Ints, Ints, Floats]:
         """Returns how trades are divided among the traders of their offers. `offer` (D,): the offer of each trade.
 
-        The result is three arrays (N,): the trade, the trader, and the fraction of the trade that the trader makes.
+        The result is three arrays with one entry for each trader in each trade: the trade, the trader, and the trader's
+        fraction of the trade.
         """
         first = np.searchsorted(self.offer, np.arange(len(self.ratio) + 1))
         count = np.diff(first)[offer]
@@ -112,10 +115,10 @@ class Offers:
         return trade, self.trader[at], self.part[at]
 
     def affordable(self, price: Floats, has: Floats) -> Floats:
-        """Returns how many fast GPUs of each offer its traders can pay for, as an array (O,).
+        """Returns how many fast GPUs of each offer to buy its traders can pay for, as an array (O,).
 
-        `price` (O,): slow GPUs for a fast GPU. `has`: slow GPUs with which each trader can pay. A trader pays for its
-        best offers first.
+        `price` (O,): the price of each offer, in slow GPUs for one fast GPU. `has`: slow GPUs with which each trader
+        can pay. A trader with several offers pays for those with the highest ratio first.
         """
         by = np.argsort(self.trader, kind="stable")
         offer = self.offer[by]
@@ -144,13 +147,14 @@ def match_offers(
     grain: Grain,
     held: Floats,
 ) -> Matches:
-    """Matches offers on each pair of generations: sellers with the lowest ratio first, buyers with the highest ratio
-    first.
+    """Matches offers to sell with offers to buy on each pair of generations, and sets the prices.
 
-    A ratio is a number of slow GPUs for one fast GPU.
+    A ratio is a number of slow GPUs for one fast GPU. Sellers with the lowest ratio and buyers with the highest ratio
+    are matched first.
 
     - `has`: slow GPUs with which each trader can pay.
-    - `pricing`: how a price is set; see `_price`.
+    - `pricing`: how prices are set. "between": the geometric mean of both ratios. "second_price": the highest ratio,
+      not above the buyer's, that another party offers.
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
     - `grain`: how finely GPUs are divided.
     - `held` (P,): all GPUs of each party. A small party may make smaller trades.
@@ -182,14 +186,15 @@ def _sliced(offers: Offers, slices: int, *, sells: bool) -> Ints:
 
 
 def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
-    """Returns the prices of trades, in slow GPUs for a fast GPU, within the range from `low` to `high`.
+    """Returns the prices of trades, in slow GPUs for one fast GPU, within the range from `low` to `high`.
 
-    - `low`: the lowest price that each seller accepts.
-    - `high`: the highest price that each buyer pays.
-    - `second`: the next price below the buyer's that another party offers for the same pair of generations.
+    - `low`: the lowest price that the seller of each trade accepts.
+    - `high`: the highest price that the buyer of each trade pays.
+    - `second`: the second price of each trade: the highest price, not above the buyer's, that another party has offered
+      for the same pair of generations.
 
     If `second` is None, a price is the geometric mean of `low` and `high`, so that both sides gain by the same ratio.
-    Otherwise the price is `second`. If `second` is outside the range, the price is the nearest price within the range.
+    Otherwise the price is `second`, or the nearest price within the range.
     """
     if second is None:
         return np.sqrt(low * high)
@@ -198,10 +203,10 @@ def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
 
 
 def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns, for each of O offers to buy, the lowest ratio of any offer to sell on the same pair of generations, as
-    (O,).
+    """Returns the lowest ratio at which each of O buyers' offers could be met, as an array (O,).
 
-    A ratio is a number of slow GPUs for one fast GPU. If nobody sells on the pair, the result is the buyer's own ratio.
+    A ratio is a number of slow GPUs for one fast GPU. The result is the lowest ratio of any offer to sell on the same
+    pair of generations. If nobody sells on the pair, it is the buyer's own ratio.
     """
     first = np.searchsorted(sellers.pair, buyers.pair)
     is_sold = first < np.searchsorted(sellers.pair, buyers.pair, side="right")
@@ -211,10 +216,10 @@ def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
 
 
 def _seconds(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns, for each of O offers to buy, the next lower ratio that another party offers on the same pair of
-    generations, as (O,).
+    """Returns the second price of each of O offers to buy, as an array (O,).
 
-    The other party may offer to sell or to buy at this ratio. The result is 0 if there is no lower ratio.
+    A ratio is a number of slow GPUs for one fast GPU. The second price is the highest ratio, not above the buyer's own,
+    at which another party offers to buy or to sell on the same pair of generations. It is 0 if there is no such offer.
     """
     pair, ratio, party = (
         np.append(getattr(buyers, name), getattr(sellers, name)) for name in ("pair", "ratio", "party")
@@ -256,11 +261,12 @@ class _Side:
         return cls(offers, offer, np.floor(gpus[offer] / (grain.slices * grain.step) + ROUNDING))
 
     def near(self, size: int, places: int) -> tuple[Ints, Ints]:
-        """Returns two arrays: the slices that are not empty, and the key of each of these slices.
+        """Returns two arrays: the slices that are not empty, and a key for each of them. Slices with the same key may
+        be matched.
 
-        Slices with the same key may be matched. They have the same pair of generations, and their parties are in the
-        same block of `size` parties. If `size` is 0, the key depends only on the pair. `places`: a number greater than
-        the index of any block.
+        Slices have the same key if they have the same pair of generations and their parties are in the same block of
+        `size` parties. If `size` is 0, only the pair counts. `places`: any number greater than the index of every
+        block; the keys are computed with it.
         """
         some = np.flatnonzero(self.steps > 0)
         offer = self.offer[some]
@@ -288,8 +294,8 @@ def _matched(
     """Returns the matches as three arrays: the offers to sell, the offers to buy, and the GPUs of each match.
 
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
-    - `grain`: the unit of the sizes of matches. It also says how large the blocks of parties are that are matched
-      first.
+    - `grain`: the unit of the sizes of matches. If its `near` has sizes of blocks, parties in the same block are
+      matched first, from the smallest blocks to the largest.
     - `line` (P,): minimum size of a trade of each party, in steps of the grain. If the minimums of the two parties of a
       trade differ, the smaller one applies.
     """
@@ -336,13 +342,15 @@ def _meeting(
 
 
 def _overlaps(pair: Ints, steps: Floats, other_pair: Ints, other_steps: Floats) -> tuple[Ints, Ints, Floats]:
-    """Places the intervals of two lists end to end, separately for each key, and returns where they overlap.
+    """Returns where intervals of one list overlap intervals of another list with the same key.
 
-    - `pair` and `other_pair`: the key of each interval, such as its pair of generations. Both are in ascending order.
-    - `steps` and `other_steps`: the lengths of the intervals.
+    In each list, the intervals of a key follow one another without gaps. Those of both lists begin at the same point.
 
-    The result is three arrays: the interval of the first list, the interval of the second list, and the length of the
-    overlap.
+    - `pair` and `other_pair`: the key of each interval, such as its pair of generations, in ascending order.
+    - `steps` and `other_steps`: the length of each interval.
+
+    The result is three arrays with one entry for each overlap: the interval of the first list, the interval of the
+    second list, and the length of the overlap.
     """
     count = max(int(one.max(initial=-1)) + 1 for one in (pair, other_pair))
     room = np.maximum(np.bincount(pair, steps, count), np.bincount(other_pair, other_steps, count))

@@ -2,9 +2,9 @@
 
 In the automatic trading of Gandiva_fair (EuroSys '20), the user that gains least by a fast generation sells time on it.
 The buyer is the user that gains most, and pays with more time on a slow generation. The paper has one speed-up for each
-user, the mean over its jobs. It may therefore sell time that is worth more to the jobs that lose it. Here each job has
-its own speed-up, and the jobs at the margin trade (`margins.py`): on the seller's side, the job on the fast generation
-that gains least by it; on the buyer's side, the job on the slow generation that would gain most.
+user, the mean over its jobs. A job that is sped up more than this mean can therefore lose by a trade. Here each job has
+its own speed-up (`margins.py`). The seller's job that gains least by the fast generation gives its GPUs, and the
+buyer's job that would gain most gets them.
 
 All trades between two generations are made together (`trade_prices.py`). The cheapest offers to sell are matched with
 the highest offers to buy, within limits (`borders.py`). Then each account's jobs are assigned again with the GPUs that
@@ -12,8 +12,8 @@ it would have (`own_order.py`). If an account would make less progress, its trad
 account loses.
 
 The price is the geometric mean of the two sides' speed-ups, so that both sides gain by the same ratio. The paper's
-price, the second-highest speed-up, is an option. With two teams that is the seller's own speed-up, so that the buyer
-has all the gain.
+price, the second-highest speed-up, is an option. With two teams this is the seller's own speed-up, so that only the
+buyer gains.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ LEAST_GAIN = 1.01
 def trade(
     snapshot: Snapshot, tree: Tree, able: Bools, shares: Divided, limits: TradeLimits
 ) -> tuple[Floats, tuple[Trade, ...]]:
-    """Makes trades. Returns the GPUs that each account has after them, as an array (T, K), and the trades between
+    """Makes trades. Returns the GPUs that each account has afterwards, as an array (T, K), and the trades between
     parties.
 
     A party is an account that is set to trade; the users below it trade in its name. Users of one party also trade with
     each other, but these trades are not returned. A job trades a pair of generations only if its user has a job that
     was measured on both. Reported speeds count only as far as independent evidence confirms them.
 
-    `able` (J, K): whether each job may run on each generation, False for preemptible jobs. The trades are subtracted
-    from `limits`.
+    `able` (J, K): whether each job may run on each generation, False for preemptible jobs. `limits`: how many GPUs
+    accounts may still trade away; the trades reduce these numbers.
     """
     accounts = snapshot.accounts
     rate = with_typical(snapshot.jobs.rate, able, snapshot.jobs.account, len(accounts.parent))
@@ -193,10 +193,10 @@ class _Market:
         return gpus
 
     def _play(self, share: Floats, leaves: Ints) -> Floats:
-        """Computes the progress of accounts if they had the GPUs `share` (T, K), as an array (U, M).
+        """Returns the progress that accounts would make with the GPUs `share` (T, K), as an array (U, M).
 
-        `leaves` (M,): positions of the accounts. Progress is given in each of U units, which value the GPUs of
-        generations differently. The GPUs that each job would then use are stored.
+        `leaves` (M,): the indices of these accounts among the leaf accounts. Progress is measured in each of U units;
+        see `Rows.of`. Also stores in `_use` the GPUs that each job of these accounts would use.
         """
         rows = self._rows
         runs, use = rows.run(share[rows.account[leaves]], leaves)

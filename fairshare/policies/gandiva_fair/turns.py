@@ -1,19 +1,19 @@
 """Orders gangs by gang-aware stride or lottery scheduling among the leaf accounts of the ticket tree.
 
-Each leaf offers the gang that it would run next. There are two main stages. In the first, a gang is eligible only if
-the guarantees of its leaf and of all accounts above cover it: the gang must fit into the guaranteed GPU time that each
-of them has saved and earns in this quantum (as in worst-case fair weighted fair queueing, Bennett and Zhang 1996). In
-the second stage, all other gangs are eligible. In both stages, the leaf furthest behind relative to its share goes
-first.
+Each leaf offers the gang that it would run next. There are two stages. In the first, a gang is eligible only if the
+guarantees of its leaf and of all accounts above cover it: the gang must fit into the guaranteed GPU time that each of
+them has saved and earns in this quantum (as in worst-case fair weighted fair queueing, Bennett and Zhang 1996). In the
+second stage, all other gangs are eligible. In both stages, the leaf furthest behind relative to its share goes first.
 
-Turns are taken among leaves only, not level by level, because shares were already computed level by level. A user that
-fills a gap into which no other gang fits therefore does not delay other users of its team. Some gangs are covered by
-the guarantee of their own leaf but not by that of an account above, because other users of the team have used it. In
-the second stage, these gangs go before gangs that only use surplus.
+The second stage has an inner order. Some gangs are covered by the guarantee of their own leaf but not by that of an
+account above, because other users of the team have used it. These gangs go before gangs that only use surplus.
 
-If the next gang of a leaf is too large for the time that the leaf has saved, or its first gang finds no room, the leaf
-continues to save time for this gang. Its later gangs are then ordered as if this gang already ran. They are within the
-guarantee only if the guarantee covers them in addition to this gang.
+Turns are taken among leaves only, not level by level of the tree, because shares were already computed level by level.
+If a user runs a gang in a gap where nothing else fits, other users of its team therefore do not have to wait longer.
+
+A leaf saves guaranteed GPU time for its next gang if that gang is too large for what it has saved so far. It also does
+so if its first gang finds no room. Its later gangs are then ordered as if the gang already ran. They are within the
+guarantee only if the guarantee covers them in addition to that gang.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Turns:
         - `shares`: the GPUs that each account is due.
         - `balances`: the GPU time that each account is owed from earlier rounds.
         - `chance`: the random generator of a lottery, or None for stride scheduling.
-        - `strict` (T,): true for accounts that have a limit or are below an account with a limit. If the next gang of
-          an account is beyond its guarantee, the account may offer a later gang. An account in `strict` passes over at
-          most one gang for this. Other accounts pass over up to SCAN gangs.
+        - `strict` (T,): whether the account, or an account above it, has a limit. An account whose next gang is beyond
+          its guarantee may offer a later gang that is within it. To find one, a strict account skips at most one gang.
+          Other accounts skip up to SCAN gangs.
         """
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
@@ -152,7 +152,7 @@ class Turns:
         heapq.heapify(self._heap)
 
     def next(self) -> int:
-        """Returns the job whose turn is next, or NOWHERE if no turn is left."""
+        """Returns the job whose turn is next, or NOWHERE if no account offers a job any more."""
         while self._heap:
             stage, _, _, _, account, job = self._heap[0]
             # Since the offer was made, its room may have gone, or other users of its team may have used up the
@@ -214,10 +214,10 @@ class Turns:
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
-        """Returns whether an account that gets `more` additional GPUs stays on the same side of its guarantees.
+        """Returns True if `more` additional GPUs leave the job's account within its guarantees, or if it already
+        exceeds them.
 
-        This is the case if the job's account is still within its guarantees with these GPUs, or if it already exceeds
-        them.
+        Returns False if these GPUs would take the account from within its guarantees to beyond them.
         """
         account = self._account[job]
         left = self._left(account)
@@ -270,8 +270,10 @@ class Turns:
             self._heads[account] += 1
 
     def _refresh(self, account: int) -> None:
-        """Replaces the first offer in the order by the account's next offer. The first offer must be an offer of this
-        account."""
+        """Removes the offer that is first in the order of turns, and adds the account's next offer if it has one.
+
+        The removed offer must be one of `account`.
+        """
         first = self._heap[0]
         if first[4] != account:
             raise AssertionError("an offer was answered out of turn")
@@ -284,7 +286,7 @@ class Turns:
             heapq.heapreplace(self._heap, turn)
 
     def _remember(self, turn: Turn) -> None:
-        """Stores the lottery number of this turn, so that later numbers of the same stage continue from it."""
+        """Stores the lottery number of this turn, so that numbers drawn later in the same stage are higher."""
         stage, number = turn[0], turn[2]
         whole = math.ceil(number) - 1
         self._since[stage, whole] = -math.log(max(1.0 - (number - whole), 1e-300))
@@ -338,11 +340,10 @@ class Turns:
         yield from map(self._turn, accounts[~offers].tolist())
 
     def _overtakes(self, account: int, job: int) -> bool:
-        """Returns whether the job would run before a gang for which its account saves GPU time, on a generation that
-        both accept.
+        """Returns whether the job would run before another gang for which its account already saves GPU time.
 
-        Returns False if the account saves GPU time for `job` too. Also returns False if `job` was postponed behind the
-        other jobs of its priority.
+        This is the case if both gangs accept the same generation. Returns False if the account saves GPU time for `job`
+        too, or if `job` was postponed behind the other jobs of its priority.
         """
         if not self._kept_for.get(account, 0) & self._choice[job]:
             return False
@@ -351,8 +352,9 @@ class Turns:
     def _stage(self, account: int, job: int) -> int:
         """Returns the stage in which the gang has its turn. Lower stages come first.
 
-        The stage depends on the first account, from the gang's own account upwards, whose guarantee does not cover the
-        gang. If this account is higher in the tree, the gang's turn comes earlier.
+        Gangs that are covered by the guarantees of their account and of all accounts above come first. For other gangs,
+        the accounts are checked from the gang's own account upwards, until one has a guarantee that does not cover the
+        gang. The closer this account is to the root, the earlier is the gang's turn.
         """
         if not self._is_due[account]:
             return self._beyond[account]
@@ -375,14 +377,14 @@ class Turns:
         return left
 
     def _number(self, account: int, job: int, stage: int, kept: int) -> float:
-        """Returns the number by which the offers of a stage are ordered; the lowest number goes first.
+        """Returns the number by which the offers of one stage are ordered; the lowest number goes first.
 
         The number says by how many quanta the account is ahead of its share. `kept`: GPUs of gangs for which the
-        account saves time. These gangs count as if they already ran.
+        account saves GPU time. These gangs count as if they already ran.
 
         In a lottery, the number is a whole number of quanta plus a random part. The random parts are arrival times of
-        independent Poisson processes, and the earliest arrival wins. Because these processes have no memory, the
-        accounts that lost need no new numbers.
+        independent Poisson processes, and the earliest arrival wins. Because these processes have no memory, accounts
+        that did not win keep their numbers.
         """
         weight = self._share[account] or 1.0
         ahead = (self._use[account] - self._owed[account]) / weight
@@ -397,10 +399,10 @@ class Turns:
         return before + 1.0 - math.exp(-since - float(self._chance.exponential()) * self._size[job] / weight)
 
     def _set_aside(self, account: int, job: int, *, overtakes: bool) -> None:
-        """Skips a gang for which the account has not saved enough GPU time, so that the account offers another gang.
+        """Skips a gang that the account's guarantees do not cover, so that the account can offer a later gang.
 
-        If `overtakes` is false, the account saves GPU time for the skipped gang. `overtakes` is true if the skipped
-        gang would itself run before a gang for which the account already saves.
+        `overtakes`: whether the gang would run before another gang for which the account already saves GPU time. If it
+        is false, the account saves GPU time for the skipped gang too.
         """
         if not overtakes:
             self._save_for(account, job)

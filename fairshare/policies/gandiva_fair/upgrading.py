@@ -13,8 +13,10 @@ from fairshare.policies.gandiva_fair.picked import Picked
 
 
 def upgrade(picked: Picked) -> bool:
-    """Moves picked gangs to generations where they are faster, without loss to other accounts. Returns whether any
-    moved."""
+    """Moves picked gangs to generations where they are faster, without taking GPUs from other accounts.
+
+    Returns whether any gang moved.
+    """
     if not picked.facts.may_move:
         return False
     moved = move_to_faster(picked, held=False)

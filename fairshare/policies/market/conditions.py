@@ -9,9 +9,10 @@ In an equilibrium, at least one amount of each of the following pairs is zero (c
 - the value of more income to an account; and the income that the account saves;
 - the price of a generation; and its GPUs that are not sold.
 
-As in interior-point methods (Nocedal and Wright, "Numerical Optimization", chapters 14 and 19), both amounts are kept
-positive here. Their product is the slack times a size. At fixed prices and slack, the conditions describe the maximum
-of a strictly concave function for each account.
+Here both amounts of a pair are kept positive, as in interior-point methods (Nocedal and Wright, "Numerical
+Optimization", chapters 14 and 19). Their product must be the slack times a fixed number for the pair, such as the GPUs
+of the generation. The smaller the slack, the closer is the solution to an equilibrium. At fixed prices and slack, the
+conditions describe the maximum of a strictly concave function for each account.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ LEAST_WORTH = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The pairs of amounts at a point; the module describes them. The product of each pair is the slack times its
-    size."""
+    """The pairs of amounts that the docstring of this module lists, at one point.
+
+    The product of the two amounts of a pair is the slack times a fixed number for the pair.
+    """
 
     use: Floats  # (C, K) GPUs; paired with `loss`
     loss: Floats  # (C, K) how much less a GPU there is worth to the class than it costs
@@ -103,9 +106,9 @@ class Conditions:
     def newton(self, point: Floats) -> tuple[Floats, Floats, float]:
         """Returns Newton's step at the same slack, the direction of the solution path, and a sign.
 
-        The step leads towards the point that meets the conditions. The direction is the change of that point with the
-        logarithm of the slack. The sign is that of the determinant of the derivative of excess demand with respect to
-        prices.
+        The step leads towards the point that meets the conditions. The direction is the derivative of that point with
+        respect to the logarithm of the slack. The sign is the sign of a determinant: that of the derivative of excess
+        demand with respect to prices.
 
         The unknowns of each class and then of each account are eliminated, so that only prices remain to be solved for.
         Differences of large, nearly equal numbers are rewritten as sums of small numbers, to avoid rounding errors.
@@ -169,7 +172,7 @@ def _solve(change: Floats, excess: Floats) -> Floats:
 class _Classes:
     """The derivatives of the GPUs that each class of jobs uses, with respect to its losses on generations.
 
-    A loss is how much less one more GPU of a generation is worth to the class than it costs.
+    A loss is what one more GPU of a generation costs the class, minus what the GPU is worth to it.
     """
 
     def __init__(self, now: _Pairs) -> None:
@@ -182,10 +185,12 @@ class _Classes:
         self._rest = self._waits + self._each @ self._others
 
     def use(self, loss: Floats, waits: Floats) -> Floats:
-        """Returns the increase of each class's use of each generation, as an array (2, C, K).
+        """Returns by how much each class's use of each generation increases, as an array (2, C, K).
 
-        The losses fall by `loss` (2, C, K), and the GPUs that the classes can use grow by `waits` (2, C). The first
-        axis of all arrays has two independent cases, computed together.
+        - `loss` (2, C, K): by how much the loss of each class on each generation falls.
+        - `waits` (2, C): by how much the GPUs that each class can use grow.
+
+        Two independent cases are computed together; the first axis of all arrays selects the case.
         """
         found: Floats = self._part * (
             self._rest * loss - (self._each * loss) @ self._others + waits[..., None]
@@ -195,8 +200,10 @@ class _Classes:
     def gain(self, loss: Floats, waits: Floats) -> Floats:
         """Returns the change of each class's gain from one more GPU, as an array (2, C).
 
-        The losses fall by `loss` (2, C, K), and the GPUs that the classes can use grow by `waits` (2, C). The first
-        axis of all arrays has two independent cases, computed together.
+        - `loss` (2, C, K): by how much the loss of each class on each generation falls.
+        - `waits` (2, C): by how much the GPUs that each class can use grow.
+
+        Two independent cases are computed together; the first axis of all arrays selects the case.
         """
         found: Floats = self._all * ((self._each * loss).sum(axis=-1) - waits)
         return found
@@ -204,8 +211,8 @@ class _Classes:
     def slopes(self, economy: Economy, price: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns the derivatives of each account's use of generations with respect to its losses on generations.
 
-        The result is three arrays for L accounts: (L, K, K) the derivatives, (L, K) their product with prices, and (L,)
-        their product with prices on both sides.
+        The result is three arrays for L accounts: the matrix of derivatives of each account (L, K, K), the product of
+        this matrix and the vector of prices (L, K), and the product of the vector of prices and that product (L,).
         """
         kinds = np.arange(len(price))
         between = np.stack(

@@ -2,9 +2,10 @@
 
 Because demand is capped, the equilibrium is not simply the maximum of a concave function. Its conditions are therefore
 relaxed by a slack (`conditions.py`). With a large slack, they have exactly one solution. As the slack decreases, the
-solution moves along a path. In places, the path turns back towards more slack, so that Newton's method with steadily
-decreasing slack fails. The algorithm therefore follows the path by its length until almost no slack is left. See
-Allgower and Georg, "Introduction to Numerical Continuation Methods", SIAM 2003, chapters 2 and 6.
+solution moves along a path. In places, the path turns back towards more slack, where Newton's method with steadily
+decreasing slack fails. The algorithm therefore takes steps along the path, whether the slack decreases or increases
+there, until almost no slack is left. See Allgower and Georg, "Introduction to Numerical Continuation Methods", SIAM
+2003, chapters 2 and 6.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class _Path:
     def go_on(self, length: float) -> float:
         """Tries to move along the path by `length`. Returns the length to try next.
 
-        It does not move if Newton's method does not lead back to the path from there.
+        Moves first in the path's direction and then back to the path by Newton's method. If the path is not reached,
+        the step along it is not made.
         """
         ahead = self.point + length * self.direction
         near = ON_PATH if ahead[-1] > np.log(LITTLE_SLACK) else AT_END

@@ -22,7 +22,8 @@ MOST_MISSED = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class MarketOptions:
-    """Options of the policy `market`: how accounts take turns, and how long debts are remembered."""
+    """Options of the policy `market`: how accounts take turns, and how long GPU time that is owed to accounts is
+    remembered."""
 
     ordering: Literal["stride", "lottery"] = option("stride", ORDERING)
     memory: float = option(3600.0, MEMORY, least=0.0)
@@ -31,10 +32,10 @@ class MarketOptions:
 class Market(GandivaFair):
     """A policy that divides GPU time by a competitive equilibrium in which tickets are income. It replaces trades.
 
-    Each generation has a price at which demand equals supply. Each user has an income by its tickets, level by level of
-    the tree, and buys the GPUs on which its jobs, by their measured speeds, make most progress. As a result, no user
-    envies another user with as many tickets. Every user makes at least the progress of its private cluster, unless a
-    limit prevents this. No GPU remains unused that a user could use.
+    Each generation has a price at which demand equals supply. The income of an account is divided among the active
+    accounts below it, in proportion to their tickets. Each user buys the GPUs on which its jobs, by their measured
+    speeds, make most progress. As a result, no user envies another user of equal income. Every user makes at least the
+    progress of its private cluster, unless a limit prevents this. No GPU remains unused that a user could use.
 
     An account is guaranteed as many of the GPUs that it bought as its private cluster has; the others are surplus.
     Gangs are ordered and placed as by gandiva_fair. A job that was not measured on a generation counts as equally fast

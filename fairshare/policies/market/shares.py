@@ -28,16 +28,18 @@ class MarketShares:
 
 
 def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
-    """Divides the cluster by a market in which tickets are income. Returns prices and shares.
+    """Divides the cluster by a market in which tickets are income. Returns incomes, prices and shares.
 
-    `able` (J, K): whether each job may run on each generation, False for preemptible jobs. A job's speeds are its
-    measured rates relative to its best rate. An unmeasured job counts as equally fast everywhere. No class of jobs buys
-    more of a generation than gangs of its shape can use.
+    `able` (J, K): whether each job may run on each generation, False for preemptible jobs. The speeds of a job are its
+    measured rates relative to its best rate. A job that was not measured on a generation counts as having its best
+    speed there. No class of jobs buys more GPUs of a generation than its gangs can occupy there.
 
     Limits are handled in three ways:
-    - A limit on all generations together reduces what an account wants. Its first jobs in its own order still count.
+    - A limit on all generations together reduces the number of GPUs that an account buys. The first jobs in the
+      account's order keep theirs.
     - A limit on one generation reduces what an account gets, but not what it pays.
-    - A limit on costs applies only when gangs are picked. GPUs that it cuts off go to any account that can use them.
+    - A limit on costs applies only when gangs are picked. The GPUs that it withholds go to any account that can use
+      them.
     """
     accounts, jobs = with_claims(snapshot.accounts), snapshot.jobs
     capacity = capacity_of(snapshot.cluster)
@@ -70,9 +72,10 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
 
 
 def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
-    """Returns the GPUs that each job may want under the limits on all generations together, as an array.
+    """Returns the GPUs that each job may buy under the limits on all generations together, as an array.
 
-    The jobs must be sorted by account, each account's jobs in its own order. The first jobs get what the limits allow.
+    The jobs must be sorted by account, and each account's jobs in the order that the account wants. If the limits do
+    not allow all of them, the first jobs get what the limits allow.
     """
     demand = np.bincount(account, gpus, len(tree.parent)).astype(np.float64)
     allowed = demand * _part(tree, demand, cap_total)

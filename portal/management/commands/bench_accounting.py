@@ -1,8 +1,8 @@
 """`make bench-accounting`: measures the response times of the report pages, for a year with a million jobs.
 
-With `--trace`, the command instead imports a published trace, and compares the reports with the trace's file. Both use
-a temporary database. SQL writes the year's data directly, while the database's triggers are disabled. The functions
-that normally write the daily and hourly rollups then compute them from this data.
+SQL inserts the data of the year directly, while the database's triggers are disabled. Then the portal's own functions
+compute the hourly and daily rollups from this data. With `--trace`, the command instead imports a published trace, and
+compares the reports with the trace's file. Both use a temporary database.
 """
 
 from __future__ import annotations

@@ -135,8 +135,8 @@ def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
 def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
     """Returns the font size of a table in points, and the widths of its columns in mm.
 
-    The size is the largest of `SIZES` at which all columns except text columns fit. Text columns share the remaining
-    width. Short ones get the width that they need, and long ones divide the rest equally.
+    The size is the largest of `SIZES` at which numbers and times need no line break and each text column has an
+    acceptable width. Short text columns get the width that they need, and long ones share the rest equally.
     """
     texts = [place for place, column in enumerate(columns) if column.kind == Kind.TEXT]
     for size in SIZES:
@@ -158,8 +158,10 @@ def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) ->
 
 
 def _wanted(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]], size: float) -> list[float]:
-    """Returns, for each column, the width in mm at which no cell wraps. The headings of number columns may wrap between
-    words."""
+    """Returns, for each column, the width in mm that it needs if no cell has a line break.
+
+    The heading of a number column may have line breaks between words, so only its longest word counts.
+    """
     pdf.set_font(FONT, "B", size)
     wanted = []
     for place, column in enumerate(columns):

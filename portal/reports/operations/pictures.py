@@ -77,10 +77,11 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
 
 
 def draw_demand(demand: Sequence[Demand]) -> IndexChart:
-    """Returns a line chart of the average numbers of GPUs in each interval: those that jobs wanted, usable ones and
-    held ones.
+    """Returns a line chart with three lines: the average number of GPUs that jobs wanted, that were usable, and that
+    jobs held.
 
-    Usable GPUs are all GPUs except those that were drained, down or used outside Fairlot.
+    Usable GPUs are all GPUs except those that were drained, down or used outside Fairlot. `demand` has these amounts
+    for each interval.
     """
     series: dict[str, Sequence[float | None]] = {
         name: [_gpus(one, name) for one in demand] for name in ("wanted", "usable", "held")

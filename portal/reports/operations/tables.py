@@ -54,7 +54,7 @@ def lasting(key: str, heading: str) -> Column:
 
 @dataclass(frozen=True)
 class Demand:
-    """The GPU-seconds in one interval that jobs wanted, that jobs held, and that were usable.
+    """The GPU time in one interval, in GPU-seconds: what jobs wanted (`wanted`), what they held, and what was usable.
 
     Usable means not drained, not down and not used outside Fairlot. `wanted` is None until all hours of the interval
     are over. The other amounts are None until the ledger has closed these hours.
@@ -130,8 +130,8 @@ class ReportRequest:
     def closed(self) -> tuple[datetime, datetime]:
         """Returns the start and the end of the time that the report covers.
 
-        A report on one cluster covers the whole period. A report on all clusters ends at `closed_until` at the latest,
-        so that each hour has the figures of every cluster.
+        If the report is on one cluster, this is the whole period. If it is on all clusters, it ends at `closed_until`
+        at the latest, so that no hour lacks the figures of some clusters.
         """
         begins, ends = self.bounds
         if self.cluster:
@@ -158,8 +158,8 @@ class ReportRequest:
 
     @cached_property
     def gpus(self) -> list[GpuHeld]:
-        """Returns, for each GPU, how long jobs held it. Covers the nodes on the page or, for a file, all nodes. Makes
-        one query."""
+        """Returns how long jobs held each GPU, with one query. Covers all nodes for a file, or the nodes shown on the
+        page."""
         nodes = self.nodes if self.page is None else list(self.page_of_nodes)
         held, lasted = held_gpus([node.node_id for node in nodes], *self.bounds)
         return [
@@ -178,9 +178,10 @@ class ReportRequest:
 
 
 def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
-    """Returns the seconds in which jobs held a GPU, and the seconds in which its node existed, each at most `elapsed`.
+    """Returns, for one GPU, the seconds in which jobs held it and the seconds in which its node existed.
 
-    The node's time is at least the held time, because a lease may be older than the node's recorded history.
+    `held` is how long leases held the GPU. `elapsed` is the part of the period that has passed, and limits both
+    results. The node's time is at least the held time, because a lease may be older than the node's recorded history.
     """
     return GpuHeld(
         node, gpu, min(held, elapsed), min(max(node.seconds_up + node.seconds_down, held), elapsed)
@@ -190,7 +191,8 @@ def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
 def _stretch(
     begins: datetime, ends: datetime, use: Mapping[datetime, Use], wanted: Mapping[datetime, Decimal]
 ) -> Demand:
-    """Returns the demand in the interval from `begins` to `ends` (excluded): the sums over the hours that begin in it.
+    """Returns the demand in the interval from `begins` to `ends` (excluded), as sums over the hours that begin in the
+    interval.
 
     `use` and `wanted` have the amounts of each hour, by the start of the hour. An hour is missing in `wanted` until it
     is over, and in `use` until the ledger has closed it.
@@ -517,8 +519,8 @@ def _of_closed_hours(
 ) -> Document:
     """Returns a document of these tables, with additional header lines.
 
-    The lines say until when the ledger has closed the hours, and which figures may still change. `waiting` is the usage
-    whose cost may still change, because its prices are not final.
+    The lines say until when the ledger has closed the hours, and which figures may still change. `waiting` describes
+    usage whose cost may still change because its prices are not final.
     """
     document, until = _document(title, asked, tables), asked.closed_until
     zone = asked.period.zone

@@ -40,8 +40,8 @@ class ShownCell:
 
     @property
     def style(self) -> str:
-        """Returns the CSS class of the cell: `number`, `break` for a long text that may wrap, or `nowrap` for any
-        other."""
+        """Returns the CSS class of the cell: `number` for a number, `break` for a long text that may wrap, or else
+        `nowrap`."""
         return "number" if self.is_number else "break" if len(self.text) > LONG else "nowrap"
 
 

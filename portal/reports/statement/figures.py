@@ -68,9 +68,10 @@ class ByLabel:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The forecast cost, in one currency, of the current calendar month in the reader's time zone.
+    """The cost of the current calendar month in one currency: until now, and as a forecast for the whole month.
 
-    `spent` also includes usage that is not booked yet. `forecast` is None in the first two days of the month.
+    `spent` is the cost until now, including usage that the ledger has not booked yet. `forecast` is None in the first
+    two days of the month.
     """
 
     begins: datetime
@@ -82,11 +83,10 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Statement:
-    """The figures of a tenant and the tenants below it, for whole days in one time zone, as far as `viewer` may see
-    them.
+    """The figures of a tenant and the tenants below it, for whole days in one time zone.
 
-    `totals` has one row for each currency: the sum of the usage that the ledger has booked in the period. It equals the
-    sum of the statement's `lines`.
+    It includes only what `viewer` may see. `lines` are the billed usage. `totals` has the sum of `lines` for each
+    currency.
     """
 
     issuer: str
@@ -210,10 +210,11 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: boo
 def _budgets(
     viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime, held_now: HeldNow
 ) -> list[PastBudget]:
-    """Returns the budgets that applied on the period's days, with the amounts they had then.
+    """Returns the tenant's monthly and quarterly budgets whose months or quarters overlap the period.
 
-    `held_now` returns the usage that the ledger has not booked yet. The list is empty if the viewer may not read
-    budgets.
+    Each has the amount and the spending as of the end of its month or quarter, or as of the end of `period` or `now` if
+    that is earlier. `held_now` is a function that returns the usage that the ledger has not booked yet. The list is
+    empty if the viewer may not read budgets.
     """
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
     if not viewer.is_operator and not manages.exists():
@@ -228,10 +229,11 @@ def _ahead(
     totals: Sequence[UsageRow],
     held_now: HeldNow,
 ) -> list[Ahead]:
-    """Returns a forecast of the current month's cost for each currency, from the usage that the viewer may see.
+    """Returns the cost of the current month until now, and the forecast for the whole month, for each currency.
 
-    `totals` is the usage that the ledger has booked in the period. `held_now` returns the usage that the ledger has not
-    booked yet. The list is empty unless the period contains the current time.
+    Includes only usage that the viewer may see. `totals` is the usage that the ledger has booked in the period.
+    `held_now` is a function that returns the usage that is not booked yet. The list is empty unless the period contains
+    the current time.
     """
     if not period.begins <= now < period.ends:
         return []
@@ -259,7 +261,8 @@ def _labels(
 ) -> tuple[list[ByLabel], int]:
     """Returns the usage by values of each label key, and the number of label keys that were left out.
 
-    `totals` is the statement's whole usage, with one row for each currency. With `whole`, no key is left out.
+    `totals` is the statement's whole usage, with one row for each currency. Only the first MOST_KEYS keys are included,
+    each with the MOST_LABELS values that have the most usage. With `whole`, all keys and values are included.
     """
     known = LabelKey.objects.visible_to(viewer).filter(tenant__path__startswith=tenant.path)
     every = list(known.order_by(*by_name("key")).values_list("key", flat=True).distinct())
@@ -277,10 +280,10 @@ def _labels(
 
 
 def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:
-    """Returns the usage that the shown groups do not include, as one row for each currency.
+    """Returns the usage of the groups that the statement does not show, as one row for each currency.
 
-    The first argument has the groups with the most usage, which are shown. `totals` is the whole usage. The list is
-    empty if all groups are shown.
+    `told` has the groups that the statement shows, which are those with the most usage. `totals` is the usage of all
+    groups. The list is empty if all groups are shown.
     """
     rest = []
     if told.count > len(told.rows):

@@ -39,7 +39,7 @@ BARS = 8
 class Shown:
     """A table as the page shows it. Each cell is a tuple (text, whether the cell is a number, heading of its column).
 
-    `bars` contains the largest rows, for the bar chart.
+    `bars` contains the bars of the bar chart, which shows the rows with the largest values.
     """
 
     table: Table
@@ -109,11 +109,10 @@ def _shown(table: Table, document: Document) -> Shown:
 
 
 def _parts(figures: Statement) -> list[tuple[str, list[tuple[str, str, Decimal, str, str]]]]:
-    """Returns a pair (generation, parts of its bar) for each generation. A part is (class, label, GPU-seconds, start,
-    width).
+    """Returns, for each generation, its name and the parts of its bar. The bar shows how held GPU time was used.
 
-    The classes of held GPU time are busy, idle, and assembling (until all workers of a gang run). Start and width are
-    texts in per cent of the longest bar.
+    Each part is a tuple (class, label, GPU-seconds, start, width). The classes are busy, idle, and assembling (until
+    all workers of a gang run). Start and width are CSS values in per cent of the longest bar.
     """
     most = max((one.held for one in figures.held), default=Decimal(0))
     found = []

@@ -1,7 +1,7 @@
 """A small client for one API server: JSON over HTTPS, with an exception class for each kind of error status.
 
-The official client only reads the kubeconfig and manages the connections. Its model classes are not used, because
-building model objects costs more than parsing the JSON.
+It uses the official Python client only to read the kubeconfig and to manage connections. It does not use that client's
+model classes, because building model objects costs more than parsing the JSON.
 """
 
 from __future__ import annotations

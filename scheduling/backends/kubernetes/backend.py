@@ -72,9 +72,9 @@ class Tenancy(Protocol):
 
 
 class Limited(Api):
-    """An API client whose writes obey a rate limit that all processes share.
+    """An API client that limits the rate of its writes. All of Fairlot's processes share the limit.
 
-    When the API server answers with status 429, all processes pause their writes.
+    If the API server answers with status 429 (too many requests), all of these processes pause their writes.
     """
 
     def __init__(self, kubeconfig: Mapping[str, Any], limit: Limit) -> None:
@@ -472,9 +472,8 @@ def _run(reflector: Reflector) -> None:
 def _as_backend_errors(what: str) -> Iterator[None]:
     """Converts errors inside the `with` block to BackendError, whose message is for users.
 
-    `what` names what was attempted; the message begins with it.
-
-    Raises the subclass Unanswered if the effect of the request is unknown or the API server is overloaded.
+    `what` describes the action in the block; the message begins with it. Raises the subclass Unanswered if the effect
+    of a request is unknown or the API server is overloaded.
     """
     try:
         yield

@@ -35,7 +35,11 @@ SOON = timedelta(days=3)
 
 
 class NoAnswer(Exception):
-    """Raised when the cluster cannot be used with this kubeconfig. `str(error)` explains the reason to users."""
+    """Raised when a kubeconfig cannot be checked: the server does not answer, refuses the request, or is not a usable
+    API server.
+
+    `str(error)` gives users the reason.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +139,9 @@ def _allowed(api: Api, right: Right, namespace: str) -> bool:
 
 
 def _a_teams_namespace(api: Api, prefix: str) -> str:
-    """Returns the name of any one namespace that Fairlot created for a team. Such names begin with `prefix`.
+    """Returns the name of a namespace that Fairlot created for a team, no matter which. Such names begin with `prefix`.
 
-    Returns "" if there is none, or if Fairlot may not list namespaces.
+    Returns "" if no such namespace exists, or if Fairlot may not list namespaces.
     """
     found = _unless_forbidden(api, "/api/v1/namespaces", labelSelector=TENANT, limit=50)
     for namespace in found.get("items", ()):
@@ -189,8 +193,7 @@ def _other_user(user: str) -> str:
 def _policies(api: Api) -> str:
     """Describes to users what is wrong with the cluster's admission policies; "" if nothing is wrong.
 
-    All policies of the folder deploy/kubernetes must be active. Their version must be the one of this release of
-    Fairlot or a later one.
+    All policies of the folder deploy/kubernetes must be active, and none may be older than this release of Fairlot.
     """
     path, ours = (
         "/apis/admissionregistration.k8s.io/v1/validatingadmission",

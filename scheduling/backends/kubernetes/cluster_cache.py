@@ -67,10 +67,9 @@ class PodListener(Protocol):
 
 
 class ClusterCache:
-    """A cache of one cluster's state. It consists of the mirrors (copies of the objects of one kind) `jobs`, `pods`,
-    `nodes` and `foreign_pods`.
+    """A cache of one cluster's state, which consists of four mirrors: `jobs`, `pods`, `nodes` and `foreign_pods`.
 
-    A reflector, which lists and watches one kind of object, fills each mirror.
+    A mirror is a local copy of all objects of one kind. A reflector fills it by listing and watching these objects.
     """
 
     def __init__(self, *, wall: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -117,9 +116,10 @@ class ClusterCache:
         return changed
 
     def staleness(self) -> float:
-        """Returns the age of the cache in seconds: the time since the API server last reported on both Jobs and pods.
+        """Returns the age of the cache in seconds.
 
-        Jobs and pods are reported separately, so the time counts from the older of their two last reports.
+        The age is the time since the API server last reported on Jobs or since it last reported on pods, whichever is
+        longer.
         """
         return time.monotonic() - min(self.jobs.heard_at, self.pods.heard_at)
 
@@ -177,11 +177,11 @@ class ClusterCache:
                 del self._gangs[job_id]
 
     def node_gpus(self) -> list[NodeGpus] | None:
-        """Returns the GPUs of all nodes if a node changed since the last result or the last result is NODES_EVERY
-        seconds old.
+        """Returns the GPUs of all nodes if a node has changed since the last result, or if the last result is
+        NODES_EVERY seconds old. Otherwise returns None.
 
-        Returns None otherwise. Without a change, the result is repeated so that the caller can try again to store a
-        change that had to wait until jobs left a node.
+        Repeats unchanged results at this interval, because the caller can store some changes only after jobs have left
+        a node.
         """
         with self._lock:
             if not self._hosts_changed and time.monotonic() - self._offered_at < NODES_EVERY:
@@ -300,10 +300,9 @@ class ClusterCache:
         )
 
     def _adopt_orphans(self) -> None:
-        """Adds a gang to the cache for each job whose pods run although their Job was deleted before this cache was
-        filled.
+        """Adds gangs to the cache for running pods whose Job was deleted before this cache was filled.
 
-        These pods must not be overlooked, because they still hold GPUs.
+        The cache needs these gangs, because their pods still hold GPUs.
         """
         if not self.jobs.filled.is_set():
             return
@@ -344,7 +343,7 @@ class ClusterCache:
     def _put_bare(self, pod: Object, gap: float) -> None:
         """Stores a bare pod (a pod without a Job) as a gang of one worker.
 
-        `gap` is the length in seconds of the period in which changes may have gone unseen; see `_evaluate`.
+        `gap` is the longest time in seconds for which this change of the pod may have gone unnoticed.
         """
         job_id, uid = objects.job_id_of(pod), pod["metadata"]["uid"]
         gang = self._gangs.get(job_id)
@@ -356,8 +355,8 @@ class ClusterCache:
         self._evaluate(job_id, gap)
 
     def _record_last_state(self, pod: Object) -> None:
-        """Stores the last state of a bare pod that was deleted. Does nothing if the cache already knows how the pod
-        ended."""
+        """Stores the last state of a bare pod that was deleted. Does nothing if the cache has already stored the pod's
+        end."""
         gang = self._gangs.get(objects.job_id_of(pod))
         if gang is None or (
             gang.job["metadata"]["uid"] == pod["metadata"]["uid"]
@@ -406,8 +405,8 @@ class ClusterCache:
     def _evaluate(self, job_id: int, gap: float) -> None:
         """Computes the gang's status from its Job and pods, and stores it.
 
-        `gap` is the length in seconds of the period in which changes may have gone unseen. If the phase has changed,
-        the change is dated at most `gap` seconds before now.
+        `gap` is the longest time in seconds for which a change of the gang may have gone unnoticed. The times of
+        changes that the cache stores are therefore at most `gap` seconds before now.
         """
         gang = self._gangs[job_id]
         status = self._deleted(gang) if gang.deleted else _look(gang)
@@ -440,10 +439,10 @@ class ClusterCache:
         return replace(gang.status, phase=Phase.ENDED, since=None, end=End.DELETED, message=DELETED)
 
     def _when(self, moment: datetime | None, gap: float) -> float:
-        """Converts a time on the cluster's clock to the monotonic clock. `moment` None stands for the current time.
+        """Converts the time `moment` from the cluster's clock to the monotonic clock. None stands for the current time.
 
-        `gap` is the length in seconds of the period in which changes may have gone unseen. The result is at most `gap`
-        seconds before now, even if `moment` is earlier.
+        `gap` is the longest time in seconds for which a change may have gone unnoticed. If `moment` is more than `gap`
+        seconds ago, returns the time `gap` seconds ago.
         """
         age = (self._wall() - moment).total_seconds() if moment else 0.0
         return time.monotonic() - min(max(0.0, age), gap)
@@ -589,9 +588,9 @@ class _ForeignPods(_Mirror):
 
 
 def _held(pod: Object) -> tuple[str, Counter[str]] | None:
-    """Returns a pair for a foreign pod: its node, and the number of GPUs that it holds there by resource name.
+    """Returns a pair: the node of a foreign pod, and the number of GPUs that the pod holds there, by resource name.
 
-    Returns None if the pod holds no GPUs.
+    A foreign pod is one that Fairlot did not create. Returns None if the pod holds no GPUs.
     """
     used = discovery.used_by_others([pod])
     if not used:

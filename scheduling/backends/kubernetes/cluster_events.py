@@ -20,8 +20,8 @@ WAIT_SECONDS = 60.0
 
 @dataclass
 class ClusterEvents:
-    """Collects the Kubernetes events about jobs. Each mirror in `mirrors` stores the events that one field selector
-    finds; a reflector fills it."""
+    """Collects the Kubernetes events about jobs. `mirrors` contains one store of events for each field selector;
+    reflectors fill these stores."""
 
     view: ClusterCache
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -34,8 +34,8 @@ class ClusterEvents:
     def take(self) -> Sequence[ClusterEvent]:
         """Returns new events about known gangs since the last call. Also stores new denials in the cache.
 
-        A denial is the reason why the Job controller could not create a pod. Denials reach the cache only through this
-        method. A gang that is stopped because of a denial therefore also gets the event that explains it.
+        A denial is the reason why the Job controller could not create a pod. Only this method stores denials, together
+        with reporting their events. If a denial stops a gang, users therefore also see the event that explains it.
         """
         now = time.monotonic()
         words, self._waiting = self._waiting, []

@@ -40,7 +40,7 @@ class Supply:
 def supplies(node: Object, *, tolerated: Collection[str] = TOLERATED) -> list[Supply]:
     """Returns the GPUs of a node, one Supply for each resource name; an empty list for a node without GPUs.
 
-    `tolerated` contains the keys of taints that do not keep Fairlot's pods off a node.
+    `tolerated` contains the keys of the taints that Fairlot's pods tolerate.
     """
     labels, status = node["metadata"].get("labels", {}), node.get("status", {})
     capacity, allocatable = status.get("capacity", {}), status.get("allocatable", {})
@@ -113,8 +113,9 @@ def used_by_others(pods: Iterable[Object]) -> Counter[tuple[str, str]]:
 def requested(pod: Object) -> Counter[str]:
     """Counts the GPUs that a pod holds, by resource, with the same rule as the Kubernetes scheduler.
 
-    The result is the larger of two numbers. One is the sum over all containers and sidecars. The other is the most that
-    an init container needs together with the sidecars that start before it.
+    For each resource, the result is the larger of two numbers. The first is the sum over its main containers and
+    sidecars, which run together. The second is the largest need while the pod starts: one init container and the
+    sidecars that started before it.
     """
     together: Counter[str] = Counter()
     sidecars: Counter[str] = Counter()

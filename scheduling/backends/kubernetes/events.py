@@ -79,9 +79,10 @@ def job_of_pod(name: str) -> tuple[int, int] | None:
 
 
 def job_of(about: Object) -> int | None:
-    """Returns the ID of Fairlot's job if `about`, the object that an event concerns, is the Kubernetes Job of this job.
+    """Returns the ID of Fairlot's job if `about` refers to the job's Kubernetes Job; None for references to other
+    objects.
 
-    Returns None for other objects.
+    `about` is the reference to the object that an event concerns.
     """
     ours = job_of_pod(f"{about.get('name', '')}-0-x") if about.get("kind") == "Job" else None
     return ours[0] if ours else None
@@ -199,9 +200,9 @@ class Events:
         """Returns a pair: the texts of new events, and the denials (reasons why pods could not be created) since the
         last call.
 
-        A text is returned once for each event. A denial is returned again whenever its event repeats, because the
-        reason persists. One call returns both lists: a caller that ends an attempt because of a denial then also has
-        the text that explains it.
+        Each denial is a triple: the job's ID, the UID of its Kubernetes Job, and the reason. A text is returned once
+        for each event. A denial is returned again whenever its event repeats, because the reason persists. One call
+        returns both lists: a caller that ends an attempt because of a denial then also has the text that explains it.
         """
         with self._lock:
             words, self._texts = self._texts, []
@@ -209,8 +210,8 @@ class Events:
         return words, denials
 
     def heard(self) -> None:
-        """Does nothing. A reflector calls this method whenever the API server has answered, but events need no time of
-        the last answer."""
+        """Does nothing. A reflector calls this method at each answer of the API server, but this store does not need
+        the time of the last answer."""
 
     def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
         there = {event["metadata"]["uid"] for event in objects}

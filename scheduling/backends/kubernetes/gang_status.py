@@ -109,8 +109,8 @@ def vanished_pod_status(status: GangStatus, pod: Object) -> GangStatus:
 def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
     """Returns how a bare pod (a pod without a Job) ended, as a triple: the end, the exit code, and a message for users.
 
-    The exit code is None if it is unknown, or after an order to stop the pod or its removal by the cluster. Programs
-    that save their state on SIGTERM often exit with 0, so the exit code then does not show success.
+    The exit code is None if Kubernetes does not report it. It is also None after an order to stop the pod, and if the
+    cluster removed the pod: programs that save their state on SIGTERM often exit with 0, which does not mean success.
     """
     ordered = objects.is_ordered_to_end(pod) and _ended_after(pod, _ordered_at(pod))
     if ordered and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
@@ -170,9 +170,9 @@ def orphan_status(pods: Sequence[Object]) -> GangStatus | None:
 
 
 def because(end: End, message: str) -> str:
-    """Encodes why Fairlot itself stopped a gang as one text, which `_why_stopped` decodes.
+    """Encodes the reason why Fairlot itself stopped a gang: joins `end` and `message` to one text.
 
-    The text contains `end` and `message`, the reason in words for users.
+    `message` is the reason in words for users. `_why_stopped` decodes the text.
     """
     return f"{end.value}: {message}"
 
@@ -217,8 +217,8 @@ def removal_reason(job: Object, pods: Sequence[Object]) -> str:
 def is_incomplete(job: Object, pods: Sequence[Object]) -> bool:
     """Returns whether the gang has lost a pod with which it started, even if a new pod has replaced the lost one.
 
-    The Job controller replaces a pod that the cluster removed, possibly before any watch reports the removal. Returns
-    False if the Job itself ends its pods.
+    The Job controller may replace a lost pod before a watch reports the loss. Returns False while the Job controller
+    itself ends the Job's pods, because the gang then loses pods as expected.
     """
     members = objects.members_of(pods)
     marks = (pod["metadata"]["annotations"].get(objects.MEMBERS, members) for pod in pods)
@@ -228,7 +228,8 @@ def is_incomplete(job: Object, pods: Sequence[Object]) -> bool:
 def _ends_by_itself(job: Object, pods: Sequence[Object]) -> bool:
     """Returns whether the Job controller is ending the Job's pods.
 
-    It does so if the Job was suspended or deleted, if the Job's outcome is decided, or if a worker has failed.
+    It ends them in four cases: the Job was suspended, the Job was deleted, the Job is complete or has failed, or a
+    worker has failed.
     """
     return (
         objects.is_suspended(job)
@@ -261,8 +262,7 @@ def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
 
 
 def _last(pods: Sequence[Object]) -> datetime | None:
-    """Returns when the last container of these pods ended. Ignores containers that still run; None if none has
-    ended."""
+    """Returns the latest time at which a container of these pods ended; None if no container has ended."""
     ends = [
         _moment(ended["finishedAt"])
         for pod in pods
@@ -275,8 +275,8 @@ def _last(pods: Sequence[Object]) -> datetime | None:
 def _why_failed(job: Object, pods: Sequence[Object], failed: Object) -> tuple[int | None, str]:
     """Returns a pair: the exit code of the worker that failed first, and a message for users.
 
-    The exit code is None if Kubernetes does not report one. `failed` is a part of the Job's or pod's status that gives
-    the reason of the failure. Its text is the message if no pod gives a reason.
+    The exit code is None if Kubernetes does not report one. `failed` is the Job's condition Failed or, for a bare pod,
+    the pod's status. If no pod shows the reason, the message comes from `failed`.
     """
     for pod in sorted(pods, key=lambda pod: str(_last([pod]))):
         for status in pod.get("status", {}).get("containerStatuses", ()):

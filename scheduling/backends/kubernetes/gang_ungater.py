@@ -96,7 +96,8 @@ class GangUngater:
             list(self._pool.map(partial(_remove, api), some))
 
     def _trouble(self, gang: Gang, status: GangStatus) -> tuple[End | None, str]:
-        """Returns why the gang must be stopped, as a pair: its end, and the reason in words for users.
+        """Returns a pair: how Fairlot must record the gang's end if it has to stop the gang, and the reason in words
+        for users.
 
         Returns (None, "") if the gang need not be stopped.
         """
@@ -186,9 +187,10 @@ def _open(api: Api, pod: Object, node: str, members: str) -> None:
 
 
 def _unplaced(pods: Sequence[Object]) -> str:
-    """Returns ": " and the Kubernetes scheduler's message about a pod that it could not bind to a node.
+    """Returns the Kubernetes scheduler's message about a pod that it could not bind to a node, or "" if all pods could
+    be bound.
 
-    Returns "" if there is no such pod.
+    The text begins with ": ", because the caller appends it to another message.
     """
     for pod in pods:
         for found in pod.get("status", {}).get("conditions", ()):

@@ -179,10 +179,9 @@ def _server(cluster: Mapping[str, str]) -> str:
 
 
 def _authority(cluster: Mapping[str, str]) -> None:
-    """Checks that the cluster's certificate authorities, if any are given, are valid certificates. Raises Unusable if
-    not.
+    """Checks the cluster's certificate authorities. Raises Unusable if they are not valid certificates.
 
-    If none is given, the certificate authorities that this machine trusts apply.
+    The kubeconfig need not contain any. The client then uses the certificate authorities that this machine trusts.
     """
     if "certificate-authority-data" in cluster:
         _certificates(cluster, "certificate-authority-data")

@@ -37,7 +37,7 @@ def files_of(root: Path, job_id: int) -> LogFiles:
 
 @dataclass
 class WorkerStream:
-    """A worker whose container has started, and the state of reading its log."""
+    """The state of reading one worker's log. The worker's container has started."""
 
     uid: str
     name: str
@@ -191,7 +191,8 @@ class LogReader:
     def _is_gone(self, trouble: Exception | None) -> bool:
         """Returns whether `trouble`, the error of a request, says that the API server no longer has the pod.
 
-        If only the kubelet answers that it does not know the pod, the pod may still exist; the result is then False.
+        The kubelet may also answer that it does not know a pod. Returns False for this answer, because the pod may
+        still exist.
         """
         return isinstance(trouble, Missing) and f'pods "{self._worker.name}" not found' in trouble.message
 

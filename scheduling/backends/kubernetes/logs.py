@@ -1,9 +1,10 @@
-"""Reads the output of all workers of a cluster over a fixed number of streams, and stores it in the jobs' logs.
+"""Reads the output of all workers of a cluster with a fixed number of threads, and stores it in the jobs' logs.
 
 There are two kinds of threads. Most threads follow one worker each until the worker ends. If there are more workers
-than such threads, a few other threads visit the remaining workers in turn and fetch their new output. A worker that was
-ordered to stop takes the place of a followed worker, because its last output is lost when its pod is deleted. The
-module uses threads instead of an event loop, because the API client blocks and waiting threads cost little.
+than such threads, a few other threads fetch the new output of the remaining workers in turn.
+
+A worker that was ordered to stop takes the thread of a followed worker, because its last output is lost when its pod is
+deleted. The module uses threads instead of an event loop, because the API client blocks.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 
 @dataclass
 class QueuedWorker:
-    """A worker whose output has not been stored completely, with its position in the queue of workers to read."""
+    """A worker whose output has not been stored completely: the time of its next read, and the kind of thread that
+    reads it now."""
 
     worker: WorkerStream
     not_before: float = 0.0  # monotonic time of the next read
@@ -174,7 +176,10 @@ class Follower:
                 return
 
     def _make_room(self) -> None:
-        """Cuts the stream that has been open longest, to free a thread. Spares workers that were ordered to stop."""
+        """Ends the response that a thread has followed longest, so that this thread can read another worker.
+
+        Never ends the response of a worker that was ordered to stop but still runs.
+        """
         followed = [
             known
             for known in self._queued.values()
@@ -227,8 +232,8 @@ class Follower:
     def _first(self) -> QueuedWorker | None:
         """Returns the worker at the head of the queue; None if the queue is empty.
 
-        Removes entries that a later entry of the same worker has replaced. Postpones workers on nodes to which `_close`
-        has paused requests.
+        Removes queue entries that a later entry of the same worker has replaced. If `_close` has paused requests to a
+        worker's node, moves the worker back in the queue until the pause ends.
         """
         while self._queue:
             _, ticket, known = self._queue[0]

@@ -32,7 +32,8 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceIsolation:
-    """The isolation of a tenant's namespace: limits for its pods, and network addresses outside the namespace.
+    """The settings that isolate a tenant's namespace: the limits for its pods, and the addresses with which they may
+    communicate.
 
     `reachable` contains the addresses that the pods may reach besides DNS and each other. `portal` contains the sources
     from which the portal may connect to notebook sessions.
@@ -224,8 +225,8 @@ def _network(isolation: NamespaceIsolation) -> Object:
 def _sessions(isolation: NamespaceIsolation) -> Object:
     """Returns a NetworkPolicy that allows connections from the portal's web servers to the port of notebook sessions.
 
-    If the portal's addresses are not configured, the policy allows no connection. It exists nevertheless, because
-    Fairlot has no right to delete it.
+    If the portal's addresses are not configured, the policy allows no connection. Fairlot keeps the policy in this
+    case, because it has no right to delete policies.
     """
     # Without sources the policy has no rule, because a rule with an empty "from" would admit everyone.
     rule = {"from": [_peer(place) for place in isolation.portal], "ports": [_PORT]}

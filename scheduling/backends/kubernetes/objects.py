@@ -118,10 +118,10 @@ def new_job(
     begin: Attempt | None = None,
     grouped: bool = False,
 ) -> Object:
-    """Returns a new Job with one pod per worker. Pods of gangs have a scheduling gate.
+    """Returns a new Job with one pod per worker. If there are several workers, each pod has a scheduling gate.
 
     - `begin`: the attempt for which the Job starts. If None, the Job is suspended.
-    - `epoch`: the last attempt that belonged to an earlier Job; orders for attempts up to `epoch` are refused.
+    - `epoch`: the last attempt that belonged to an earlier Job. Orders for this attempt and earlier ones are refused.
     - `owner`: identifies this installation of Fairlot in the Job's labels.
     - `grouped`: whether the pods refer to a PodGroup.
     """
@@ -367,8 +367,8 @@ def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> lis
 def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
     """Returns a patch that makes the kubelet end the running bare pod with UID `uid`. The pod object stays.
 
-    The patch fails if the pod's epoch is not `at`. It records `because`, the reason if Fairlot itself decided to stop
-    the lease.
+    The patch fails if the pod's epoch is not `at`. `because` is the reason if Fairlot itself decided to stop the lease;
+    the patch stores it in an annotation.
 
     The patch sets a deadline that has already passed. The kubelet sends SIGTERM, waits for the pod's own grace period
     and sends SIGKILL. The pod then becomes Failed with the reason DeadlineExceeded, even if its program exited with 0.
@@ -407,7 +407,7 @@ def ungate(uid: str, *, node: str, members: str) -> list[Operation]:
 
 
 def _fence(uid: str, epoch: int) -> list[Operation]:
-    """Returns the `test` operations that begin a patch: the patch fails unless the object has this UID and this
+    """Returns operations for the beginning of a patch. They make the patch fail if the object has another UID or
     epoch."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
@@ -478,14 +478,16 @@ def has_started(pod: Object) -> bool:
 
 
 def is_of(pod: Object, job: Object) -> bool:
-    """Returns whether `job` itself created the pod, and not an earlier Job of the same name. A bare pod counts as its
-    own Job."""
+    """Returns whether `job` created the pod. Returns False if an earlier Job of the same name did.
+
+    For a bare pod, `job` is a pod object. The result then says whether both are the same pod.
+    """
     maker = pod["metadata"]["uid"] if is_bare(pod) else pod["metadata"]["labels"][CONTROLLER]
     return str(maker) == str(job["metadata"]["uid"])
 
 
 def of_attempt(job: Object, pods: Sequence[Object]) -> list[Object]:
-    """Returns those of `pods` that belong to the Job's current attempt.
+    """Returns the pods in `pods` that belong to the Job's current attempt.
 
     Leaves out pods that an earlier Job of the same name created.
     """

@@ -1,8 +1,12 @@
 """Orders to Jobs. An order takes effect once, even if its request or its answer is lost or repeated.
 
-Each order names its lease, and the Job records the last lease that it was ordered to run. An order for an older lease
-is ignored. An order that the Job has already followed counts as done. Any other order is one patch that tests the Job's
-state as it was read before. A caller that receives no answer repeats the order.
+Each order names its lease. The Job records the last lease that it was ordered to run. There are three cases:
+
+- The order is for an older lease: nothing happens.
+- The Job has already followed the order: it counts as done.
+- Otherwise, one patch changes the Job. The patch fails if the Job has changed since Fairlot read it.
+
+A caller that receives no answer repeats the order.
 """
 
 from __future__ import annotations
@@ -87,9 +91,9 @@ class Orders:
         started.
 
         - `begin`: the attempt for which a new Job is started.
-        - `epoch`: the last attempt that may have belonged to an earlier Job of this job; 0 if there is none.
-        - `may_have_run`: whether an attempt up to `epoch` may have run. If true, raises StillThere while pods of an
-          earlier Job run.
+        - `epoch`: the job's last attempt that may have had another Job, now deleted; 0 if there is none.
+        - `may_have_run`: whether this or an earlier attempt may have run. If true, raises StillThere while pods of a
+          deleted Job run.
         - `grouped`: whether the pods of a new Job refer to a PodGroup. Has no effect if the cluster does not support
           PodGroups.
 
@@ -230,8 +234,7 @@ class Orders:
             self.api.delete(path, uid=_uid(job), version=version)
 
     def _left_behind(self, job_id: int) -> bool:
-        """Returns whether pods of the job still run. Called when the job's Job is gone, so these pods have outlived
-        their Job."""
+        """Returns whether pods of the job still run. The caller knows that the Kubernetes Job no longer exists."""
         pods = self.api.get(PODS.format(self.namespace), labelSelector=f"{objects.JOB}={job_id}")["items"]
         return any(not objects.has_ended(pod) for pod in pods)
 
@@ -242,7 +245,8 @@ class Orders:
 def look_up(api: Api, path: str, *, namespace: str, owner: str) -> Object | None:
     """Returns the object at `path`; None if the object or its namespace does not exist.
 
-    `owner` identifies this installation of Fairlot. Raises NotOurs if the object's label names another owner or none.
+    `owner` identifies this installation of Fairlot. Raises NotOurs if the object does not carry this owner in its
+    label.
     """
     try:
         there = api.get(path)
@@ -292,6 +296,6 @@ def _uid(job: Object) -> str:
 
 
 def tries() -> list[bool]:
-    """Returns a list with one item for each try of an order, for use in a `for` loop. An item is True only for the last
+    """Returns one item for each try of an order, for use in a `for` loop. The item says whether this is the last
     try."""
     return [False] * (TRIES - 1) + [True]

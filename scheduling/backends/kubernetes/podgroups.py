@@ -21,8 +21,10 @@ WAITS = "waiting for minCount pods from a gang"
 
 
 class PodGroups:
-    """Remembers whether one API server offers PodGroups, and asks the API server again after a while. All orders to its
-    cluster share one instance."""
+    """Remembers for a while whether one API server offers PodGroups, and then asks it again.
+
+    All orders to one cluster share one instance.
+    """
 
     def __init__(self, *, kept_seconds: float = KEPT_SECONDS) -> None:
         self._kept_seconds = kept_seconds
@@ -40,8 +42,8 @@ class PodGroups:
     def ensure(self, api: Api, namespace: str, job: Object) -> bool:
         """Creates the PodGroup to which the Job's pods refer, if it does not exist.
 
-        Returns whether the Kubernetes scheduler can then schedule the pods. Returns True without a request if the pods
-        refer to no PodGroup.
+        Returns False if the pods refer to a PodGroup that is missing or not valid, so that the Kubernetes scheduler
+        cannot schedule them. Returns True otherwise, also if the pods refer to no PodGroup.
         """
         name = named_by(job)
         if not name:

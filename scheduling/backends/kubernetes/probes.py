@@ -133,8 +133,8 @@ def variables(endpoint: Endpoint | None) -> dict[str, str]:
 def ready_since(pods: Sequence[Object]) -> tuple[datetime | None, str]:
     """Returns a pair: the time since when the gang's first worker has been ready, and the worker's address.
 
-    The time is None while the worker is not ready. The address is "" while no worker that declares a port runs. `pods`
-    are the pods of rank 0 in one attempt.
+    The time is None while the worker is not ready. The address is "" while the worker does not run, or if it declares
+    no port. `pods` are the pods of rank 0 in one attempt.
     """
     for pod in pods:
         address = _address(pod)

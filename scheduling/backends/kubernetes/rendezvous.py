@@ -1,5 +1,4 @@
-"""The means by which the workers of a gang find each other: a DNS name for each worker, and a host list for
-launchers."""
+"""Lets the workers of a gang find each other: each worker has a DNS name, and launchers get a list of hosts."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
 
     `name` is the name of the gang's Job, `workers` the number of workers, and `gpus` the number of GPUs of each worker.
 
-    WORLD_SIZE counts workers, each of which sees only its own GPUs. A launcher such as torchrun starts one process per
-    GPU. It reads the variables that begin with PET_ and sets WORLD_SIZE again for its processes.
+    WORLD_SIZE is the number of workers. A launcher such as torchrun starts one process per GPU: it reads the variables
+    that begin with PET_, and gives its processes a WORLD_SIZE that counts processes.
     """
     first = host(name, 0)
     return {
@@ -50,7 +49,8 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
     """Creates a gang's Service, which gives its workers DNS names, and its ConfigMap with the host list. Idempotent.
 
     `gpus` is the number of GPUs of each worker. `job_label` is the name of the label that contains the job's ID.
-    Replaces objects that an earlier Job left. Kubernetes deletes the new objects together with `job`.
+    Deletes a Service or ConfigMap of the same name that an earlier Job left. Kubernetes deletes the new objects
+    together with `job`.
 
     Returns False if the objects could not be created for this Job, for example because a later Job has replaced it.
     Otherwise returns True.
@@ -84,11 +84,12 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
 
 
 def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> bool:
-    """Creates the object `thing` in the collection `kind`, such as "services". First deletes an object of the same name
-    that belongs to an earlier Job.
+    """Creates the object `thing` in the collection `kind`, such as "services". Does nothing if `job` already has this
+    object.
 
-    Kubernetes deletes the objects of a deleted Job with a delay, so they may still exist. Returns False if `job` is no
-    longer the current Job, or after TRIES attempts.
+    First deletes an object of the same name that belongs to an earlier Job. Kubernetes deletes the objects of a deleted
+    Job with a delay, so they may still exist. Returns False if `job` is no longer the current Job, or after TRIES
+    failures.
     """
     path, name = f"/api/v1/namespaces/{namespace}/{kind}", job["metadata"]["name"]
     for _ in range(TRIES):

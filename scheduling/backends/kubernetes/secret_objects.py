@@ -2,9 +2,11 @@
 Job.
 
 The pod template refers to the Secrets by name and never changes; only the Secrets' content is written again for each
-attempt. Each write replaces the whole Secret and needs the rights to create and update. Fairlot has no right to patch
-Secrets, because the answer to a patch would contain the Secret's content. Each Secret carries the epoch for which it
-was written. The admission policy fairlot-secrets refuses a write with a lower epoch.
+attempt. Each write creates or replaces a whole Secret. Fairlot has no right to patch Secrets, because the answer to a
+patch would contain the Secret's content.
+
+Each Secret carries the epoch for which it was written. The admission policy fairlot-secrets refuses a write with a
+lower epoch.
 """
 
 from __future__ import annotations
@@ -139,7 +141,7 @@ def _of_folder(job: str, number: int) -> str:
 def _without_content(refusal: Refused, name: str) -> Refused:
     """Returns `refusal` without the API server's message, because the message may quote the Secret's content.
 
-    Keeps the message for HTTP status 403, because policies and quotas write it.
+    Keeps the message of HTTP status 403, because an admission policy or a quota writes that message.
     """
     said = refusal.message if refusal.code == 403 else ""
     status = {"message": f"the Secret {name} could not be written: {said or refusal.reason}"}

@@ -4,8 +4,10 @@ A Job costs the cluster's controllers half a dozen requests per attempt, and the
 requests a second. A bare pod costs one request to create it and one to end it, both from Fairlot.
 
 A job's pod has the same name in every attempt, so the API server never lets two of a job's pods exist at the same time.
-The pod's epoch says to which attempt it belongs. A pod that has ended stays in the cluster for a while. Its end is
-therefore seen even if nothing watched at that time, and late orders for a past attempt find the pod and change nothing.
+The pod's epoch says to which attempt it belongs.
+
+A pod that has ended stays in the cluster for a while. Fairlot therefore learns of its end even if no process watched
+the cluster at that time. A late order for a past attempt finds the ended pod and changes nothing.
 """
 
 from __future__ import annotations
@@ -64,13 +66,13 @@ class BarePodOrders:
         raise StillThere(f"the pod of job {job_id} was repeatedly created and removed by someone else")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
-        """Ends the job's pod if the pod belongs to the lease `epoch` or an earlier lease. Returns the effect of the
+        """Ends the job's pod if the pod belongs to the attempt `epoch` or an earlier one. Returns the effect of the
         order.
 
         `because` is the reason if Fairlot itself decided to stop the lease.
 
-        If the job has no pod, a start order for this lease that arrives later may still create one. Only a process that
-        was believed dead can send such a late order. Fairlot finds and stops that pod, because the pod then has no open
+        If the job has no pod, a late start order for this lease may still create one. Such an order can come only from
+        a process that hung and was taken for dead. Fairlot finds and stops the new pod, because the pod has no open
         lease.
         """
         for last in tries():
@@ -92,7 +94,7 @@ class BarePodOrders:
         raise AssertionError("unreachable")
 
     def _end(self, pod: Object, because: str = "") -> None:
-        """Ends the pod. If its program has started, sets a deadline that has passed; otherwise deletes the pod.
+        """Ends the pod: by a deadline in the past if its program has started, otherwise by deleting the pod.
 
         `because` is the reason if Fairlot itself decided to stop the lease. Raises Invalid, Missing or Changed if the
         pod has changed since it was read, or if another pod has its name.

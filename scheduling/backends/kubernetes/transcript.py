@@ -5,9 +5,9 @@ A request asks the kubelet for the lines since a given second. The kubelet answe
 has, each with its time of writing in nanoseconds. After an interruption, the answer therefore repeats the last second.
 Lines that the log already has are skipped.
 
-The file `rank-N.json` beside the log records a position in the log and the second to which it belongs; see `Mark`. The
-file is written only after the lines up to the position are safe on disk. Lines that were written after the recorded
-position are recognised by comparison with the log.
+The file `rank-N.json` beside the log records a position in the log and the second to which the position belongs; see
+`Mark`. The file is written only after the lines up to the position are safe on disk. For lines after this position, a
+comparison with the log shows which of them the log already has.
 """
 
 from __future__ import annotations
@@ -98,9 +98,11 @@ class Transcript:
         """Locks and opens the log of rank `rank`. Raises LogLocked if another process writes the log, and OSError if it
         cannot be opened.
 
-        `pod` is the pod's UID, `epoch` its attempt, and `limit` the maximum size of the log in bytes. The writer calls
-        `new` with each piece of output that the log did not have, and with the time of the piece's last line
-        (nanoseconds of Unix time).
+        - `pod`: the pod's UID.
+        - `epoch`: the pod's attempt.
+        - `limit`: the maximum size of the log in bytes.
+        - `new`: a function that is called with each new piece of output, and with the time of the piece's last line
+          (nanoseconds of Unix time). Output that the log already has is not new.
         """
         self._rest, self._at_start = b"", True
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -250,10 +252,9 @@ class Transcript:
                 self._match(line)
 
     def _begun(self) -> bytes:
-        """Returns the unfinished line at the end of the log if the current line of the response continues it; otherwise
-        b"".
+        """Returns the last line of the log if it is the beginning of the response's current line; otherwise b"".
 
-        Compares the bytes of the current line that are held back, that is, received but not written yet.
+        The log ends with an incomplete line if writing was interrupted.
         """
         last = self._tail.rfind(b"\n") + 1
         begun = self._tail[last:]
@@ -283,7 +284,7 @@ class Transcript:
         self._write(line[len(begun) :])
 
     def _boundary(self) -> int:
-        """Returns where the last line begins that the log had when the position was recorded. This line may be
+        """Returns where the log's last line began when the position was last recorded. The line may have been
         incomplete.
 
         The result is an offset in bytes from the beginning of the part of the log that was read.
@@ -302,8 +303,8 @@ class Transcript:
     def _advance(self, offset: int) -> None:
         """Updates the mark (the position that `save` records) for the current line of the response.
 
-        `offset`: where the line begins in the log, in bytes. This becomes the marked position if the line is the first
-        one of a later second.
+        `offset`: where the line begins in the log, in bytes. The mark moves to this offset only if the line was written
+        in a later second than the marked one.
         """
         second = self._moment // BILLION
         if second > self._mark.since:

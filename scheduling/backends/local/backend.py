@@ -100,9 +100,9 @@ class LocalBackend:
             raise BackendError(f"local jobs cannot run here: {error}") from None
 
     def last_isolation(self) -> Isolation:
-        """Returns the isolation of jobs that the process that starts jobs has stored most recently.
+        """Returns the isolation that was stored by the last probe of this machine, possibly in another process.
 
-        Raises BackendError if no job can run on this machine.
+        Probes the machine if nothing valid is stored. Raises BackendError if no job can run on this machine.
         """
         try:
             return isolation.last(self.places)
@@ -320,8 +320,8 @@ class LocalBackend:
     def _is_newest(self, files: JobFiles, epoch: int, token: UUID) -> bool:
         """Returns whether the lease that `epoch` and `token` identify may still get orders.
 
-        This is so if no later epoch of the job is known and `forget` was not called for this epoch. Raises BackendError
-        if the epoch belongs to a lease with another token.
+        Returns False if a later epoch of the job is known, or if `forget` was called for this epoch. Raises
+        BackendError if the epoch belongs to a lease with another token.
         """
         known = [read_json(path) for path in (files.gang, files.desired, files.forgotten)]
         for other in filter(None, known):
@@ -377,11 +377,11 @@ class LocalBackend:
                 os.close(run_lock)
 
     def _clear_older(self, files: JobFiles, older: dict[str, Any], epoch: int, *, supervised: bool) -> None:
-        """Ends the attempt of the report `older` if it is older than attempt `epoch`, which is about to start. If the
-        attempt ended long ago, deletes its report.
+        """Prepares the start of attempt `epoch`: ends the earlier attempt with the report `older`.
 
-        `supervised` says whether a supervisor of the job is running. If so, that supervisor ends the older attempt.
-        Raises BackendError while processes of the older attempt are still ending.
+        Does nothing if `older` belongs to the same or a later attempt. If the older attempt ended long ago, deletes its
+        report. `supervised` says whether a supervisor of the job is running; that supervisor then ends the older
+        attempt. Raises BackendError while processes of the older attempt are still ending.
         """
         if older["epoch"] >= epoch:
             return
@@ -493,10 +493,9 @@ class LocalBackend:
 
     @staticmethod
     def _continues(files: JobFiles, gang: dict[str, Any]) -> int | None:
-        """Returns the epoch of the job's suspended processes if `gang` has the same GPUs and can therefore continue
-        them.
+        """Returns the epoch of the job's suspended processes if `gang` can resume them; otherwise None.
 
-        Returns None otherwise.
+        A gang can resume only processes that hold the same GPUs.
         """
         old, order = read_json(files.gang), read_json(files.desired)
         if old is None or order is None or order["verb"] != "freeze" or order["epoch"] != old["epoch"]:

@@ -1,20 +1,21 @@
 """The files through which the local backend and the supervisors communicate, and the locks on them.
 
-    <root>/<job>/checkpoint, home, work, tmp    the job's own; checkpoint, home and work survive a stop
-    <root>/<job>/logs            what the supervisor read from the workers' pipes
+    <root>/<job>/checkpoint, home, work, tmp    the only folders that the job may write
+    <root>/<job>/logs            the workers' output
     <root>/<job>/secrets, volumes    what the job may read (secret_files.py, volumes.py)
-    <root>/<job>/gang.json       the newest gang
-    <root>/<job>/desired.json    the newest order, with its epoch
+    <root>/<job>/gang.json       the gang that was ordered last: its workers, GPUs and settings
+    <root>/<job>/desired.json    the last order, with its epoch
     <root>/<job>/poke            a FIFO; a byte in it makes the supervisor read its orders
     <root>/<job>/orders.lock     held for moments while orders are changed
     <root>/<job>/run.lock        held by the supervisor while it lives, so that a gang never runs twice
     <root>/.status/<job>-<epoch>.json    reports, replaced only when something changes
     <root>/.beats/<job>.json             the supervisor's heartbeat, written each second
-    <root>/.removed/<job>, <job>.<n>     what is being deleted (removal.py)
+    <root>/.removed/<job>, <job>.<n>     files that are being deleted (removal.py)
 
-A job may write only into its own four folders. Everything else, including <root>/<job>, belongs to the portal. If jobs
-run as the portal's user, nothing enforces this rule, so every file is opened through opening.py. Files are replaced
-atomically, so that a reader sees either the old or the new file.
+The folders checkpoint, home and work stay when an attempt ends. Everything outside the four folders of the job, and the
+folder <root>/<job> itself, belongs to the portal. If jobs run as the portal's user, nothing enforces this rule, so
+every file is opened through opening.py. Files are replaced atomically, so that a reader sees either the old or the new
+file.
 """
 
 from __future__ import annotations
@@ -104,10 +105,9 @@ class JobFiles:
         return beat if beat is not None and beat.get("epoch") == epoch else {}
 
     def make(self) -> None:
-        """Creates the job's folders and its FIFO `poke`.
+        """Creates the job's folders and its FIFO `poke`. Replaces `poke` if it is not a FIFO.
 
-        Raises OSError if the disk is full or read-only, or if one of the names belongs to something other than a
-        folder.
+        Raises OSError if the disk is full or read-only, or if something other than a folder has the name of a folder.
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in (self.logs, self.beat.parent, self.status(0).parent):

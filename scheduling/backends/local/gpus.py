@@ -37,7 +37,8 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """A GPU's load in percent and its used memory in bytes. The memory includes the driver's own.
+    """A GPU's load in percent and its used memory in bytes. The used memory includes the memory that the driver itself
+    needs.
 
     `processes` is the number of processes that compute on the GPU, including those in other containers; None if the
     driver does not report it. `sampled_at` is the time of the driver's last measurement, on the driver's clock; 0 if
@@ -145,8 +146,8 @@ def utilization(since: Mapping[str, int] | None = None) -> list[Utilization]:
     """Returns each GPU's load in index order. Leaves out GPUs that do not report a load (such as MIG parents).
 
     `since` maps a GPU's UUID to the `sampled_at` that the previous call returned. The load of such a GPU is the average
-    since the previous call. For other GPUs, or if the driver keeps no samples, the load covers the driver's last
-    measurement period of less than a second. Raises NvmlError if the driver does not work.
+    since the previous call. For other GPUs, the load is the average over less than a second, as NVML reports it. This
+    is also so if the driver stores no past measurements. Raises NvmlError if the driver does not work.
     """
     return _in_time(lambda: _utilization(since or {}))
 
@@ -166,13 +167,12 @@ def _utilization(since: Mapping[str, int]) -> list[Utilization]:
 
 
 def _busy(handle: object, since: int) -> tuple[float, int]:
-    """Returns a pair: the GPU's average load in percent since the time `since`, and the time of the last sample. Both
-    times are on the driver's clock.
+    """Returns a pair: the GPU's average load in percent since the time `since`, and the time of the driver's last
+    measurement. Both times are on the driver's clock.
 
-    NVML's own rate covers one period of some hundred milliseconds, so that a caller that asks every two seconds would
-    miss most of the work. NVML also keeps recent samples (an H100 keeps five a second for 14 seconds), and this
-    function uses their average. If `since` is 0 or there are no samples, the load is NVML's own rate. Without samples,
-    the time is 0.
+    The load is the average of the measurements that the driver has stored since then (an H100 stores five a second for
+    14 seconds). If `since` is 0 or the driver has no newer measurements, the load is NVML's own rate. That rate covers
+    only some hundred milliseconds. Without measurements, the returned time is 0.
     """
     rate = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     try:

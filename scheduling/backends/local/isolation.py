@@ -240,7 +240,7 @@ def closed_ancestor(path: Path) -> Path | None:
 
 
 def _outermost(places: Iterable[Path]) -> list[Path]:
-    """Returns those of the given paths that exist and do not lie inside another given path or in a folder for temporary
+    """Returns the given paths that exist, without those inside another given path or inside a folder for temporary
     files.
 
     Leaves out symbolic links and the root folder.
@@ -261,8 +261,8 @@ _known: dict[Path, Isolation] = {}  # results of this process, by the folder of 
 def probe_again(places: HostPaths) -> Isolation:
     """Probes how this machine can isolate jobs, stores the result for other processes, and returns it.
 
-    Raises OSError if no job could run, or if a probe gave no answer. If a probe gave no answer, no weaker isolation is
-    used instead; the next call probes again.
+    Raises OSError if no job could run. Also raises OSError if a probe gave no answer, instead of choosing a weaker
+    isolation; the next call probes again.
     """
     places.jobs.mkdir(mode=0o711, parents=True, exist_ok=True)
     if os.geteuid() == 0:
@@ -287,9 +287,9 @@ def known(places: HostPaths) -> Isolation:
 
 
 def last(places: HostPaths) -> Isolation:
-    """Returns the isolation of jobs that the process that starts jobs has stored most recently.
+    """Returns the isolation that was stored by the last probe of this machine, possibly in another process.
 
-    If nothing valid is stored, probes the machine instead. Raises OSError if no job could run.
+    Probes the machine if nothing valid is stored. Raises OSError if no job could run.
     """
     try:
         written = read_json(places.jobs / WRITTEN)

@@ -1,7 +1,7 @@
 """Waits until GPUs have finished the work that stopped processes gave them.
 
 SIGSTOP stops a process but not its GPU, which first finishes the work in its queue. Training programs queue about a
-second of work ahead. Until that work is done, the next job on the GPU runs only in the gaps.
+second of work ahead. Until that work is done, it slows down the next job on the GPU.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class PendingWork:
         self._answer: Future[list[Utilization]] | None = None
 
     def is_over(self) -> bool:
-        """Returns whether the GPUs have finished their work. They count as finished if they are idle, if they report no
-        load, or after LONGEST seconds.
+        """Returns whether the GPUs have finished their work. They count as finished if they are idle, if their load
+        cannot be measured, or after LONGEST seconds.
 
         The caller stops all processes and then repeats this call until it returns True. The call never waits for the
         driver; a later call reads the driver's answer.

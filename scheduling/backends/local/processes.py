@@ -40,7 +40,7 @@ def boot_id() -> str:
 
 
 def stamp() -> Stamp:
-    """Returns the current time in a form from which `age` can compute seconds even after a reboot."""
+    """Returns the current time as a value for `age`, which computes the seconds since then, even after a reboot."""
     return (boot_id(), time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
 
 
@@ -84,8 +84,8 @@ def cpu_seconds(counted: Iterable[Process]) -> float:
 def is_namespace_init(pid: int) -> bool:
     """Returns whether the process is the first process of its own PID namespace.
 
-    If such a process is killed, it ends only after all other processes of its namespace have ended. Some of these have
-    a parent outside the namespace, which must first reap them.
+    If such a process is killed, it ends only after all other processes of its namespace have ended and were reaped.
+    Some of them are children of a process outside the namespace, which must reap them.
     """
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -146,10 +146,10 @@ def _all() -> list[Process]:
 
 
 def marked(marker: str, known: Iterable[tuple[int, int]] = ()) -> list[Process]:
-    """Returns the living processes of a gang: those with `marker` in their environment, those in `known`, and the
-    descendants of both.
+    """Returns the living processes of a gang and all their descendants.
 
-    `marker` is a text that is the same for all of the gang's processes. `known` contains pairs of pid and start time.
+    A process belongs to the gang if its environment contains `marker`, a text that only this gang's processes have.
+    Processes in `known`, given as pairs of pid and start time, also belong to the gang.
     """
     wanted = f"{MARKER}={marker}".encode()
     known = {(int(pid), int(start)) for pid, start in known}

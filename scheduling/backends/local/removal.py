@@ -1,7 +1,7 @@
 """Deletes the files of an ended job.
 
-A job may leave anything in its folder: links to other places, folders without permissions, trees of any depth. Every
-entry is therefore opened name by name, starting from the open root folder. A link is deleted and never followed.
+A job may leave anything in its folder: links to other places, folders without permissions, trees of any depth. Each
+folder is therefore opened relative to its open parent, never by a long path. A link is deleted and never followed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def remove(files: JobFiles) -> None:
     """Deletes the job's folder and its reports. Raises Busy while the job runs, and OSError if a file cannot be
     deleted.
 
-    The folder is first renamed, so that the job has either all of its files or none. If a call is interrupted, for
-    example by TimeoutError after REMOVE_SECONDS, the next call deletes the remaining files.
+    First moves the whole folder away, so that a job never starts in a half-deleted folder. If a call is interrupted,
+    for example by TimeoutError after REMOVE_SECONDS, the next call deletes the remaining files.
     """
     if not files.root.is_dir():
         return
@@ -114,7 +114,8 @@ def _run_lock(folder: int) -> Iterator[int | None]:
 def _open(name: str, parent: int) -> int:
     """Opens the folder `name` in the open folder `parent`, and returns its file descriptor.
 
-    Changes the folder's mode only if the folder cannot be opened otherwise, because the job may still be running.
+    Changes the folder's mode only if the folder cannot be opened otherwise, because a running job may still use the
+    folder.
     """
     try:
         return os.open(name, FOLDER, dir_fd=parent)
@@ -135,11 +136,11 @@ def _open_up(name: str, parent: int) -> int:
 
 
 def clear(name: str, aside: int, *, seconds: float = CLEAR_SECONDS) -> None:
-    """Deletes `name` from the open folder `aside` (a file descriptor). Also deletes the parts `name.N`, which an
-    interrupted earlier call left there.
+    """Deletes the entry `name` from the open folder `aside` (a file descriptor).
 
-    Moves each subfolder to `aside` and empties it there, so that few folders are open at the same time, however deep
-    the tree is. Raises TimeoutError after `seconds`; the next call deletes the remaining parts.
+    Moves each subfolder to `aside` under a name such as `name.3` and empties it there. Few folders are therefore open
+    at the same time, even in a deep tree. Also deletes such entries that an interrupted call left. Raises TimeoutError
+    after `seconds`; the next call deletes the remaining entries.
     """
     until = time.monotonic() + seconds
     todo = deque(found for found in os.listdir(aside) if found == name or found.startswith(f"{name}."))

@@ -149,12 +149,13 @@ def terminate(files: JobFiles, epoch: int, token: str) -> bool:
 
 
 def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
-    """Kills the processes that a vanished supervisor left, and reports the gang's end with the reason `why`. If `why`
-    is "", finds the reason itself.
+    """Kills the processes that a vanished supervisor left, and reports the gang's end with the reason `why`.
 
-    Returns False, without a report, if some of the processes still exist. The caller must hold the orders lock. The
-    caller must also hold the run lock or have killed the supervisor, because the kernel may release a killed
-    supervisor's run lock late.
+    If `why` is "", the reason in the report is that the supervisor did not start or was killed, or that the machine was
+    restarted. Returns False, without a report, if some of the processes still exist.
+
+    The caller must hold the orders lock. The caller must also hold the run lock or have killed the supervisor, because
+    the kernel may release a killed supervisor's run lock late.
     """
     epoch, token = status["epoch"], status["token"]
     if not status["supervisor"]:

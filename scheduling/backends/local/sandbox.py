@@ -1,4 +1,5 @@
-"""Confines a gang's processes: a separate user, no privileges, and their own mounts, PID and IPC namespaces.
+"""Confines a gang's processes: they run as a separate user without privileges, and have their own mount, PID and IPC
+namespaces.
 
 Only supervisors and the probe of `isolation.py` use this module. Both are new processes with a single thread. They may
 therefore run Python between fork and exec. They may also create PID namespaces, which the kernel refuses to processes
@@ -91,11 +92,11 @@ def prctl(option: int, value: int = 0) -> None:
 
 
 def drop_privileges(uid: int | None) -> None:
-    """Changes this process to the user `uid`, without groups and capabilities. Programs that it executes cannot regain
-    them.
+    """Changes this process to the user `uid` and removes its groups and capabilities. Programs that it executes later
+    cannot gain capabilities.
 
-    If `uid` is None, keeps the user and drops only the privileges. Until this process executes another program, other
-    processes of the same user cannot read its memory or its open files. Raises OSError.
+    If `uid` is None, keeps the user and the groups. Until this process executes another program, other processes of the
+    same user cannot read its memory or its open files. Raises OSError if the kernel refuses a step.
     """
     for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
         # Refused without CAP_SETPCAP. Then no_new_privs still keeps exec from granting capabilities.
@@ -137,11 +138,12 @@ def _leave_keyring() -> None:
 
 def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = lambda: None) -> None:
     """Creates the folders that a job may write, inside the job's folder `folder`. If `uid` is not None, makes that user
-    their owner. Raises OSError.
+    their owner.
 
     `folder` must belong to the portal, so that the job cannot replace any of these folders. No process of the job may
-    run during the call. `go_on` is called repeatedly, so that the caller can do other work: changing the owner of a
-    large tree takes long.
+    run during the call. Changing the owner of a large tree takes long. The function therefore calls `go_on` again and
+    again, so that the caller can do other work such as its heartbeat. Raises OSError if a folder cannot be created or
+    changed.
     """
     for name in OWN:
         path = folder / name
@@ -246,8 +248,8 @@ class Namespaces:
     def _join(self) -> None:
         """Prepares a helper process so that the next child that it forks is in the gang's PID namespace.
 
-        Also makes the helper non-dumpable, because the job's processes can see the child from the beginning and must
-        not read its memory or files.
+        Also makes the helper non-dumpable, and with it the child. Otherwise the job's processes could read the child's
+        memory and files, because they see the child as soon as it exists.
         """
         raise_oom_score()
         # otherwise processes of the same user could reach hidden files through /proc/<pid> of the child
@@ -307,7 +309,8 @@ def _run_init(view: View, writer: int, waiting: int, supervisor: int) -> NoRetur
     """Runs as the first process of new namespaces: makes the mounts of `view`, then reaps orphans until it is killed.
 
     - `writer`: the pipe through which this process reports that it is ready, or its error.
-    - `waiting`: a pipe. This process begins after it has read a byte from the pipe.
+    - `waiting`: a pipe. This process waits for a byte from it before it begins, so that the helper that forked it has
+      ended.
     - `supervisor`: the pid of the supervisor. This process ends together with the supervisor.
 
     When this process ends, for any reason, the kernel kills all other processes in its PID namespace.
@@ -453,8 +456,8 @@ def _bind(source: int, path: str, *, writable: bool) -> None:
 
 
 class Findings(TypedDict):
-    """The result of a probe: which forbidden paths a confined process could use, and which paths that jobs need it
-    could not use."""
+    """The result of a probe: the forbidden paths that the confined process could use, the needed paths that it could
+    not use, and the device files that it could not open."""
 
     exposed: list[str]  # paths that the process must not read or write, but could
     unreachable: list[str]  # paths that jobs need, but the process could not read

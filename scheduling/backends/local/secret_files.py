@@ -1,7 +1,9 @@
 """A gang's secrets as files on this machine, which the team's user can read while the gang exists.
 
-<root>/<job>/secrets/<epoch>/environment.json    variables; deleted once the workers have them
-<root>/<job>/secrets/<epoch>/files/<path>/<key>  files; FAIRLOT_SECRETS_DIR of that attempt leads here
+    <root>/<job>/secrets/<epoch>/environment.json    variables; deleted once the workers have them
+    <root>/<job>/secrets/<epoch>/files/<path>/<key>  one file per key of a secret folder
+
+In an attempt, FAIRLOT_SECRETS_DIR contains the path of the attempt's folder `files`.
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ def _folder(files: JobFiles, epoch: int) -> Path:
 def _secrets_of(files: JobFiles) -> Iterator[int]:
     """Opens the job's `secrets` folder for the `with` block, and yields its file descriptor.
 
-    If the job has put something other than a folder in its place, removes that first.
+    Creates a missing folder. If the job has replaced the folder by something else, such as a link, removes that first.
     """
     with files.opened(files.folder) as folder:
         try:

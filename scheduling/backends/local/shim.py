@@ -42,9 +42,10 @@ def detach() -> None:
 def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
     """Records this process as the supervisor of the newest gang and returns that gang.
 
-    If no gang has to run, releases the run lock and returns None. Both the claim and the release happen under the
-    orders lock. A starter that holds the orders lock therefore finds one of two states. Either the run lock is free, or
-    a supervisor holds it that will notice the starter's gang in its next call of `claim` or `is_over`.
+    If no gang has to run, releases the run lock and returns None. Holds the orders lock during both. A process that
+    orders a gang to run also holds the orders lock while it checks the run lock. If the run lock is free, that process
+    starts a supervisor. Otherwise the supervisor that holds the lock will find the new gang in its next call of `claim`
+    or `is_over`.
     """
     with files.orders_lock(inf):
         if (found := _ordered(files)) is None:

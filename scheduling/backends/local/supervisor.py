@@ -91,7 +91,10 @@ class Supervisor:
         self._clear_temporary()
 
     def _move_old_temporary(self) -> None:
-        """Renames the temporary folder that an earlier attempt left because its supervisor was killed."""
+        """Renames the temporary folder of an earlier attempt, so that this attempt begins with an empty one.
+
+        Such a folder is left if the supervisor of the earlier attempt was killed.
+        """
         with self.files.opened(self.files.folder) as folder, suppress(FileNotFoundError):
             opening.put_aside("tmp", folder=folder)
 
@@ -154,10 +157,10 @@ class Supervisor:
             self._beat()
 
     def _log_troubles(self) -> dict[str, tuple[str, processes.Stamp]]:
-        """Returns a pair for each worker whose log could not be written: the reason, and the time when this was
-        noticed. The keys are ranks.
+        """Returns a mapping from the rank of each worker whose log could not be written to a pair: the reason, and the
+        time when the problem was noticed.
 
-        Keeps the entry of a worker even if its log can be written again.
+        Keeps a worker's entry even if its log can be written again.
         """
         known: dict[str, tuple[str, processes.Stamp]] = self.status.get("log_troubles", {})
         found = {str(worker.rank): worker.log.trouble for worker in self.workers if worker.log is not None}
@@ -429,7 +432,7 @@ class Supervisor:
     def _continue_as(self, gang: dict[str, Any]) -> None:
         """Resumes the suspended gang under the new epoch of `gang`.
 
-        The report of the old epoch is closed with the time of the suspension as its end.
+        Also writes the last report of the old epoch. In this report, the epoch ended when the gang was suspended.
         """
         now = processes.stamp()
         self._report(

@@ -2,7 +2,7 @@
 time.
 
 NVML cannot measure declared (virtual) GPUs or parts of GPUs. A gang on such GPUs counts as using them if it reports
-progress or takes more than one percent of a processor. A gang without processes therefore counts as idle.
+progress or takes more than one percent of a processor. Otherwise the gang counts as idle.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ class UseMeter:
     def _empty_for(self, token: str, now: float) -> float:
         """Records that a sample at the time `now` found no process of the gang on its GPUs.
 
-        Returns for how many seconds all samples without interruption have found no process there.
+        Returns the length in seconds of the current series of such samples. A gap of more than LONGEST_GAP seconds
+        between two samples begins a new series.
         """
         since, last = self._empty.get(token, (now, now))
         if now - last > LONGEST_GAP:

@@ -1,9 +1,11 @@
 """Finds supervisors that hang: stopped by a signal, blocked on a file, or in an endless loop.
 
-A supervisor writes a heartbeat each second. The observing process measures, on its own monotonic clock, how long a
-supervisor has been silent. Each of its checks adds at most LONGEST_GAP seconds. A machine that slept, was paused or
-swapped, or whose clock jumped, therefore loses no job. The silence does not count while the disk refuses writes,
-because no supervisor can write a heartbeat then.
+A supervisor writes a heartbeat each second. The process that calls the watchdog checks the heartbeats repeatedly, and
+adds up for how long a supervisor has been silent. It uses its own monotonic clock.
+
+One check adds at most LONGEST_GAP seconds, even if much more time has passed since the check before. The machine may
+have slept or swapped in between, which is not the supervisor's fault. Silence does not count while the disk refuses
+writes, because no supervisor can write a heartbeat then.
 """
 
 from __future__ import annotations
@@ -74,8 +76,7 @@ class Watchdog:
         return known.seconds >= PATIENCE
 
     def end_check(self, tokens: Iterable[str]) -> None:
-        """Ends a check. Keeps the data of the supervisors whose gangs' tokens are in `tokens`, and drops the data of
-        all others."""
+        """Ends a check. Forgets the supervisor of each gang whose token is not in `tokens`."""
         self._silences = {token: self._silences[token] for token in tokens if token in self._silences}
 
     def _does_disk_take(self) -> bool:

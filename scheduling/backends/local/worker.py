@@ -84,11 +84,12 @@ class Worker:
         supervisor: int,
         namespaces: sandbox.Namespaces | None,
     ) -> None:
-        """Runs in the forked child: replaces the child by the user's program with exec. Never returns.
+        """Runs in the forked child: confines the child and executes the user's program in it. Never returns.
 
         - `output`: the pipe that becomes the program's standard output and standard error.
         - `writer`: the pipe through which the child reports why the program could not start.
-        - `supervisor`: the pid of the supervisor, which must still be the child's parent if there are no namespaces.
+        - `supervisor`: the pid of the supervisor. Without namespaces, the child exits if this process is no longer its
+          parent.
         - `namespaces`: the gang's namespaces, which the child joins; None if the gang has none.
         """
         try:

@@ -1,9 +1,12 @@
 """`make bench`: measures how long one round takes at several cluster sizes, split into reading, deciding and
 committing.
 
-Uses a temporary database. The *first* round fills an empty cluster, and stores for each remaining job the reason why it
-waits. *Busy* rounds are the steady state: the cluster is full, and during the quantum before the round some gangs ended
-and as many jobs were submitted. A *fill* round runs after one job was submitted.
+Uses a temporary database, and measures three kinds of rounds:
+
+- *first*: fills an empty cluster, and stores for each job that gets no GPUs the reason why it waits.
+- *busy*: the steady state. The cluster is full; since the previous round, some gangs ended and as many jobs were
+  submitted.
+- *fill*: runs after one job was submitted.
 """
 
 from __future__ import annotations
@@ -50,9 +53,10 @@ class Lap:
 
     @property
     def computing(self) -> float:
-        """Returns the CPU milliseconds of this process and of its database process together.
+        """Returns the milliseconds of CPU time that this process and its database process used together.
 
-        The round would take this long on an idle core without disk accesses.
+        This is about how long the round would take if nothing else used the processors and no disk were read or
+        written.
         """
         return self.cpu + self.database_cpu
 

@@ -1,8 +1,9 @@
 """`manage.py verify_round N`: repeats a round with the policy version that decided it, and compares the decisions.
 
-A build is a digest of the policy's source text. If the decisions differ, exits with 1 if the policy version is released
-or if the same build decided the round. Otherwise exits with 3: another build of an unreleased version decided the
-round, so the difference proves nothing.
+If the decisions differ, the exit code says what this means. A build is a digest of the policy's source text.
+
+- 1: an error. The policy version is released, or the round was decided by the same build as now.
+- 3: the difference proves no error. The policy version is unreleased, and its source text has changed since the round.
 """
 
 from __future__ import annotations

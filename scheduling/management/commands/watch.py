@@ -89,8 +89,9 @@ class Command(BaseCommand):
 def _watch(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> None:
     """Watches one cluster until `stop` is set, or until the cluster is detached or its backend changes.
 
-    After a failure, starts again, with a delay that grows with the number of consecutive failures. Stores in `passes`,
-    by cluster id, when it last completed all steps, stood by for another process, or failed (monotonic time).
+    After a failure, starts again, with a delay that grows with the number of consecutive failures. `passes` shows that
+    the watch is alive: by cluster id, the monotonic time at which the watch last completed all steps, stood by for
+    another process, or failed.
     """
     failures = 0
 

@@ -22,8 +22,11 @@ STEP = 2000
 
 @dataclass(frozen=True)
 class Selection:
-    """The jobs to export: those in [begins, ends) of the teams whose ids are in `tenants`. `tenants` None means all
-    teams."""
+    """The jobs to export: those that existed at any moment from `begins` to `ends`, of the teams whose ids are in
+    `tenants`.
+
+    `tenants` None means all teams.
+    """
 
     begins: datetime
     ends: datetime
@@ -72,10 +75,10 @@ class Selection:
         return found if self.tenants is None else found.filter(tenant__in=self.tenants)
 
     def cut(self, begins: datetime, ends: datetime | None, now: datetime) -> Stretch | None:
-        """Returns the part of [begins, ends) that is in the selection's period; None if there is no such part.
+        """Returns the part of an interval that is in the selection's period; None if there is no such part.
 
-        `ends` None means that the interval is not over at `now`. If the selection's field `whole` is True, returns the
-        interval unchanged.
+        `begins` and `ends` are the interval's start and end; `ends` None means that it is not over at `now`. If the
+        selection's field `whole` is True, returns the whole interval.
         """
         if self.whole:
             return Stretch(begins, ends, ends is None)
@@ -173,13 +176,17 @@ def read_attempts(selection: Selection, now: datetime) -> Iterator[list[Exported
 
 
 def _with_names(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Adds the owner, team, cluster and the CPUs of each worker to the query, so that no job spec has to be read."""
+    """Returns the query extended by the owner, team, cluster and CPUs per worker of each job, and without the column
+    `spec`.
+
+    So an export does not read whole job specs.
+    """
     jobs = jobs.select_related("owner", "tenant", "cluster").defer("spec")
     return jobs.annotate(cpu=KeyTransform("cpu", "spec"))
 
 
 def _in_steps(found: Any) -> Iterator[Any]:
-    """Yields the query set in parts, each for a range of STEP primary keys, in order of the keys."""
+    """Splits a query set by ranges of STEP primary keys. Yields a query set for each range, in order of the keys."""
     bounds = found.aggregate(first=Min("pk"), last=Max("pk"))
     if bounds["first"] is None:
         return
@@ -271,12 +278,13 @@ class _JobExporter:
 def _state(job: Job, there: Stretch, held: Sequence[Stretch], *, started: bool) -> str:
     """Returns the job's state at the end of the exported period.
 
-    This is the job's present state if the job ended by then or the period is not over. Otherwise it is running,
-    suspended or queued, as its attempts show.
+    If the job ended in the period, or if the period is not over, this is the job's present state. Otherwise the state
+    is running, suspended or queued, and follows from the job's attempts.
 
     - `there`: the time from submission to end, cut to the period.
     - `held`: the intervals in which the job held GPUs, cut to the period.
-    - `started`: whether one of its attempts ended before the end of the period.
+    - `started`: whether an attempt of the job ended before the end of the period. A job that then holds no GPUs is
+      suspended, otherwise queued.
     """
     if there.ends is None or not there.goes_on:
         return job.state
@@ -291,9 +299,10 @@ def pseudonym(kind: str, key: object) -> str:
 
 
 def pseudonymous_number(kind: str, key: int) -> int:
-    """Returns a number of 31 bits that replaces a UID or GID, from the same HMAC as in `pseudonym`.
+    """Returns a number of 31 bits that replaces a UID or GID in anonymous exports: part of an HMAC-SHA-256 of `kind`
+    and `key`.
 
-    Uses other bits of the HMAC than the text pseudonym.
+    `pseudonym` shows another part of this HMAC, so the number does not reveal the text.
     """
     return int(_digest(kind, key)[-8:], 16) & 0x7FFFFFFF
 

@@ -68,9 +68,10 @@ def sacct_lines(exported: ExportedJob, now: datetime, generations: Mapping[int, 
 
 
 def shredder_line(exported: ExportedJob, now: datetime, generations: Mapping[int, str]) -> str:
-    """Returns the line of the job's only exported attempt.
+    """Returns the line for the only attempt in `exported`.
 
-    As in sacct's line for a requeued job, the submit time is the end of the previous attempt.
+    If the job has an earlier attempt, the submit time in the line is the end of that attempt, as sacct prints for a
+    requeued job.
     """
     (attempt,) = exported.attempts
     return _line(SHREDDER, _of_attempt(exported, attempt, now, generations))
@@ -154,10 +155,10 @@ def _common(
 
 
 def _times(submit: datetime, start: datetime | None, end: datetime | None, now: datetime) -> dict[str, str]:
-    """Returns the time columns. Elapsed is the difference between the start and the end, both rounded down to whole
-    seconds.
+    """Returns the time columns. Elapsed is the end minus the start, after both are rounded down to whole seconds.
 
-    So if an attempt is cut into parts, the elapsed times of the parts add up to that of the attempt.
+    Rounding before subtracting keeps sums exact: if an attempt is exported in several periods, the parts of its elapsed
+    time add up to the whole.
     """
     seconds = 0 if start is None else max(_second(end or now) - _second(start), 0)
     return {
