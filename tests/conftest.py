@@ -172,12 +172,17 @@ AT_ONCE = 3
 
 
 @pytest.hookimpl(trylast=True)  # runs after pytest-django has sorted the tests
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts long tests first, so that no xdist worker still runs a long test when the others have finished."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts long tests first, so that no xdist worker still runs a long test when the others have finished.
+
+    Raises UsageError if pytest-xdist ignores the groups, as it does with versions of pytest that it does not know.
+    """
     groups: dict[str, list[pytest.Item]] = {name: [] for name in GROUPS}
     single: list[pytest.Item] = []
     for item in items:
         group = item.get_closest_marker("xdist_group")
+        if group and getattr(config.option, "loadgroup", False) and "@" not in item.nodeid:
+            raise pytest.UsageError("pytest-xdist runs the tests of a group in several processes")
         (groups[group.args[0]] if group else single).append(item)
     single.sort(key=lambda item: item.get_closest_marker("slow") is None)
     between = len(single) // 10
