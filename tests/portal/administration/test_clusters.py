@@ -178,10 +178,10 @@ def test_an_admin_sets_what_jobs_may_reach_and_other_users_have_no_such_form(
     scene: Scene, browser_of, ada: Client, east: Cluster
 ) -> None:
     path = f"/admin/clusters/{east.pk}/"
-    assert "Jobs may reach only jobs of the same team Gangs" in text_of(ada.get(path))
+    assert "Network access of jobs only to jobs of the same team Gangs" in text_of(ada.get(path))
     assert ada.post(f"{path}reachable/", {"ranges": "10.20.0.0/16\n 2001:db8::/32"}).status_code == 302
     page = ada.get(path)
-    assert "jobs of the same team, and 10.20.0.0/16, 2001:db8::/32 Gangs" in text_of(page)
+    assert "jobs of the same team, and to 10.20.0.0/16, 2001:db8::/32 Gangs" in text_of(page)
     assert "\n10.20.0.0/16\n2001:db8::/32</textarea>" in page.content.decode()
     refused = ada.post(f"{path}reachable/", {"ranges": "the internet"})
     assert refused.status_code == 422
@@ -260,7 +260,7 @@ def test_a_cluster_with_jobs_is_not_detached(scene: Scene, ada: Client) -> None:
 def test_the_portals_own_machine_is_not_to_be_attached_or_detached(scene: Scene, ada: Client) -> None:
     lab = scene.world.cluster
     page = ada.get(f"/admin/clusters/{lab.pk}/").content.decode()
-    assert "needs no attaching" in page
+    assert "does not have to be attached" in page
     assert 'data-opens="detach"' not in page
     for verb in ("check", "detach"):
         assert ada.post(f"/admin/clusters/{lab.pk}/{verb}/").status_code == 422
