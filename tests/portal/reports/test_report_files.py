@@ -323,7 +323,7 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
     ),
     (
         "/usage/idle/",
-        "Jobs whose GPUs are idle now, longest first",
+        "Jobs whose GPUs are idle now, longest idle first",
         "now",
         {
             "Job": lambda row: row["job"],

@@ -183,7 +183,9 @@ def test_operators_have_it_analysed_again_and_others_read_when_it_is(
     SharingAnalysis.objects.update(ends=analysis.ends + timedelta(days=1))
     html = browser_of(cast.bob).get(PAGE).content.decode()
     assert "No jobs were compared" in html
-    assert "Fairlot repeats the analysis next night. Operators can repeat it now." in html
+    assert (
+        "Fairlot will repeat the analysis after the next midnight (UTC). Operators can repeat it now." in html
+    )
     told = browser_of(cast.bob).get(API).json()["without_result"]
     assert told == [{"team": "astro", "why": "ValueError: no sense"}]
     assert browser_of(cast.charlie).get(API).json()["without_result"] == []
@@ -204,9 +206,9 @@ def test_a_next_night_is_promised_only_if_it_covers_the_same_days(
     cast = scene.people
     analysis.parts.filter(tenant=cast.astro).update(trouble="ValueError: no sense", gpus={}, judged=0)
     SharingAnalysis.objects.update(ends=analysis.ends - timedelta(days=2))
-    assert "next night" not in browser_of(cast.bob).get(PAGE).content.decode()
+    assert "next midnight" not in browser_of(cast.bob).get(PAGE).content.decode()
     html = browser_of(cast.olga).get(PAGE).content.decode()
-    assert "next night" not in html
+    assert "next midnight" not in html
     assert "Analyse again" in html
 
 
