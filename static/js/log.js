@@ -308,7 +308,7 @@ async function step(direction) {
     const answer = await response.json();
     if (!response.ok) {
       forget();
-      say(answer.problem ?? "The search failed.");
+      say(answer.problem ?? "The search failed. Try again.");
       return;
     }
     const offsets = goesOn ? [...found.offsets, ...answer.offsets] : answer.offsets;

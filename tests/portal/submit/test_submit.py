@@ -319,7 +319,7 @@ def test_no_style_attribute_is_sent_or_copied_which_the_csp_refuses(bob: Client)
 
 def test_the_page_says_that_comments_in_the_yaml_do_not_last(bob: Client) -> None:
     assert (
-        "Editing the form rewrites the YAML and removes your comments and layout."
+        "Editing the form rewrites the YAML and removes your comments and formatting from it."
         in bob.get("/submit/").content.decode()
     )
 
