@@ -338,7 +338,7 @@ def test_a_generation_is_made_once(cast: Cast) -> None:
 
 
 def test_a_member_is_added_once_and_active(cast: Cast) -> None:
-    with pytest.raises(Refused, match="bob belongs to Astro already"):
+    with pytest.raises(Refused, match="bob is already a member of Astro"):
         actions.add_member(actor=cast.ada, tenant=cast.astro, user=cast.bob)
     for wrong in ({"role": "king"}, {"tickets": 0}):
         with pytest.raises(Refused):

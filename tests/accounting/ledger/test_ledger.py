@@ -241,7 +241,7 @@ def test_many_trades_are_booked_with_few_queries(cast: Cast) -> None:
     }
     with transaction.atomic():
         assert book_trades(trades[50:60]) == booked[50:60]
-    with transaction.atomic(), pytest.raises(BookedOtherwise, match="trade:9 is"):
+    with transaction.atomic(), pytest.raises(BookedOtherwise, match="trade:9 with different"):
         book_trades([traded(cast, key="new"), traded(cast, key="trade:9")])
     with transaction.atomic(), pytest.raises(BookedOtherwise, match="twice is"):
         book_trades([traded(cast, key="twice", fast_gpu_seconds=Decimal(n)) for n in (1, 2)])
