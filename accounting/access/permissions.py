@@ -60,7 +60,7 @@ PERMISSIONS: dict[str, Permission] = {
     "secret.change": Permission("Create, replace and delete a team's secrets", (MANAGER,)),
     "job.submit": Permission("Submit jobs, services, sessions and schedules in a team", (MANAGER, MEMBER)),
     "job.change_any": Permission(
-        "Cancel and change jobs, services, sessions and schedules of others", (ADMIN, OPERATOR, MANAGER)
+        "Cancel and change other users' jobs, services, sessions and schedules", (ADMIN, OPERATOR, MANAGER)
     ),
     "user.change": Permission(
         "Create and deactivate users; set their roles and passwords; unlock their sign-in", (ADMIN,)

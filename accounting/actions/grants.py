@@ -123,7 +123,7 @@ def check_longer(extended: Request, until: datetime | None) -> None:
     """Raises Refused unless the new end `until` (None: no end) makes the grant `extended` last longer."""
     if extended.overtaken_at is not None:
         raise Refused(
-            "This grant cannot be extended: somebody has changed the granted value, so it no longer ends."
+            "This grant cannot be extended: somebody has changed the granted value, so the grant no longer has an end."
         )
     if extended.ends_at is None:
         raise Refused("The grant already has no end, so it cannot be extended.")
@@ -148,11 +148,11 @@ def end(request: Request) -> str:
     if later is not None:
         later.former = request.former
         later.save(update_fields=["former"])
-        return f"request {later.pk} sets the value now"
+        return f"request {later.pk} now determines the value"
     if _present_value(request) != value:
         return CHANGED_SINCE
     _put_back(request)
-    return f"the value is {request.former} again" if request.former else "removed again"
+    return f"the value was set back to {request.former}" if request.former else "removed again"
 
 
 def _next_stacked_grant(request: Request, value: str) -> Request | None:

@@ -161,7 +161,7 @@ def _require_unbilled(generation: Generation, since: datetime) -> None:
     until = max(filter(None, booked), default=None)
     if until is not None:
         raise Refused(
-            f"{generation} has already been billed until {until:%Y-%m-%d %H:%M:%S} UTC. Let the new price begin"
+            f"{generation} usage has already been billed until {until:%Y-%m-%d %H:%M:%S} UTC. Let the new price begin"
             " at that time or later.",
             "since",
         )

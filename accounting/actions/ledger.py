@@ -70,7 +70,7 @@ def _resume(actor: User | None, reason: str) -> LedgerHead:
     now = heads.hold()
     why = hash_chain.why_unsealed(now)
     if not why:
-        raise Refused("The ledger is still being sealed, so there is nothing to resume.", "reason")
+        raise Refused("Sealing of the ledger has not stopped, so there is nothing to resume.", "reason")
     head = heads.append(heads.NO_BOOK, 0, b"", now, reason=reason)
     audit.record(
         actor=actor, verb="ledger.resume_sealing", target=head, before={"why": why}, after={"reason": reason}

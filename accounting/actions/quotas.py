@@ -84,11 +84,13 @@ def limit_of(tenant: Tenant, **which: Unpack[Which]) -> Quota:
     if quota.at_limit == Quota.AtLimit.IDLE and quota.kind not in Quota.MAY_RUN_IDLE:
         raise Refused("This kind of limit can block or warn, but not make jobs preemptible.", "at_limit")
     if quota.generation and quota.kind in Quota.WITHOUT_GENERATION:
-        raise Refused("This kind of limit applies to all GPUs together.", "generation")
+        raise Refused(
+            "This kind of limit applies to GPUs of all types together. Choose no GPU type.", "generation"
+        )
     if quota.is_of_users and quota.kind == Quota.Kind.BORROWED:
         raise Refused("This kind of limit applies to teams, not to users.", "user")
     if quota.user and quota.each_user:
-        raise Refused("Choose either each user or one user, not both.", "user")
+        raise Refused("Apply the limit either to each user or to one user, not to both.", "user")
     return quota
 
 

@@ -163,7 +163,7 @@ def end_within(*, request: Request) -> Request | None:
         before=grants.audit_values(held, held.granted or {}),
         after={"ending": held.ending},
     )  # fmt: skip
-    _tell(held, "ended", "The time of the grant is over.")
+    _tell(held, "ended", "The grant has ended.")
     return held
 
 
@@ -178,7 +178,7 @@ def _note_hindrance(held: Request, hindrance: str) -> None:
         _tell(
             held,
             "cannot end yet",
-            "The time of the grant is over, but Fairlot cannot end the grant yet.",
+            "The end of the grant has passed, but Fairlot cannot end the grant yet.",
         )
 
 

@@ -75,7 +75,9 @@ def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) ->
     kinds = ReportSubscription.Report
     check_choice("report", report, kinds.values, "report")
     if report not in ReportSubscription.OF_TEAMS and (report == kinds.STATEMENT) != (tenant is not None):
-        raise Refused("Choose a team for a statement, and no team for a report for operators.", "team")
+        raise Refused(
+            "Choose a team for a statement. Choose no team for a report that only operators receive.", "team"
+        )
     if report != kinds.USAGE and by:
         raise Refused("Only the usage report can be grouped.", "by")
     if report == kinds.USAGE:

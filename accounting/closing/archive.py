@@ -225,7 +225,7 @@ def _require_archivable(month: date, books: list[ClosedBook]) -> None:
         )
     if month != oldest:
         raise Refused(
-            f"Archive {oldest:%Y-%m} first, because months are archived from the oldest on.", "month"
+            f"Archive {oldest:%Y-%m} first, because older months must be archived before newer ones.", "month"
         )
     if ends > now_from_database():
         raise Refused(f"{month:%Y-%m} cannot be archived, because it is not over yet.", "month")
@@ -244,8 +244,8 @@ def _require_archivable(month: date, books: list[ClosedBook]) -> None:
         )
         if early.exists():
             raise Refused(
-                f"The ledger of cluster {book} has bills of {month:%Y-%m} from before its first closed day, which"
-                " are not in rollups.",
+                f"The ledger of cluster {book} has bills of {month:%Y-%m} that are older than its first closed"
+                " day and so are missing from its rollups.",
                 "month",
             )
         sealed = LedgerSeal.objects.filter(book=book).aggregate(last=Max("last_id"))["last"]

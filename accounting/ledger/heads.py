@@ -166,10 +166,10 @@ def lost_end(book: int, last: LedgerSeal | None) -> str:
     if is_last == ((named.seal, bytes(named.seal_digest)) if named else None):
         return ""
     if named is None:
-        return f"{name_of(book)}: no ledger head names any seal of this chain."
+        return f"{name_of(book)}: no ledger head refers to a seal of this chain."
     return (
         f"{name_of(book)}: the last seal is not seal {named.seal},"
-        f" which ledger head {named.number} names as the last."
+        f" which ledger head {named.number} gives as the last one."
     )
 
 
@@ -373,9 +373,9 @@ def first_broken(trusted: Collection[bytes]) -> str | None:
             last = named.get(head.book)
             if last is not None and head.seal != last.seal + 1:
                 return (
-                    f"head {head.number}: this head names seal {head.seal} of {name_of(head.book)}, but the head"
+                    f"head {head.number}: this head refers to seal {head.seal} of {name_of(head.book)}, but the head"
                     " before it"
-                    f" named seal {last.seal}"
+                    f" referred to seal {last.seal}"
                 )
             named[head.book] = head
         before = head
@@ -411,11 +411,9 @@ def _gone(named: Mapping[int, LedgerHead]) -> str | None:
     for book, head in sorted(named.items()):
         seal = LedgerSeal.objects.filter(book=book, number=head.seal).values_list("digest", flat=True).first()
         if seal is None:
-            return f"{name_of(book)}, seal {head.seal}: this seal is missing, although head {head.number} names it"
+            return f"{name_of(book)}, seal {head.seal}: this seal is missing, although head {head.number} refers to it"
         if bytes(seal) != bytes(head.seal_digest):
-            return (
-                f"{name_of(book)}, seal {head.seal}: its digest is not the one that head {head.number} names"
-            )
+            return f"{name_of(book)}, seal {head.seal}: its digest differs from the one in head {head.number}"
     return None
 
 
@@ -423,7 +421,7 @@ def _unnamed(named: Mapping[int, LedgerHead], ends: int) -> str | None:
     last = LedgerSeal.objects.order_by("book", "-number").distinct("book").values_list("book", "number")
     for book, number in last:
         if book not in named or named[book].seal != number:
-            return f"{name_of(book)}, seal {number}: no head before number {ends} names this seal"
+            return f"{name_of(book)}, seal {number}: no head before number {ends} refers to this seal"
     return None
 
 

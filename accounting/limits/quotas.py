@@ -70,7 +70,7 @@ class LimitUsage:
                 return f"The time limit of {self.whose} is {limit} h, and the job has run for {used} h"
             case Quota.Kind.BORROWED:
                 of = f" of {quota.generation.name}" if quota.generation else ""
-                return f"{self.whose} has borrowed {used} of its entitlement{of}, and the limit is {limit}"
+                return f"{self.whose} has borrowed GPUs worth {used} of its entitlement{of}, and the limit is {limit}"
             case _:
                 return f"{self.whose} has used {used} of {limit} {quota.unit()} {quota.when()}"
 

@@ -116,7 +116,9 @@ class WebhookCall(models.Model):
     identity = models.UUIDField(default=uuid.uuid4, unique=True)
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="calls")
     url = models.CharField(max_length=500)
-    nonce = models.CharField(max_length=16, help_text="The nonce of the budget when the call was stored.")
+    nonce = models.CharField(
+        max_length=16, help_text="The budget's nonce at the time when the call was stored."
+    )
     body = models.TextField()
     written_at = models.DateTimeField(db_default=Now())
     not_before = models.DateTimeField(db_default=Now())

@@ -133,7 +133,7 @@ class UsageSum(models.Model):
     """
 
     transaction_id = models.BigIntegerField(
-        help_text="ID of the last closing that changed these sums, or of a correction."
+        help_text="ID of the transaction that last changed these sums: a closing or a correction."
     )
     book = models.BigIntegerField()
     month = models.DateField()

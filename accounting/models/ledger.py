@@ -184,7 +184,7 @@ class LedgerSeal(models.Model):
     )
     of_sums = models.BooleanField(default=False, db_default=False)
     form = models.PositiveSmallIntegerField(
-        default=1, db_default=1, help_text="Version of the format of the leaves."
+        default=1, db_default=1, help_text="Version of the format of the hash chain's leaves."
     )
     leaves = models.BinaryField()
     digest = models.BinaryField()

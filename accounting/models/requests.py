@@ -90,7 +90,9 @@ class Request(models.Model):
     decided_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     decided_at = models.DateTimeField(null=True)
     answer = models.TextField(blank=True, default="", db_default="")
-    granted = models.JSONField(null=True, help_text="What the operator granted, in the form of `wanted`.")
+    granted = models.JSONField(
+        null=True, help_text="What the operator granted, in the same format as `wanted`."
+    )
     # What the grant set, such as "tickets". A later grant with the same target is stacked on this grant.
     target = models.CharField(max_length=200, blank=True, default="", db_default="")
     former = models.CharField(

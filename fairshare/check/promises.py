@@ -675,7 +675,7 @@ PROMISES = (
     Promise(
         "5b",
         "Shares are max-min fair under limits on single generations",
-        "As promise 5, with limits on the GPUs of single generations.",
+        "Like promise 5, but with limits on the GPUs of single generations.",
         "GPUs missed",
         lambda played: _max_min(played, limited=True),
     ),
@@ -693,7 +693,7 @@ PROMISES = (
     Promise(
         "7",
         "A minimum hold starves no account",
-        "For accounts that wait, the bound is that of promise 6 plus as many quanta of the largest share as a"
+        "Accounts that wait have the lag bound of promise 6 plus as many quanta of the largest share as a"
         " minimum hold lasts.",
         "ratio to fluid lag",
         _held_lag,
@@ -718,11 +718,12 @@ PROMISES = (
     Promise(
         "9",
         "An account's most wanted job gets its turns",
-        "The job runs in at least three quarters of the rounds that the guarantee is worth where the job may"
-        " run, minus three rounds, in proportion to what whole gangs can use. Some GPUs count as used, not as"
-        " saved: GPUs that other jobs of its account (or team) have in the meantime and that only accounts ahead"
-        " of their share want, because stopping others for the job would break promise 1; and GPUs that a larger"
-        " job of the same account and priority gets by filling a node that this job would not fill (promise 8b)."
+        "The job runs in at least three quarters of its due rounds, minus three. The due rounds are those that"
+        " the guarantee is worth where the job may run, in proportion to what whole gangs can use. Two kinds of"
+        " GPUs count as used, not as saved. The first are GPUs that other jobs of its account (or team) have in"
+        " the meantime and that only accounts ahead of their share want. Stopping others for the job would break"
+        " promise 1 there. The second are GPUs that a larger job of the same account and priority gets by"
+        " filling a node that this job would not fill (promise 8b)."
         " Rounds in which the first jobs of other accounts leave no room for the job do not count, because one"
         " of these jobs has to wait. Economies with services, which stay, are excluded (promise 13).",
         "ratio to its due turns",
@@ -750,8 +751,9 @@ PROMISES = (
     Promise(
         "12",
         "Shares are those of a market equilibrium",
-        "Applies if no account has a limit, and certifies an equilibrium in which tickets are incomes. By its"
-        " own speeds, no account would make more progress with another account's share (in proportion to their"
+        "Applies if no account has a limit, and checks for a market equilibrium in which an account's tickets"
+        " are its income. Measured by its own speeds, no account would make more progress with another account's"
+        " share (in proportion to their"
         " incomes), with its private cluster, or with its own share plus what is left. The tolerance is 0.5 %"
         " and 0.005 GPUs. Trades and max-min fairness without a market do not promise this.",
         "GPUs of full speed missed",
@@ -778,8 +780,8 @@ PROMISES = (
     Promise(
         "15",
         "A lottery follows tickets, and the same seed repeats it",
-        "A chi-square test of 400 lotteries for one GPU; the promise is broken if the chance is below one in a"
-        " million.",
+        "Checked by a chi-square test of 400 lotteries for one GPU. The promise is broken if the probability of"
+        " the observed result is below one in a million.",
         "chance",
         _fair_chances,
     ),

@@ -24,7 +24,7 @@ class HasShare(Protocol):
 Division = TypeVar("Division", bound=HasShare)
 
 ORDERING = "How the next account is chosen: in turns by tickets (stride), or at random by tickets (lottery)"
-MEMORY = "Most debt of an account that is remembered, in seconds of the account's share"
+MEMORY = "Largest debt to an account that is remembered, in seconds of the account's share"
 
 
 @dataclass(frozen=True, slots=True)

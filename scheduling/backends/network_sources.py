@@ -127,7 +127,9 @@ def _read(text: str) -> Place:
     if "=" in text:
         found = PODS.fullmatch(text)
         if not found:
-            raise ValueError(f"{text!r} is not a namespace and a pod label such as fairlot/app=fairlot-web")
+            raise ValueError(
+                f"{text!r} must be a namespace, a slash and a pod label, such as fairlot/app=fairlot-web"
+            )
         return Pods(**found.groupdict())
     try:
         network = _network(text)

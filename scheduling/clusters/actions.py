@@ -179,7 +179,8 @@ def declare_node(
         raise Refused(f"A node must have 1 to {MOST_GPUS} GPUs.", field="gpus")
     if virtual_speed is not None and not 0 < virtual_speed <= FASTEST:
         raise Refused(
-            f"A virtual speed must be more than 0 and at most {fixed(FASTEST)}.", field="virtual_speed"
+            f"The speed of simulated GPUs must be more than 0 and at most {fixed(FASTEST)}.",
+            field="virtual_speed",
         )
     lock_schedule(cluster.pk)
     node = Node.objects.filter(cluster=cluster, name=name).first() or Node(cluster=cluster, name=name)

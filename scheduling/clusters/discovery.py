@@ -67,7 +67,7 @@ def _exchange(actor: User | None, node: Node, uuids: list[str]) -> Node:
     """Replaces the GPU UUIDs of the node. Raises Refused while jobs hold GPUs of the node."""
     lock_schedule(node.cluster_id)
     if Lease.objects.filter(held_gpus__node=node, state__in=Lease.OPEN).exists():
-        raise Refused(f"Jobs hold GPUs of {node.name}. Drain the node before you read its GPUs again.")
+        raise Refused(f"Jobs hold GPUs of {node.name}. Drain the node first, then detect its GPUs again.")
     before = {"gpu_uuids": node.gpu_uuids}
     node.gpu_uuids, node.gpus = uuids, len(uuids)
     node.save(update_fields=["gpu_uuids", "gpus"])

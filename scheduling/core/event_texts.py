@@ -14,7 +14,7 @@ from scheduling.models.event_codes import EventCode as E
 from scheduling.models.event_codes import Message
 
 # Only a program knows whether it has written a checkpoint.
-STARTS_AGAIN = "the job starts again, from its checkpoint if it wrote one"
+STARTS_AGAIN = "the job starts again, from its checkpoint if it has saved one"
 Parameters = Mapping[str, Any]
 
 
@@ -90,7 +90,9 @@ def _picked(parameters: Parameters) -> str:
     places = " and ".join(
         f"{node} (GPU {', '.join(map(str, gpus))})" for node, gpus in sorted(parameters["places"].items())
     )
-    return "Given {gpus} {generation} on ".format_map(parameters) + (places or f"{parameters['nodes']} nodes")
+    return "Assigned {gpus} {generation} on ".format_map(parameters) + (
+        places or f"{parameters['nodes']} nodes"
+    )
 
 
 def _time_limit(parameters: Parameters) -> str:
@@ -131,8 +133,8 @@ def _claimed(parameters: Parameters) -> str:
 def _claim_warned(parameters: Parameters) -> str:
     beyond = _beyond(parameters)
     return (
-        f"The job has GPUs that are not guaranteed{f': {beyond}' if beyond else ''}. From"
-        f" {_utc(parameters['at'], '%H:%M:%S')} on, it is preempted if others claim these GPUs"
+        f"The job holds GPUs that are not guaranteed{f': {beyond}' if beyond else ''}. From"
+        f" {_utc(parameters['at'], '%H:%M:%S')} on, the job is preempted if other jobs claim these GPUs"
     )
 
 
@@ -150,7 +152,7 @@ def _idle_warned(parameters: Parameters) -> str:
 def _chosen(parameters: Parameters) -> str:
     gpus = parameters["gpus"]
     were = "GPU" if gpus == 1 else "GPUs"
-    return f"The job was picked, but {gpus} {were} chosen on {parameters['node']} could not be used"
+    return f"The job was picked, but the {gpus} {were} chosen on {parameters['node']} could not be used"
 
 
 def _chosen_node_closed(parameters: Parameters) -> str:
@@ -178,7 +180,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.FROZEN: "Frozen; the job resumes in its next attempt",
     E.UNFROZEN: "The frozen processes of the job are gone",
     E.STOPPED: f"Stopped; in its next attempt {STARTS_AGAIN}",
-    E.VANISHED: f"The processes of the job vanished; {STARTS_AGAIN}. {{message}}",
+    E.VANISHED: f"The processes of the job disappeared; {STARTS_AGAIN}. {{message}}",
     E.NOT_STARTED: "The GPUs were released before the job started",
     E.START_FAILED: "Could not be started: {message}",
     E.CLUSTER_SAID: "{message}",
@@ -197,7 +199,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.TIME_LIMIT_WARNED: lambda found: f"The job runs longer than allowed: {_time_limit(found)}",
     E.SERVICE_REMOVED: "Ended: {service} was removed",
     E.SERVICE_STOPPED: "Ended: {service} was stopped",
-    E.SERVICE_CHANGES: "Ended: {service} changes to revision {revision}",
+    E.SERVICE_CHANGES: "Ended: {service} is changing to revision {revision}",
     E.SERVICE_SHRINKS: lambda found: f"Ended: {found['service']} now has {_replicas(found['replicas'])}",
     E.IDLE_WARNED: _idle_warned,
     E.IDLE_SNOOZED: lambda found: (
@@ -229,7 +231,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.CHOSEN_NODE_GONE: "The job was picked, but a chosen node no longer exists",
     E.CHOSEN_NODE_CLOSED: _chosen_node_closed,
     E.CHOSEN_GPUS_HELD: lambda found: (
-        f"{_chosen(found)}: others hold all GPUs of the node except {found['free']}"
+        f"{_chosen(found)}: other jobs hold all GPUs of the node except {found['free']}"
     ),
     E.IMPORTED: "Imported from a trace",
     E.IMPORTED_START: "Started, according to the trace",

@@ -27,8 +27,8 @@ class DrainMode(models.TextChoices):
     """What happens to the jobs on a node when it is drained."""
 
     FINISH = "finish", "Let running jobs finish"
-    DEADLINE = "deadline", "Let them run until a deadline"
-    NOW = "now", "Stop them now"
+    DEADLINE = "deadline", "Let running jobs continue until a deadline"
+    NOW = "now", "Stop running jobs now"
 
 
 @transaction.atomic(durable=True)

@@ -235,7 +235,7 @@ def _lost(lease: Lease, now: datetime) -> Observation:
         seen_age=age,
         ended_age=age,
         end=End.LOST,
-        message="The machine no longer has the processes.",
+        message="The processes of the job no longer exist on the machine.",
     )
 
 

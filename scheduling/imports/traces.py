@@ -78,7 +78,7 @@ def read_trace(lines: Iterable[str]) -> list[TraceJob]:
         raise BadTrace(f"line 1: {error}") from None
     missing = [name for name in COLUMNS if name not in names]
     if missing:
-        raise BadTrace(f"the file has no column {missing[0]}; it must have {', '.join(COLUMNS)}")
+        raise BadTrace(f"the file has no column {missing[0]}; it must have the columns {', '.join(COLUMNS)}")
     return sorted(_jobs(rows), key=lambda job: (job.submitted, job.number))
 
 

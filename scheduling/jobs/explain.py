@@ -102,7 +102,9 @@ class Explainer:
                 sentence = self._not_now(job, reason, self._limits.in_words(job, binding))
         helps = self._limits.when(job, binding) or _UNBLOCK.get(reason, ())
         if reason is Reason.PREEMPTIBLE and job.preemptible:
-            helps = ("The job starts when GPUs are idle, or after its preemptible mode ends.",)
+            helps = (
+                "The job starts when there are GPUs that no other job can use, or after its preemptible mode ends.",
+            )
         if reason == Reason.SHARE_IN_USE and self._could_accept_more(job):
             helps = (*helps, "The job may start sooner if it accepts more GPU types.")
         short = self._limits.in_short(job, binding) or SHORT[reason]
@@ -204,7 +206,7 @@ class Explainer:
                 return "A limit left no room for the job in the last round; the next round checks again."
             case Reason.PREEMPTIBLE:
                 said = ". ".join(limits) or self._preemptible(job)
-                return f"{said}; the job runs only on idle GPUs, and there are none."
+                return f"{said}; the job runs only on GPUs that no other job can use, and there are none now."
             case Reason.SHARE_IN_USE:
                 return (
                     f"The job needs {_wants(job)} {self._kinds(job)}; {_are(self._free_count(job))} free, and others"
@@ -218,9 +220,9 @@ class Explainer:
                     " nodes as the job needs."
                 )
             case Reason.NODES_AWAY:
-                return f"The job would fit if {self._away(job)} were back."
+                return f"The job would fit if {self._away(job)} were ready again."
             case Reason.GPUS_DRAINING:
-                return "The job's GPUs are chosen. It starts as soon as the jobs that still hold these GPUs have left."
+                return "The job's GPUs are chosen. The job starts as soon as other jobs have released these GPUs."
             case Reason.CLUSTER_PAUSED:
                 return f"{paused_in_words(self.cluster)}; nothing new starts."
             case Reason.BACKING_OFF:
@@ -350,7 +352,7 @@ def _wants(job: Job) -> str:
 _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
     Reason.NEVER_NO_SUCH_GENERATION: ("Clone the job and accept a GPU type that the cluster has.",),
     Reason.NEVER_TOO_LARGE: ("Clone the job with fewer workers or GPUs.",),
-    Reason.NEVER_WORKER_TOO_LARGE: ("Clone the job with more workers of fewer GPUs each.",),
+    Reason.NEVER_WORKER_TOO_LARGE: ("Clone the job with more workers that have fewer GPUs each.",),
     Reason.NEVER_OVER_QUOTA: ("Clone the job with fewer GPUs, or ask an admin for a larger limit.",),
     Reason.QUOTA_IN_USE: (
         "The job starts when another job that counts towards the limit ends, or when the limit is raised.",
@@ -362,17 +364,18 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
         "The job starts when another job that counts towards the limit ends, or when the limit is raised.",
     ),
     Reason.PREEMPTIBLE: (
-        "The job starts when GPUs are idle. To use the team's share, ask for a larger limit, or end preemptible"
+        "The job starts when there are GPUs that no other job can use. To use the team's share, ask for a larger"
+        " limit, or end preemptible"
         " mode on the job's page.",
     ),
     Reason.TEAM_ARCHIVED: (
-        "The job starts when an admin restores the team. You can also clone the job in another team.",
+        "The job starts when an admin restores the team. You can also submit a clone of the job in another team.",
     ),
     Reason.OWNER_MAY_NOT: (
         "The job continues when its owner may run jobs in the team again, or after it is handed over to a member.",
     ),
     Reason.SHARE_IN_USE: ("Tickets decide when it is the job's turn.",),
-    Reason.FRAGMENTED: ("More workers with fewer GPUs each would fit sooner.",),
+    Reason.FRAGMENTED: ("The job would fit sooner with more workers that have fewer GPUs each.",),
 }
 
 _ACTIVE: Mapping[str, Callable[[Job], str]] = {

@@ -85,9 +85,9 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         return Preflight("later", (f"{paused_in_words(cluster)}; nothing new starts.",), None, cost, detail)
     if len(snapshot.jobs) > MOST_JOBS:
         how = (
-            "the job runs when GPUs are idle"
+            "the job runs only on GPUs that no other job can use"
             if spec.preemptible
-            else "the job takes its turn by the team's tickets"
+            else "the team's tickets decide when it is the job's turn"
         )
         sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; {how}."
         return Preflight("later", (sentence,), None, cost, detail)

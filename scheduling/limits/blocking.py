@@ -65,7 +65,7 @@ class Binding:
         said = one.in_words(self.seen(job))
         is_short = one.quota.kind in Quota.OF_A_PERIOD and not one.is_reached
         if is_short and one.quota.tenant_id in self.seen(job):
-            return f"{said}; the rest is not enough for one round"
+            return f"{said}; what remains is not enough for one round"
         return said
 
     def in_the_way(self, job: Job, *kinds: str, at_limit: str = Quota.AtLimit.BLOCK) -> list[LimitUsage]:
@@ -168,14 +168,14 @@ class Binding:
     def _when(self, one: LimitUsage, job: Job) -> str:
         quota = one.quota
         if quota.tenant_id not in self.seen(job):
-            return "The job starts when that limit has room for it."
+            return "The job starts when the limit has room for it again."
         if quota.kind in Quota.OF_A_PERIOD:
             ends = one.ends or frees_at(quota, one.account, self.now, unbooked())
             at = f", on {ends:%Y-%m-%d} at {ends:%H:%M} UTC" if ends else ""
             over = (
                 "the limit's period is over"
                 if one.ends
-                else "enough of that usage is older than the days that the limit counts"
+                else "enough of the usage is too old to count towards the limit"
             )
             return f"The job starts when {over}{at}, or when the limit is raised."
         whose = (

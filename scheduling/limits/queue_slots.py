@@ -33,7 +33,7 @@ class QueuePlaces:
             if usage.is_exceeded(self._taken + 1):
                 return Refused(
                     f"{_said(usage.with_more(self._taken), self._reader)}. "
-                    "Submit the job after one of them has started.",
+                    "Submit the job after a waiting job has started.",
                     field="tenant",
                 )
         self._taken += 1
@@ -43,4 +43,4 @@ class QueuePlaces:
 def _said(usage: LimitUsage, reader: User | None) -> str:
     if usage.quota.tenant_id in visible_lineage(usage.tenant, reader):
         return str(usage)
-    return f"As many jobs wait as {a_limit_above(usage.tenant)} allows"
+    return f"The number of waiting jobs has reached {a_limit_above(usage.tenant)}"

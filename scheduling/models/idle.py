@@ -138,7 +138,8 @@ class GpuUse(models.Model):
     )
     first_told_at = models.DateTimeField(null=True, help_text="When the first warning was sent or snoozed.")
     warned_at = models.DateTimeField(
-        null=True, help_text="When the last warning was sent; void if the GPUs were used since then."
+        null=True,
+        help_text="When the last warning was sent. The warning no longer counts if the GPUs were used since then.",
     )
     idle_warned = models.DurationField(
         default=timedelta, help_text="The part of `idle_for` after the warning."

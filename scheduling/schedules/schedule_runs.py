@@ -120,9 +120,9 @@ def _write_missed(schedule: Schedule, step: Step) -> None:
     if schedule.missed == Schedule.Missed.SKIP:
         then = "missed runs are skipped"
     elif schedule.missed == Schedule.Missed.ONCE and step.runs:
-        then = "only the latest of the missed runs is made up for"
+        then = "Fairlot starts only the latest of the missed runs"
     else:
-        then = "this run is too old to be made up for"
+        then = "this run is too old to be started late"
     ScheduleRun.objects.create(
         schedule=schedule,
         due_from=first,

@@ -75,13 +75,13 @@ def check_path(path: str) -> None:
     if not path.startswith("/"):
         raise ValueError(f"{path} is not absolute: begin it with /")
     if not path.isprintable() or ":" in path or "//" in path or {".", ".."} & set(path.split("/")):
-        raise ValueError(f"{path!r} must not contain : // . or .. or unprintable characters")
+        raise ValueError(f"{path!r} must not contain :, //, unprintable characters, or . or .. as a folder")
     if path == "/":
         raise ValueError("/ would hide the whole image")
     for system in SYSTEM:
         if is_in(path, system) or is_in(system, path):
             raise ValueError(
-                f"{path} would hide the system folder {system}; choose another place, such as /data"
+                f"{path} would hide the system folder {system}; choose another path, such as /data"
             )
 
 
@@ -94,7 +94,7 @@ def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None
         for _, other in mounts[:at]:
             if is_in(one.place, other.place) or is_in(other.place, one.place):
                 both = f"{one.name} at {one.place} and {other.name} at {other.place}"
-                raise RefusedAt(place, f"{both} overlap; choose separate places")
+                raise RefusedAt(place, f"{both} overlap; choose paths that do not contain each other")
 
 
 def read_bytes(text: str) -> int:

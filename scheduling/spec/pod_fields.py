@@ -10,27 +10,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_USER = "set user_id and group_id, which must be 1 or more"
-_NEVER = "is never allowed, for any user"
-_PLACED = "Fairlot decides this, because it allocates the GPUs; list the accepted GPU types in generations"
-_RESOURCES = "set cpu, memory, shm and gpus_per_worker"
+_USER = "use the spec's user_id and group_id instead, which must be 1 or more"
+_NEVER = "is never allowed for any user"
+_PLACED = "Fairlot decides this, because it allocates the GPUs; list the accepted GPU types in the spec's generations"
+_RESOURCES = "use the spec's cpu, memory, shm and gpus_per_worker instead"
 _ONE = "a worker is one container; add this to the image or to the command"
 # By the field's name in lower case, without _ and -.
 REFUSED: dict[str, str] = {
     # Access to the node.
-    "hostpath": f"access to the node's files {_NEVER}; ask an operator for a volume, and add the volume to volumes",
+    "hostpath": f"access to the node's files {_NEVER}; ask an operator for a volume, and add it to the spec's volumes",
     "hostnetwork": f"the node's network {_NEVER}; the workers of a job reach each other at MASTER_ADDR",
     "hostpid": f"access to the node's processes {_NEVER}",
-    "hostipc": f"the node's shared memory {_NEVER}; set shm",
-    "hostport": f"a port of the node {_NEVER}; set port",
+    "hostipc": f"the node's shared memory {_NEVER}; use the spec's shm instead",
+    "hostport": f"a port of the node {_NEVER}; use the spec's port instead",
     "hostaliases": f"a custom host name {_NEVER}",
-    "hostusers": f"using the node's users {_NEVER}; {_USER}",
+    "hostusers": f"the node's user namespace {_NEVER}; {_USER}",
     "privileged": f"a privileged container {_NEVER}, because it would be root on the node",
     "capabilities": f"a capability {_NEVER}; jobs run without capabilities",
     "allowprivilegeescalation": f"privilege escalation {_NEVER}",
     "procmount": f"this field {_NEVER}",
-    "seccompprofile": f"another profile {_NEVER}; the container runtime sets its default",
-    "apparmorprofile": f"another profile {_NEVER}; the container runtime sets its default",
+    "seccompprofile": f"a custom profile {_NEVER}; the container runtime uses its default profile",
+    "apparmorprofile": f"a custom profile {_NEVER}; the container runtime uses its default profile",
     "selinuxoptions": f"this field {_NEVER}",
     "sysctls": f"a change of kernel settings {_NEVER}, because they affect the node",
     "windowsoptions": f"this field {_NEVER}",
@@ -41,10 +41,10 @@ REFUSED: dict[str, str] = {
     "runasnonroot": f"jobs never run as root; {_USER}",
     "fsgroup": f"this is always the group that the job runs as; {_USER}",
     "supplementalgroups": f"a supplemental group {_NEVER}; {_USER}",
-    "securitycontext": f"Fairlot sets this; {_USER}",
-    "serviceaccountname": f"another account {_NEVER}; jobs run as a service account without rights",
-    "serviceaccount": f"another account {_NEVER}; jobs run as a service account without rights",
-    "automountserviceaccounttoken": f"a token of the cluster {_NEVER} in jobs",
+    "securitycontext": f"this is set by Fairlot; {_USER}",
+    "serviceaccountname": f"a custom service account {_NEVER}; jobs run as a service account without rights",
+    "serviceaccount": f"a custom service account {_NEVER}; jobs run as a service account without rights",
+    "automountserviceaccounttoken": f"a token for the cluster's API {_NEVER}",
     # Placement and time.
     "nodename": _PLACED,
     "nodeselector": _PLACED,
@@ -53,42 +53,46 @@ REFUSED: dict[str, str] = {
     "topologyspreadconstraints": _PLACED,
     "schedulername": _PLACED,
     "schedulinggates": _PLACED,
-    "priorityclassname": "this would evict the pods of others; set priority, which orders only your own jobs",
-    "preemptionpolicy": "this would evict the pods of others; set priority, which orders only your own jobs",
+    "priorityclassname": (
+        "this would evict other users' pods; use the spec's priority instead, which orders only your jobs"
+    ),
+    "preemptionpolicy": (
+        "this would evict other users' pods; use the spec's priority instead, which orders only your jobs"
+    ),
     "runtimeclassname": _PLACED,
     "resourceclaims": f"Fairlot allocates devices; {_RESOURCES}",
     "overhead": f"the cluster decides this; {_RESOURCES}",
     # Fields of a Job.
-    "suspend": "Fairlot decides this, because jobs take turns",
-    "parallelism": "set workers",
-    "completions": "set workers",
-    "completionmode": "set workers; the variable RANK holds the number of each worker",
+    "suspend": "Fairlot itself suspends and resumes jobs, because jobs take turns on the GPUs",
+    "parallelism": "use the spec's workers instead",
+    "completions": "use the spec's workers instead",
+    "completionmode": "use the spec's workers instead; the variable RANK holds the number of each worker",
     "backofflimit": "Fairlot decides this, and does not retry a program that fails",
     "restartpolicy": "Fairlot decides this, and does not retry a program that fails",
     "ttlsecondsafterfinished": "Fairlot decides this",
-    "activedeadlineseconds": "Fairlot does not offer this; a job runs in as many turns as it needs",
-    "terminationgraceperiodseconds": "set checkpoint_grace_seconds",
+    "activedeadlineseconds": "a job spec cannot set a time limit; a limit of the team can",
+    "terminationgraceperiodseconds": "use the spec's checkpoint_grace_seconds instead",
     "podfailurepolicy": "Fairlot decides this",
     "selector": "Fairlot decides this",
     # Fields of a container.
     "initcontainers": _ONE,
     "ephemeralcontainers": _ONE,
-    "containers": f"{_ONE}; set environment (the image) and command",
-    "lifecycle": f"{_ONE}; to act before the end, handle SIGTERM in the program",
-    "image": "set environment to the image's name",
-    "args": "add the arguments to command",
-    "env": "set variables, or secrets for values that nobody may read",
-    "envfrom": "set variables, or secrets for values that nobody may read",
-    "workingdir": "set working_directory",
-    "volumemounts": "set volumes: [{name: …, path: …}]",
-    "imagepullsecrets": "set image_pull_secret to the name of a secret",
+    "containers": "a worker is one container; use the spec's environment (the image) and command instead",
+    "lifecycle": f"{_ONE}; to act before the job ends, handle SIGTERM in the program",
+    "image": "enter the image's name as the spec's environment",
+    "args": "add the arguments to the spec's command",
+    "env": "use the spec's variables instead, or its secrets for confidential values",
+    "envfrom": "use the spec's variables instead, or its secrets for confidential values",
+    "workingdir": "use the spec's working_directory instead",
+    "volumemounts": "use the spec's volumes instead: [{name: …, path: …}]",
+    "imagepullsecrets": "enter the name of a secret as the spec's image_pull_secret",
     "resources": _RESOURCES,
     "requests": _RESOURCES,
     "limits": _RESOURCES,
-    "ports": "set port",
-    "readinessprobe": "set readiness_path",
+    "ports": "use the spec's port instead",
+    "readinessprobe": "use the spec's readiness_path instead",
     "livenessprobe": "Fairlot does not offer this; cancel a job whose program hangs",
-    "startupprobe": "set readiness_path",
+    "startupprobe": "use the spec's readiness_path instead",
     "stdin": "jobs have no terminal",
     "tty": "jobs have no terminal",
     "dnspolicy": "the cluster decides this",
@@ -97,13 +101,13 @@ REFUSED: dict[str, str] = {
     "subdomain": "Fairlot decides this, because workers find each other by host name",
     "shareprocessnamespace": _ONE,
     "annotations": "Fairlot decides this",
-    "labels": "set labels, at the top of the spec",
+    "labels": "use labels at the top level of the spec instead",
     "namespace": "the team determines the namespace; choose the team",
     "podtemplate": "a job spec is not a pod template; use the fields of the job spec",
     "template": "a job spec is not a pod template; use the fields of the job spec",
     "apiversion": "a job spec is not a Kubernetes object",
     "kind": "a job spec is not a Kubernetes object",
-    "metadata": "a job spec is not a Kubernetes object; set name",
+    "metadata": "a job spec is not a Kubernetes object; use the spec's name and labels instead",
     "spec": "a job spec is not a Kubernetes object; write its fields at the top level",
 }
 # Fields are looked up to this depth, enough for the container fields of a CronJob; at most this many are reported.

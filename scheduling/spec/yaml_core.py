@@ -119,7 +119,7 @@ class _Loader(yaml.SafeLoader):
         for key, value in node.value:
             name, why = key.value, ""
             if not isinstance(key, yaml.ScalarNode):
-                why = "a key must be a simple text"
+                why = "a key must be a text, not a list or a mapping"
             elif key.tag != TAG + "str":
                 why = f"the key {name} must be a text: write '{name}'"
             elif name == "<<" and key.style is None:

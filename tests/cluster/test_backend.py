@@ -97,7 +97,7 @@ def test_a_stopped_gang_holds_its_gpus_until_the_last_pod_is_gone(rig: Rig, node
     assert rig.seen[gang.token].phase is not Phase.ENDED
     rig.admin.merge(rig.work.pod(second), goes)
     ended = rig.wait(gang)
-    assert (ended.end, ended.message) == (End.STOPPED, "stopped as ordered")
+    assert (ended.end, ended.message) == (End.STOPPED, "stopped by Fairlot")
 
 
 def test_it_continues_on_other_nodes_in_its_next_attempt(rig: Rig, nodes: list[str]) -> None:

@@ -81,7 +81,7 @@ def test_it_holds_its_gpu_until_it_is_gone_and_continues_on_another_node(rig: Ri
     assert rig.seen[first.token].phase is not Phase.ENDED
     rig.annotate(first, stop_after="0")
     ended = rig.wait(first)
-    assert (ended.end, ended.message) == (End.STOPPED, "stopped as ordered")
+    assert (ended.end, ended.message) == (End.STOPPED, "stopped by Fairlot")
     assert [objects.epoch_of(pod) for pod in rig.pods(first)] == [1], "it keeps late starts off"
     rig.start(first)
     rig.start(second)

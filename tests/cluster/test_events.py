@@ -71,7 +71,7 @@ def test_a_quota_that_denies_a_pod_is_named_with_its_figures(
     gang = rig.start(rig.gang(nodes[0], nodes[1], nodes[2]))
     ended = rig.wait(gang)
     assert ended.end is End.START_FAILED
-    assert "2 of its 3 pods were created" in ended.message
+    assert "2 of the job's 3 pods were created" in ended.message
     assert "the quota few denies a pod: requests.nvidia.com/gpu=1 requested" in ended.message
     wait_for_word(rig, gang, "the quota few denies a pod", "requests.nvidia.com/gpu=2 allowed")
     assert Phase.RUNNING not in {seen.phase for seen in rig.told}

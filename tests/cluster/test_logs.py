@@ -122,7 +122,7 @@ def test_a_bare_pod_is_stopped_and_its_next_attempt_continues_the_same_log(room:
     wait_for(lambda: all(map(objects.has_ended, rig.pods(first))), what="it has ended")
     with room.watcher(bare=True) as rig:
         ended = rig.wait(first)
-        assert (ended.end, ended.message) == (End.STOPPED, "stopped as ordered"), "though it said 0"
+        assert (ended.end, ended.message) == (End.STOPPED, "stopped by Fairlot"), "though it said 0"
         wait_for_text(rig, first, "told to stop\n")
         second = room.gang(rig, "echo attempt $FAIRLOT_EPOCH; exit 0", epoch=2)
         assert rig.wait(second).end is End.SUCCEEDED

@@ -20,8 +20,8 @@ FEWEST = 4
 
 class Command(BaseCommand):
     help = (
-        "Archives old months: writes their vouchers (usage segments and charges) to files in FOLDER/YYYY-MM and"
-        " drops them from the database. Transactions and rollups stay. Verifies the ledger first."
+        "Archives old months: moves their vouchers (usage segments and charges) from the database to files in"
+        " FOLDER/YYYY-MM. Transactions and rollups stay in the database. Verifies the ledger first."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -37,7 +37,7 @@ class Command(BaseCommand):
             "--bring-back",
             type=_month,
             metavar="YYYY-MM",
-            help="month whose vouchers return to the database; it must be the last month that was archived",
+            help="month whose vouchers are moved back to the database; it must be the last month that was archived",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

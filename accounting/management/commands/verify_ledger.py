@@ -92,7 +92,7 @@ class Command(BaseCommand):
         if last is None:
             return
         if not last.signer:
-            self.stdout.write("Heads are not signed: FAIRLOT_SIGNING_KEYS is not set")
+            self.stdout.write("Ledger heads are not signed: FAIRLOT_SIGNING_KEYS is not set")
         elif not signing.trusted_keys():
             self.stdout.write(
                 "Signatures were not compared with a trusted key: set FAIRLOT_TRUSTED_HEAD_KEYS"

@@ -311,7 +311,7 @@ class KubernetesBackend:
         Does nothing in processes that do not watch the cluster.
         """
         if self._watch:
-            with _as_backend_errors("the management of gangs"):
+            with _as_backend_errors("managing the gangs"):
                 self._ungater.advance(self.api, self._watch.view, self._orders)
 
     def node_gpus(self) -> Sequence[NodeGpus] | None:
@@ -407,7 +407,7 @@ class KubernetesBackend:
         if self._watch:
             return self._watch.view
         view = ClusterCache()
-        with _as_backend_errors("the list of the cluster's objects"):
+        with _as_backend_errors("listing the cluster's objects"):
             for mirror, path, query in self._kinds(view)[:2]:
                 began = time.monotonic()
                 found, _ = self.api.list_all(path, **query)

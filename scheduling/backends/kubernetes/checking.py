@@ -204,13 +204,13 @@ def _policies(api: Api) -> str:
     versions = {one["metadata"]["name"]: _version(one) for one in policies}
     denying = {one["spec"]["policyName"] for one in bindings if "Deny" in one["spec"]["validationActions"]}
     if missing := sorted(POLICIES - (versions.keys() & denying)):
-        return f"{_NOT_IN_FORCE} ({_few(missing)}): apply all files of this folder."
+        return f"{_NOT_IN_FORCE} ({_few(missing)}): apply all files of that folder."
     if older := sorted(name for name in POLICIES if versions[name] < POLICIES_VERSION):
         return (
             f"The admission policies in this cluster are older than this release of Fairlot ({_few(older)}): apply"
             " all files of deploy/kubernetes from this release."
         )
-    return "" if _refuses(api) else f"{_NOT_IN_FORCE}: apply all files of this folder."
+    return "" if _refuses(api) else f"{_NOT_IN_FORCE}: apply all files of that folder."
 
 
 _NOT_IN_FORCE = "The admission policies of deploy/kubernetes are not in force in this cluster"
@@ -289,7 +289,7 @@ def _unreachable_in_words(error: Unreachable) -> str:
     if isinstance(cause, urllib3.exceptions.ConnectTimeoutError | urllib3.exceptions.ReadTimeoutError):
         return "The API server cannot be reached: it does not answer in time."
     if "SSL" in said:
-        return "The server at this address does not speak TLS like an API server."
+        return "The TLS connection to the server at this address failed. The server may not be an API server."
     if isinstance(error, TooSlow):
         return f"The API server cannot be used: {said}."
     return "The API server cannot be reached, or its answer was incomplete."

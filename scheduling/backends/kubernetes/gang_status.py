@@ -294,7 +294,7 @@ def _why_failed(job: Object, pods: Sequence[Object], failed: Object) -> tuple[in
 
 def _why_stopped(text: str) -> tuple[End, str]:
     kind, _, message = text.partition(": ")
-    return (End(kind), message) if kind in ENDS else (End.STOPPED, "stopped as ordered")
+    return (End(kind), message) if kind in ENDS else (End.STOPPED, "stopped by Fairlot")
 
 
 def _is_uncounted(pod: Object) -> bool:

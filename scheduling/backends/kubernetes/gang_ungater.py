@@ -115,12 +115,13 @@ class GangUngater:
             return End.START_FAILED, gang.denial.words
         waited = time.monotonic() - self._since[status.token]
         if missing and waited > self._gather_seconds:
-            made = f"{len(pods)} of the job's {objects.workers_of(gang.job)} pods were created within {waited:.0f} s"
+            workers = objects.workers_of(gang.job)
+            made = f"only {len(pods)} of the job's {workers} pods were created within {waited:.0f} s"
             return End.START_FAILED, f"{made}: {gang.denial.words}" if gang.denial else made
         if waited > self._start_seconds:
             return (
                 End.START_FAILED,
-                f"not all of the job's workers ran within {waited:.0f} s{_unplaced(pods)}",
+                f"not all of the job's workers started within {waited:.0f} s{_unplaced(pods)}",
             )
         return None, ""
 

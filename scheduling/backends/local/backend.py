@@ -446,7 +446,7 @@ class LocalBackend:
         try:
             closed = devices.of_others(held, self.places.dev) if found.namespaces else []
         except gpus.NvmlError as error:
-            raise BackendError(f"the job's GPUs cannot be distinguished from others: {error}") from None
+            raise BackendError(f"the GPUs that the job does not hold cannot be determined: {error}") from None
         return self.places.confinement(found, files.folder, gang.uid, binds, closed=closed)
 
     def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:

@@ -65,14 +65,14 @@ class Isolation:
             return "Jobs here run with the portal's rights and can read and change everything that the portal can."
         if not self.users:
             return (
-                "Jobs here cannot see the files and processes of other jobs or of the portal. All jobs share one"
-                " user."
+                "Jobs here cannot see the files and processes of other jobs or of the portal. All jobs run as the"
+                " same user."
             )
         if self.namespaces:
             return "Each team's jobs run as a separate user and cannot see other teams' files and processes."
         return (
-            "Each team's jobs run as a separate user. They cannot read other teams' files, but can see that "
-            "other processes and folders exist."
+            "Each team's jobs run as a separate user. These jobs cannot read other teams' files, but can see that"
+            " other processes and folders exist."
         )
 
     @property
@@ -85,7 +85,8 @@ class Isolation:
             ]
         if self.namespaces:
             found += [
-                "Mounts hide the portal's folders, home folders, /run, and other jobs' folders and temporary files.",
+                "Jobs cannot see the portal's folders, home folders, /run, or the folders and temporary files of"
+                " other jobs.",
                 "Jobs cannot open the devices of NVIDIA GPUs that they do not hold.",
                 "Jobs see and signal only their own processes, and share no memory or message queues with others.",
             ]
@@ -97,16 +98,21 @@ class Isolation:
         found = [
             "Jobs can reach every address that the machine can reach, including loopback ports of other jobs."
         ]
-        found += ["Processors, memory, disk space and the number of processes are not limited."]
+        found += [
+            "Jobs may use any amount of processors, memory and disk space, and start any number of processes."
+        ]
         if self.users:
             found += [
-                "Jobs of one team share a user and can access each other's files, where these are visible."
+                "Jobs of one team run as the same user and can access each other's files, unless the files are"
+                " hidden from them."
             ]
         found += self.why_not
         if not self.namespaces:
             found += ["Jobs can use GPUs of this machine that they do not hold."]
         if not self.users and self.namespaces:
-            found += ["Outside the hidden folders, jobs can read every file that the portal's user can read."]
+            found += [
+                "Jobs can read every file that the portal's user can read, except in folders that are hidden from jobs."
+            ]
         found += [f"Jobs can read or change {path}." for path in self.exposed]
         found += [
             f"Jobs cannot read {path}, which they need; move it, or let all users enter the folders above it."
@@ -122,9 +128,9 @@ class Isolation:
     @property
     def why_not(self) -> list[str]:
         """Returns the reasons, in sentences, why jobs have no separate users or namespaces."""
-        found = [] if self.users else [f"Jobs have no separate users: {self.why_no_users}."]
+        found = [] if self.users else [f"Jobs do not run as separate users: {self.why_no_users}."]
         if not self.namespaces:
-            found += [f"Jobs have no separate namespaces: {self.why_no_namespaces}."]
+            found += [f"Jobs do not run in separate namespaces: {self.why_no_namespaces}."]
         return found
 
     @property
@@ -132,8 +138,8 @@ class Isolation:
         """Explains why only admins may submit jobs to a machine without isolation, and how an admin can change that."""
         return (
             "Jobs here run with the portal's own rights, so only admins may submit them. An admin can start "
-            "Fairlot as root, which runs each team's jobs as a separate user, or set FAIRLOT_LOCAL_TRUSTS_ALL=true "
-            "where everyone who may submit jobs is trusted with the portal."
+            "Fairlot as root, which runs each team's jobs as a separate user. If everyone who may submit jobs"
+            " may also control the portal, set FAIRLOT_LOCAL_TRUSTS_ALL=true instead."
         )
 
 

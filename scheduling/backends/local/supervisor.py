@@ -177,7 +177,7 @@ class Supervisor:
         return {"steps": first.progress.steps, "steps_at": first.progressed_at}
 
     def _report_end(self) -> None:
-        end, code, message = self.verdict or ("lost", None, "no worker process was left")
+        end, code, message = self.verdict or ("lost", None, "no worker process was running any more")
         if self.killed and end in {"stopped", "lost"}:
             message += "; processes that did not end within the grace period were killed"
         self._report(phase="ended", ended_at=processes.stamp(), end=end, exit_code=code, message=message)
@@ -424,7 +424,10 @@ class Supervisor:
         except Busy:
             self.orders_due = True  # another process is writing orders now
             return
-        self._end(("stopped", None, "stopped to make room for a newer start"), self.gang["grace_seconds"])
+        self._end(
+            ("stopped", None, "stopped because a newer start of the job replaced this one"),
+            self.gang["grace_seconds"],
+        )
 
     def _can_continue(self) -> bool:
         return self.verdict is None and all(worker.exit is None for worker in self.workers)
@@ -458,7 +461,7 @@ class Supervisor:
     def _carry_out(self, order: dict[str, Any]) -> None:
         verb, grace = order["verb"], order.get("grace_seconds", 0.0)
         if verb == "stop":
-            self._end(("stopped", None, "stopped as ordered"), grace)
+            self._end(("stopped", None, "stopped by Fairlot"), grace)
         elif verb == "freeze" and self.status["phase"] == "running" and self.verdict is None:
             self.seen_stopped = 0
             self.freezing = self.freezing or PendingWork(self.gang)

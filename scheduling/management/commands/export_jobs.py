@@ -35,7 +35,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--whole",
             action=BooleanOptionalAction,
-            help="Does not cut jobs at the start and end of the period.",
+            help="Includes the whole run of each job, also the parts before and after the period.",
         )
         parser.add_argument(
             "--anonymous", action=BooleanOptionalAction, help="Writes pseudonyms instead of names."

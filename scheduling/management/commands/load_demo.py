@@ -33,10 +33,10 @@ from scheduling.spec.job_spec import JobSpec
 CLUSTER = "demo"
 # Generation, description, price of a GPU-hour, node name, GPUs, and the speed that programs simulate there.
 HARDWARE = (
-    ("V100", "The older half of the demo's virtual GPUs", 16, "1.20", "v100-0", 4, 1.0),
+    ("V100", "The older half of the demo's simulated GPUs", 16, "1.20", "v100-0", 4, 1.0),
     (
         "A100",
-        "The newer half of the demo's virtual GPUs, up to three times as fast",
+        "The newer half of the demo's simulated GPUs, up to three times as fast",
         80,
         "3.00",
         "a100-0",

@@ -17,4 +17,6 @@ class Command(BaseCommand):
         self.stdout.write(f"{done} encrypted with the newest key.")
         if lost:
             names = ", ".join(one.name for one in lost)
-            raise CommandError(f"These could not be decrypted and stay unchanged: {names}. {lost[0].why}")
+            raise CommandError(
+                f"These secrets could not be decrypted and stay unchanged: {names}. {lost[0].why}"
+            )

@@ -67,7 +67,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{described}the repeated decision matches.")
         if not matches and is_other:
             raise CommandError(
-                f"{described}the repeated decision differs, which proves nothing for another build.",
+                f"{described}the repeated decision differs. This proves nothing, because the builds differ.",
                 returncode=OTHER_BUILD,
             )
         if not matches:

@@ -666,12 +666,12 @@ def test_only_what_is_closed_sealed_over_and_the_oldest_is_archived(cast: Cast, 
             archive_month(actor=None, month=month, folder=tmp_path)
 
     refused(date(2001, 1, 1), "no vouchers")
-    refused(max(months_with_vouchers()), "2026-05 comes first")
-    refused(MAY, "not closed")
+    refused(max(months_with_vouchers()), "Archive 2026-05 first")
+    refused(MAY, "not yet closed")
     close_may(cast, since=NOON)
     with transaction.atomic():
         assert next_hour_to_price(book=1) is None
-    refused(MAY, "before its first closed day")
+    refused(MAY, "older than its first closed")
     assert not list(tmp_path.iterdir())
 
 

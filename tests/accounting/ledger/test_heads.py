@@ -89,7 +89,7 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
     "a book's seals removed for beat to make others": (ALTERED, "book 2, seal 1: this is the last seal that was made"),
     "and what tells of the last one": (
         (*ALTERED, "DELETE FROM accounting_sealedbook WHERE book = 2"),
-        r"book 2, seal 1: this seal is missing, although head \d+ names it",
+        r"book 2, seal 1: this seal is missing, although head \d+ refers to it",
     ),
     "and the heads": (
         (
@@ -108,11 +108,11 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
             "DELETE FROM accounting_ledgerseal WHERE book = 2",
             "DELETE FROM accounting_sealedbook WHERE book = 2",
         ),
-        r"book 2, seal 1: this seal is missing, although head \d+ names it",
+        r"book 2, seal 1: this seal is missing, although head \d+ refers to it",
     ),
     "all seals": (
         ("DELETE FROM accounting_ledgerseal", "DELETE FROM accounting_sealedbook"),
-        r"\w+ \w+, seal 1: this seal is missing, although head \d+ names it",
+        r"\w+ \w+, seal 1: this seal is missing, although head \d+ refers to it",
     ),
     "a transaction removed": (
         (
@@ -178,7 +178,9 @@ def test_beat_makes_no_seal_again(sealed: Cast, caplog: pytest.LogCaptureFixture
     seal_all(BOOKS)
     assert LedgerSeal.objects.count() == seals
     assert "book 2: the last seal is not seal 1, which ledger head 2 names" in caplog.text
-    with pytest.raises(CommandError, match="book 2, seal 1: this seal is missing, although head 2 names it"):
+    with pytest.raises(
+        CommandError, match="book 2, seal 1: this seal is missing, although head 2 refers to it"
+    ):
         call_command("verify_ledger")
 
 
@@ -626,7 +628,7 @@ class TestKeys:
         aged(0)
         out = io.StringIO()
         call_command("verify_ledger", stdout=out)
-        assert "Heads are not signed" in out.getvalue()
+        assert "Ledger heads are not signed" in out.getvalue()
         settings.FAIRLOT_SIGNING_KEYS = own
         # Somebody without the key may have made the unsigned heads.
         book(sealed, book=2, lease_id=3)

@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 
 
 AGAIN = "it starts again, from its checkpoint if it wrote one"
-NOW_AGAIN = "the job starts again, from its checkpoint if it wrote one"
+NOW_AGAIN = "the job starts again, from its checkpoint if it has saved one"
 SENTENCES = [
     ("submitted", "Submitted by bob"),
     ("submitted", "Submitted by the schedule “nightly”, as bob asked"),
@@ -67,7 +67,7 @@ REWORDED = {
     "Not ready any more: GET / was answered with 500": "No longer ready: GET / was answered with 500",
     f"Stopped; at its next turn {AGAIN}": f"Stopped; in its next attempt {NOW_AGAIN}",
     f"Its processes vanished; {AGAIN}. the machine was restarted": (
-        f"The processes of the job vanished; {NOW_AGAIN}. the machine was restarted"
+        f"The processes of the job disappeared; {NOW_AGAIN}. the machine was restarted"
     ),
     f"k1 is being drained: fans; {AGAIN}": f"k1 is being drained: fans; {NOW_AGAIN}",
     f"Its frozen processes are gone; {AGAIN}": f"The frozen processes of the job are gone; {NOW_AGAIN}",
@@ -84,7 +84,8 @@ REWORDED = {
     ),
     "k1 has lost GPUs: 3 of 4 work": "k1 lost GPUs: 3 of 4 work",
     "Picked, but the 2 GPUs of k1 that it was to have could not be had: others hold all but 1 of its GPUs": (
-        "The job was picked, but 2 GPUs chosen on k1 could not be used: others hold all GPUs of the node except 1"
+        "The job was picked, but the 2 GPUs chosen on k1 could not be used: other jobs hold all GPUs of the node"
+        " except 1"
     ),
     "Stopped: its 8 h are over": "Stopped: the session reached its time limit of 8 h",
 }

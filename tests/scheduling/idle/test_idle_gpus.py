@@ -294,7 +294,7 @@ def test_the_owner_and_managers_are_warned_once_and_then_it_is_stopped_once(lab:
     for _ in range(3):
         tick()
     assert told(job) == [
-        "The job's GPUs have been idle for 31 min: it is stopped after another 10 min without use"
+        "The job's GPUs have been idle for 31 min: the job is stopped after another 10 min without use"
     ]
     letters = Letter.objects.order_by("address")
     assert [letter.address for letter in letters] == ["alice@example.org", "bob@example.org"]

@@ -138,7 +138,7 @@ def test_a_trace_comes_in_once(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="has already been imported as Philly"):
         imported(path)
     path = written(tmp_path, rows(10, seed=8))
-    with pytest.raises(CommandError, match="A cluster named Philly exists already"):
+    with pytest.raises(CommandError, match="A cluster named Philly already exists"):
         imported(path)
     with pytest.raises(CommandError, match="must end in the past"):
         imported(path, "--name", "Later", "--begins", "2996-01-01T00:00Z")

@@ -190,7 +190,7 @@ def test_a_job_that_waits_for_a_drained_node_names_it(lab: World) -> None:
     job = lab.submit(lab.people.bob, lab.people.astro, generations=["A100"])
     lab.quantum()
     job.refresh_from_db()
-    assert explain(job).sentence == "The job would fit if a100-0 (drained) were back."
+    assert explain(job).sentence == "The job would fit if a100-0 (drained) were ready again."
 
 
 # --- before submitting ------------------------------------------------------------------------------------

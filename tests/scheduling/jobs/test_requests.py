@@ -92,7 +92,11 @@ def test_a_manager_asks_an_operator_approves_and_it_ends_when_it_said(cast: Cast
     assert tickets(cast) == 300
     run_out(request)
     request.refresh_from_db()
-    assert (tickets(cast), request.ending, request.is_in_force) == (100, "the value is 100 again", False)
+    assert (tickets(cast), request.ending, request.is_in_force) == (
+        100,
+        "the value was set back to 100",
+        False,
+    )
     verbs = list(AuditEvent.objects.order_by("pk").values_list("verb", "actor__username"))
     assert verbs == [
         ("request.ask", "alice"),
@@ -603,7 +607,7 @@ class TestMail:
         run_out(request)
         subject, lines = self.letter_to("alice")
         assert subject == "[Fairlot] Tickets for Astro: ended"
-        assert "Result: the value is 100 again" in lines
+        assert "Result: the value was set back to 100" in lines
         assert "Granted: 150 tickets" in lines
 
     def test_a_mail_says_whether_the_grant_equals_the_request(self, cast: Cast) -> None:

@@ -261,12 +261,16 @@ def test_neither_audit_nor_events_nor_logs_nor_orders_tell_it(
         ({"secrets": {"1T": "a"}}, "secrets.1T", "is not a variable name"),
         ({"secrets": {"T": "a"}, "variables": {"T": "b"}}, "secrets.T", "T is already one of the variables"),
         ({"secret_files": [{"name": "a", "path": "etc"}]}, "secret_files.0.path", "is not absolute"),
-        ({"secret_files": [{"name": "a", "path": "/etc/a"}]}, "secret_files.0.path", "would hide /etc"),
+        (
+            {"secret_files": [{"name": "a", "path": "/etc/a"}]},
+            "secret_files.0.path",
+            "would hide the system folder /etc",
+        ),
         ({"secret_files": [{"name": "a", "path": "/x/../etc"}]}, "secret_files.0.path", ".."),
         (
             {"secret_files": [{"name": "a"}, {"name": "a"}]},
             "secret_files.1",
-            "overlap; choose separate places",
+            "overlap; choose paths that do not contain each other",
         ),
         (
             {"secret_files": [{"name": "a", "path": "/s"}, {"name": "b", "path": "/s/b"}]},

@@ -106,7 +106,9 @@ class TestLimits:
     def test_a_member_does_not_see_limits_above_the_team(self, lab: World) -> None:
         limit(lab, 1, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
         found = submit_jobs(**astro(lab), specs=[spec(0), spec(1)], all_or_none=False)
-        assert str(found[1]).startswith("As many jobs wait as a limit of a team above Astro allows.")
+        assert str(found[1]).startswith(
+            "The number of waiting jobs has reached a limit of a team above Astro."
+        )
 
 
 def test_one_that_is_refused_refuses_all_or_itself_alone(lab: World) -> None:

@@ -126,13 +126,13 @@ def test_an_invalid_grant_is_refused(lab: World, name: str, source: str, field: 
     [
         ([{"name": "a", "path": "data"}], "0.path", "is not absolute"),
         ([{"name": "a", "path": "/"}], "0.path", "would hide the whole image"),
-        ([{"name": "a", "path": "/usr/local"}], "0.path", "would hide /usr"),
-        ([{"name": "a", "path": "/var"}], "0.path", "would hide /var/lib"),
-        ([{"name": "a", "path": "/checkpoint"}], "0.path", "would hide /checkpoint"),
+        ([{"name": "a", "path": "/usr/local"}], "0.path", "would hide the system folder /usr"),
+        ([{"name": "a", "path": "/var"}], "0.path", "would hide the system folder /var/lib"),
+        ([{"name": "a", "path": "/checkpoint"}], "0.path", "would hide the system folder /checkpoint"),
         (
             [{"name": "a", "path": "/data"}, {"name": "b", "path": "/data/b"}],
             "1",
-            "overlap; choose separate places",
+            "overlap; choose paths that do not contain each other",
         ),
         ([{"name": "a", "path": "/data"}, {"name": "a", "path": "/more"}], "1.name", "contains a twice"),
         ([{"name": "a", "hostPath": "/"}], "0.hostPath", "hostPath"),
@@ -146,7 +146,7 @@ def test_a_place_that_it_cannot_have_is_refused(volumes: Any, place: str, words:
 
 def test_a_volume_is_not_in_the_way_of_a_secret() -> None:
     fields = {"volumes": [{"name": "a", "path": "/data"}], "secret_files": [{"name": "b", "path": "/data/b"}]}
-    with pytest.raises(SpecError, match="overlap; choose separate places"):
+    with pytest.raises(SpecError, match="overlap; choose paths that do not contain each other"):
         JobSpec.parse({"name": "x", "command": "x", **fields})
 
 

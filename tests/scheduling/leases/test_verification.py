@@ -94,5 +94,6 @@ def test_beat_gives_no_seals_again_to_a_book_that_lost_them(closed: World) -> No
     assert not LedgerSeal.objects.filter(book=book).exists()
     head = LedgerHead.objects.get(book=book)
     assert (
-        str(first_found()) == f"book {book}, seal 1: this seal is missing, although head {head.pk} names it"
+        str(first_found())
+        == f"book {book}, seal 1: this seal is missing, although head {head.pk} refers to it"
     )

@@ -103,7 +103,7 @@ class TestWhatBinds:
         limit(lab, "0.02", kind=Kind.GPU_HOURS)
         before = now_from_database()
         why = explain(waits(lab, Reason.HOURS_SPENT))
-        said = "Astro has used 0 of 0.02 GPU-hours per calendar month (UTC); the rest is not enough for one round."
+        said = "Astro has used 0 of 0.02 GPU-hours per calendar month (UTC); what remains is not enough for one round."
         assert why.sentence == said
         assert why.short == "Astro: limit of 0.02 GPU-hours is nearly used up"
         ends = [period_of("month", None, now)[1] for now in (before, now_from_database())]
@@ -139,7 +139,7 @@ class TestWhatBinds:
         lab.submit(lab.people.charlie, lab.people.bio, gpus=6)
         sentence = explain(waits(lab, Reason.PREEMPTIBLE)).sentence
         assert sentence.startswith(
-            "Astro has 2 GPUs at once, and the limit is 2; the job runs only on idle GPUs"
+            "Astro has 2 GPUs at once, and the limit is 2; the job runs only on GPUs that no other job can use"
         )
 
     def test_where_a_limit_has_left_room_since_none_is_named(self, lab: World) -> None:
@@ -202,8 +202,8 @@ class TestOfTeamsAbove:
         limit(lab, 0, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
         with pytest.raises(Refused) as refusal:
             lab.submit(lab.people.bob, lab.people.astro)
-        full = "As many jobs wait as a limit of a team above Astro allows."
-        said = f"{full} Submit the job after one of them has started."
+        full = "The number of waiting jobs has reached a limit of a team above Astro."
+        said = f"{full} Submit the job after a waiting job has started."
         assert refusal.value.message == said
         make.membership(lab.people.bob, lab.people.uni, role=Membership.Role.VIEWER)
         with pytest.raises(Refused, match="Uni has 0 waiting jobs, and the limit is 0"):
@@ -250,7 +250,11 @@ class TestWarnings:
                 "Astro has used 0 of 0 EUR per calendar quarter (UTC)",
             ),
             (0, {"kind": Kind.QUEUED_JOBS}, "Astro has 0 waiting jobs, and the limit is 0"),
-            ("0.1", {"kind": Kind.BORROWED}, "Astro has borrowed 0 of its entitlement, and the limit is 0.1"),
+            (
+                "0.1",
+                {"kind": Kind.BORROWED},
+                "Astro has borrowed GPUs worth 0 of its entitlement, and the limit is 0.1",
+            ),
         ],
     )
     @pytest.mark.django_db

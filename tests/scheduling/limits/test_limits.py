@@ -130,7 +130,10 @@ class TestInRounds:
         lab.carry_out()
         assert [state for state, _ in states(lab, job, other)] == [Job.State.SUSPENDED, Job.State.RUNNING]
         job.refresh_from_db()
-        assert (job.reason, "runs only on idle GPUs" in explain(job).sentence) == (Reason.PREEMPTIBLE, True)
+        assert (job.reason, "runs only on GPUs that no other job can use" in explain(job).sentence) == (
+            Reason.PREEMPTIBLE,
+            True,
+        )
 
     def test_a_limit_that_warns_only_tells(self, lab: World) -> None:
         limit(lab, 0, kind=Kind.GPU_HOURS, at_limit="warn")
@@ -146,7 +149,7 @@ class TestInRounds:
         assert held(lab) == {"bob": 3, "charlie": 1}
         waiting = Job.objects.get(pk__in=[job.pk for job in jobs], state=Job.State.QUEUED)
         assert waiting.reason == Reason.BORROWED_ENOUGH
-        said = "Astro has borrowed 0.5 of its entitlement, and the limit is 0.5. This job needs 1 more GPU."
+        said = "Astro has borrowed GPUs worth 0.5 of its entitlement, and the limit is 0.5. This job needs 1 more GPU."
         assert explain(waiting).sentence == said
 
     def test_gpus_at_once_are_counted_over_all_clusters(self, lab: World) -> None:
@@ -253,7 +256,9 @@ class TestQueuePlaces:
         limit(lab, 2, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
         lab.submit(lab.people.bob, lab.people.astro)
         lab.submit(lab.people.charlie, lab.people.bio)
-        with pytest.raises(Refused, match="As many jobs wait as a limit of a team above Astro allows"):
+        with pytest.raises(
+            Refused, match="The number of waiting jobs has reached a limit of a team above Astro"
+        ):
             lab.submit(lab.people.bob, lab.people.astro)
         lab.quantum()
         lab.carry_out()

@@ -87,7 +87,8 @@ def test_a_job_stopped_for_a_drain_says_so_where_it_resumes() -> None:
     assert why_ended(leases_of(job).get(epoch=1)) == "node drained"
     released = text_of(job.events.get(kind="released"))
     assert (
-        released == "Stopped; in its next attempt the job starts again, from its checkpoint if it wrote one"
+        released
+        == "Stopped; in its next attempt the job starts again, from its checkpoint if it has saved one"
     )
 
 

@@ -60,7 +60,7 @@ def test_it_runs_on_what_is_idle_and_gives_way(lab: World) -> None:
     job.refresh_from_db()
     assert job.reason == Reason.PREEMPTIBLE
     assert explain(job).sentence == (
-        "The job is preemptible; the job runs only on idle GPUs, and there are none."
+        "The job is preemptible; the job runs only on GPUs that no other job can use, and there are none now."
     )
     lab.see(lab.lease(other), Phase.ENDED, end=End.SUCCEEDED)
     lab.fill()

@@ -173,7 +173,7 @@ def test_a_deleted_one_runs_no_more_and_keeps_its_history(lab: World, clock: Clo
     tick()
     assert len(told(schedule)) == 1
     assert Schedule.objects.visible_to(lab.people.bob).exists()
-    with pytest.raises(Refused, match="nightly is deleted"):
+    with pytest.raises(Refused, match="nightly has been deleted"):
         change(schedule, lab.people.bob)
     with pytest.raises(NotAllowed):
         change(schedule, lab.people.charlie)

@@ -34,10 +34,10 @@ def test_addresses_and_pods_are_distinguished() -> None:
         ("10.20.0.7/28", "has host bits set"),
         ("::ffff:10.20.0.7", "in this form"),
         ("fairlot", "accepted: 10.20.0.7, 10.20.0.0/28 and fairlot/app=fairlot-web"),
-        ("app=web", "a namespace and a pod label"),
-        ("fairlot/app=", "a namespace and a pod label"),
-        ("Fairlot/app=web", "a namespace and a pod label"),
-        ("fairlot/app=web+tier=front", "a namespace and a pod label"),
+        ("app=web", "a namespace, a slash and a pod label"),
+        ("fairlot/app=", "a namespace, a slash and a pod label"),
+        ("Fairlot/app=web", "a namespace, a slash and a pod label"),
+        ("fairlot/app=web+tier=front", "a namespace, a slash and a pod label"),
     ],
 )
 def test_invalid_and_unlimited_sources_are_refused(text: str, why: str) -> None:

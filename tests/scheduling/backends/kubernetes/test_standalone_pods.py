@@ -75,7 +75,7 @@ def test_deleting_a_running_pod_costs_its_job_an_attempt_and_does_not_end_it(lab
     deleted it."""
     job = start(lab, environment="example/train")
     lease = lab.lease(job)
-    lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as ordered")
+    lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped by Fairlot")
     lease.refresh_from_db()
     assert (lease.end_reason, lab.states([job])) == (End.LOST, [Job.State.SUSPENDED])
     assert job.events.filter(detail__message="The processes were stopped, but not by Fairlot.").count() == 1
@@ -86,7 +86,7 @@ def test_a_pod_that_vanishes_after_its_stop_order_was_stopped(lab: World) -> Non
     lab.submit(lab.people.charlie, lab.people.bio, gpus=4, environment="example/train")
     lab.contest(job)
     lease = lab.lease(job)
-    lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped as ordered")
+    lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0, message="stopped by Fairlot")
     lease.refresh_from_db()
     assert lease.end_reason == End.STOPPED
     assert job.events.filter(code=EventCode.STOPPED).exists()

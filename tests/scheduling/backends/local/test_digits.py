@@ -78,7 +78,7 @@ def test_two_workers_train_one_model_and_resume_together(rig: Rig) -> None:
     rig.wait_for_log("step 20 ")
     rig.stop(gang, grace=PATIENCE)
     seen = rig.wait(gang)
-    assert (seen.end, seen.message) == (End.STOPPED, "stopped as ordered"), rig.log() + rig.log(rank=1)
+    assert (seen.end, seen.message) == (End.STOPPED, "stopped by Fairlot"), rig.log() + rig.log(rank=1)
     second = rig.gang(TRAIN + "--steps 200 --seconds-per-step 0", workers=2, epoch=2)
     assert rig.wait(rig.start(second)).end is End.SUCCEEDED, rig.log() + rig.log(rank=1)
     alone = rig.gang(TRAIN + "--steps 200 --seconds-per-step 0", job=2)

@@ -126,4 +126,4 @@ def test_a_closed_folder_above_the_jobs_is_named(tmp_path: Path, monkeypatch: py
 def test_user_ids_that_a_container_does_not_have_are_named(tmp_path: Path) -> None:
     found = isolation.known(HostPaths(jobs=tmp_path / "jobs", uids=range(2**32 - 2, 2**32)))
     assert not found.keeps_apart
-    assert "no user 4294967295; set FAIRLOT_LOCAL_UIDS" in found.why_no_users
+    assert "no user ID 4294967295; set FAIRLOT_LOCAL_UIDS" in found.why_no_users
