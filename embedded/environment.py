@@ -124,8 +124,8 @@ def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, s
     """Context manager that ensures that the servers run, and yields the environment variables for one command.
 
     Uses the servers of a running `make up`. If there is none, starts the servers and stops them at the end of the
-    block. If a `make up` is still starting or another command is running, waits up to `patience` seconds, and then
-    raises StartError.
+    block. Only one process at a time may use the data folder in this way. If another one uses it, or if `make up` is
+    still starting, waits up to `patience` seconds, and then raises StartError.
     """
     with ExitStack() as stack:
         servers = home.servers()

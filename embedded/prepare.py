@@ -1,6 +1,6 @@
-"""Migrates the database, collects static files and optionally loads the demo, all in one process.
+"""Migrates the database, collects static files and optionally loads the demo.
 
-One process is enough because starting Django takes about a second each time.
+One process does all of this, because each start of Django would take about a second.
 
 python -m embedded.prepare [--demo PASSWORDS_FILE]
 """

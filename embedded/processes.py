@@ -108,12 +108,12 @@ def kill_group(pgid: int) -> None:
 
 @functools.cache
 def drop_root_options(*must_reach: Path) -> tuple[str, ...]:
-    """Returns the `setpriv` options with which root starts a child process as the user nobody.
+    """Returns the `setpriv` options with which root starts a child process as the unprivileged user `nobody`.
 
     Returns () if this process is not root. `must_reach`: folders that the child must be able to enter and read. If
-    nobody may not do this (for example, in a checkout below /root), the options let the child keep the capability to
-    bypass file permissions. This is acceptable, because the portal itself runs as root in that case. Raises StartError
-    if the child cannot read the folders even with this capability.
+    `nobody` lacks the permission (for example, in a checkout below /root), the options let the child keep the
+    capability to bypass file permissions. This is acceptable, because the portal itself runs as root in that case.
+    Raises StartError if the child cannot read the folders even with this capability.
     """
     if os.geteuid() != 0:
         return ()

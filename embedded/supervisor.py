@@ -247,10 +247,10 @@ class Supervisor:
     # --- processes -----------------------------------------------------------------------------
 
     def _run_to_its_end(self, name: str, argv: list[str], patience: float) -> None:
-        """Runs a command and waits for it to end. Its output goes to the log file of `name`.
+        """Runs the command `argv` and waits for it to end. The output of the command goes to the log file of `name`.
 
-        Raises StartError if the command fails, takes longer than `patience` seconds, or is interrupted because the user
-        requests a stop.
+        Kills the command and raises StartError if it takes longer than `patience` seconds, or if the user requests a
+        stop. Also raises StartError if the command fails.
         """
         log = self.home.logs / f"{name}.log"
         offset = log.stat().st_size if log.exists() else 0
@@ -272,7 +272,7 @@ class Supervisor:
     def _await_end(self, process: subprocess.Popen[bytes], patience: float) -> bool:
         """Waits for the process to end, and returns whether it did.
 
-        Returns False after `patience` seconds, or as soon as the user requests another stop.
+        Returns False after `patience` seconds, or as soon as the user requests a stop during this call.
         """
         asked_before = self.requests
         deadline = time.monotonic() + patience

@@ -90,10 +90,11 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 def _by_generation(jobs: dict[str, Any]) -> dict[str, Any]:
-    """Converts the job arrays of an early record to the current format. Returns those of other records unchanged.
+    """Returns the job arrays of a record in the current format, which differs from that of early records in `attained`.
 
     In early records, `attained` is an array (J,) with each job's total GPU-seconds. Now it is an array (J, K) with one
-    value for each generation. The total is entered for the first generation, and 0 for the others.
+    value for each generation. The total is entered for the first generation, and 0 for the others. Arrays in the
+    current format are returned unchanged.
     """
     had = jobs.get("attained")
     if had is not None and had.ndim == 1:

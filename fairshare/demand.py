@@ -1,13 +1,13 @@
 """Computes how many GPUs of each generation the jobs of an account can use together.
 
 A job that accepts several generations uses only one of them at a time. One number for each generation is therefore not
-enough. Instead, an account has one number for each set S of generations, called `rank[S]`: the GPUs of those of its
-jobs that accept at least one generation of S. The jobs can use given amounts of the generations exactly if, for every
-set S, the amounts for the generations in S add up to at most `rank[S]`. Mathematically, the usable amounts form a
-*polymatroid*.
+enough. Instead, an account has one number for each set S of generations, called `rank[S]`. It counts the GPUs of all
+jobs of the account that accept at least one generation of S. The jobs can use given amounts of the generations exactly
+if, for every set S, the amounts for the generations in S add up to at most `rank[S]`. Mathematically, the usable
+amounts form a *polymatroid*.
 
-The rank of an inner account is the sum of its children's ranks, and limits reduce ranks. The description remains exact.
-A set is an integer whose bit k stands for generation k, so there are 2^K sets.
+The rank of an inner account is the sum of its children's ranks. Limits reduce ranks. Both operations keep the numbers
+exact. A set is an integer whose bit k stands for generation k, so there are 2^K sets.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def sets_of(accepted: Bools) -> Ints:
 
 
 def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floats:
-    """Returns the rank of each account, as an array (T, 2^K): its jobs' demand for GPUs, for each set of generations.
+    """Returns each account's demand for GPUs, for each set of generations (its rank), as an array (T, 2^K).
 
-    A set's number is the GPUs of all jobs that accept at least one of its generations. The sets are numbered as in
-    `members`. The jobs of all accounts below an account are included, and limits are applied.
+    The demand for a set is the GPUs of all jobs that accept at least one generation of the set. The jobs of all
+    accounts below an account are included, and limits are applied. The sets are numbered as in `members`.
 
     `able` (J, K): whether each job may run on each generation now.
     """

@@ -1,8 +1,8 @@
 """Computes the entitlements of accounts from tickets: the GPUs of each generation that an account has a right to.
 
-The computation is the same for every policy. Only active accounts count, which have jobs that can run. As in
-Gandiva_fair (EuroSys '20), each account gets a part of every generation in proportion to its tickets; here this is
-applied at each level of the account tree.
+The computation is the same for every policy. Only active accounts are entitled to GPUs, that is, accounts with a job
+that can run. As in Gandiva_fair (EuroSys '20), each account gets a part of every generation in proportion to its
+tickets. Here this is applied at each level of the account tree.
 """
 
 from __future__ import annotations

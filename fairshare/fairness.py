@@ -1,8 +1,8 @@
 """Measures how fairly GPU time was divided: indices over tenants, and finish-time fairness of jobs.
 
-GPU time of different generations is made comparable by a weight for each generation. To compare tenants, the published
-weights are used, which are the same for all. In figures about a single tenant, the weights are the speeds that its own
-jobs measured. The two kinds of weights are never mixed.
+GPU time of different generations is made comparable by a weight for each generation. Figures that compare tenants use
+published weights, which are the same for all tenants. Figures about a single tenant use the speeds of the generations
+that were measured with the tenant's own jobs. The two kinds of weights are never mixed.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def finish_time_fairness(
     - `entitled` (K,): the tenant's entitlement in that time, in GPU-seconds of the generations that the job accepts.
     - `sharers`: average number of unfinished jobs of the tenant, this job included. Each of them is due an equal part
       of the entitlement.
-    - `gpus`: GPUs of the gang. T_ideal assumes that the job uses at most this many GPUs at the same time, of the
-      average value of those that it held.
+    - `gpus`: GPUs of the gang. T_ideal assumes that the job uses at most this many GPUs at the same time. Each of them
+      has the average value of the GPUs that the job held.
 
     Returns None if the job held nothing, took no time or was entitled to nothing.
     """
@@ -104,9 +104,10 @@ def _ramp(points: Floats, moments: Floats) -> Floats:
 def own_speeds(rate: Floats, gpus: Ints) -> Floats:
     """Returns the relative speed of each generation as measured by a tenant's own jobs, as an array (K,).
 
-    The slowest generation has speed 1. All generations are compared with one base: the generation with the most jobs
-    that were also measured elsewhere. A generation's speed relative to the base is the mean ratio of a job's rates on
-    the two, over the jobs measured on both. A generation without such jobs has NaN.
+    The slowest generation has speed 1. All generations are compared with one base generation. To compute a generation's
+    speed relative to the base, each job that was measured on both contributes the ratio of its two rates. The speed is
+    the mean of these ratios. It is NaN if no job was measured on both. The base is the generation whose jobs were most
+    often measured on other generations, too.
 
     `rate` (J, K): steps per second, NaN where unknown. `gpus` (J,): GPUs of each job, its weight in the means.
     """

@@ -14,10 +14,10 @@ ROUNDING = 1e-6
 def lent_to(view: Snapshot, plan: Decision) -> Bools:
     """Returns which services and sessions of the plan run on borrowed GPUs, as a mask (J,).
 
-    Services and sessions use up guarantees in the order of priority, then of the view. Other jobs are not counted,
-    because services and sessions are preempted last. A service or session runs on borrowed GPUs if too little is left
-    of the guarantee of its account, or of any account above it. Preemptible jobs are never marked. If the policy
-    guarantees nothing, no job is marked.
+    Guarantees are given to services and sessions in the order of priority. Those of equal priority follow in the order
+    of the view. A service or session runs on borrowed GPUs if too little is left of the guarantee of its account, or of
+    any account above it. Other jobs take nothing from the guarantees, because services and sessions are preempted last.
+    Preemptible jobs are never marked. If the policy guarantees nothing, no job is marked.
     """
     jobs = view.jobs
     lent = np.zeros(len(jobs), dtype=bool)

@@ -43,8 +43,10 @@ def with_room(accounts: Accounts) -> Accounts:
 
 
 def with_claims(accounts: Accounts) -> Accounts:
-    """Returns the accounts with caps lowered as by `with_room`, and also to the bounds beyond which jobs get only idle
-    GPUs."""
+    """Returns the accounts with caps lowered as by `with_room`, and then further to their bounds for idle GPUs.
+
+    A bound for idle GPUs is a limit beyond which jobs may run only on idle GPUs.
+    """
     return _cut(with_room(accounts), accounts.claim, accounts.claim_total, accounts.claim_cost)
 
 
@@ -61,8 +63,9 @@ def within_borrowing(accounts: Accounts, entitled: Floats) -> Accounts:
 def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settings) -> Limits:
     """Returns the limits that apply when gangs are picked.
 
-    Caps on borrowing are raised by what an account is owed. A gang that is larger than its account's entitlement can
-    therefore run once the account is owed the difference, and on average the account stays within its limit.
+    Limits on borrowing are raised by the GPU time that an account is owed, spread over one quantum. A gang that is
+    larger than its account's limit on borrowing allows can therefore run once the account is owed the difference. On
+    average the account stays within its limit.
     """
     room, claims = with_room(accounts), with_claims(accounts)
     if accounts.borrow is not None:
@@ -148,8 +151,8 @@ class Quotas:
     def left(self, accounts: Accounts | None = None) -> Left:
         """Returns the GPUs that each account may still get under its caps and those of the accounts above.
 
-        If `accounts` is given, its caps are used instead of the original ones. It must not cap an account that has no
-        original cap, because GPUs given to that account were not counted.
+        If `accounts` is given, its caps are used instead of the original ones. Only accounts with an original cap may
+        have a cap there, because GPUs given to other accounts were not counted.
         """
         accounts = accounts or self._accounts
         cap = accounts.cap - self._used

@@ -147,11 +147,10 @@ def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
 
 
 def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
-    """Returns which running gangs belong to accounts that neither exceed a limit nor hold more than `bound`, as a mask
-    (J,).
+    """Returns the running gangs of accounts that do not hold too much, as a mask (J,).
 
-    `bound` (T,): GPUs that each account may hold. The gang's account and all accounts above it are checked. Preemptible
-    gangs always get False, and their GPUs do not count towards `bound`.
+    An account holds too much if it exceeds a limit, or holds more than `bound` (T,) GPUs, or if this is so for an
+    account above it. Preemptible gangs always get False, and their GPUs do not count towards `bound`.
     """
     jobs = view.jobs
     shares = jobs.running_on != NOWHERE

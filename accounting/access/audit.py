@@ -28,13 +28,13 @@ def record(
     before: Mapping[str, Any] = NOTHING,
     after: Mapping[str, Any] = NOTHING,
 ) -> AuditEvent:
-    """Writes one audit event in the caller's transaction and returns it. Then calls each function in `listeners`.
+    """Writes one audit event in the caller's transaction, calls each function in `listeners`, and returns the event.
 
     `actor`: the user who made the change; None means Fairlot itself. `verb`: what was done, such as "quota.set".
     `target`: the changed object. `tenant`: managers of this tenant may read the event. `before` and `after`: the
     changed values before and after the change; dates, decimals and UUIDs are stored as text.
 
-    The event stores the current names of the actor and the target, so that later renames do not change it. Other
+    The event stores the present names of the actor and the target, so that later renames do not change the event. Other
     modules add functions to `listeners` to react to events.
     """
     event = _event(actor, verb, target, tenant, before=before, after=after)

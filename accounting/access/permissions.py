@@ -118,9 +118,10 @@ def tenants_where(user: User, verb: str) -> TenantQuerySet:
 
 
 def changeable_where(user: User, verb: str) -> TenantQuerySet:
-    """Returns a queryset of the tenants in which `user` can use the permission `verb` now.
+    """Returns a queryset of the tenants in which `user` has the permission `verb` and may use it to change something.
 
-    Leaves out archived tenants, unless the user has the permission through a portal role.
+    Archived tenants may be changed only by users who have the permission through a portal role. For all other users,
+    the queryset leaves out archived tenants.
     """
     found = tenants_where(user, verb)
     return found if may(user, verb) else found.active()

@@ -192,11 +192,10 @@ class Outlook:
         return [one for one in watched if _is_reached(one, self.amount, self.spent, self.forecast)]
 
     def is_covered_by(self, warning: BudgetWarning) -> bool:
-        """Returns whether an earlier warning makes a new warning for the same threshold unnecessary.
+        """Returns whether the past `warning` makes a new warning for the same threshold unnecessary.
 
-        The budget's amount may have changed since `warning`. The method takes the spending or forecast recorded in
-        `warning`, and checks whether it also reaches the threshold for the amount in this outlook. If so, the team
-        already knows, and no new warning is due.
+        The budget's amount may have changed since then. The result is true if the spending or forecast recorded in
+        `warning` also reaches the threshold of the amount in this outlook.
         """
         return _is_reached(warning.threshold, self.amount, warning.spent, warning.forecast)
 
@@ -240,13 +239,11 @@ def _below(budget: Budget) -> list[int]:
 def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
     """Sends a warning by mail and webhook for each threshold that has been reached. Returns the new warnings.
 
-    A threshold normally causes one warning in each budget period. It causes another one if the budget's amount was
-    raised after the warning, and the spending now reaches the threshold of the new amount too. `Outlook.is_covered_by`
-    decides this.
+    Normally, a threshold causes only one warning in each budget period. If the budget's amount is raised after the
+    warning, the threshold is higher, and reaching it causes another warning (see `Outlook.is_covered_by`).
 
-    `stands`: the budget's spending and forecast, in the present or a past period. For the present period, this function
-    reads the budget's amount from the database again, because it may have changed. For a past period, it uses the
-    amount in `stands`.
+    `stands`: the state of the budget in one period. If this is the present period, this function reads the budget's
+    amount from the database again, because it may have changed. For a past period, it uses the amount in `stands`.
 
     Several workers may call this function concurrently. A lock on the budget's row serializes the calls, and a database
     constraint rejects duplicate warnings.

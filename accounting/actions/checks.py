@@ -33,7 +33,11 @@ def check_choice(what: str, value: str, choices: Sequence[str], field: str) -> N
 
 
 def check_name(name: str, field: str = "name") -> None:
-    """Raises Refused if the name is hard to read or easily mistaken for another name."""
+    """Raises Refused if `name` has no visible character, contains an invisible or control character, or begins or ends
+    with a space.
+
+    `field`: the name of the form field, for the error.
+    """
     if why := why_no_name(name):
         raise Refused(f"The name {why}.", field)
 

@@ -3,14 +3,14 @@
 The caller must have locked the tenant's row in its transaction, so that other changes of the tenant's tickets or limits
 wait.
 
-Several grants may change the same value one after the other. Each grant stores its former value: the value before the
-grant.
+Several grants may change the same value one after the other. Each grant stores the value that it replaced (its former
+value).
 
-- When the newest grant ends, its former value is set again.
-- When an older grant ends, the present value stays. The next newer grant takes over the former value of the older
-  grant.
-- When a user sets the value by hand, all these grants lose their effect, even if the user sets the same value. When the
-  grants end later, the value stays.
+- When the newest grant ends, Fairlot restores the former value of this grant.
+- When an older grant ends, the value does not change. The next newer grant now stores the former value of the older
+  grant instead of its own.
+- A user may also set the value by hand, even to the same number. From then on, the ends of these grants do not change
+  the value.
 """
 
 from __future__ import annotations
@@ -156,9 +156,10 @@ def end(request: Request) -> str:
 
 
 def _next_stacked_grant(request: Request, value: str) -> Request | None:
-    """Locks and returns the next newer grant of the same value; None if no newer grant is in force.
+    """Locks and returns the next newer grant of the same value, if that grant replaced the value that `request` had
+    set.
 
-    `value`: the value that `request` granted. Also returns None if the newer grant replaced a different value, because
+    `value`: the value that `request` granted, as text. Returns None if no newer grant is in force. Also returns None if
     somebody had changed the value between the two grants.
     """
     pile = Request.objects.in_force().filter(
@@ -174,11 +175,11 @@ def _value(request: Request) -> str:
 
 
 def _present_value(request: Request) -> str | None:
-    """Returns the current value of what the grant changed (tickets or a limit), as text; None if the limit no longer
-    exists.
+    """Returns the present number of tickets, or the present amount of the limit, that the grant changed; None if the
+    limit no longer exists.
 
-    If the present value equals the granted value, returns the text of the granted value (for example 2.50 instead of
-    2.5). The caller can then compare the texts.
+    The number is returned as text. If it equals the granted number, it is written in the same way, for example 2.50
+    instead of 2.5. The caller can then compare the texts.
     """
     if request.kind == Kind.TICKETS:
         return str(request.tenant.tickets)
@@ -229,9 +230,9 @@ def _end_team(request: Request) -> str:
 
 
 def quota_of(tenant: Tenant, values: Mapping[str, Any]) -> Quota:
-    """Returns an unsaved limit with the given `values`; raises Refused, naming the invalid field.
+    """Returns an unsaved limit of `tenant` with the given `values`; raises Refused, naming the invalid field.
 
-    `values` contain the primary keys of the user and the GPU type.
+    In `values`, the user and the GPU type are given by their primary keys.
     """
     user, generation = values.get("user_id"), values.get("generation_id")
     which = Which(

@@ -60,9 +60,10 @@ def delete_generation(*, actor: User | None, generation: Generation) -> None:
 
 @transaction.atomic(durable=True)
 def set_weight(*, actor: User | None, generation: Generation, weight: Decimal) -> Generation:
-    """Sets the weight of a generation: how much one GPU-hour counts when reports compare tenants.
+    """Sets the weight of a generation: how much one GPU-hour counts when reports compare tenants. Returns the
+    generation.
 
-    Also affects past usage.
+    Reports then use the new weight for past usage too.
     """
     require(actor, "weight.set")
     generation = _locked(generation)
@@ -92,11 +93,12 @@ def set_price(
     preemptible: Decimal | None = None,
     borrowed: Decimal | None = None,
 ) -> Price:
-    """Sets the price of a GPU-hour from `since` (default: now) until the next price that is already set.
+    """Sets the price of a GPU-hour from `since` (default: now). Returns the new price.
 
-    `idle`, `preemptible`, `borrowed`: separate prices for GPU time of these classes; None means that `per_gpu_hour`
-    applies. See accounting/closing/class_prices.py. The price is in Fairlot's present currency, and keeps this currency
-    if the setting changes later.
+    The price is valid until the next later price that somebody has already set. If there is no later price, it has no
+    end. `idle`, `preemptible`, `borrowed`: separate prices for GPU time of these classes; None means that
+    `per_gpu_hour` applies. See accounting/closing/class_prices.py. The price is in Fairlot's present currency, and
+    keeps this currency if the setting changes later.
 
     The former price stays valid until `since`. If the former price began exactly at `since`, the new price replaces it.
     Raises Refused if usage or capacity after `since` is already posted, because a new price never changes the past.

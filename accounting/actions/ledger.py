@@ -47,14 +47,14 @@ def take_back_usage(
 
 
 def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
-    """Resumes the sealing of the ledger after it stopped. Sealing adds new rows to the hash chains of the books
-    (clusters' ledgers).
+    """Lets Fairlot add rows to the hash chains again after this has stopped. Returns the new head (signed link over all
+    hash chains).
 
-    Stores `reason` in a new head (signed link over all hash chains) and returns the head. `verify_ledger` prints the
-    reason. Rows that were written while sealing was stopped are then sealed with their present content.
+    `reason`: why the sealing (adding of rows) is resumed; it is stored in the head, and `verify_ledger` prints it. Rows
+    that were written while sealing was stopped are sealed with the content that they have now.
 
-    Does not restore seals (hash-chain links) that were deleted. A book with a deleted seal cannot be sealed until the
-    seal is restored.
+    Does not restore deleted seals (hash-chain links). If a seal of a book (cluster's ledger) was deleted, the book
+    cannot be sealed until somebody restores the seal from a backup.
     """
     require(actor, "ledger.correct")
     reason = reason.strip()

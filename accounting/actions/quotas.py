@@ -31,14 +31,15 @@ def set_quota(
     days: int | None = None,
     at_limit: str = Quota.AtLimit.BLOCK,
 ) -> Quota:
-    """Sets a limit on the total usage of a tenant with its subtree, or on the usage of users there. Returns the limit.
+    """Sets a limit on the total usage of a tenant with its subtree, or on the usage of users in this subtree. Returns
+    the limit.
 
     `kind`: the limited quantity, such as GPUs or GPU-hours. `generation`: None means all generations together. `user`:
     limits only this user. `each_user`: limits each user separately. `period`: for limits on GPU-hours and money, a
     calendar month (default), a calendar quarter, or the last `days` days. `at_limit`: whether Fairlot blocks jobs at
     the limit, makes them preemptible, or only warns.
 
-    If the same limit exists already, only its amount changes.
+    If there is already a limit for which all these arguments are the same, only its amount changes.
     """
     require(actor, "quota.set")
     quota = limit_of(
@@ -117,8 +118,8 @@ def check_limit(quota: Quota, limit: Decimal) -> None:
 def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
     """Sets a limit in the caller's transaction. The caller must have checked the permission.
 
-    Unlike `set_quota`, keeps the grants (approved requests) of this limit. They can still restore the former amount
-    when they end.
+    `set_quota` also cancels the grants (approved requests) of this limit: when they end, the limit stays as it is set.
+    This function does not cancel them, because grants themselves use it.
     """
     lock_limits_of(quota.tenant)
     held = find(quota)
@@ -136,8 +137,8 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
 def remove_within(*, actor: User | None, quota: Quota) -> None:
     """Removes a limit in the caller's transaction. The caller must have checked the permission and locked `quota`.
 
-    Unlike `remove_quota`, keeps the grants (approved requests) of this limit. They can still restore the former amount
-    when they end.
+    `remove_quota` also cancels the grants (approved requests) of this limit: when they end, nothing changes. This
+    function does not cancel them, because grants themselves use it.
     """
     audit.record(
         actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=audit_values(quota)

@@ -133,11 +133,11 @@ def approve_within(
 
 
 def end_within(*, request: Request) -> Request | None:
-    """Ends the grant of `request` if the grant's end time has passed. Returns the request, which then contains the
-    outcome.
+    """Ends the grant of `request` in the caller's transaction if the grant's end time has passed. Returns the updated
+    request.
 
-    Runs in the caller's transaction. Restores the former value unless somebody has changed the value since. Returns
-    None if the grant has no end time, ends later, or has already ended.
+    Restores the former value unless somebody has changed the value since. Returns None if the grant has no end time,
+    ends later, or has already ended.
 
     Also returns None if the grant cannot end yet, for example because the granted team still has teams below it. The
     grant then stays in force, and Fairlot tries again later. Only the first failure is recorded and mailed.
@@ -278,7 +278,7 @@ def _name(actor: User | None) -> str:
 def _tell(request: Request, what: str, said: str) -> None:
     """Mails the managers of the team. Also mails the requester if the requester may still see the request.
 
-    `what`: the end of the subject, such as "ends soon". `said`: a sentence for the text of the mail.
+    `what`: the last words of the mail's subject, such as "declined". `said`: a sentence for the text of the mail.
     """
     managers = User.objects.filter(
         memberships__tenant=request.tenant_id, memberships__role=Membership.Role.MANAGER

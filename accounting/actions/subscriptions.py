@@ -93,7 +93,11 @@ def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) ->
 
 
 def may_have(user: User, report: str, tenant: Tenant | None) -> bool:
-    """Returns whether a user may now receive a report about `tenant`; None means all teams that the user may see."""
+    """Returns whether `user` may now receive the report.
+
+    `report`: the kind of report. `tenant`: the team of the report; None for a report about all teams that the user may
+    see, or for a report without a team. Only operators may receive reports without a team.
+    """
     if not user.is_active:
         return False
     if tenant is not None:
@@ -125,11 +129,11 @@ def end_subscription(subscription: ReportSubscription, *, actor: User | None) ->
 def _record(
     subscription: ReportSubscription, what: str, *, actor: User | None, **told: dict[str, str]
 ) -> None:
-    """Writes an audit event about a subscription. `what`: what was done; it becomes the second part of the event's
-    verb.
+    """Writes an audit event about a subscription. Its target is the team of the report, or the user if the report has
+    no team.
 
-    `told`: the arguments `before` and `after` of the event (the former and the new values). The target of the event is
-    the team of the report, or the user if the report has no team.
+    `what`: what was done, such as "subscribe"; the event's verb is then "report.subscribe" or "statement.subscribe".
+    `told`: the keyword arguments `before` and `after`, with the values before and after the change.
     """
     tenant = subscription.tenant
     is_statement = subscription.report == ReportSubscription.Report.STATEMENT

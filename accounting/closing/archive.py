@@ -6,13 +6,14 @@ Whole months are archived, oldest first. These rows of an archived month stay in
 - rollups by hour, day and job
 - the total cost of each hour, by tenant, price and correction
 
-Therefore archiving does not change balances, the totals of closed books (clusters' ledgers), statements, or reports of
-whole hours. Reports by job need days: they stay the same for periods of whole days (UTC).
+Therefore archiving does not change balances, the totals of closed books (clusters' ledgers), statements, or reports for
+periods of whole hours. Reports by job stay the same only for periods of whole days (UTC), because their rollups are
+daily.
 
-If a month was archived several times, only the files of the last time can restore it. The seals (links of the hash
-chain) cover the archived vouchers. The rows that stay have separate seals, so that they can be verified without the
-vouchers. Seals also cover the digests of the files, so that nobody can delete a month's vouchers and pretend that they
-were archived.
+If a month was archived again after it had been restored, only the newest files can restore it. The seals (links of the
+hash chain) cover the archived vouchers. The rows that stay have separate seals, so that they can be verified without
+the vouchers. Seals also cover the digests of the files, so that nobody can delete a month's vouchers and pretend that
+they were archived.
 """
 
 from __future__ import annotations
@@ -270,9 +271,9 @@ def _archived_until_before(month: date) -> datetime | None:
 def _drop(month: date, remains: list[UnsealedPart]) -> None:
     """Drops the vouchers (detailed usage rows) of the month, and adds the rows that stay to the hash chain.
 
-    `remains`: the hash-chain links to add; they cover the rows that stay. If a lock is not free within half a second,
-    undoes all changes and tries again, so that other transactions can continue. Raises OperationalError after
-    MOST_TRIES failed tries.
+    `remains`: the hash-chain links to add; they cover the rows that stay. Waits at most half a second for each lock.
+    Then undoes all changes and tries again, so that other transactions do not have to wait for this one. Raises
+    OperationalError after MOST_TRIES failed tries.
     """
     for _ in range(MOST_TRIES - 1):
         try:
@@ -379,8 +380,8 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Pa
 def _load(name: str, month: date, file: Path) -> int:
     """Loads the archived file of the table `name` as the month's partition. Returns the number of rows.
 
-    An existing partition rejects new rows of transactions that were posted earlier. Therefore the rows are loaded into
-    a separate table, which is then attached as the partition.
+    A trigger on partitions rejects rows that belong to transactions posted earlier. Therefore the rows are loaded into
+    a new table without triggers, which is then attached as the partition and gets the triggers.
     """
     part, parent = _part(name, month), f"accounting_{name}"
     with connection.cursor() as cursor:

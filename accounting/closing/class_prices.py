@@ -7,8 +7,9 @@ a charge or a credit for the difference.
 - If time is in several priced classes, idle takes precedence over preemptible, and preemptible over borrowed.
 - For each generation, the borrowed GPU time of a team is known only as a total for the hour. It is spread evenly over
   the team's time that was not preemptible.
-- Corrections do not change the classes. If usage is reversed before its hour is settled, the prices of other usage stay
-  the same. Usage that is posted again for another payer costs what it would have cost the first payer.
+- Corrections do not change the class of any time. So if some usage is reversed before its hour is settled, the
+  remaining usage costs the same as without the correction. If usage is posted again for another payer, that payer pays
+  what the first payer would have paid.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ class TimeByClass:
 
 
 def next_hour_to_price(*, book: int) -> datetime | None:
-    """Returns the first closed hour that has bills to which class prices must still be applied; None if there is no
-    such hour.
+    """Returns the first closed hour that still needs class prices (prices for idle, preemptible or borrowed time); None
+    if there is no such hour.
 
-    Class prices are prices for idle, preemptible or borrowed time. `book`: the id of a cluster, whose ledger is
-    searched. In the caller's transaction, also marks all earlier hours as settled: class prices can no longer change
-    their bills.
+    An hour needs class prices if it has bills for which such prices are set. `book`: the id of the cluster whose ledger
+    is searched. Marks all hours before the result as settled: class prices can no longer change their bills. If the
+    result is None, marks all closed hours. Must run in the caller's transaction.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().filter(book=book).first()
@@ -118,8 +119,8 @@ def price_hour(*, book: int, hour: datetime, how: TimeByClass) -> list[LedgerTra
     """Posts the class charges and credits of the closed hour that begins at `hour`. Returns the transactions.
 
     `how`: which time of the leases was borrowed, preemptible or idle. All charges form one transaction, and all credits
-    another. Must run in the caller's transaction. Raises BookedOtherwise if `hour` is not the first hour whose class
-    prices are not settled, or if its charges were already posted.
+    another. Must run in the caller's transaction. Raises BookedOtherwise if `hour` is not the next hour to settle, or
+    if its charges were already posted.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().get(book=book)
@@ -247,8 +248,8 @@ def _charge(
     cost.
 
     `preemptible`: the segment's preemptible GPU-seconds. `preemptible_and_idle`: the part of these that was also idle.
-    `team`: the source of the fraction of the team's time that was borrowed. If time is in several priced classes, idle
-    takes precedence over preemptible, and preemptible over borrowed.
+    `team`: contains the fraction of the team's time that was borrowed; this fraction is applied to the segment. If time
+    is in several priced classes, idle takes precedence over preemptible, and preemptible over borrowed.
     """
     nothing = Decimal(0)
     idle, both = (nothing, nothing) if price.idle is None else (segment.idle, preemptible_and_idle)

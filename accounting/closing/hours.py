@@ -91,11 +91,12 @@ def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeHistory]) -> Le
 
 
 def close_empty_days(*, book: int, until: datetime) -> None:
-    """Closes all days (UTC) from the time until which the book is closed, up to `until`.
+    """Marks a book as closed until `until`, a midnight (UTC), without posting anything. The newly closed days must be
+    empty.
 
-    The caller must know that the cluster had no GPUs and no leases in these days. Must run in the caller's transaction.
-    Raises BookedOtherwise if usage was billed in these days. Also raises it unless the book is closed until midnight
-    and `until` is a midnight (UTC).
+    Empty means that the cluster had no GPUs and no leases; the caller must know this. Must run in the caller's
+    transaction. Raises BookedOtherwise if usage was billed in these days. Also raises it unless the book is already
+    closed until an earlier midnight, and `until` is a midnight.
     """
     require_transaction()
     held = ClosedBook.objects.select_for_update().get(book=book)

@@ -27,12 +27,13 @@ def read_whole(text: str) -> int | None:
 
 
 def why_not_whole(text: str) -> str:
-    """Returns the end of an error message that says why `read_whole` rejects the text."""
+    """Returns why `read_whole` rejects the text, as the end of a sentence, such as "is too large"."""
     return "is too large" if LONG.fullmatch(text.strip(" ")) else f"must be {IN_WORDS}"
 
 
 def why_not_decimal(text: str) -> str:
-    """Returns the end of an error message that says why `read_decimal` rejects the text."""
+    """Returns why `read_decimal` rejects the text, as the end of a sentence, such as "is too large, or has too many
+    digits"."""
     return (
         "is too large, or has too many digits"
         if LONG_DECIMAL.fullmatch(text.strip(" "))

@@ -46,9 +46,9 @@ class RowLimit(int):
 class Prepared(Generic[M]):
     """Represents a prepared query. Calling the object with values returns the same list as `list(build(*values))`.
 
-    `build`: a function that returns a queryset. It may pass its arguments to the query, but it must not branch on them,
-    because it is not called for every list of values. Each argument is an integer, a string, a datetime, a list of
-    integers for `__in`, or a RowLimit for a slice.
+    `build`: a function that returns a queryset. It may pass its arguments to the query, but must not branch on them: it
+    is called once, and later calls with other values of the same types reuse its SQL. Each argument is an integer, a
+    string, a datetime, a list of integers for `__in`, or a RowLimit for a slice.
 
     The rows are model objects or, with `values_list`, tuples. `select_related`, `only` and `annotate` are supported. A
     queryset with `prefetch_related` raises ValueError.
@@ -78,10 +78,10 @@ class Prepared(Generic[M]):
 class KeyedQuery:
     """Represents a query that is repeated with different primary keys, such as the ids of a user's tenants.
 
-    `build`: a function that returns the SQL for a list of keys, or None if the result is always empty. If the keys are
-    None, the query must return all rows. If the keys are an empty list, it must return no rows. `build` may use the
-    keys only as parameters of the SQL. `about` identifies the query: the same `about` with the same number of keys must
-    give the same SQL.
+    `build`: a function that takes a list of keys and returns the SQL, or None if the result is always empty. For an
+    empty list, the SQL must find no rows. For None instead of a list, it must find all rows. `build` may use the keys
+    only as parameters of the SQL. `about`: the cache key of the SQL. Queries with equal `about` and equally many keys
+    must have the same SQL.
 
     Only the keys are parameters of the prepared statement. All other values, such as datetimes, are constants in its
     SQL. PostgreSQL then plans for these constants, and reads only the partitions that it needs.
@@ -192,9 +192,9 @@ def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tu
     """Returns a prepared statement and, for each of its parameters, the position of its value in the caller's
     arguments.
 
-    `sql` and `given`: SQL with %s, and the values for each %s. Some of these values are placeholders for the caller's
+    `sql`: SQL with %s for each value. `given`: these values. Some of them are placeholders that stand for the caller's
     arguments; they become parameters of the statement. All other values are written into the SQL. `marks`: for each
-    placeholder, the position of the argument that it represents. Raises ValueError if a placeholder is not in `given`.
+    placeholder, the position of its argument. Raises ValueError if a placeholder is not in `given`.
     """
     shown: list[Any] = []
     numbers: dict[Place, int] = {}

@@ -277,10 +277,11 @@ def why_stopped(now: datetime) -> list[str]:
 
 
 def why_unsealed(now: datetime) -> str:
-    """Returns the first reason why sealing is stopped, among the reasons that `resume_sealing` can resolve.
+    """Returns the first reason why sealing (adding of rows to the hash chains) is stopped; an empty string if there is
+    no reason.
 
-    Sealing adds rows to the hash chains. Unlike `why_stopped`, this function ignores chains that lack a deleted link,
-    because resuming does not restore the link. Returns an empty string if there is no such reason.
+    Considers only reasons that `resume_sealing` can resolve. A deleted link of a chain is not one of them, because
+    resuming does not restore the link; `why_stopped` reports deleted links too.
     """
     resumed = heads.resumed_at()
     return heads.why_stopped(now) or next(
@@ -372,10 +373,10 @@ def _publish(before: LedgerHead | None) -> None:
 
 @transaction.atomic(durable=True)
 def _idle(before: LedgerHead | None) -> None:
-    """Appends a head (signed link over all chains) that names no seal, if the newest head is at least an hour old.
+    """Appends a head (signed link over all chains) without a seal, if the newest head is at least an hour old.
 
-    The new head proves that there was nothing to seal. `before`: the newest head at the start of this run of the
-    sealing task; if None, there are no heads yet, and nothing is appended.
+    The new head proves that Fairlot was running and had nothing to seal. `before`: the newest head at the start of this
+    run of the sealing task. If `before` is None, there are no heads yet, and nothing is appended.
     """
     now = heads.hold()
     head = heads.last_head()
@@ -399,8 +400,8 @@ def sealed_until(book: int) -> int:
 def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> list[UnsealedPart]:
     """Returns the hash-chain links to add when a month is archived. They cover the rows that stay in the database.
 
-    The result has links for `month`, which is being archived, and for months that were archived earlier. Rows that
-    already have such a link are left out. `files`: for each of these months, the digests of the archive files.
+    `month`: the month that is being archived. `files`: the digests of the archive files by name, for `month` and for
+    months that were archived earlier. An earlier month gets links only for rows that do not have such a link yet.
 
     The chain must already contain all transactions of these months. Concurrent postings are allowed, because the
     transactions of these months no longer change.
@@ -528,9 +529,8 @@ def digest_of(link: UnsealedPart | LedgerSeal, before: bytes, sealed_at: datetim
     """Returns the digest of a hash-chain link. `before` is the digest of the previous link; empty for the first link.
 
     The digest covers the content of the link and its form (version of the leaf format). If it did not cover the form,
-    somebody could change the stored form to one for which verification compares fewer rows. Only links of the oldest
-    form, WHOLE, differ: their digest does not cover the form, and covers the book and month only if the link covers
-    rollups.
+    somebody could change the stored form to one for which verification compares fewer rows. The oldest form, WHOLE, is
+    an exception: its digest covers neither the form nor, except in links of rollups, the book and the month.
     """
     told = f"sums of {link.month} in {link.book}\n" if link.of_sums else ""
     if link.form != WHOLE:
@@ -670,9 +670,9 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
     """Returns a description of how a month's rows differ from a seal (hash-chain link) of its rollups; None if they
     match.
 
-    Always compares the rows with each node's GPU time by hour. Compares the usage rollups only if `stands` is true and
-    the month is still archived. `stands`: whether `seal` is the month's last seal of rollups. Earlier seals of rollups
-    are outdated, because the month was restored and archived again.
+    `stands`: whether `seal` is the month's last seal of rollups. Each time a month is archived, it gets a new seal, and
+    the rollups may have changed in between. Therefore the usage rollups are compared only if `stands` is true and the
+    month is still archived. The rows with each node's GPU time by hour never change, so they are always compared.
     """
     month, leaves = seal.month or date.min, bytes(seal.leaves)
     with connection.cursor() as cursor:

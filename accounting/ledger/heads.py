@@ -12,8 +12,8 @@ Sealing stops, and somebody must resume it with a reason, if one of these applie
 - It differs from the last published head.
 - It names a seal that no longer exists.
 
-After a signing key is configured, earlier unsigned heads count as valid only once somebody has resumed sealing with a
-signed head.
+If somebody configures a signing key later, the last head is unsigned, so sealing stops. Resuming makes a signed head,
+which also covers the earlier unsigned heads. Until then, these do not count as valid.
 """
 
 from __future__ import annotations
@@ -225,10 +225,10 @@ def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: s
 
 
 def resumed_at() -> datetime | None:
-    """Returns when somebody last resumed the sealing (adding of rows to the hash chain); None if nobody did.
+    """Returns when somebody last resumed the sealing (adding of rows to the hash chains); None if nobody did.
 
-    Rows that were written before that time may be sealed later than usual. If signing keys are configured, ignores a
-    resumption whose head (the record that stores it) is not signed with one of these keys.
+    Rows from before that time may have no seal for more than a day without being an error. A resumption is stored as a
+    head. It is ignored if this head lacks a required signature, or has a signature that is not trusted.
     """
     keys = signing.public_keys()
     resumptions = LedgerHead.objects.exclude(reason="").order_by("-number")
@@ -249,14 +249,14 @@ def not_published() -> str:
 
 
 def last_published() -> Printed | None:
-    """Returns the last complete ledger head in FAIRLOT_HEADS_FILE.
+    """Returns the last complete ledger head in the file FAIRLOT_HEADS_FILE. If there are trusted keys, considers only
+    heads that are signed with one of them.
 
-    Returns None if the setting is empty, or if the file is missing or empty. If there are trusted keys, returns the
-    last head that is signed with one of them. Reads only the last 2000 bytes of the file. Raises HeadsFileError if the
-    file cannot be read, or if these bytes contain no such head.
+    Returns None if the setting is empty, or if the file is missing or empty. Reads only the last 2000 bytes of the
+    file. Raises HeadsFileError if the file cannot be read, or if these bytes contain no such head.
 
-    The file grows continuously. To compare the head with a snapshot of the database, call this function first, and then
-    take the snapshot.
+    New heads may be appended at any time. To compare the head with a snapshot of the database, call this function
+    first, and then take the snapshot.
     """
     path = settings.FAIRLOT_HEADS_FILE
     if not path:
@@ -336,12 +336,16 @@ def _append_line(path: Path, line: bytes) -> None:
 def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
     """Returns whether a ledger head should be published now.
 
-    Time is divided into intervals of ten minutes, and normally one head is published in each interval. So a head is due
-    if the last published head was made in an earlier interval. A head is also due if no head was published yet, or if
-    the last published head is not signed with the newest key.
+    Time is divided into intervals of ten minutes, and normally one head is published in each interval. A head is due in
+    these cases:
 
-    `before`: the newest head before this run of the sealing task. It counts as the last published head if no heads file
-    is configured. If the clock was set back, every head is published until the clock reaches its former time again.
+    - No head was published yet.
+    - The last published head was not made in the present interval.
+    - The last published head is not signed with the newest key.
+
+    `before`: the newest head before this run of the sealing task. If no heads file is configured, this function treats
+    `before` as the last published head. If the clock was set back, every head is published until the clock reaches its
+    former time again.
     """
     noted = Printed.read(printed(before)) if before else None
     last = last_published() if settings.FAIRLOT_HEADS_FILE else noted

@@ -108,10 +108,11 @@ def _insert(bookings: Sequence[Booking]) -> None:
 def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) -> Entries:
     """Returns the ledger entries of usage segments, in GPU-seconds and money.
 
-    The amounts are posted to the usage and cost accounts of the users. The opposite entries go to the accounts for
-    capacity and revenue. `taken_back`: whether the segments are reversed. Reversals use write-off accounts instead of
-    capacity and revenue, so that these two stay the same. Usage that is posted again for another payer also uses the
-    write-off accounts.
+    The amounts are posted to the usage and cost accounts of the users. The opposite amounts are posted to the accounts
+    for capacity and revenue. `taken_back`: returns the entries that reverse the segments.
+
+    Reversals, and usage that is posted again for another payer, use write-off accounts in place of capacity and
+    revenue. So corrections do not change the balances of capacity and revenue.
     """
     kind = LedgerAccount.Kind
     sign = -1 if taken_back else 1
@@ -138,7 +139,7 @@ def entries_of_charges(
 
     A class charge is the amount that the price for idle, preemptible or borrowed time adds to a bill. Each amount is
     posted to the cost account of a user, and with the opposite sign to an account of the kind `from_whom`.
-    `taken_back`: whether the charges are reversed.
+    `taken_back`: changes all signs, to reverse the charges.
     """
     sign = -1 if taken_back else 1
     entries: dict[AccountKey, Decimal] = {}

@@ -109,7 +109,11 @@ Sums = TypeVar("Sums", UsageHour, UsageDay, JobDay)
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Represents what one transaction adds to the rollups of the time in which a usage segment lies."""
+    """Represents the amounts that one transaction adds to the hourly and daily rollups because of one usage segment.
+
+    `booked`: the id of the transaction. `segments`: the change of the number of segments: 1, -1 (reversal) or 0 (class
+    charge).
+    """
 
     segment: UsageSegment
     booked: int

@@ -18,10 +18,10 @@ Holder: TypeAlias = tuple[int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class PastTickets:
-    """Represents the tickets of all tenants and members from `begins` to `ends`.
+    """Represents the tickets of all tenants and members from `begins` to `ends`, an interval without changes of
+    tickets.
 
-    No tickets changed within this interval. Leaves out tenants that were archived in this interval, and users who were
-    not members.
+    Leaves out tenants that were already archived at the start, and users who were not members.
     """
 
     begins: datetime

@@ -75,9 +75,10 @@ class LimitUsage:
                 return f"{self.whose} has used {used} of {limit} {quota.unit()} {quota.when()}"
 
     def in_words(self, seen: Container[int]) -> str:
-        """Returns a sentence about the limit, for a reader who may see the tenants whose ids are in `seen`.
+        """Returns a sentence that states the usage and the limit.
 
-        If the reader may not see the limit's tenant, the sentence contains neither the tenant's name nor any figures.
+        `seen`: the ids of the tenants that the reader may see. If the limit's tenant is not among them, the sentence
+        only says that a limit of a team above is reached, without the name and figures.
         """
         if self.quota.tenant_id in seen:
             return str(self)
@@ -151,12 +152,13 @@ def never_fits(
     *,
     seen: Container[int] | None = None,
 ) -> str | None:
-    """Returns the reason why limits forbid a gang of `gpus` GPUs even if no other job runs; None if limits allow the
-    gang.
+    """Returns why limits forbid a gang of `gpus` GPUs even if no other job runs; None if the gang is allowed on some
+    generation.
 
-    `generation_ids`: the generations that the job accepts; empty means any generation. The reason names one forbidding
-    limit for each generation: the one closest to the root of the tenant tree. `seen`: the ids of the tenants whose
-    limits may be shown; None means all tenants. A limit of any other tenant is mentioned without its name and figures.
+    `generation_ids`: the generations that the job accepts; empty means any generation. If several limits forbid the
+    gang on a generation, the text names only one: the limit of the tenant closest to the root of the tenant tree.
+    `seen`: the ids of the tenants whose limits may be shown; None means all tenants. A limit of any other tenant is
+    mentioned without its name and figures.
     """
     generations = Generation.objects.in_bulk(list(generation_ids) or None)
     if not generations:

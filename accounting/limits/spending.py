@@ -65,9 +65,9 @@ def spent(
 ) -> Mapping[Holder, Amount]:
     """Returns GPU-seconds and money used from `begins` until `ends`, by (tenant id, user id, generation id).
 
-    `held`: GPUs that leases hold and whose usage is not in the ledger yet. This usage counts until `ends`, or until
-    `now` if `ends` is None or later. Counts only money in Fairlot's present currency. `tenants`: the ids of the tenants
-    to include; None means all tenants.
+    If `ends` is None, counts all usage since `begins`. `held`: GPUs that leases hold and whose usage is not in the
+    ledger yet. This usage counts until `ends` or `now`, whichever is earlier. Counts only money in Fairlot's present
+    currency. `tenants`: the ids of the tenants to include; None means all tenants.
     """
     narrow = {} if tenants is None else {"tenant__in": tenants}
     plan = UsagePlan(Scope(None, begins, ends, narrow), by_job=False)
@@ -180,8 +180,8 @@ class Spending:
     def left(self, quota: Quota, account: Account) -> Decimal:
         """Returns how much of the limit `account` has left, in GPU-seconds; negative if overspent.
 
-        For a limit on money, returns the GPU-seconds that the remaining money would buy if a GPU-hour cost 1. Callers
-        multiply GPU-seconds by the actual price before they compare them with this number.
+        For a limit on money, the result assumes a price of 1 per GPU-hour. At a price of 2, for example, only half of
+        these GPU-seconds are left.
         """
         return left_of(quota, self.used(quota, account))
 
@@ -237,10 +237,9 @@ def limited_by(quota: Quota, tenant_id: int, user_id: int | None) -> Account:
 def left_of(quota: Quota, used: Decimal) -> Decimal:
     """Returns how much of a limit remains, in GPU-seconds; negative if overspent.
 
-    `used`: how much is used, in the limit's unit (GPU-hours or money). For a limit on money, the result is the
-    GPU-seconds that the remaining money would buy if a GPU-hour cost 1. Callers multiply GPU-seconds by the actual
-    price before they compare them with the result. The result is exact, because GPU-seconds and money are whole
-    millionths.
+    `used`: how much is used, in the limit's unit (GPU-hours or money). For a limit on money, the result assumes a price
+    of 1 per GPU-hour. At a price of 2, for example, only half of these GPU-seconds remain. The result is exact, because
+    GPU-seconds and money are whole millionths.
     """
     return ((quota.limit - used) * HOUR).quantize(MICRO)
 

@@ -65,9 +65,11 @@ class CapacitySegment(models.Model):
     It is a voucher (detailed row) of the transaction that closes the hour. The GPU-seconds of all classes sum to
     `capacity`. The class `others` is time in which processes outside Fairlot used the GPUs.
 
-    `value` is capacity times price, rounded once. It is the sum of these parts: `charged` (the cost of the tenants'
-    usage), the values of the time that no lease held (free, others, drained, down), and `rounding`. `rounding` is
-    needed because each cost is rounded separately.
+    `value`: capacity times price, rounded once. It is the sum of:
+
+    - `charged`: the cost of the tenants' usage
+    - `free_value`, `others_value`, `drained_value`, `down_value`: the values of time that no lease held
+    - `rounding`: the difference that results because each cost is rounded separately
     """
 
     transaction = models.ForeignKey(
@@ -160,11 +162,12 @@ class UsageSum(models.Model):
 
 
 class UsageHour(UsageSum):
-    """Represents the rollup of one hour."""
+    """Represents the rollup of one user's usage in a tenant, for one generation, in one hour."""
 
 
 class UsageDay(UsageSum):
-    """Represents the rollup of one day (UTC), which is the sum of its hours."""
+    """Represents the rollup of one user's usage in a tenant, for one generation, on one day (UTC). It is the sum of the
+    day's hours."""
 
 
 class ArchiveRecord(models.Model):
@@ -207,9 +210,8 @@ class ArchivedHour(models.Model):
     """Represents the sum of the bills of one archived hour, by tenant, price and correction.
 
     Only archived months have such rows. `cost`: the cost at the plain price. `charged`: the amount that class prices
-    (prices for idle, preemptible or borrowed time) added; negative if they reduced the cost. `brought`: a part of
-    `charged`. It belongs to usage that was posted again for another payer, and was copied from the bill of the first
-    payer.
+    (prices for idle, preemptible or borrowed time) added; negative if they reduced the cost. `brought`: the part of
+    `charged` that was copied from the first payer's bill when a correction posted the usage again for another payer.
     """
 
     book = models.BigIntegerField()
@@ -248,7 +250,7 @@ class ArchivedHour(models.Model):
 
 
 class JobDay(UsageSum):
-    """Represents the rollup of one job on one day (UTC)."""
+    """Represents the rollup of one job's usage, for one generation, on one day (UTC)."""
 
     job_id = models.BigIntegerField()
     job_name = models.CharField(max_length=120)

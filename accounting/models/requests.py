@@ -41,8 +41,8 @@ class RequestQuerySet(models.QuerySet["Request"]):
         return self.filter(state=Request.State.APPROVED, ended_at=None)
 
     def overtake(self, target: str, *, tenant: Tenant | None = None) -> None:
-        """Marks the grants of a value that somebody sets by hand, so that they no longer change the value when they
-        end.
+        """Cancels the effect of grants on a value, because somebody sets the value by hand. When these grants end, the
+        value stays.
 
         `target`: the identifier of the value. `tenant`: the tenant of the grants; None means any tenant. The caller
         must have locked the tenant's row in its transaction.

@@ -28,12 +28,13 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
         return self.filter(taken_back=None)
 
     def with_charges(self) -> Self:
-        """Returns the segments with two costs that later expressions can use: `full_cost` and `booked_cost`.
+        """Returns the segments with two aliases for use in later expressions: `full_cost` and `booked_cost`.
 
-        `full_cost` includes the class charge (difference due to the price for idle, preemptible or borrowed time). If
-        the class charge is not posted yet, it is the cost at the plain price. `booked_cost` is what the transaction
-        that posted the segment charged. This is the cost at the plain price. If the usage was posted again after a
-        correction, it also includes the class charge that was copied from the former payer.
+        - `full_cost`: the cost including the class charge (difference due to the price for idle, preemptible or
+          borrowed time). Until the class charge is posted, this is the cost at the plain price.
+        - `booked_cost`: the cost that was posted together with the segment. Normally, this is the cost at the plain
+          price. If the usage was posted again for another payer, it includes the class charge that was copied from the
+          former payer.
         """
         same_month = models.Q(class_charge__month=models.F("month"))
         charged = self.alias(charge=models.FilteredRelation("class_charge", condition=same_month))
@@ -136,9 +137,9 @@ class ClassCharge(models.Model):
     """Represents the amount by which class prices change the plain cost of a usage segment; negative if they reduce the
     cost.
 
-    Class prices are prices for idle, preemptible or borrowed time. `idle`, `preemptible` and `borrowed` are the
-    segment's GPU-seconds in each class that has a price. All other time costs the plain price. The segment's cost plus
-    `amount` is the total cost, rounded once.
+    Class prices are prices for idle, preemptible or borrowed time. `idle`, `preemptible`, `borrowed`: the segment's
+    GPU-seconds in this class; 0 if the class has no price. All other time costs the plain price. The segment's cost
+    plus `amount` is the total cost, rounded once.
     """
 
     segment = models.OneToOneField(

@@ -33,7 +33,8 @@ class PriceLine:
 
 
 def price_history(begins: datetime, ends: datetime) -> list[PriceLine]:
-    """Returns the prices that were valid at any time in [begins, ends), sorted by generation and time. One query."""
+    """Returns the prices that were valid at any time in [begins, ends), sorted by generation and time. Makes one
+    query."""
     prices = Price.objects.select_related("generation", "set_by").order_by(
         *by_name("generation__name"), "valid"
     )

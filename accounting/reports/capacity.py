@@ -221,7 +221,8 @@ def _classes(of_book: Q, first: datetime, last: datetime) -> dict[str, Decimal]:
     """Returns the amounts by which class prices reduced the bills of these hours, by currency; negative if they
     increased bills.
 
-    Includes only the amounts that were posted when the hours were priced, and no later corrections.
+    Class prices are prices for idle, preemptible or borrowed time. Includes only the amounts that were first posted for
+    each hour, and no later corrections.
     """
     booked = LedgerEntry.objects.filter(
         account__kind=LedgerAccount.Kind.CLASSES,

@@ -26,9 +26,9 @@ AMOUNTS = ("gpu_seconds", "idle", "cost")
 class IdleRow:
     """Represents the idle GPU time of one team in one currency. Teams below it are not included. Times are GPU-seconds.
 
-    `cost`: the cost of all GPU time that the team held. `idle_cost`: the part of this cost that idle time caused. In
-    each usage row, the cost is divided in proportion to idle and other time. A usage row is a user's day, a user's
-    hour, or a segment.
+    `cost`: the cost of all GPU time that the team held. `idle_cost`: the part of this cost that idle time caused. It is
+    computed from the team's usage rows (a user's day, a user's hour, or a segment): the cost of each row is multiplied
+    by the idle fraction of its time.
     """
 
     tenant_id: int

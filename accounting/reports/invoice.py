@@ -100,10 +100,10 @@ class _Held:
 
 @dataclass(slots=True)
 class _InClasses:
-    """Represents the GPU-seconds in each class (idle, preemptible, borrowed) that has its own price.
+    """Represents usage in the classes of GPU time that have a price: idle, preemptible and borrowed.
 
-    `unknown`: an amount of money. For some archived time, only the cost of class prices is stored, and not the
-    GPU-seconds in each class. `unknown` is the amount that class prices added to the cost of this time.
+    `seconds`: the GPU-seconds in each class, as far as they are stored. `unknown`: money. For some archived time, the
+    GPU-seconds in each class are not stored. `unknown` is the amount that class prices added to the cost of this time.
     """
 
     seconds: dict[str, Decimal] = field(default_factory=lambda: dict.fromkeys(Price.CLASSES, FREE))
@@ -184,9 +184,9 @@ def _by_generation(reader: UsageReader) -> Sequence[UsageRow]:
 def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -> Iterator[Line]:
     """Yields one line for each class of GPU time, and up to two lines for the remaining cost.
 
-    `held`: GPU time at one price. `classes`: the part of it in classes with their own price. The lines extend from
-    `begins` to `ends`, or over the part of this period in which the price was valid. The cost of a class line is its
-    GPU time times the price. The remaining cost is what the ledger contains beyond these lines, such as rounding.
+    `held`: GPU time at one price. `classes`: the part of it in classes with their own price. The lines cover the time
+    from `begins` to `ends`, but only while the price was valid. The cost of a class line is its GPU time times the
+    price. The remaining cost is what the ledger contains beyond these lines, such as rounding.
     """
     price = held.price
     if price is not None:
@@ -288,12 +288,13 @@ def _at_each_price(
 
 
 def _of_each_piece(reader: UsageReader, rows: Sequence[UsageRow], *, prices: Sequence[Price]) -> list[_Held]:
-    """Returns the GPU time and cost at each price, computed from rollups.
+    """Returns the GPU time and cost at each price, computed from rollups, for generations whose price changed in the
+    period.
 
-    This is needed for months that an earlier release archived, because only the rollups of these months are stored.
-    `rows`: the total usage of the generations whose price changed in the period. `prices`: the prices in the period.
-    Queries each interval between two price changes separately. An hour in which a price changed does not belong to any
-    of these intervals, so its usage gets a line without a price.
+    This is used if an earlier release archived a month of the period, because only the rollups of such a month are
+    stored. `rows`: the total usage of these generations. `prices`: the prices in the period. Queries each interval
+    between two price changes separately. An hour in which a price changed does not belong to any of these intervals, so
+    its usage gets a line without a price.
     """
     begins, ends = reader.begins, reader.ends
     generations = {row.generation_id for row in rows}
@@ -358,8 +359,8 @@ def _part_of(name: str, begins: datetime, ends: datetime) -> Any:
 def taken_back(reader: UsageReader) -> list[TakenBack]:
     """Returns the usage that corrections reversed for the team or billed to the team instead, latest correction first.
 
-    If usage is reversed for one team and billed to another, both get the same amounts with opposite signs. To keep the
-    amounts equal, class charges that were posted after the correction are left out. Makes four queries, and one or two
+    If usage is reversed for one team and billed to another, both teams get the same amounts with opposite signs.
+    Therefore amounts that class prices added only after the correction are left out. Makes four queries, and one or two
     more if part of the period is archived.
     """
     segments, hours = _segments(reader), _archived(reader)
@@ -446,9 +447,10 @@ def _corrected_hours(
 
 
 def _version(step: int, field: str) -> Subquery:
-    """Returns a subquery for `field` of the same segment in another version.
+    """Returns a subquery for `field` of the next or the previous version of a segment.
 
-    `step`: 1 for the version that was posted next, after a correction; -1 for the version before.
+    A segment gets another version if its usage is posted again after a correction. `step`: 1 for the next version, -1
+    for the previous one.
     """
     found = UsageSegment.objects.filter(
         month=OuterRef("month"),

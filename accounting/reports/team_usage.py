@@ -48,7 +48,10 @@ class GenerationTime:
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """Represents the groups with the most GPU time. `count`: the number of all groups, including those left out."""
+    """Represents the rows with the most GPU time of a report that is grouped by user, job or name.
+
+    `rows`: one row for each group. `count`: the number of all groups, including those left out.
+    """
 
     rows: Sequence[UsageRow]
     count: int
@@ -196,9 +199,10 @@ def _held(rows: Sequence[Rows], generations: Mapping[int, str]) -> list[Generati
 
 
 def _rows_by(rows: Sequence[Rows], *by: str) -> list[tuple[int, UsageRow]]:
-    """Returns (key value, row) for each currency and each value of the key `by`.
+    """Sums the rows by the keys `by`, and returns (value of the first key, row) for each group and currency.
 
-    Without `by`, returns (0, row) per currency. Leaves out groups whose segments have all been reversed by corrections.
+    Without `by`, returns (0, total) for each currency. Leaves out groups whose segments have all been reversed by
+    corrections.
     """
     return [
         (int(one.keys[by[0]][i]) if by else 0, _row(one, i))

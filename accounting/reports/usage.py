@@ -119,8 +119,8 @@ def usage_report(
     """Returns the usage in [begins, ends) that `viewer` may see, from one consistent read.
 
     A bound of None means no bound. `tenant`: includes only this tenant with its subtree. `user`, `job_id`,
-    `generation`: includes only the usage of this user, job or generation. All other arguments have the same meaning as
-    in `report_of`.
+    `generation`: includes only the usage of this user, job or generation. `by`, `time_zone`, `largest`, `totals` and
+    `job_names` have the same meaning as in `report_of`.
 
     Makes three queries. Makes one more for the totals if the rows do not contain all usage, and one more for the
     largest jobs.
@@ -200,7 +200,11 @@ def _sums(
     largest: slice | None = None,
     job_names: QuerySet[Any] | None = None,
 ) -> GroupSums:
-    """Returns the sums of each group, with one query. Reports for the same period and time zone reuse the same SQL."""
+    """Returns the sums of each group, with one query.
+
+    If the report has no special filter, the SQL is cached. Reports that differ only in their tenants then reuse this
+    SQL.
+    """
     names = [name for one in by for name in (["begins"] if one in (By.DAY, By.HOUR) else COLUMNS[one])]
     names.append("currency")
     scope = plan.scope
@@ -282,8 +286,8 @@ def _groups(by: tuple[By, ...]) -> Groups:
 def _in_zone(row: UsageRow, zone: ZoneInfo, unit: str | None) -> UsageRow:
     """Returns the row with its start converted to local time.
 
-    `unit`: the unit of the rows' intervals, "day" or "hour". If clocks are set back at midnight, a day has two
-    midnights. The day then starts at the first midnight.
+    `unit`: "day" or "hour" if the rows are grouped by day or hour; otherwise None. If clocks are set back at midnight,
+    a day has two midnights, and the row of this day gets the first one.
     """
     if row.begins is None:
         return row

@@ -16,11 +16,11 @@ from accounting.models import ClosedBook, CorrectedSegment, UsageSegment
 def written_off(
     books: Iterable[ClosedBook], first: datetime, last: datetime, names: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Decimal]:
-    """Returns the write-offs in the closed part of [first, last), by the values of the segment fields `names`.
+    """Returns the write-offs in the closed part of [first, last), grouped by the fields `names` of the usage segments.
 
-    `books`: the clusters' ledgers to include. Leaves out archived time. If `names` contains the tenant and a correction
-    bills usage to another tenant, the amounts of both tenants cancel out. The former payer has a positive amount, and
-    the new payer a negative amount. Makes two queries.
+    The keys of the result are the values of these fields. `books`: the clusters' ledgers to include. Leaves out
+    archived time. If `names` contains the tenant and a correction bills usage to another tenant, the amounts of both
+    tenants cancel out. The former payer has a positive amount, and the new payer a negative amount. Makes two queries.
     """
     closed = Q(pk__in=[])
     for one in books:

@@ -46,14 +46,14 @@ def sum_statement(
     """Returns the SQL that sums the rows of `parts` by the columns `names`; None if there cannot be any rows.
 
     - `parts`: queries as returned by `grouped_rows`.
-    - `largest`: a slice of the groups sorted by GPU-seconds in descending order. If the slice selects no groups,
-      `count` and `most` of the result are unknown.
+    - `largest`: a slice of the groups sorted by GPU-seconds in descending order; only these groups are returned.
     - `job_names`: a queryset of (job_id, name). The name becomes the column "label" of the job's rows. Jobs that are
       not in it get the label None.
     - `given`: columns in `names` that the other columns determine, such as a job's name if rows are grouped by job id.
       They are left out of GROUP BY, because grouping by them would not change the result.
 
-    Leaves out groups whose segments have all been reversed by corrections.
+    Leaves out groups whose segments have all been reversed by corrections. Each result row also contains the number of
+    all groups and the GPU-seconds of the largest group. Without result rows, these two numbers are therefore unknown.
     """
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
@@ -92,9 +92,9 @@ def sum_statement(
 
 
 def _labelled(every: str, names: str) -> tuple[str, str]:
-    """Returns two pieces of SQL that add the label of its job to each usage row: a WITH clause, and a source for FROM.
+    """Returns SQL that adds to each usage row the label of the row's job: a WITH clause, and a source for FROM.
 
-    `every`: SQL for the usage rows, with the column by_job_id. `names`: SQL for rows of (job id, label). The result has
+    `every`: SQL for the usage rows, with the column by_job_id. `names`: SQL for rows of (job id, label). The source has
     the additional column by_label. Labels are looked up only between the lowest and the highest job id of the usage
     rows. This is fast because the jobs of a period have ids close together.
     """

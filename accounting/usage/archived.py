@@ -60,10 +60,10 @@ def has_all(books: Books, begins: datetime, ends: datetime) -> bool:
 def written_off_of_archived(
     books: Iterable[ClosedBook], first: datetime, last: datetime, names: tuple[str, ...]
 ) -> dict[tuple[Any, ...], Decimal]:
-    """Returns the write-offs in archived time, by the values of the fields `names`.
+    """Returns the write-offs in the archived part of [first, last), grouped by the fields `names` of ArchivedHour.
 
-    Write-offs are costs that corrections reversed without billing another payer. For time that is not archived, use
-    `written_off`.
+    The keys of the result are the values of these fields. Write-offs are costs that corrections reversed without
+    billing another payer. For time that is not archived, use `written_off`.
     """
     until = max((one.details_since for one in books if one.details_since), default=first)
     if until <= first:

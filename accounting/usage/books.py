@@ -31,10 +31,10 @@ class Books:
 
     @property
     def closed(self) -> Sequence[Book]:
-        """Returns the books (clusters' ledgers) that were opened, so that Fairlot closes their hours one after the
-        other.
+        """Returns the books (clusters' ledgers) that were opened. From then on, Fairlot closes the hours of such a book
+        one after the other.
 
-        A book may be included before its first hour is closed.
+        A book is included even if none of its hours is closed yet.
         """
         return [Book(*row) for row in self._rows if row[1] is not None]
 

@@ -22,7 +22,8 @@ def _amount() -> DecimalField[Any, Any]:
 
 
 class Seconds(Func):
-    """Database expression for the seconds from the second argument to the first, exact to the microsecond."""
+    """Database expression for the first argument minus the second, in seconds and exact to the microsecond. Both are
+    times."""
 
     template = "EXTRACT(EPOCH FROM (%(expressions)s))"
     arg_joiner = " - "

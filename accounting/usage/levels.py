@@ -47,8 +47,9 @@ class Level:
     def beyond(self, inner: Level, moment: str) -> list[Q]:
         """Returns conditions for rows that begin in time that this level covers but the level `inner` does not.
 
-        There is one condition for each such interval. The time that `inner` covers must lie within the time that this
-        level covers. `moment`: the name of the field with the row's start.
+        For each book, `inner` must cover a part of the interval that this level covers. At most two intervals per book
+        remain, one before and one after this part. Each of them gets one condition. `moment`: the name of the field
+        with the row's start.
         """
         beyond = []
         for book, (begins, ends) in self.spans.items():

@@ -119,9 +119,9 @@ class UsagePlan:
     def _left_by(self, finest: Level) -> Iterator[Q]:
         """Yields conditions for the segments in time that rollups do not cover.
 
-        `finest`: the level of rollups with the shortest unit (hourly, if there are hourly rollups). It covers all time
-        that any rollups cover. Most of the selected segments are in the last few hours, and the conditions are written
-        so that PostgreSQL finds them with indexes.
+        `finest`: the hourly rollups if the plan may read these, otherwise the daily rollups. They cover all time that
+        any rollups cover. Most of the selected segments are in the last few hours, and the conditions are written so
+        that PostgreSQL finds them with indexes.
         """
         scope = self.scope
         before, after = {}, {}
@@ -171,7 +171,8 @@ class UsagePlan:
     def _without(self, found: Any, levels: Sequence[Level], moment: str, at: F) -> Any:
         """Returns the rows of the query `found`, without those whose usage the plan reads from the rollups of `levels`.
 
-        `moment`: the name of the field with a row's start. `at`: an expression for the same start.
+        The start of a row is needed twice. `moment`: the name of the field with the start, for filters. `at`: an
+        expression for the same time, for computations.
         """
         for level in levels:
             covered = level.covered(moment)
@@ -209,11 +210,12 @@ class UsagePlan:
         return rows if tenants is None else rows.filter(tenant__in=tenants)
 
     def _rows_of(self, level: Level, start: Combinable) -> dict[str, Combinable]:
-        """Returns two expressions, by name: the report's day or hour in which a rollup begins, and the one in which it
-        ends.
+        """Returns two expressions for a rollup: the report's day or hour that contains its start, and the one that
+        contains its end.
 
-        If both are equal, the whole rollup belongs to one row of the report. The rollup covers the UTC day or hour (the
-        unit of `level`) that begins at `start`. Its end is its last microsecond.
+        The keys of the result are the names of the expressions. If the values of both are equal, the whole rollup
+        belongs to one row of the report. The rollup covers the UTC day or hour (the unit of `level`) that begins at
+        `start`. Its end is its last microsecond.
         """
         end = ExpressionWrapper(start + Value(level.length - MICROSECOND), output_field=DateTimeField())
         return {

@@ -106,9 +106,10 @@ def _bucket_of_rollups(buckets: Buckets) -> dict[str, Any]:
 
 
 def _pieces(plan: UsagePlan, only: Q) -> Iterator[tuple[UsageSegmentQuerySet, dict[str, Any]]]:
-    """Yields (query of clipped segments, columns with the start of the day or hour to which the segments belong).
+    """Yields pairs: a query of clipped segments, and the additional column with the start of the segments' day or hour.
 
-    A segment that extends over two days or hours is in two queries, with one part in each.
+    If the report is not divided into days or hours, there is no additional column. A segment that extends over two days
+    or hours is in two queries, with one part in each. `only`: a condition that all segments must fulfil.
     """
     scope, unit, zone = plan.scope, plan.buckets.unit, plan.buckets.time_zone
     for found in (some.filter(only) for some in plan.segments()):

@@ -76,8 +76,9 @@ def nodes_differ_from_their_closing() -> Found | None:
 def more_is_summed_than_was_held() -> Found | None:
     """Finds an hour for which the rollups contain more GPU time than the hour's closing.
 
-    The closing of an hour is the ledger transaction that records the hour's GPU time by class. The difference is always
-    an error, because corrections only reduce time or move it to another payer.
+    The closing of an hour is the ledger transaction that records the hour's GPU time by class. Later corrections only
+    reduce the time in rollups or move it to another payer. So the rollups of an hour must never contain more time than
+    the closing.
     """
     return first_row(
         "the rollups of an hour exceed the held GPU time in the closing of that hour",

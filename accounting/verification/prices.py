@@ -37,10 +37,10 @@ def _is_rounded(amount: str, worth: str, decimals: int) -> str:
 
 
 def _priced_otherwise(table: str) -> str:
-    """Returns SQL FROM and WHERE clauses that select the vouchers (detailed rows) of a table with a wrong price.
+    """Returns SQL FROM and WHERE clauses that select the vouchers (detailed rows) with a wrong price from a table.
 
-    A voucher's time must lie within the time of one price, and the voucher must have that price. If no price was valid,
-    the voucher's price must be 0.
+    `table`: the name of the table without the prefix "accounting_". The right price is the price of the voucher's
+    generation that was valid during the voucher's whole time. If no price was valid, the right price is 0.
     """
     return f"""
         FROM accounting_{table} voucher

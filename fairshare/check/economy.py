@@ -110,11 +110,10 @@ class Economy:
 
     @cached_property
     def filled(self) -> Floats:
-        """Returns how many GPUs of an empty cluster each job's gang and copies of it can occupy together, as an array
-        (J, K).
+        """Returns how many GPUs of each generation each job's kind of gang can occupy at most, as an array (J, K).
 
-        There is one number for each generation. For example, gangs of one worker with 3 GPUs can occupy only 6 of the 8
-        GPUs of a node.
+        As many copies of the gang as fit are placed on the empty cluster, and their GPUs are counted. For example,
+        gangs of one worker with 3 GPUs can occupy only 6 of the 8 GPUs of a node.
         """
         found = np.zeros((len(self.jobs), self.generations))
         for j, job in enumerate(self.jobs):
@@ -209,10 +208,11 @@ class Economy:
 
     @cached_property
     def _waiting(self) -> dict[tuple[int, ...], Jobs]:
-        """Returns a cache for `snapshot`. For each tuple of active jobs, it has their job arrays as if all of these
-        jobs waited.
+        """Returns a cache for `snapshot`, which is empty at first.
 
-        Rounds with the same active jobs share array objects. A policy can detect this and reuse its results.
+        A key is a tuple of active jobs. The value is their job arrays in the state before any of them has started.
+        Rounds with the same active jobs thus get the same array objects. A policy can detect this and reuse its
+        results.
         """
         return {}
 

@@ -81,10 +81,10 @@ class Maker:
     def shape(
         self, economy: Economy, shapes: tuple[tuple[int, int], ...], accepts: tuple[int, ...] | None
     ) -> Job:
-        """Returns a job whose shape is chosen at random from `shapes`, which are pairs (workers, GPUs per worker).
+        """Returns a job with a random number of workers and of GPUs per worker, chosen from the pairs in `shapes`.
 
-        `accepts`: the generations that the job accepts, None for all. If none of eight attempts yields a job that fits
-        into the economy's nodes, returns a job of one GPU.
+        `accepts`: the generations that the job accepts, None for all. At most eight pairs are drawn, until the job fits
+        into the economy's nodes. If none of them fits, returns a job of one GPU.
         """
         for _ in range(8):
             workers, gpus = self.one(shapes)

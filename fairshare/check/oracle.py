@@ -55,7 +55,8 @@ class Oracle:
         self._of_class = (self._cell[:, 0] == np.arange(len(sizes))[:, None]).astype(np.float64)
 
     def _kind(self, job: int) -> _Kind:
-        """Returns the key of the job's class. Jobs with the same account, speeds and shape belong to one class."""
+        """Returns the key of the job's class. Jobs of one class have the same account, speeds, number of workers and
+        GPUs per worker."""
         economy = self.economy
         return (
             economy.jobs[job].account,
@@ -88,8 +89,8 @@ class Oracle:
     def means(self) -> Floats:
         """Returns the GPUs from which each account's guarantee is computed, as an array (T, K).
 
-        They are the account's private cluster, reduced by the limits of all accounts above it. The account's own limits
-        are not applied here, but when its guarantee is computed.
+        These are the account's private cluster, reduced by the limits of all accounts above it. The account's own
+        limits are applied later, when its guarantee is computed.
         """
         return self._handed_down(within_limits=True)
 
@@ -116,7 +117,7 @@ class Oracle:
         The variables x are the GPUs that each class of similar jobs uses on each generation. The constraints are:
         - All classes together use at most `limit` (K,) GPUs of each generation.
         - A class uses no more GPUs than its jobs need.
-        - On one generation, a class uses no more GPUs than its gangs can occupy as a whole.
+        - On one generation, a class uses no more GPUs than whole gangs of the class can occupy.
         - No account exceeds its limits.
         """
         rows, bounds = [*self._on, *self._of_class], [*limit.tolist(), *self._class_size]
@@ -194,11 +195,11 @@ class Oracle:
         return progress, fewest, most
 
     def in_order(self, leaf: int, jobs: Iterable[int]) -> float:
-        """Returns the progress of a leaf account if its private cluster is given to `jobs` one after the other.
+        """Returns the progress of a leaf account if earlier jobs in `jobs` have precedence on its private cluster.
 
-        Each job gets as many GPUs as it can use of those that earlier jobs leave. The generations are chosen so that
-        the total progress is as large as possible. Progress is counted in GPUs: a GPU on which a job runs at half of
-        its best speed counts as half.
+        Each job gets as many GPUs as it can use among those that earlier jobs leave. All jobs then run at the same
+        time. The generations are chosen so that the total progress is as large as possible. Progress is counted in
+        GPUs: a GPU on which a job runs at half of its best speed counts as half.
         """
         rows, bounds = self._limits(self.entitled[leaf])
         held = np.zeros(len(self._class_size))

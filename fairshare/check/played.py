@@ -94,8 +94,9 @@ class Played:
 
         The lag is the GPU time received minus the GPU time due. A leaf that is behind its share has a negative lag.
         There are two exceptions:
-        - A leaf that is ahead may use GPUs that no leaf behind its share could use, because this harms no other leaf.
-          Such GPU time does not put the leaf further ahead than `fluid`, the deviation that whole gangs make necessary.
+        - A leaf may use GPUs that no leaf behind its share could use, because this harms nobody. Such GPU time is not
+          counted if it would raise the lag of the leaf above `fluid`, the deviation that even an ideal scheduler of
+          whole gangs has.
         - A leaf never counts as behind if its share exceeds what its gangs could use in an empty cluster. Its lag is
           then 0 instead of negative.
         """
@@ -106,7 +107,7 @@ class Played:
         """Returns a pair: the array `lag` (R, T), and the GPU-quanta that each leaf received in all rounds, as an array
         (T,).
 
-        GPU time that `lag` does not count is left out of the second array, too.
+        Some use of GPUs that no other leaf could use is not counted; see `lag`. It is left out of both arrays.
         """
         ahead, counted = np.zeros((2, len(self.economy.accounts)))
         found = []
@@ -126,10 +127,12 @@ class Played:
 
     @cached_property
     def _alone(self) -> dict[tuple[int, ...], Floats]:
-        """Returns a lower bound on the progress that each leaf could make in one round if only its own jobs ran.
+        """Returns how much progress each leaf could make in one round if only its own jobs ran, for each set of active
+        jobs.
 
-        The key is the tuple of active jobs. The value is an array (T,) of progress in GPUs, counted as by `alone`. The
-        jobs are placed in three orders (as listed, largest first, smallest first), and the best result counts.
+        The key is the tuple of active jobs. The value is an array (T,) of progress in GPUs; a GPU on which a job runs
+        at half of its best speed counts as half. The numbers are lower bounds: the jobs are placed in three orders (as
+        listed, largest first, smallest first), and the best result counts.
         """
         return {active: self._most_alone(active) for active in self._oracles}
 
@@ -146,9 +149,10 @@ class Played:
 
     @cached_property
     def fluid(self) -> float:
-        """Returns the deviation that the ideal stride scheduler of `fluid_lag` needs for this economy, in GPU-quanta.
+        """Returns by how much accounts deviate from their shares even under an ideal scheduler, in GPU-quanta.
 
-        It is the largest deviation of any leaf in either direction, or the size of the largest gang if that is more.
+        `fluid_lag` simulates this economy under an ideal stride scheduler. The result is the largest deviation of any
+        leaf, in either direction, but at least the size of the largest gang.
         """
         lag, largest = fluid_lag(self.economy, self.shares)
         return max(float(np.abs(lag).max(initial=0.0)), float(largest))
@@ -157,19 +161,20 @@ class Played:
     def served(self) -> float:
         """Returns the GPU time that all leaves together received, as a fraction of the GPU time due to them, at most 1.
 
-        GPU time that `lag` does not count is left out. The fraction is below 1 if gangs leave gaps on nodes.
+        Some use of GPUs that no other leaf could use is not counted; see `lag`. The fraction is below 1 if gangs leave
+        gaps on nodes.
         """
         due = sum(share.sum() for share in self.shares)
         return min(self._counted[1].sum() / due, 1.0) if due else 1.0
 
     @cached_property
     def credit(self) -> list[Floats]:
-        """Returns, for each round, the most GPU-quanta that each account can have saved before the round, as an array
-        (T,).
+        """Returns an upper bound on what each account has saved before each round, in GPU-quanta, as one array (T,) for
+        each round.
 
-        An account saves while it uses fewer GPUs than its guarantee. Savings are limited by the `memory` setting, and
-        are lost while the account has no jobs. A policy may let accounts save less. GPUs that exceed an account's
-        guarantee plus this bound are therefore surplus under any policy.
+        An account saves while it uses fewer GPUs than its guarantee. Its savings are limited by the `memory` setting,
+        and are lost while the account has no jobs. A policy may let accounts save less than this bound. GPUs that
+        exceed an account's guarantee plus the bound are therefore surplus under any policy.
         """
         settings, credit, found = self.economy.settings, np.zeros(len(self.economy.accounts)), []
         largest = max((job.size for job in self.economy.jobs), default=0)
@@ -250,10 +255,10 @@ def _allowed(economy: Economy, held: Floats, job: int, k: int) -> bool:
 
 
 def could_use(economy: Economy, one: PlayedRound, leaf: int, some: Bools) -> bool:
-    """Returns whether other leaf accounts could use the GPUs that the account `leaf` holds.
+    """Returns whether a waiting job of another leaf account would fit if all gangs of the account `leaf` were gone.
 
-    This is true if a waiting job of another leaf would fit once all gangs of `leaf` were gone, without moving other
-    gangs. `one` is the round. `some` (T,) marks the leaves whose waiting jobs are considered.
+    No other gang is moved to make room. `one`: the round. `some` (T,): marks the leaf accounts whose waiting jobs are
+    considered.
     """
     rest = {j: nodes for j, nodes in one.after.items() if economy.jobs[j].account != leaf}
     kinds = {

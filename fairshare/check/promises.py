@@ -57,11 +57,11 @@ def _verdict(broken: list[str], figure: float | None = None) -> Verdict:
 
 
 def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]:
-    """Returns the gangs of an account that are surplus in the round `one`: beyond its guarantee and its savings.
+    """Returns which gangs of an account are surplus in the round `one`, that is, beyond its guarantee and its savings.
 
-    Savings are the unused guarantee of earlier rounds. Gangs within their minimum hold are left out. Which gangs are
-    surplus depends on the order in which the account's gangs are counted. Five orders are tried. The result has one
-    entry for each order: the nodes of each surplus gang.
+    Savings are the unused guarantee of earlier rounds. Which gangs are surplus depends on the order in which the
+    account's gangs are counted. Five orders are tried, and the result has one entry for each: the surplus gangs and
+    their nodes. Gangs within their minimum hold are left out.
     """
     economy = played.economy
     allowed = played.oracle(one).guarantee[2][account] + played.credit[one.number][account] + EPSILON
@@ -89,12 +89,11 @@ def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]
 
 
 def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
-    """Returns a sentence if surplus of other accounts keeps a waiting job from running in the round `one`, otherwise
-    None.
+    """Returns a sentence if a waiting job cannot run in the round `one` because of surplus gangs, otherwise None.
 
-    Surplus consists of gangs beyond an account's guarantee and savings. It keeps the job out if the guarantee of the
-    job's account covers the job, and the job would fit if these gangs were gone. The sentence names the accounts that
-    have surplus.
+    Surplus gangs are gangs of other accounts beyond the guarantee and the savings of those accounts. They keep the job
+    out in this case: the guarantee of the job's account covers the job, and the job would fit if the surplus gangs were
+    gone. The sentence names the accounts that have surplus gangs.
     """
     economy, size = played.economy, played.economy.jobs[job].size
     fewest, use = played.oracle(one).guarantee[1], used(economy, one.after)
@@ -385,9 +384,9 @@ def _busy(played: Played) -> Verdict | None:
 
 
 def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool:
-    """Returns whether a leaf's right to GPUs would be the same if it had `more` additional GPUs in the round `one`.
+    """Returns whether `more` additional GPUs for a leaf would be as justified as those that it has in the round `one`.
 
-    There are two such cases. First, the leaf and all accounts above it would still be within their guarantees. Second,
+    This is so in two cases. First, the leaf and all accounts above it would still be within their guarantees. Second,
     the leaf or an account above it already exceeds its guarantee and savings.
     """
     oracle, use = played.oracle(one), played.used[one.number]
@@ -468,11 +467,12 @@ def _saved_for(played: Played, first: int) -> float:
     cluster are multiplied by `played.served`, because whole gangs cannot use every GPU.
 
     A round is contested if a waiting job from elsewhere in the tree would fit without the other jobs. Only waiting jobs
-    of accounts that are not ahead of their share are considered. If a round is not contested, use beyond the guarantee
-    does not reduce the first sum.
+    of accounts that are not ahead of their share are considered. In a round that is not contested, the first difference
+    is at least 0.
 
-    The GPUs of the other jobs count as 0 in a round in which `first` waits, if the round is contested or `first` would
-    fit without the other jobs. They count if a larger job started instead of `first` and fills a node (promise 8b).
+    In some rounds in which `first` waits, the GPUs of the other jobs count as 0. These are contested rounds, and rounds
+    in which `first` would fit without the other jobs. Rounds in which a larger job started instead of `first` and fills
+    a node (promise 8b) are excepted.
     """
     economy = played.economy
     oracle, found = played.oracle(played.rounds[0]), np.inf

@@ -26,7 +26,7 @@ class Tolerance:
 
     - `seconds`: a fixed time.
     - `part`: a fraction of the time from the job's arrival to its end on the private cluster. If the job does not end
-      there, its start counts instead of its end.
+      there, it is a fraction of the time from arrival to start.
     """
 
     seconds: float = 300.0

@@ -319,7 +319,8 @@ def why_waiting(
     """Returns a pair: why the job waited at `moment`, and the attempts (running gangs) that were in its way.
 
     `timeline` must have been moved to `moment`. `is_behind` is true if the tenant had by then received clearly fewer
-    GPU-seconds than in the replay: the difference exceeds what its private cluster delivers in the tolerated time.
+    GPU-seconds than in the replay: the difference exceeds the tolerated seconds multiplied by the GPUs of its private
+    cluster.
 
     The cause is None if the wait does not count as lateness. There are two such cases:
     - Other tenants borrowed too much at that moment, but the tenant had recently held at least its share on average.
@@ -360,13 +361,13 @@ def _slots(free: Ints, job: PastJob) -> int:
 def _within_limits(
     timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float, *, leaves_idle: bool = False
 ) -> tuple[list[int], list[Key]]:
-    """Returns a pair: those of the generations `kinds` on which limits let the job run at `moment`, and a list of
-    attempts.
+    """Returns a pair: the generations on which the limits let the job run at `moment`, and the attempts in its way.
 
-    The attempts are the running gangs that count towards the limits that exclude the other generations.
+    `kinds`: the generations that are checked. The attempts in the way are the running gangs that count towards the
+    exhausted limits.
 
-    `leaves_idle` selects the limits to check. If true, only limits beyond which jobs may still use idle GPUs are
-    checked. If false, only limits beyond which jobs may use no GPUs at all are checked.
+    `leaves_idle` selects the kind of limit that is checked. If true: limits beyond which a job may still use idle GPUs.
+    If false: limits beyond which a job may use no GPUs at all.
     """
     allowed, using = list(kinds), dict[Key, None]()
     for limit in timeline.limits[job.tenant]:
@@ -382,9 +383,10 @@ def _within_limits(
 
 
 def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[Key]:
-    """Returns the attempts (running gangs) that have a worker on a node of generation `k` with some free GPUs.
+    """Returns the attempts (running gangs) that have a worker on a partly free node of generation `k`.
 
-    `free` has the free GPUs of each node. The function ignores `gpus`.
+    The GPUs that are free on such nodes are too scattered for the waiting job. `free` has the free GPUs of each node.
+    `gpus` is not used.
     """
     broken = {int(node) for node in timeline.of_kind[k] if free[node] > 0}
     return [
@@ -401,14 +403,14 @@ def _others_or_own(
     """Returns a pair: why the job waited when no GPUs were free for it, and the attempts (running gangs) that were in
     its way.
 
-    - OVER_BORROWING: other tenants held more than their private clusters.
-    - HARDWARE: GPUs were missing.
+    - OVER_BORROWING: other tenants held more GPUs than their private clusters have.
+    - HARDWARE: GPUs of the cluster were out of use, or the cluster had become smaller.
     - PRIORITY: other jobs of the tenant went first.
     - UNEXPLAINED: none of these causes applies.
     - None: the wait does not count as lateness, as `why_waiting` explains.
 
     `kinds`: the generations where limits let the job run. `free`: the free GPUs of each node. `is_behind`: whether the
-    tenant has received clearly less than in the replay.
+    tenant has received clearly fewer GPU-seconds than in the replay.
     """
     job, tenant, away = late.job, late.job.tenant, False
     for k in kinds:

@@ -81,7 +81,7 @@ def usual_gpus(past: Past) -> Ints:
 
 
 def _median(lasted: Mapping[int, float]) -> int:
-    """Returns the largest number of GPUs that the cluster had or exceeded for at least half of the time.
+    """Returns the largest number n such that the cluster had at least n GPUs for at least half of the time.
 
     `lasted` has, for each number of GPUs, the seconds for which the cluster had exactly that many.
     """

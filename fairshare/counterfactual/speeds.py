@@ -39,8 +39,8 @@ def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ..
 def _ratios(rates: Floats, known: Bools) -> Floats:
     """Returns the speed ratio for each pair of generations, as an array (K, K).
 
-    The entry [first, second] is the median of rate on `second` divided by rate on `first`, over all jobs measured on
-    both. It is NaN if no job was measured on both.
+    For each job that was measured on both generations, its rate on `second` is divided by its rate on `first`. The
+    entry [first, second] is the median of these ratios. It is NaN if no job was measured on both.
     """
     kinds = rates.shape[1]
     found = np.full((kinds, kinds), np.nan)

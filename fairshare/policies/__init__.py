@@ -49,8 +49,8 @@ def all_versions() -> list[tuple[str, int]]:
 def policy_type(name: str, version: int | None = None) -> type[Policy]:
     """Returns the class of a policy.
 
-    If `version` is None, this is the version that clusters use, which is not always the newest. Raises UnknownPolicy if
-    the name or version does not exist.
+    If `version` is None, the version that clusters use is taken, which is not always the newest. Raises UnknownPolicy
+    if the name or version does not exist.
     """
     known = versions(name)
     if not known:
@@ -65,8 +65,8 @@ def policy_named(
 ) -> Policy:
     """Creates a policy with the given options.
 
-    If `version` is None, this is the version that clusters use, which is not always the newest. Raises UnknownPolicy if
-    the name or version does not exist, and InvalidOption if an option is not accepted.
+    If `version` is None, the version that clusters use is taken, which is not always the newest. Raises UnknownPolicy
+    if the name or version does not exist, and InvalidOption if an option is not accepted.
     """
     kind = policy_type(name, version)
     return kind(read_options(kind, options or {}))

@@ -43,10 +43,10 @@ class TradeLimits:
         return both
 
     def room(self, accounts: Sequence[int], gives: int, takes: int) -> float:
-        """Returns how many GPUs of generation `gives` may still be given away in return for GPUs of generation `takes`.
+        """Returns how many GPUs of generation `gives` all of `accounts` allow to be given away in one more trade.
 
-        This is the smallest number that any of `accounts` may still give away. It is 0 if one of them does not trade
-        one of the two generations.
+        This is the smallest of the numbers that these accounts may still give away. It is 0 if one of them does not
+        trade one of the two generations. `takes`: the generation of the GPUs that they get in return.
         """
         if not self.deals[np.ix_(accounts, (gives, takes))].all():
             return 0.0

@@ -2,11 +2,12 @@
 it decides nothing.
 
 Every order names the epoch of its lease (the number of the job's attempt). A caller may repeat an order, for example
-after a crash: only the first one has an effect. A late order for an attempt that a newer one has replaced has no effect
+after a crash: only the first one has an effect. An order for an attempt that a newer attempt has replaced has no effect
 either.
 
-Backends report each time as an age in seconds, measured with the machine's monotonic clock. The caller converts ages to
-times of the database's clock, so a wrong wall clock does no harm.
+Backends report no dates. They report how many seconds ago something happened, measured with the machine's monotonic
+clock. The caller subtracts these seconds from the current time of the database's clock, so a wrong wall clock does no
+harm.
 """
 
 from __future__ import annotations
@@ -242,9 +243,9 @@ class Backend(Protocol):
     orders_at_once: int  # how many threads may give orders in parallel
 
     def preload(self, job_id: int) -> None:
-        """Loads the data that orders about the job need from the database.
+        """Reads from the database the data that orders about this job use.
 
-        Threads without a database connection can then give these orders.
+        Afterwards, threads without a database connection can give these orders.
         """
 
     def prepare(self) -> None:
@@ -276,8 +277,7 @@ class Backend(Protocol):
         """Returns the state of every lease for which `forget` has not been called."""
 
     def changed(self) -> Sequence[Observation]:
-        """Returns the observations that changed since the last call. The result may also contain unchanged
-        observations."""
+        """Returns all observations that changed since the last call. May also return some that did not change."""
 
     def cluster_events(self) -> Sequence[ClusterEvent]:
         """Returns the cluster's messages since the last call. After a restart, the result may repeat earlier
@@ -289,7 +289,8 @@ class Backend(Protocol):
     def use(self) -> Sequence[Use]:
         """Returns the measurements of GPU use since the last call.
 
-        Returns an empty sequence if Fairlot measures the GPU use of this cluster without the backend.
+        Returns an empty sequence if this backend does not measure GPU use. Fairlot then reads it from another source,
+        such as the cluster's metrics.
         """
 
     def advance(self) -> None:
@@ -317,14 +318,15 @@ class Backend(Protocol):
     def announce(self, *, service: int, name: str, job_id: int) -> None:
         """Makes the DNS name `name` resolve to the ready replicas of the service with ID `service`. Idempotent.
 
-        `job_id` is the job of any current or former replica; the backend finds the service's team by it. Does nothing
-        on clusters that give services no DNS names.
+        `job_id` is the ID of a job that runs, or once ran, a replica of the service. The backend needs it to find the
+        service's team. Does nothing on clusters that give services no DNS names.
         """
 
     def withdraw(self, *, service: int, name: str, job_id: int) -> None:
         """Removes the DNS name `name` that `announce` created for the service with ID `service`. Idempotent.
 
-        `job_id` is the job of any current or former replica; the backend finds the service's team by it.
+        `job_id` is the ID of a job that runs, or once ran, a replica of the service. The backend needs it to find the
+        service's team.
         """
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_attempt: int = 0) -> LogChunk:
@@ -357,5 +359,5 @@ class LogUnreadable(BackendError):
 
 
 class Unanswered(BackendError):
-    """Raised when the cluster gave no answer, or none that says whether an order took effect. The cluster has not
-    rejected the order."""
+    """Raised when the caller cannot know whether an order took effect: the cluster did not answer, or its answer does
+    not say. The cluster has not rejected the order."""

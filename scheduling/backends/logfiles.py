@@ -34,8 +34,8 @@ class LogFiles:
     def read(self, rank: int, offset: int, limit: int, *, is_over: Callable[[], bool]) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`; no bytes if `offset` is beyond the end.
 
-        `is_over` is called before the log is read, and returns True if the log will not grow any more. The chunk's
-        `complete` is true if the chunk reaches the end of such a log. Raises LogUnreadable.
+        `is_over` is called before the log is read, and returns True if the log will not grow any more. In this case,
+        the chunk's `complete` is true if the chunk reaches the end of the log. Raises LogUnreadable.
         """
         try:
             # Called before reading, so that output written meanwhile is never missed at the end.
@@ -76,10 +76,11 @@ class LogFiles:
             raise LogUnreadable(opening.why(error)) from error
 
     def _end(self, found: os.stat_result) -> int:
-        """Returns the offset at which the log ends. `found` is the file's status.
+        """Returns the offset at which the log ends, in bytes. `found` is the file's status.
 
-        A job may have made the file sparse, so that its size is far larger than the log's size limit. The result is
-        therefore at most the limit with room for notes, or the disk space that the file occupies if that is more.
+        A job may have made the file sparse, so that its nominal size is far larger than the log's size limit. A nominal
+        size above the limit (with room for notes) therefore counts only if the file really occupies that much disk
+        space.
         """
         most = self.limit + 2 * NOTE_ROOM
         return min(found.st_size, max(most, found.st_blocks * 512))

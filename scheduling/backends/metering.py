@@ -34,21 +34,21 @@ class Meter(Generic[Key]):
     def __init__(self, *, negligible: float = 0.0) -> None:
         """Creates a meter without samples.
 
-        `negligible` is an amount of use in a window, in the unit of the samples. A lease with at most this use in a
-        window counts as idle in the window. Such a threshold is useful because programs that only wait also use a
-        little processor time.
+        `negligible` is the use up to which a window still counts as idle, in the unit of the samples. Such a threshold
+        is useful because programs that only wait also use a little processor time.
         """
         self._negligible = negligible
         self._runs: dict[Key, _Run] = {}
 
     def sample(self, key: Key, at: float, amount: float) -> float | None:
-        """Records that the lease `key` used `amount` between its last sample and the time `at`. Returns news about its
-        use:
+        """Records that the lease `key` used `amount` between its last sample and the time `at`. Returns what must be
+        reported about the lease:
 
         - 0: the lease is in use: it has used more than the negligible amount in the current window.
         - A positive number: an idle window has just ended. The number is the seconds up to `at` for which the lease has
           been idle without interruption.
-        - None: nothing new to report. The window has not ended, or the last report is less than WINDOW seconds old.
+        - None: nothing. The window has not ended, the lease is still in use and this was reported less than WINDOW
+          seconds ago, or there is no earlier sample to compare with.
 
         The caller chooses the unit of `amount`, for example processor seconds.
         """

@@ -91,8 +91,7 @@ def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
 def open_path(path: Path, flags: int, *, folders: int = 2) -> int:
     """Opens a plain file by its path and returns its file descriptor.
 
-    Raises OSError if the file is a symbolic link. Also raises OSError if one of the `folders` innermost folders of the
-    path is a symbolic link.
+    Raises OSError if the file or one of the last `folders` folders of its path is a symbolic link.
     """
     parts = path.parts[-1 - folders : -1]
     with folder(Path(*path.parts[: -1 - folders]), *parts) as fd:
@@ -114,8 +113,8 @@ def read_file(name: str, *, folder: int, limit: int) -> bytes:
 def replace_file(name: str, content: bytes, *, folder: int, durable: bool = False) -> None:
     """Atomically replaces the file `name` in the open folder `folder` with a new file that has this content.
 
-    Anything else with this name, such as a link, is replaced too; a folder is renamed instead. With `durable`, the new
-    content also survives a power cut. Only one process at a time may write the same name.
+    A link or other special file with this name is replaced too; a folder with this name is renamed. With `durable`, the
+    new content also survives a power cut. Only one process at a time may write the same name.
     """
     temporary = f".{_checked(name)}.new"
     remove_file(temporary, folder=folder)

@@ -1,11 +1,12 @@
 """Computes on which generations each job should preferably run, given its account's share.
 
 Only whole gangs can run, so that an account gets its GPU time of each generation in turns. Its next gang runs on the
-generation on which the account is owed most GPU time. The jobs that are much faster on a generation should use the
-account's time there. They may therefore move to it earlier than other jobs and stay there longer. This preference
-changes the GPU time that the account must be owed for a move by at most what the gang uses in one quantum. In the long
-run, accounts get the same time of each generation as without the preference (drift plus penalty: Neely, Stochastic
-Network Optimization, 2010, chapter 4).
+generation on which the account is owed most GPU time. An account's time on a generation should be used by the jobs that
+are much faster there. They may therefore move to it earlier than other jobs and stay there longer.
+
+A gang moves to a generation once its account is owed enough GPU time there. The preference raises or lowers this amount
+by no more than the GPU time that the gang uses in one quantum. In the long run, accounts get the same time of each
+generation as without the preference (drift plus penalty: Neely, Stochastic Network Optimization, 2010, chapter 4).
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ def affinities(jobs: Jobs, able: Bools, share: Floats, evenly: Bools | None) -> 
     """Returns how strongly each job should prefer each generation, as an array (J, K) of numbers from -1 to 1.
 
     The numbers come from an ideal division, in which accounts get exactly their shares and gangs need not run as a
-    whole. There, jobs of one kind (same account and speeds) run for a fraction of their time on each generation. The
-    affinity is 1 if the fraction is 100 %, and -1 if it is 0. It is 0 for jobs that would not run, and for accounts
-    whose jobs are all equally fast on all generations where they may run.
+    whole. It says on which generations jobs of one kind (same account and speeds) get their GPU time. The affinity to a
+    generation is 1 if they get all of it there, 0 if they get half of it there, and -1 if they get none there. The
+    affinity is 0 for jobs that would not run, and for accounts whose jobs are all equally fast on all generations where
+    they may run.
 
     - `able` (J, K): whether each job may run on each generation.
     - `share` (T, K): each account's share of each generation, in GPUs.

@@ -32,8 +32,8 @@ class Balances:
 def tier_one(shares: Shares) -> Floats:
     """Returns each account's guaranteed GPUs of each generation, as an array (T, K).
 
-    If the guarantee of an account is larger than its share, both in total over all generations, it is scaled down to
-    the total of the share. This happens when a trade left the account with fewer but faster GPUs.
+    An account whose share has fewer GPUs in total than its guarantee gets the guarantee scaled down to that total. This
+    happens when a trade left the account with fewer but faster GPUs.
     """
     due, most = shares.guaranteed.sum(axis=1), shares.share.sum(axis=1)
     part = np.divide(most, due, out=np.ones_like(due), where=due > most)
@@ -53,10 +53,10 @@ def settle(  # noqa: PLR0917 - in the order of the formula
 ) -> Balances:
     """Returns the balances `dt` seconds later.
 
-    - `received` (T, K): GPU-seconds of each generation that the leaf accounts received in this time.
-    - `active` (T,): whether there are jobs below the account. If not, its balances are reset to zero, because an
-      account earns no credit while it has no jobs.
-    - `largest` (T,): GPUs of the largest gang below the account.
+    - `received` (T, K): GPU-seconds of each generation that the leaf accounts received in these `dt` seconds.
+    - `active` (T,): whether the account, or an account below it, has jobs. If not, its balances are reset to zero,
+      because an account earns no credit while it has no jobs.
+    - `largest` (T,): GPUs of the largest gang of the account and of all accounts below it.
 
     A balance has an upper limit: the GPU time of the account's share (or guarantee, for the balance of guaranteed time)
     in `settings.memory` seconds. If the account's largest gang uses more than this in two quanta, the limit is what

@@ -121,10 +121,10 @@ class Borders:
     def crossed(self, legs: Legs) -> Legs:
         """Returns the legs of trades that count towards limits. A leg is what one account gives and takes in one trade.
 
-        A trade counts towards the limits of an account if exactly one of its two sides is the account or below it. The
-        result has a copy of each leg in `legs` for each such account that has a limit. The copy names that account
-        instead of the account that trades. For example, a trade between two users of one team does not count towards
-        the limits of the team.
+        A trade counts towards the limits of an account if exactly one of its two sides is the account or below it. For
+        example, a trade between two users of one team does not count towards the limits of the team. For each leg in
+        `legs` and each limited account towards which it counts, the result has a copy of the leg that names the limited
+        account.
         """
         legs = legs[self._is_below[legs.account]]
         found = legs[:0]

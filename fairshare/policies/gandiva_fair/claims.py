@@ -1,6 +1,6 @@
 """Moves picked gangs to generations where they are faster, if their account is owed time there.
 
-Gangs of accounts that have received more than their share of that generation make room.
+Room is made by gangs whose accounts have received more than their share of the generation.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SWAPS = 4
 def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
     """Moves picked gangs to generations where they are faster and where their account is owed time.
 
-    Gangs whose account has received more than its share of such a generation must make room: they are moved to another
-    generation. With `may_stop`, gangs may also be stopped for this. Returns the stopped gangs.
+    Room is made by gangs whose account has received more than its share of the generation: they are moved to another
+    generation. With `may_stop`, gangs may also be stopped to make room. Returns the stopped gangs.
 
-    Within an account, the gangs that gain most per GPU move first. If the account is not owed enough time on a
-    generation yet for one of its gangs, its later gangs do not move there either. The account thus saves time for the
-    first of them.
+    Within an account, the gangs that gain most per GPU move first. If the account is not yet owed enough time on a
+    generation for such a gang, its later gangs do not move there either. The account thus saves time for the gang that
+    gains most.
     """
     facts, speed = picked.facts, picked.facts.speed
     jobs, generations = _faster(picked)

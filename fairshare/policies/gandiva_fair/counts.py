@@ -31,11 +31,10 @@ class Counts:
         self._binding_claims = self._claims
 
     def beyond_claims(self) -> Counts:
-        """Returns an object with the same counts that ignores the bounds `limits.claims`, for giving out GPUs that no
-        share covers.
+        """Returns an object that shares these counts, but ignores the bounds in `limits.claims`.
 
-        These bounds restrict how many GPUs an account gets as its share. GPUs that would otherwise stay unused may be
-        given out beyond them.
+        These bounds restrict how many GPUs an account gets as its share. Idle GPUs, which are part of no account's
+        share, may be given out beyond them.
         """
         counts = copy(self)
         counts._binding_claims = None

@@ -97,8 +97,10 @@ def bounded(rate: Floats, evidence: Evidence) -> Floats:
 
     The ratio of two rates may differ from the evidence by a tolerance, `evidence.slack`. If it differs by more, the
     rates are changed so that it differs by exactly the tolerance. A false report therefore gains no more than the
-    tolerance, and a job whose speeds really differ can still trade. If there is evidence for a job, it cannot trade
-    generations without evidence: their rates are NaN.
+    tolerance, and a job whose speeds really differ can still trade.
+
+    If there is evidence for a job on some generations only, the job can trade only these. Its rates on the other
+    generations are NaN. Jobs without any evidence keep their rates.
     """
     judged = np.isfinite(evidence.slack)
     if not judged.any():

@@ -86,9 +86,9 @@ class Facts:
 
     @property
     def leaves_idle(self) -> bool:
-        """Returns whether GPUs that no share covers must be given out in a separate step.
+        """Returns whether idle GPUs, which are part of no account's share, must be given out in a separate step.
 
-        This is necessary if some gangs may run only on such GPUs: preemptible gangs, or gangs beyond the bounds
+        This is necessary if some gangs may run only on idle GPUs: preemptible gangs, or gangs beyond the bounds in
         `limits.claims`.
         """
         return self.limits.claims is not None or self.jobs.preemptible is not None
@@ -106,7 +106,8 @@ class Facts:
     def holders(self) -> Bools:
         """Returns the running gangs that may keep their GPUs, as a mask (J,).
 
-        In a round that must not preempt, these are all running gangs.
+        In a round that may preempt, these are the running gangs whose job may still run on its generation. In any other
+        round, these are all running gangs.
         """
         jobs = self.jobs
         holds: Bools = jobs.running_on != NOWHERE

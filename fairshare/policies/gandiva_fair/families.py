@@ -3,11 +3,11 @@
 The children of one parent are called a family. Only the total GPUs of each account are decided here. The generations
 are decided after the last depth.
 
-All accounts start low, and the GPUs of all of them grow together. Each family grows towards the level (GPUs per ticket)
-at which its members together have all GPUs of their parent. A set of generations becomes a bottleneck when accounts
-that can use no other generation need all of its GPUs. These accounts then stop, and all others continue. Newton's
-method finds the level of each bottleneck, beginning with a level that is too high, as in the parametric maximum flow of
-Gallo, Grigoriadis and Tarjan (SIAM Journal on Computing 18, 1989).
+All accounts begin with their guaranteed GPUs and then grow together. A level is a number of GPUs per ticket. Each
+family has a target: the level at which its members together have all GPUs of their parent. A set of generations becomes
+a bottleneck when accounts that can use no other generation need all of its GPUs. These accounts then stop, and all
+others continue. Newton's method finds the level of each bottleneck, beginning with a level that is too high, as in the
+parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on Computing 18, 1989).
 """
 
 from __future__ import annotations
@@ -65,10 +65,11 @@ class Families(Network):
     ) -> None:
         """Creates the network for A accounts in F families of siblings.
 
-        - `flow`: the rows (classes of jobs) with the GPUs that they hold. The GPUs that the rows of a family hold are
-          the family's total, which does not change.
+        - `flow`: the rows (classes of jobs) with the GPUs that they hold. Their sum over a family is the family's
+          total, which `divide` distributes among its members.
         - `gates`: limits on single generations.
-        - `bounds`: limits on the total GPUs of groups of rows within accounts, the limits of leaf accounts first.
+        - `bounds`: limits on the total GPUs of accounts, each as a group of rows. The limits of leaf accounts come
+          first.
         - `accounts` and `families`: the rows of each account and of each family.
         """
         rounding = float(gates.nothing[0]) * (1 + len(flow.able))
@@ -173,16 +174,17 @@ class Families(Network):
         self._grow(wanted * accounts.part(wanted, more))
 
     def _bottleneck(self, full: Bools, part: float, rise: _Rise) -> tuple[float, Bools]:
-        """Computes how far accounts can rise before certain gates (limits) are exhausted.
+        """Computes how far accounts can rise before the gates (limits) marked in `full` are exhausted.
 
-        - `full` (M,): marks these gates. They are a cut of the network: no account can move GPUs from them to other
-          gates.
-        - `part`: a position between the low (0) and the high levels (1) of `rise`, at which the accounts need more GPUs
-          than there are.
+        - `full` (M,): marks gates from which no account can move GPUs to any gate that is not marked (a cut of the
+          network).
+        - `part`: a position between the low (0) and the high levels (1) of `rise`. At this position, the accounts need
+          more GPUs of the marked gates than there are.
 
-        Returns a pair: a lower position, at which the GPUs behind these gates suffice (Newton's step), and a mask (A,)
-        of the accounts that this cut stops. An account is stopped only in this case: it would get more GPUs behind
-        these gates than it must have there, and its family already has all GPUs that it can get elsewhere.
+        Returns a pair. The first element is a lower position, at which the GPUs of the marked gates suffice (Newton's
+        step). The second is a mask (A,) of the accounts that must stop there. An account must stop if it would get more
+        GPUs of the marked gates than its guarantee requires, and its family already has all GPUs that it can get from
+        other gates.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))

@@ -1,5 +1,4 @@
-"""Gives GPUs of a network that are still free to its rows (classes of jobs), on the generations where they are
-fastest."""
+"""Gives free GPUs to the rows of a network (classes of jobs), on the generations where the rows are fastest."""
 
 from __future__ import annotations
 
@@ -54,10 +53,10 @@ def fastest_first(network: Network) -> None:
 
 
 def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
-    """Returns the GPUs that each of `rows` (R,) can use in addition and may get, as an array (R,).
+    """Returns how many more GPUs each of `rows` (R,) can use within the limits, as an array (R,).
 
-    Limits on the total GPUs of groups of rows (classes of jobs) bound what a row may get. `some` (R,): marks the rows
-    that compete for these GPUs. The result is 0 for all other rows.
+    `some` (R,): marks the rows (classes of jobs) that get GPUs. The result is 0 for all other rows. If a limit on a
+    group of rows does not suffice for all marked rows of the group, it is divided among them.
     """
     who = np.zeros(len(network.flow.leaf), dtype=bool)
     who[rows[some]] = True
@@ -68,9 +67,10 @@ def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
 def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], left: Floats) -> Floats:
     """Divides the free GPUs of gates (limits) among rows (classes of jobs), those with the largest gain first.
 
-    Returns the GPUs that each row gets, as an array (C,).
+    Returns the GPUs that each row gets, as an array (C,). A row gets GPUs of one generation only: the fastest for it
+    that has free GPUs.
 
-    - `at` (K, C): marks one generation for each row, of which it gets GPUs: its fastest with free GPUs.
+    - `at` (K, C): marks this generation for each row.
     - `lacks` (C,): GPUs that each row lacks.
     - `gain` (C,): how much faster the row is on this generation than on its second fastest.
     - `left` (M,): free GPUs of each gate.
@@ -108,11 +108,11 @@ def upgrade_rows(network: Network) -> None:
 
 
 def _free(gates: Gates, left: Floats) -> tuple[Floats, Bools]:
-    """Returns two arrays: the free GPUs of each gate (limit) without rounding errors, and a mask of where rows can get
-    free GPUs.
+    """Returns two arrays: the free GPUs of each gate (limit), and a mask of the places where rows can get free GPUs.
 
-    `left` (M,): capacity that each gate has left. The first array is (M,). The mask has one entry for each generation
-    and row (class of jobs), or only one for each generation if all rows have the same gates.
+    `left` (M,): capacity that each gate has left. The first array (M,) is `left` with negative numbers, and tiny ones
+    that are rounding errors, set to 0. The mask has one entry for each generation and row (class of jobs), or only one
+    for each generation if all rows have the same gates.
     """
     free = np.where(left > gates.nothing, left, 0.0)
     return free, gates.before(gates.least_outside(free) > 0)

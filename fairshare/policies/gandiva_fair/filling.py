@@ -49,10 +49,11 @@ def _fill_again(picked: Picked, turns: Turns) -> None:
 
 
 def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
-    """Gives GPUs that no share covers to further gangs. Returns all picked gangs, including these.
+    """Gives idle GPUs, which are part of no account's share, to further gangs. Returns all picked gangs, including
+    these.
 
     `sharing`: the gangs that were picked because of their accounts' shares. The GPUs that they leave free are given
-    out. Running gangs stay on the nodes where they run, if possible. A lottery chooses among the others.
+    out. Gangs that already run stay on their nodes, if possible. A lottery then chooses among the waiting gangs.
     """
     facts = sharing.facts
     if not any(sharing.places.free_gpus) or sharing.chosen.all():
@@ -139,8 +140,8 @@ def _fill(picked: Picked, turns: Turns, *, only_claims: bool, may_move: bool) ->
 def _give_up(picked: Picked, turns: Turns, *, may_move: bool) -> None:
     """Marks the kinds of gangs that cannot find room, so that their turns are skipped.
 
-    Gangs of one kind have the same shape and the same generations. With `may_move`, a kind is kept if it could find
-    room after picked gangs were moved.
+    Gangs of one kind have the same shape and the same generations. With `may_move`, a kind is not marked if moving
+    picked gangs could make room for it.
     """
     facts, places = picked.facts, picked.places
     most = sum(places.free_gpus) if may_move and facts.settings.may_preempt else 0

@@ -18,7 +18,7 @@ class Flow:
 
     A guarantee has its own row if the jobs are faster on some generations than on others. Such a row always holds all
     GPUs of the guarantee. If the jobs are equally fast wherever they may run, the guarantee has no row. Then only the
-    total of the leaf account is guaranteed, and `base` has the GPUs that count towards it.
+    total of the leaf account is guaranteed, and `base` says which of the row's GPUs count towards this total.
 
     Arrays are (K, C) instead of (C, K), because numpy is several times as fast if the last axis is long.
     """

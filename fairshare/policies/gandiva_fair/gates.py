@@ -37,14 +37,15 @@ class Gates:
 
     @classmethod
     def of(cls, flow: Flow, pool: Ints, gpus: Floats, inside: Sequence[tuple[Ints, Floats]]) -> Gates:
-        """Returns the gates (limits) for pools of GPUs and for limits inside the pools.
+        """Creates the gates (limits on the GPUs of one generation for a group of rows).
 
-        A pool is a number of GPUs of each generation that a set of rows (classes of jobs) shares.
+        A pool is a number of GPUs of each generation that a set of rows (classes of jobs) shares. The outermost gates
+        are the GPUs of the pools. Each further gate is a limit for some rows of one pool.
 
         - `pool` (C,): the pool of each row, in ascending order.
         - `gpus` (G, K): GPUs of each generation in each pool.
-        - `inside`: a pair of arrays for each level of limits inside the pools, the outermost level first. The first
-          array (C,) has the owner of each row, or NOWHERE if this level does not limit the row. Rows of one owner are
+        - `inside`: a pair of arrays for each level of the further limits, the outermost level first. The first array
+          (C,) has the owner of each row, or NOWHERE if this level does not limit the row. Rows of one owner are
           adjacent. The second array has the GPUs of each generation that each owner may have.
         """
         generations = np.arange(gpus.shape[1])[:, None]

@@ -41,12 +41,15 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
     """Returns the gangs that may keep their GPUs because of the minimum hold, as a mask (J,).
 
     The minimum hold lets a gang that has just started keep its GPUs for some time. There is one exception: a waiting
-    gang within its guarantee may take them if its claim is older than the start.
+    gang within its guarantee may take the GPUs of a running gang if the claim of the waiting gang is older than the
+    start of the running gang.
 
-    When a claim begins depends on the gang that would have to give up the GPUs. If that gang is smaller than the
-    waiting gang, the claim begins when the account of the waiting gang began to save GPU time for it. If it is larger,
-    the claim begins when the account had saved enough. If it is of the same size, the claim is never older, because the
-    waiting gang could have got these GPUs at the start.
+    When the claim begins depends on the sizes of the two gangs:
+    - If the running gang is smaller, the claim begins when the account of the waiting gang began to save GPU time for
+      it.
+    - If the running gang is larger, the claim begins when that account had saved enough.
+    - If both have the same size, there is no older claim, because the waiting gang could have got these GPUs at the
+      start.
     """
     jobs, size = facts.jobs, facts.sizes
     young = running & (jobs.resident < facts.settings.min_hold)
@@ -75,8 +78,8 @@ def _age_of_claims(facts: Facts, running: Bools, waits: Ints) -> tuple[Floats, F
     """Returns how long each waiting gang has had a claim to GPUs, as two arrays (W,) of seconds.
 
     An account saves unused guaranteed GPU time for its next gang. The first array has the time since the gang's account
-    began to save for it. The second has the time since the account had saved enough. It is negative if the account, or
-    an account above it, has not saved enough yet.
+    began to save for it. The second array has the time since the account had saved enough. An entry of the second array
+    is negative if the account, or an account above it, has not saved enough yet.
 
     `running` (J,): marks the gangs that run. `waits` (W,): the waiting gangs.
     """

@@ -1,7 +1,7 @@
 """Makes room for a gang that fits nowhere, by moving gangs that were picked before.
 
-Gangs larger than this gang are moved only in two cases: they are not on the nodes where they run or ran last, or the
-caller says that they have to leave the generation.
+Gangs that are larger than this gang are moved only in two cases. Either this round has placed them elsewhere than on
+the nodes where they run or ran last, or the caller says that they have to leave the generation.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Clearing:
         self._job, self._gpus, self._size = job, places.facts.gpus[job], places.facts.size[job]
 
     def of(self, k: int) -> Moved | None:
-        """Places the gang on generation `k` and makes room for one worker after another.
+        """Places the gang on generation `k`. Other gangs are moved to make room for one worker after another.
 
         Returns the moved gangs with the places that they left, or None if it failed and nothing changed.
         """

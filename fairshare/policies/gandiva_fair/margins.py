@@ -1,7 +1,8 @@
 """Computes which GPUs accounts would sell or buy, and at what price.
 
-The price depends on what one GPU more or less is worth to the account. An account's jobs run in an order that its owner
-wants. An additional GPU is used by the next waiting job in this order. If a GPU is lost, the last running job loses it.
+The price depends on what an account gains by one additional GPU, or loses with one GPU less. An account's jobs run in
+the order that its owner wants. An additional GPU is used by the next waiting job in this order. When the account has
+one GPU less, the last running job loses it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ LEAST_RATIO = 1e-6  # at a lower ratio an account counts as not wanting the GPU
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """The GPUs of fast generations that accounts would sell or buy, in B blocks.
+    """The GPUs of fast generations that accounts would sell or buy, as B blocks.
 
-    Each block is offered by one job, for one of P pairs of a slow and a fast generation.
+    A block is the GPUs that one job would trade, on one of P pairs of a slow and a fast generation.
     """
 
     trader: Ints  # (B,) pair × L + account
@@ -67,16 +68,16 @@ class Margins:
     def sold(self) -> Margin:
         """Returns the fast GPUs that jobs would sell. Jobs that gain least by the fast generation come first.
 
-        If the account gets more than one slow GPU for each fast GPU, its next waiting jobs use the additional ones.
-        These GPUs are valued at the mean of what they are worth to those jobs.
+        At a price above 1 slow GPU for each fast GPU, an account gets more GPUs than it sells. Its next waiting jobs
+        run on the GPUs in excess. The value of such a GPU is the mean of what it is worth to these jobs.
         """
         return self._margin(self._on_fast, self._waits, np.maximum, sells=True)
 
     def bought(self) -> Margin:
         """Returns the fast GPUs that jobs on the slow generation would buy. Jobs that would gain most come first.
 
-        If the account pays more than one slow GPU for each fast GPU, its last running jobs lose the additional ones.
-        These GPUs cost the mean of what they are worth to those jobs.
+        At a price above 1 slow GPU for each fast GPU, an account pays with more GPUs than it buys. Its last running
+        jobs lose the GPUs in excess. The value of such a GPU is the mean of what it is worth to these jobs.
         """
         return self._margin(self._on_slow, self._runs, np.minimum, sells=False)
 
@@ -84,13 +85,13 @@ class Margins:
         """Returns the blocks that all traders would sell if `sells` is true, or buy if it is false. A block is the GPUs
         that one job trades.
 
-        If the price is above 1 slow GPU for each fast GPU, the seller gets additional slow GPUs, on which its waiting
-        jobs run. The buyer pays with slow GPUs that some of its running jobs lose.
+        At a price above 1 slow GPU for each fast GPU, the seller gets more GPUs than it gives, and its waiting jobs run
+        on the GPUs in excess. The buyer gives more GPUs than it gets, and some of its running jobs lose GPUs.
 
         - `gpus` (S,): GPUs that each entry can trade.
-        - `moved` (S,): GPUs that the job of each entry could get (seller) or lose (buyer) because of the price.
-        - `worse`: numpy.maximum for a seller, numpy.minimum for a buyer. It chooses the price limit that makes a trade
-          less likely.
+        - `moved` (S,): GPUs that the job of each entry could get (seller) or lose (buyer) in this way.
+        - `worse`: numpy.maximum for a seller, numpy.minimum for a buyer. Of several price limits of a block, it chooses
+          the one at which a trade is least likely.
         """
         by = np.flatnonzero(gpus > LEAST_GPUS)
         by = by[np.lexsort((self._ratio[by] * (1 if sells else -1), self._trader[by]))]

@@ -1,12 +1,12 @@
 """Divides pools of GPUs exactly among rows (classes of jobs) within nested limits, so that all rows together get as
 many GPUs as possible.
 
-The division is a network flow. It leads from nested groups of rows, each with a bound on its total GPUs, through the
-rows to gates. Gates are nested limits on single generations. At first too many GPUs are given out. The excess at
-overloaded gates is then moved to other gates along shortest paths of the residual graph. All paths of the same length
-are used together (blocking flows, Dinic 1970). Only gates are nodes of this graph. An arc stands for all GPUs that
-rows, or pairs of rows in a group, could move from one gate to the other. Excess that cannot be moved is behind a
-minimum cut and is taken back.
+The division is a network flow. Each unit of flow passes through three layers: nested groups of rows, each with a bound
+on its total GPUs; a row; and gates. Gates are nested limits on single generations. At first too many GPUs are given
+out. The excess at overloaded gates is then moved to other gates along shortest paths of the residual graph. All paths
+of the same length are used together (blocking flows, Dinic 1970). Only gates are nodes of this graph. An arc stands for
+all GPUs that rows, or pairs of rows in a group, could move from one gate to the other. Excess that cannot be moved is
+behind a minimum cut and is taken back.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ class Groups:
         return np.where(left > EPSILON, left, 0.0)
 
     def part(self, amounts: Floats, most: Floats) -> Floats:
-        """Returns the fraction of `amounts` (C,) that each row (class of jobs) may have, as an array (C,).
+        """Returns the factor by which the amount of each row (class of jobs) is reduced, as an array (C,).
 
-        The fraction is the same for all rows of a group. It keeps the sum over each group within `most` (N,).
+        After this, the amounts of a group add up to no more than its entry in `most` (N,). The factor is the same for
+        all rows of a group. `amounts` (C,): the amount of each row.
         """
         found: Floats = part_of(most, self.sums(amounts))[self.of_row]
         return found
@@ -123,7 +124,7 @@ class Network:
 
     @property
     def left(self) -> Floats:
-        """Returns the GPUs that each gate (limit) could still pass, as an array (M,). A negative number means
+        """Returns the capacity that each gate (limit) has left, in GPUs, as an array (M,). A negative number means
         overload."""
         found: Floats = self.gates.most - self.gates.through(self.flow.held)
         return found
@@ -153,8 +154,9 @@ class Network:
     def may_have_more(self) -> Bools:
         """Returns the rows (classes of jobs) that may get more GPUs if free GPUs are divided again, as a mask (C,).
 
-        All rows that share a pool of GPUs are marked if some row of the pool lacks GPUs and some row of it could use
-        free GPUs. These can be different rows, because rows can exchange GPUs.
+        Rows share pools of GPUs. Two conditions are checked for each pool: a row of the pool lacks GPUs, and a row of
+        the pool could use free GPUs. If both are met, all rows of the pool are marked. The two rows can be different,
+        because rows can exchange GPUs.
         """
         gates = self.gates
         left = gates.least_outside(self.left) > gates.nothing
@@ -178,10 +180,10 @@ class Network:
 
     @property
     def free(self) -> Floats:
-        """Returns the GPUs that each row could give up before bounds of groups are considered, by generation, as an
-        array (K, C).
+        """Returns the GPUs that each row holds and that may be moved, by generation, as an array (K, C).
 
-        These are all GPUs that the row holds, or 0 if the row is a guarantee instead of a class of jobs.
+        For a class of jobs, these are all GPUs that the row holds. For a guarantee, they are 0. The lower bounds of
+        groups are not considered here.
         """
         found: Floats = self.flow.held * self._moves
         return found
@@ -203,10 +205,11 @@ class Network:
         return gives * part
 
     def wanted(self, who: Bools | None = None) -> Floats:
-        """Returns the additional GPUs that each row (class of jobs) can use and may get within the bounds of groups, as
-        an array (C,).
+        """Returns how many more GPUs each row (class of jobs) can use within the upper bounds of its groups, as an
+        array (C,).
 
-        With `who` (C,), only the marked rows compete for GPUs.
+        If `who` (C,) is given, the result is 0 for rows that it does not mark, and what a group may still get is
+        divided among the marked rows only.
         """
         has = self.flow.held.sum(axis=0)
         wanted = self.flow.beside(has) if who is None else self.flow.beside(has) * who

@@ -60,8 +60,9 @@ class Rows:
         - `holds` (T,): GPUs that each account holds.
         - `evenly` (T,): marks accounts that divide GPUs evenly among their jobs of equal priority.
 
-        An account wants its jobs in the order of priority, then age. The progress of jobs is measured in two units:
-        GPUs of the job's fastest generation, and GPUs of the slowest generation.
+        An account wants its jobs in the order of priority, then age. Jobs that come too late in this order to get GPUs
+        are left out. The rows measure progress twice: in GPUs of each job's fastest generation, and in GPUs of the
+        slowest generation.
         """
         some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
         some = some[np.lexsort((-jobs.priority[some], *sort_keys(jobs.account[some])))]
@@ -174,7 +175,8 @@ def _heads(jobs: Jobs, some: Ints, evenly: Bools | None) -> Ints:
 def _within_reach(jobs: Jobs, able: Bools, some: Ints, holds: Floats, evenly: Bools | None) -> Bools:
     """Returns which of the jobs `some` (N,) are early enough in their account's order to get GPUs, as a mask (N,).
 
-    A job is left out if it would not run on any generation even if its account held REACH times as many GPUs as now.
+    A job is left out if, on every generation that it accepts, earlier jobs of the account need at least REACH times as
+    many GPUs as the account holds.
 
     - `able` (J, K): whether each job may run on each generation.
     - `holds` (T,): GPUs that each account holds now.

@@ -38,9 +38,11 @@ class Picked:
         return chosen
 
     def on_idle(self) -> Picked:
-        """Returns an object that shares these picked gangs, and through which gangs get GPUs that no share covers.
+        """Returns an object for giving out idle GPUs, which are part of no account's share. It has the same picked
+        gangs.
 
-        Gangs that are picked through it are also listed in its `idle_jobs`.
+        A gang that is picked with this object is picked in `self`, too, and is also listed in the object's `idle_jobs`.
+        The bounds on what accounts get as their share do not apply to them.
         """
         picked = copy(self)
         picked.counts, picked.idle_jobs = self.counts.beyond_claims(), []

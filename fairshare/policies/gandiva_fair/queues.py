@@ -1,4 +1,4 @@
-"""Divides an amount that each account has, such as GPUs, among the entries of the account's queue.
+"""Divides an amount that each account has, such as GPUs, among the entries of the account's queue, such as its jobs.
 
 The queues of many accounts are computed together.
 """
@@ -68,10 +68,14 @@ class Queue:
         return found
 
     def mean(self, of: Floats, size: Floats, leaf: Ints, depth: Floats, *, first: bool) -> Floats:
-        """Returns the mean of `of` (N,) over the first entries of each account in `leaf` (M,), as an array (M,).
+        """Returns the mean of the values `of` (N,) at the front of each account's queue, as an array (M,).
 
-        If `first` is false, the last entries count instead. Entries count until their sizes add up to `depth` (M,). The
-        mean is weighted by `size` (N,), the size of each entry. It is 0 for an account without entries.
+        - `leaf` (M,): the accounts.
+        - `size` (N,): the size of each entry, its weight in the mean.
+        - `depth` (M,): how much of each queue counts, as a sum of sizes.
+        - `first`: if false, the end of the queue counts instead of the front.
+
+        The mean is 0 for an account without entries.
         """
         if not len(self.head):
             return np.zeros(len(leaf))

@@ -19,17 +19,18 @@ from fairshare.policies.gandiva_fair.turns import Turns
 
 
 def replace_starting(picked: Picked, turns: Turns) -> bool:
-    """Replaces picked gangs that would start now by running gangs, or by gangs that fill their node, of the same
-    account.
+    """Replaces picked gangs that would start now by other gangs of the same account.
 
-    Returns whether it replaced any.
+    The replacement is either a gang that is already running, or a gang that leaves no GPU of its node free. Returns
+    whether any gang was replaced.
     """
     went_on = _resume_running(picked, turns)
     return _fill_holes(picked, turns) or went_on
 
 
 def _resume_running(picked: Picked, turns: Turns) -> bool:
-    """Lets running gangs continue in place of picked gangs that would start and that the same account wants less.
+    """Lets running gangs continue in place of gangs of the same account that would start and that the account wants
+    less.
 
     Such a running gang was not picked in its turn, because other gangs had been given its GPUs. Those gangs have been
     moved since. Returns whether any gang was replaced.
@@ -119,9 +120,10 @@ def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, hole: int) -> bool
     """Replaces the picked gang `job` at `spot` by a gang that also uses the `hole` free GPUs of its node.
 
     Returns whether it succeeded. The replacement has the same account and priority as `job`. Among the gangs that fill
-    the node, it is the one that the account wants most. There are two exceptions. Nothing is replaced if the account
-    has a running gang that fits there and that it wants more than the replacement. A running gang does not replace
-    `job` if `job` is the one that the account wants most of all.
+    the node, it is the one that the account wants most. There are two exceptions:
+    - Nothing is replaced if a running gang of the account fits on the node without filling it, and the account wants
+      this gang more than the replacement.
+    - A running gang does not replace `job` if `job` is the gang that the account wants most of all.
     """
     facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + hole
     if not turns.is_same_claim(job, hole):

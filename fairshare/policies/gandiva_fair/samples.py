@@ -23,10 +23,9 @@ TRIES = 16
 def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) -> Picks:
     """Returns the picks, with at most one pair of gangs of each account swapped so that their speeds can be measured.
 
-    The first gang of a pair runs where its speed is already known, and gets the place of a second gang on a generation
-    where its speed is unknown. The second gang must be able to run where the first one runs. Preemptible gangs are not
-    swapped. Only accounts that trade, or are below an account that trades, take part. `able` (J, K) says on which
-    generations each job may run.
+    The first gang of a pair was measured on the generation where it runs, but not on that of the second gang. The
+    second gang must be able to run where the first one runs. Preemptible gangs are not swapped. Only accounts that
+    trade, or are below an account that trades, take part. `able` (J, K) says on which generations each job may run.
     """
     jobs, settings = snapshot.jobs, snapshot.settings
     able = jobs.sharing(able)

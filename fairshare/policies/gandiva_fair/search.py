@@ -51,12 +51,13 @@ def place_all(places: Places, jobs: Sequence[int], prefer: Sequence[Sequence[int
 def _needs(
     facts: Facts, jobs: Sequence[int], prefer: Sequence[Sequence[int]]
 ) -> list[tuple[frozenset[int], list[int]]]:
-    """Returns how many GPUs the jobs that are not placed yet need on certain generations, for each step of the search.
+    """Returns how many GPUs the remaining jobs need within sets of generations, for each step of the search.
 
-    The search places the jobs in the given order. Each result is a pair: a set of generations, and a list of
-    `len(jobs)` + 1 numbers. Number i is the sum of the GPUs of those jobs, from index i on, that accept only
-    generations of the set. There is one pair for each set of generations that any job accepts. `prefer`: the
-    generations that each job accepts.
+    The search places the jobs in the given order. `prefer`: the generations that each job accepts.
+
+    The result has one pair for each set of generations that is the choice of some job: the set, and a list of
+    `len(jobs)` + 1 numbers. Number i counts the GPUs needed by `jobs[i:]`, the jobs that remain after i steps. It
+    counts only jobs that accept no generation outside the set.
     """
     found = []
     for choice in sorted(map(frozenset, set(map(tuple, prefer))), key=sorted):

@@ -49,9 +49,12 @@ def select(  # noqa: PLR0917 - what a decision has worked out before, in that or
 ) -> Picks:
     """Picks the gangs that run until the next round, by what their accounts are due, and chooses their nodes.
 
-    `able` and `reason` come from may_run, `shares` from share_out (after trades), `affinity` from affinities, and
-    `limits` from limits_of. `random` is used only for two lotteries: the order of accounts, if the lottery ordering is
-    set, and the division of GPUs that no share covers.
+    - `able` and `reason`: the results of `may_run`.
+    - `shares`: the result of `share_out`, changed by trades.
+    - `affinity`: the result of `affinities`.
+    - `limits`: the result of `limits_of`.
+    - `random`: used only for two lotteries: the order of accounts, if the lottery ordering is set, and the division of
+      idle GPUs, which are part of no account's share.
     """
     facts = Facts.of(snapshot, tree, able, shares, affinity, balances, limits)
     picked = _pick(facts, random) if able.size else Picked(facts)

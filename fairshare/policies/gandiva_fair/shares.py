@@ -115,15 +115,16 @@ class _Limits:
         return self.side_by_side(Flow(leaf, kind, gpus, able, classes.step, nothing, nothing.copy(), kept))
 
     def side_by_side(self, flow: Flow) -> Flow:
-        """Returns the rows (classes of jobs) of `flow` that can use GPUs, sorted.
+        """Returns the rows (classes of jobs) of `flow` that can use GPUs, sorted along the account tree.
 
-        All rows below any account are adjacent afterwards, and so are all rows of a class.
+        For every account, the rows of the accounts below it are adjacent afterwards. All rows of a class are adjacent,
+        too.
         """
         rows = np.flatnonzero(flow.gpus > EPSILON)
         return flow.of(rows[np.lexsort((flow.kind[rows], self.order[flow.leaf[rows]]))])
 
     def owners(self, flow: Flow, depth: int) -> Ints:
-        """Returns, for each row, the account above it at a depth of the tree, as an array (C,).
+        """Returns, for each row (class of jobs), the account above it at a depth of the tree, as an array (C,).
 
         If the row's leaf account is not that deep, the leaf itself is returned.
         """
@@ -145,9 +146,10 @@ class _Limits:
     def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> dict[int, Groups]:
         """Returns the limits and guarantees on the total GPUs of accounts, as groups of rows (classes of jobs).
 
-        The result maps depths of the tree to groups, the deepest first. All leaf accounts are together under the first
-        key. Inner accounts follow by depth, up to `depth`. A depth at which no limit and no guarantee has an effect is
-        left out. `guaranteed` (T,): guaranteed GPUs of each account.
+        The result maps a depth of the tree to the groups of the accounts at this depth. The deepest accounts come
+        first. All leaf accounts are in one entry, which precedes the entries of inner accounts. Accounts closer to the
+        root than `depth` are left out. A depth at which no limit and no guarantee has an effect is left out.
+        `guaranteed` (T,): guaranteed GPUs of each account.
         """
         leaves = Groups.of(flow.leaf, self.total)
         sure = flow.sure.sum(axis=0)
@@ -196,7 +198,10 @@ def _with_guarantees(flow: Flow) -> Flow:
 
 
 def _make_best_use(flow: Flow, gates: Gates, bounds: list[Groups]) -> None:
-    """Gives rows (classes of jobs) additional GPUs: first on their fastest generations, then as many GPUs as possible.
+    """Gives rows (classes of jobs) additional GPUs in two steps.
+
+    First, rows get free GPUs on their fastest generations. Then GPUs are divided again so that all rows together get as
+    many as possible.
 
     `gates`: limits on single generations; the outermost gates are the GPUs that can be given out. `bounds`: limits on
     the total GPUs of groups of rows.

@@ -26,11 +26,13 @@ LOOKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Grain:
-    """The units in which a market divides GPUs.
+    """The units in which a market divides GPUs. A party is an account that is set to trade.
 
-    An offer is cut into `slices` equal parts. The size of a trade is a multiple of `step`. `line` is the minimum size
-    of a trade; a party that holds few GPUs has a lower minimum. `near` has the sizes of the groups within which parties
-    are matched first.
+    - `slices`: the number of equal parts into which an offer is cut.
+    - `step`: the size of a trade is a multiple of this.
+    - `line`: the minimum size of a trade. For a party that holds few GPUs, the minimum is lower.
+    - `near`: sizes of groups of parties. Parties in the same group are matched first, beginning with the first size in
+      the list.
     """
 
     slices: int  # slices of each offer
@@ -69,7 +71,7 @@ def grain_of(parties: int) -> Grain:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """Offers to sell or to buy: O offers, each of one party for one pair of generations at one ratio.
+    """O offers to sell or to buy. Each has one party, one pair of generations and one ratio.
 
     A party is an account that is set to trade. The ratio is the price limit: slow GPUs for one fast GPU. An offer
     combines the offers of several *traders* of the party. A trader is an account on a pair of generations; see
@@ -103,7 +105,8 @@ class Offers:
         )
 
     def parts(self, offer: Ints) -> tuple[Ints, Ints, Floats]:
-        """Returns how trades are divided among the traders of their offers. `offer` (D,): the offer of each trade.
+        """Returns how each trade is divided among traders. `offer` (D,): the offer of each trade, which may have
+        several traders.
 
         The result is three arrays with one entry for each trader in each trade: the trade, the trader, and the trader's
         fraction of the trade.
@@ -115,10 +118,10 @@ class Offers:
         return trade, self.trader[at], self.part[at]
 
     def affordable(self, price: Floats, has: Floats) -> Floats:
-        """Returns how many fast GPUs of each offer to buy its traders can pay for, as an array (O,).
+        """Returns how many of the fast GPUs in each offer to buy can be paid for, as an array (O,).
 
-        `price` (O,): the price of each offer, in slow GPUs for one fast GPU. `has`: slow GPUs with which each trader
-        can pay. A trader with several offers pays for those with the highest ratio first.
+        `price` (O,): the price of each offer, in slow GPUs for one fast GPU. `has`: slow GPUs with which each trader of
+        the offers can pay. A trader with several offers pays for those with the highest ratio first.
         """
         by = np.argsort(self.trader, kind="stable")
         offer = self.offer[by]
@@ -203,10 +206,11 @@ def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
 
 
 def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
-    """Returns the lowest ratio at which each of O buyers' offers could be met, as an array (O,).
+    """Returns, for each of O offers to buy, the lowest ratio at which anybody sells on the same pair of generations, as
+    (O,).
 
-    A ratio is a number of slow GPUs for one fast GPU. The result is the lowest ratio of any offer to sell on the same
-    pair of generations. If nobody sells on the pair, it is the buyer's own ratio.
+    A ratio is a number of slow GPUs for one fast GPU. If nobody sells on the pair, the result is the ratio of the offer
+    to buy.
     """
     first = np.searchsorted(sellers.pair, buyers.pair)
     is_sold = first < np.searchsorted(sellers.pair, buyers.pair, side="right")
@@ -264,9 +268,9 @@ class _Side:
         """Returns two arrays: the slices that are not empty, and a key for each of them. Slices with the same key may
         be matched.
 
-        Slices have the same key if they have the same pair of generations and their parties are in the same block of
-        `size` parties. If `size` is 0, only the pair counts. `places`: any number greater than the index of every
-        block; the keys are computed with it.
+        Parties are grouped into blocks of `size` consecutive parties. Slices have the same key if they have the same
+        pair of generations and their parties are in the same block. If `size` is 0, only the pair counts. `places`: a
+        number greater than the index of any block, which is used to compute the keys.
         """
         some = np.flatnonzero(self.steps > 0)
         offer = self.offer[some]
@@ -344,7 +348,8 @@ def _meeting(
 def _overlaps(pair: Ints, steps: Floats, other_pair: Ints, other_steps: Floats) -> tuple[Ints, Ints, Floats]:
     """Returns where intervals of one list overlap intervals of another list with the same key.
 
-    In each list, the intervals of a key follow one another without gaps. Those of both lists begin at the same point.
+    In each list, the intervals of a key follow one another without gaps. For each key, the first intervals of both
+    lists begin at the same point.
 
     - `pair` and `other_pair`: the key of each interval, such as its pair of generations, in ascending order.
     - `steps` and `other_steps`: the length of each interval.

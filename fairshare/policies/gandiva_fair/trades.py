@@ -208,7 +208,7 @@ class _Market:
 def _marked(leaves: Ints, of: Floats) -> Ints:
     """Returns the distinct values of `leaves` (N,) in ascending order.
 
-    The last axis of `of` (…, L) gives their range: all values are below L.
+    The values are indices from 0 to L - 1, where L is the length of the last axis of `of` (…, L).
     """
     found = np.zeros(of.shape[-1], dtype=bool)
     found[leaves] = True

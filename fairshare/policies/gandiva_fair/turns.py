@@ -1,9 +1,10 @@
 """Orders gangs by gang-aware stride or lottery scheduling among the leaf accounts of the ticket tree.
 
-Each leaf offers the gang that it would run next. There are two stages. In the first, a gang is eligible only if the
-guarantees of its leaf and of all accounts above cover it: the gang must fit into the guaranteed GPU time that each of
-them has saved and earns in this quantum (as in worst-case fair weighted fair queueing, Bennett and Zhang 1996). In the
-second stage, all other gangs are eligible. In both stages, the leaf furthest behind relative to its share goes first.
+Each leaf offers the gang that it would run next. There are two stages. In the first, only gangs take part that are
+covered by the guarantees of their leaf and of all accounts above it. A guarantee covers a gang that fits into the
+guaranteed GPU time that the account has saved and earns in this quantum (as in worst-case fair weighted fair queueing,
+Bennett and Zhang 1996). In the second stage, all other gangs take part. In both stages, the leaf furthest behind
+relative to its share goes first.
 
 The second stage has an inner order. Some gangs are covered by the guarantee of their own leaf but not by that of an
 account above, because other users of the team have used it. These gangs go before gangs that only use surplus.
@@ -11,9 +12,9 @@ account above, because other users of the team have used it. These gangs go befo
 Turns are taken among leaves only, not level by level of the tree, because shares were already computed level by level.
 If a user runs a gang in a gap where nothing else fits, other users of its team therefore do not have to wait longer.
 
-A leaf saves guaranteed GPU time for its next gang if that gang is too large for what it has saved so far. It also does
-so if its first gang finds no room. Its later gangs are then ordered as if the gang already ran. They are within the
-guarantee only if the guarantee covers them in addition to that gang.
+A leaf saves guaranteed GPU time for its next gang in two cases: the gang is too large for what the leaf has saved so
+far, or the gang is the leaf's first and finds no room. Later gangs of the leaf are then ordered as if this gang already
+ran. They are within the guarantee only if it covers them in addition to this gang.
 """
 
 from __future__ import annotations
@@ -214,10 +215,10 @@ class Turns:
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
-        """Returns True if `more` additional GPUs leave the job's account within its guarantees, or if it already
-        exceeds them.
+        """Returns False if the job's account is within its guarantees now, but would exceed them with `more` additional
+        GPUs.
 
-        Returns False if these GPUs would take the account from within its guarantees to beyond them.
+        Otherwise returns True. The guarantees of all accounts above are checked, too.
         """
         account = self._account[job]
         left = self._left(account)
@@ -286,7 +287,10 @@ class Turns:
             heapq.heapreplace(self._heap, turn)
 
     def _remember(self, turn: Turn) -> None:
-        """Stores the lottery number of this turn, so that numbers drawn later in the same stage are higher."""
+        """Stores the lottery number of this turn, so that numbers drawn later in the same stage are higher.
+
+        A lottery number includes a time of arrival. The stored time is the earliest at which later draws can arrive.
+        """
         stage, number = turn[0], turn[2]
         whole = math.ceil(number) - 1
         self._since[stage, whole] = -math.log(max(1.0 - (number - whole), 1e-300))
@@ -340,10 +344,11 @@ class Turns:
         yield from map(self._turn, accounts[~offers].tolist())
 
     def _overtakes(self, account: int, job: int) -> bool:
-        """Returns whether the job would run before another gang for which its account already saves GPU time.
+        """Returns whether the job would run before another gang for which its account saves GPU time of the same
+        generation.
 
-        This is the case if both gangs accept the same generation. Returns False if the account saves GPU time for `job`
-        too, or if `job` was postponed behind the other jobs of its priority.
+        Returns False if the account saves GPU time for `job` too, or if `job` was postponed behind the other jobs of
+        its priority.
         """
         if not self._kept_for.get(account, 0) & self._choice[job]:
             return False
@@ -411,9 +416,10 @@ class Turns:
         self._aside[account] = self._aside.get(account, 0) + 1
 
     def _save_claim(self, account: int, job: int) -> None:
-        """Lets the account save GPU time for a job that finds no room.
+        """Lets the account save GPU time for a job that found no room.
 
-        Does nothing unless the job is the one that the account wants most, and the guarantees cover it.
+        This is done only for the job that the account wants most, and only if the guarantees of the account and of all
+        accounts above cover it. For any other job, nothing changes.
         """
         if (
             self.only_claims

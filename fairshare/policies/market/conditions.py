@@ -1,9 +1,12 @@
 """The conditions of a market equilibrium, relaxed by a slack parameter, and Newton's method to solve them.
 
+A class is a group of equal jobs of one account. The loss of a class on a generation is what one more GPU there costs
+the class minus the speed of its jobs there. The cost is the sum of the price (converted to GPUs of full speed), the
+class's gain from one more GPU, and its gain from a higher limit on the generation.
+
 In an equilibrium, at least one amount of each of the following pairs is zero (complementary slackness):
 
-- the GPUs of a generation that a class of jobs uses; and the class's loss per GPU on it, which is the price (converted
-  to GPUs of full speed), plus the value of using one more of the class's GPUs, minus the speed;
+- the GPUs of a generation that a class uses; and the loss of the class on this generation;
 - the class's gain from one more GPU; and the GPUs of its jobs that wait;
 - the class's gain from a higher limit on a generation; and the GPUs that it could still use within this limit;
 - the value of more income to an account; and the income that the account saves;
@@ -31,7 +34,7 @@ LEAST_WORTH = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The pairs of amounts that the docstring of this module lists, at one point.
+    """The values of the pairs of amounts that the docstring of this module lists, for one point of `Conditions`.
 
     The product of the two amounts of a pair is the slack times a fixed number for the pair.
     """
@@ -158,8 +161,8 @@ class Conditions:
 def _solve(change: Floats, excess: Floats) -> Floats:
     """Returns the changes of prices that remove the excess demand, as an array (2, K).
 
-    `change`: the derivative of excess demand with respect to prices. `excess` (2, K) has two right-hand sides of the
-    same linear system. The result is NaN if the matrix is singular.
+    `change`: the derivative of excess demand with respect to prices. `excess` (2, K): the excess demand in two cases,
+    for which the linear system is solved separately. The result is NaN if the matrix is singular.
     """
     scale = np.abs(change).max(axis=1)
     try:
@@ -185,10 +188,10 @@ class _Classes:
         self._rest = self._waits + self._each @ self._others
 
     def use(self, loss: Floats, waits: Floats) -> Floats:
-        """Returns by how much each class's use of each generation increases, as an array (2, C, K).
+        """Returns the change of the GPUs that each class uses on each generation, as an array (2, C, K).
 
-        - `loss` (2, C, K): by how much the loss of each class on each generation falls.
-        - `waits` (2, C): by how much the GPUs that each class can use grow.
+        - `loss` (2, C, K): the decrease of the loss of each class on each generation.
+        - `waits` (2, C): the increase of the GPUs that each class can use.
 
         Two independent cases are computed together; the first axis of all arrays selects the case.
         """
@@ -200,8 +203,8 @@ class _Classes:
     def gain(self, loss: Floats, waits: Floats) -> Floats:
         """Returns the change of each class's gain from one more GPU, as an array (2, C).
 
-        - `loss` (2, C, K): by how much the loss of each class on each generation falls.
-        - `waits` (2, C): by how much the GPUs that each class can use grow.
+        - `loss` (2, C, K): the decrease of the loss of each class on each generation.
+        - `waits` (2, C): the increase of the GPUs that each class can use.
 
         Two independent cases are computed together; the first axis of all arrays selects the case.
         """
@@ -211,8 +214,8 @@ class _Classes:
     def slopes(self, economy: Economy, price: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns the derivatives of each account's use of generations with respect to its losses on generations.
 
-        The result is three arrays for L accounts: the matrix of derivatives of each account (L, K, K), the product of
-        this matrix and the vector of prices (L, K), and the product of the vector of prices and that product (L,).
+        The result is three arrays for L accounts: the matrix A of derivatives of each account (L, K, K), the products A
+        p with the vector p of prices (L, K), and the products p A p (L,).
         """
         kinds = np.arange(len(price))
         between = np.stack(

@@ -93,8 +93,8 @@ class _Path:
     def go_on(self, length: float) -> float:
         """Tries to move along the path by `length`. Returns the length to try next.
 
-        Moves first in the path's direction and then back to the path by Newton's method. If the path is not reached,
-        the step along it is not made.
+        A trial point is computed in the direction of the path. Newton's method then leads from there back to the path.
+        If it fails, the position on the path does not move forward, and a shorter length is returned.
         """
         ahead = self.point + length * self.direction
         near = ON_PATH if ahead[-1] > np.log(LITTLE_SLACK) else AT_END

@@ -37,7 +37,7 @@ class Market(GandivaFair):
     speeds, make most progress. As a result, no user envies another user of equal income. Every user makes at least the
     progress of its private cluster, unless a limit prevents this. No GPU remains unused that a user could use.
 
-    An account is guaranteed as many of the GPUs that it bought as its private cluster has; the others are surplus.
+    Of the GPUs that an account bought, only as many are guaranteed as its private cluster has. The others are surplus.
     Gangs are ordered and placed as by gandiva_fair. A job that was not measured on a generation counts as equally fast
     there.
     """

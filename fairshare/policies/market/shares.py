@@ -85,10 +85,11 @@ def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
 
 
 def _part(tree: Tree, amount: Floats, cap: Floats) -> Floats:
-    """Returns the fraction of its amount that each leaf may have so that no account exceeds its cap, as an array (T,
-    …).
+    """Returns the fraction of its amount that each leaf may keep, as an array (T, …).
 
-    `amount` (T, …): the amounts of leaves. `cap` (T, …): the limits of all accounts.
+    If the leaves below an account together exceed its cap, all of them are reduced by the same factor. If several caps
+    apply to a leaf, the lowest factor counts. `amount` (T, …): the amounts of leaves. `cap` (T, …): the limits of all
+    accounts.
     """
     total = tree.sums(amount)
     return tree.least_on_path(np.minimum(1.0, cap / np.maximum(total, LEAST_GPUS)))

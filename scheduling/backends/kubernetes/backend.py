@@ -113,7 +113,7 @@ class KubernetesBackend:
     - `owner`: identifies this installation of Fairlot in the labels of its objects.
     - `logs`: the folder that contains one folder per job. At most `log_streams` logs are followed at the same time.
     - `settle`: a function that is called before each start. It creates the tenant's namespace if it is missing.
-    - `preload`: a function that is called before threads give orders.
+    - `preload`: a function that reads from the database what `settle` needs for a job. The method `preload` calls it.
     - `is_bare`: a function that returns whether a job runs as a bare pod, that is, without a Job. Its answer for a job
       never changes.
     """
@@ -234,8 +234,8 @@ class KubernetesBackend:
         self.start(gang)
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """Removes a gang from the cache if the gang was deleted in the cluster and its latest lease has the token
-        `token`.
+        """Removes a gang from this process's cache, if the gang no longer exists in the cluster and its latest lease
+        has the token `token`.
 
         Deletes nothing in the cluster. An ended Job stays in the cluster for a day, and an ended bare pod for some
         minutes.
@@ -284,8 +284,8 @@ class KubernetesBackend:
         return self._view().everything()
 
     def changed(self) -> Sequence[Observation]:
-        """Returns the observations that changed since the last call. Processes that do not watch get all
-        observations."""
+        """Returns the observations that changed since the last call. A process that does not watch the cluster gets all
+        observations instead."""
         return self._watch.view.changed() if self._watch else self.observe()
 
     def use(self) -> Sequence[Use]:
@@ -347,8 +347,8 @@ class KubernetesBackend:
     def changes(self, *, timeout: float) -> Generator[None, None, None]:
         """Watches the cluster and yields None at every change, and at least every `timeout` seconds.
 
-        Raises BackendError if the cache is not filled in time after the start, or if the API server no longer accepts
-        the credentials.
+        Raises BackendError if the first listing of the cluster's objects takes more than `fill_seconds`, or if the API
+        server no longer accepts the credentials.
         """
         self._watch = watch = self._begin_watch()
         try:
@@ -449,9 +449,9 @@ class KubernetesBackend:
 
 
 def _remove(folder: Path) -> None:
-    """Deletes a job's log folder, if it exists. Renames the folder first, so that no process can write to it meanwhile.
+    """Deletes a job's log folder, if it exists. Renames the folder first, so that other processes no longer find it.
 
-    Also deletes the renamed folder of an earlier call that was interrupted.
+    Also deletes the renamed folder that an interrupted earlier call left.
     """
     aside = folder.with_name(f"{folder.name}.removed")
     with suppress(FileNotFoundError):

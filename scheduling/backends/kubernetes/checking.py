@@ -193,7 +193,8 @@ def _other_user(user: str) -> str:
 def _policies(api: Api) -> str:
     """Describes to users what is wrong with the cluster's admission policies; "" if nothing is wrong.
 
-    All policies of the folder deploy/kubernetes must be active, and none may be older than this release of Fairlot.
+    The cluster must have all policies of the folder deploy/kubernetes, in the version that this release of Fairlot
+    needs or a newer one. Each of them must deny the requests that violate it.
     """
     path, ours = (
         "/apis/admissionregistration.k8s.io/v1/validatingadmission",

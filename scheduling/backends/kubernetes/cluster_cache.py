@@ -118,8 +118,8 @@ class ClusterCache:
     def staleness(self) -> float:
         """Returns the age of the cache in seconds.
 
-        The age is the time since the API server last reported on Jobs or since it last reported on pods, whichever is
-        longer.
+        The Jobs and the pods in the cache are each as old as the API server's last answer about them. The result is the
+        greater of these two ages.
         """
         return time.monotonic() - min(self.jobs.heard_at, self.pods.heard_at)
 
@@ -180,8 +180,8 @@ class ClusterCache:
         """Returns the GPUs of all nodes if a node has changed since the last result, or if the last result is
         NODES_EVERY seconds old. Otherwise returns None.
 
-        Repeats unchanged results at this interval, because the caller can store some changes only after jobs have left
-        a node.
+        The caller can store some changes only after jobs have left a node. It therefore gets the same result again
+        after NODES_EVERY seconds.
         """
         with self._lock:
             if not self._hosts_changed and time.monotonic() - self._offered_at < NODES_EVERY:
@@ -247,7 +247,7 @@ class ClusterCache:
     # --- changing --------------------------------------------------------------------------------
 
     def record_progress(self, job_id: int, epoch: int, steps: float, at: float) -> None:
-        """Stores the progress of a job: the number of steps `steps` that a worker of attempt `epoch` has reported.
+        """Stores that a worker of attempt `epoch` has reported `steps` steps as the job's progress.
 
         `at` is the time of the report on the monotonic clock, in seconds.
         """
@@ -405,8 +405,8 @@ class ClusterCache:
     def _evaluate(self, job_id: int, gap: float) -> None:
         """Computes the gang's status from its Job and pods, and stores it.
 
-        `gap` is the longest time in seconds for which a change of the gang may have gone unnoticed. The times of
-        changes that the cache stores are therefore at most `gap` seconds before now.
+        `gap` is the longest time in seconds for which a change of the gang may have gone unnoticed. The stored time of
+        a change is therefore never more than `gap` seconds ago.
         """
         gang = self._gangs[job_id]
         status = self._deleted(gang) if gang.deleted else _look(gang)
@@ -439,10 +439,11 @@ class ClusterCache:
         return replace(gang.status, phase=Phase.ENDED, since=None, end=End.DELETED, message=DELETED)
 
     def _when(self, moment: datetime | None, gap: float) -> float:
-        """Converts the time `moment` from the cluster's clock to the monotonic clock. None stands for the current time.
+        """Converts `moment`, a time on the cluster's clock, to the monotonic clock. Returns the current time if
+        `moment` is None.
 
-        `gap` is the longest time in seconds for which a change may have gone unnoticed. If `moment` is more than `gap`
-        seconds ago, returns the time `gap` seconds ago.
+        `gap` is the longest time in seconds for which a change may have gone unnoticed. The result is never more than
+        `gap` seconds ago, even if `moment` is.
         """
         age = (self._wall() - moment).total_seconds() if moment else 0.0
         return time.monotonic() - min(max(0.0, age), gap)

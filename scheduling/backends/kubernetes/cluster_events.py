@@ -20,8 +20,8 @@ WAIT_SECONDS = 60.0
 
 @dataclass
 class ClusterEvents:
-    """Collects the Kubernetes events about jobs. `mirrors` contains one store of events for each field selector;
-    reflectors fill these stores."""
+    """Collects the Kubernetes events about jobs. `mirrors` contains one store of events for each field selector in
+    SELECTORS, which selects the events that matter. Reflectors fill these stores."""
 
     view: ClusterCache
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -34,8 +34,8 @@ class ClusterEvents:
     def take(self) -> Sequence[ClusterEvent]:
         """Returns new events about known gangs since the last call. Also stores new denials in the cache.
 
-        A denial is the reason why the Job controller could not create a pod. Only this method stores denials, together
-        with reporting their events. If a denial stops a gang, users therefore also see the event that explains it.
+        A denial is the reason why the Job controller could not create a pod. A stored denial may stop a gang. The call
+        that stores a denial also reads its event, so that users see why the gang was stopped.
         """
         now = time.monotonic()
         words, self._waiting = self._waiting, []
@@ -60,7 +60,7 @@ class ClusterEvents:
                 yield from self._of(word, gang)
 
     def _of(self, word: EventText, gang: Gang) -> Iterator[ClusterEvent]:
-        """Yields the event `word` as a ClusterEvent of this gang.
+        """Yields the event that `word` describes, as a ClusterEvent of this gang.
 
         Yields nothing if the event is older than the gang's current attempt or comes from another namespace.
         """

@@ -113,9 +113,11 @@ def used_by_others(pods: Iterable[Object]) -> Counter[tuple[str, str]]:
 def requested(pod: Object) -> Counter[str]:
     """Counts the GPUs that a pod holds, by resource, with the same rule as the Kubernetes scheduler.
 
-    For each resource, the result is the larger of two numbers. The first is the sum over its main containers and
-    sidecars, which run together. The second is the largest need while the pod starts: one init container and the
-    sidecars that started before it.
+    For each resource, the result is the larger of two sums:
+
+    - while the pod runs: the GPUs of all main containers and sidecars
+    - while the pod starts: the GPUs of one init container and of the sidecars that started before it. Init containers
+      run one after the other, and the one with the largest sum counts.
     """
     together: Counter[str] = Counter()
     sidecars: Counter[str] = Counter()

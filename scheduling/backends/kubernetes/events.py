@@ -1,4 +1,4 @@
-"""Functions that describe Kubernetes events (core/v1) about jobs and nodes in words for users.
+"""Functions that turn Kubernetes events (core/v1) about jobs and nodes into messages for users.
 
 Only warnings and a few other events matter. A cluster keeps events for an hour, counts repetitions, and may deliver an
 event again to a new watch. This module therefore remembers events, so that a job shows each message once.
@@ -79,8 +79,8 @@ def job_of_pod(name: str) -> tuple[int, int] | None:
 
 
 def job_of(about: Object) -> int | None:
-    """Returns the ID of Fairlot's job if `about` refers to the job's Kubernetes Job; None for references to other
-    objects.
+    """Returns the ID of one of Fairlot's jobs if `about` refers to the Kubernetes Job of that job. Otherwise returns
+    None.
 
     `about` is the reference to the object that an event concerns.
     """
@@ -197,12 +197,12 @@ class Events:
         self._denials: list[tuple[int, str, Denial]] = []  # (job ID, UID of its Job, denial)
 
     def take(self) -> tuple[Sequence[EventText], Sequence[tuple[int, str, Denial]]]:
-        """Returns a pair: the texts of new events, and the denials (reasons why pods could not be created) since the
-        last call.
+        """Returns a pair with what is new since the last call: the texts of events, and the denials (reasons why pods
+        could not be created).
 
-        Each denial is a triple: the job's ID, the UID of its Kubernetes Job, and the reason. A text is returned once
-        for each event. A denial is returned again whenever its event repeats, because the reason persists. One call
-        returns both lists: a caller that ends an attempt because of a denial then also has the text that explains it.
+        Each denial is a triple: the job's ID, the UID of its Kubernetes Job, and the reason. Kubernetes may report an
+        event several times. Its text is returned only the first time, but its denial each time, because the pod still
+        cannot be created.
         """
         with self._lock:
             words, self._texts = self._texts, []

@@ -51,7 +51,7 @@ class GangStatus:
 def gang_status(job: Object, pods: Sequence[Object]) -> GangStatus | None:
     """Returns the status of the Job's latest lease; None if the Job has never had a lease.
 
-    `pods` must contain all pods of Fairlot's job. These include pods of an earlier Kubernetes Job of the same name.
+    `pods` must contain all pods of Fairlot's job, also those of an earlier Kubernetes Job of the same name.
     """
     annotations = job["metadata"]["annotations"]
     if objects.LEASE not in annotations:
@@ -109,8 +109,9 @@ def vanished_pod_status(status: GangStatus, pod: Object) -> GangStatus:
 def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
     """Returns how a bare pod (a pod without a Job) ended, as a triple: the end, the exit code, and a message for users.
 
-    The exit code is None if Kubernetes does not report it. It is also None after an order to stop the pod, and if the
-    cluster removed the pod: programs that save their state on SIGTERM often exit with 0, which does not mean success.
+    The exit code is None if Kubernetes does not report it, if the pod was ordered to stop, or if the cluster removed
+    the pod. In the last two cases, an exit code of 0 would not mean success: programs that save their state on SIGTERM
+    often exit with 0.
     """
     ordered = objects.is_ordered_to_end(pod) and _ended_after(pod, _ordered_at(pod))
     if ordered and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):

@@ -96,8 +96,8 @@ class GangUngater:
             list(self._pool.map(partial(_remove, api), some))
 
     def _trouble(self, gang: Gang, status: GangStatus) -> tuple[End | None, str]:
-        """Returns a pair: how Fairlot must record the gang's end if it has to stop the gang, and the reason in words
-        for users.
+        """Returns why the gang must be stopped, as a pair: the kind of end to record (`LOST` or `START_FAILED`), and
+        the reason in words for users.
 
         Returns (None, "") if the gang need not be stopped.
         """

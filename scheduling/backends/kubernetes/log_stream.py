@@ -161,7 +161,8 @@ class LogReader:
     def _read_all(self, transcript: Transcript, text: Text, *, follow: bool) -> bool:
         """Copies the response to the log file. Returns whether the response was read to its end.
 
-        Stops early if the reader is stopped, if the log is full or, without `follow`, after FETCH_BYTES.
+        Stops early if the reader is stopped, if `_is_enough` returns True or, without `follow`, after FETCH_BYTES
+        bytes.
         """
         worker, stopped = self._worker, self._context.stopped
         with self._context.lock:
@@ -191,15 +192,14 @@ class LogReader:
     def _is_gone(self, trouble: Exception | None) -> bool:
         """Returns whether `trouble`, the error of a request, says that the API server no longer has the pod.
 
-        The kubelet may also answer that it does not know a pod. Returns False for this answer, because the pod may
-        still exist.
+        Returns False if the kubelet has answered that it does not know the pod: the API server may still have it.
         """
         return isinstance(trouble, Missing) and f'pods "{self._worker.name}" not found' in trouble.message
 
     def _is_enough(self, transcript: Transcript) -> bool:
-        """Returns whether reading can end because the log file is full.
+        """Returns whether the log file is full, so that reading can end.
 
-        Reading continues if the job has a progress pattern, because the output may still report progress.
+        Returns False for a job with a progress pattern, because the rest of its output may still report progress.
         """
         return transcript.is_full and self._progress is None
 

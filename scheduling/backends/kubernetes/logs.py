@@ -3,8 +3,9 @@
 There are two kinds of threads. Most threads follow one worker each until the worker ends. If there are more workers
 than such threads, a few other threads fetch the new output of the remaining workers in turn.
 
-A worker that was ordered to stop takes the thread of a followed worker, because its last output is lost when its pod is
-deleted. The module uses threads instead of an event loop, because the API client blocks.
+When a worker is ordered to stop, a thread must read it soon, because its last output is lost when its pod is deleted.
+If no thread is free, one of the following threads leaves its worker and reads this one. The module uses threads instead
+of an event loop, because the API client blocks.
 """
 
 from __future__ import annotations
@@ -176,7 +177,8 @@ class Follower:
                 return
 
     def _make_room(self) -> None:
-        """Ends the response that a thread has followed longest, so that this thread can read another worker.
+        """Frees a thread to read another worker. Picks the thread that has followed its worker for the longest time,
+        and ends the response that the thread reads.
 
         Never ends the response of a worker that was ordered to stop but still runs.
         """
@@ -232,8 +234,8 @@ class Follower:
     def _first(self) -> QueuedWorker | None:
         """Returns the worker at the head of the queue; None if the queue is empty.
 
-        Removes queue entries that a later entry of the same worker has replaced. If `_close` has paused requests to a
-        worker's node, moves the worker back in the queue until the pause ends.
+        Removes queue entries that a later entry of the same worker has replaced. If `_close` has paused the log
+        requests to a worker's node, postpones the worker to the end of the pause and continues with the next entry.
         """
         while self._queue:
             _, ticket, known = self._queue[0]

@@ -1,4 +1,5 @@
-"""Creates a tenant's namespace and isolates it, with no more rights than deploy/kubernetes grants Fairlot.
+"""Creates the namespaces of tenants and isolates them from each other. Needs no rights except those that
+deploy/kubernetes grants to Fairlot.
 
 Every step is idempotent, and several processes may run it at the same time. Objects that are already correct stay
 unchanged.

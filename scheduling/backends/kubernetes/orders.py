@@ -2,8 +2,8 @@
 
 Each order names its lease. The Job records the last lease that it was ordered to run. There are three cases:
 
-- The order is for an older lease: nothing happens.
-- The Job has already followed the order: it counts as done.
+- The order is for an older lease than the recorded one: nothing happens.
+- The order has already taken effect: nothing happens, and the order counts as done.
 - Otherwise, one patch changes the Job. The patch fails if the Job has changed since Fairlot read it.
 
 A caller that receives no answer repeats the order.
@@ -91,9 +91,9 @@ class Orders:
         started.
 
         - `begin`: the attempt for which a new Job is started.
-        - `epoch`: the job's last attempt that may have had another Job, now deleted; 0 if there is none.
-        - `may_have_run`: whether this or an earlier attempt may have run. If true, raises StillThere while pods of a
-          deleted Job run.
+        - `epoch`: the last attempt for which an earlier, deleted Job may have run; 0 if there is none.
+        - `may_have_run`: whether any attempt of the job may have run, including the one that now begins. If true,
+          raises StillThere while pods of a deleted Job run.
         - `grouped`: whether the pods of a new Job refer to a PodGroup. Has no effect if the cluster does not support
           PodGroups.
 
@@ -234,7 +234,7 @@ class Orders:
             self.api.delete(path, uid=_uid(job), version=version)
 
     def _left_behind(self, job_id: int) -> bool:
-        """Returns whether pods of the job still run. The caller knows that the Kubernetes Job no longer exists."""
+        """Returns whether pods of the job still run. Called only if the job's Kubernetes Job does not exist."""
         pods = self.api.get(PODS.format(self.namespace), labelSelector=f"{objects.JOB}={job_id}")["items"]
         return any(not objects.has_ended(pod) for pod in pods)
 
@@ -284,9 +284,9 @@ def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> No
 
 
 def _cannot_move(job: Object, refusal: Refused) -> bool:
-    """Returns whether the API server refused to start the Job because the Job's nodes cannot be changed.
+    """Returns whether the API server refused to start the Job because the Job cannot get other nodes.
 
-    Before Kubernetes 1.36, the nodes of a Job that has run are immutable.
+    Before Kubernetes 1.36, the node affinity of a Job that has run is immutable.
     """
     return "field is immutable" in refusal.message and objects.condition(job, "Suspended") is not None
 

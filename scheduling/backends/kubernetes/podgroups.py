@@ -21,7 +21,7 @@ WAITS = "waiting for minCount pods from a gang"
 
 
 class PodGroups:
-    """Remembers for a while whether one API server offers PodGroups, and then asks it again.
+    """Finds out whether one API server offers PodGroups. Remembers the answer for a limited time and then asks again.
 
     All orders to one cluster share one instance.
     """
@@ -33,9 +33,10 @@ class PodGroups:
         self._refused_until = 0.0
 
     def version(self, api: Api) -> str:
-        """Returns the API version of PodGroups to use, as `offered` does; "" if PodGroups cannot be used.
+        """Returns the API version to use for PodGroups; "" if PodGroups cannot be used.
 
-        Returns "" also for a while after the API server has refused a PodGroup.
+        This is the newest version that both the API server and Fairlot support. After the API server has refused a
+        PodGroup, the result is "" for a while.
         """
         return "" if time.monotonic() < self._refused_until else self._offered(api)
 
@@ -108,7 +109,7 @@ def name_of(job: str, epoch: int) -> str:
 def named_by(job: Object) -> str:
     """Returns the name of the PodGroup to which the Job's pods refer.
 
-    Returns "" if they refer to none, or if the API server dropped the field.
+    Returns "" if they refer to none, or if the API server dropped the reference because it does not know PodGroups.
     """
     return str(job["spec"]["template"]["spec"].get("schedulingGroup", {}).get("podGroupName", ""))
 

@@ -1,7 +1,7 @@
 """The rights that Fairlot needs in a cluster, and the rights that it should not have.
 
-deploy/kubernetes grants exactly the needed rights, and a test compares both lists. When a cluster is attached, the
-check of its kubeconfig asks the API server about each right.
+The roles in deploy/kubernetes grant exactly the needed rights; a test compares the roles with this file. When a cluster
+is attached, the check of its kubeconfig asks the API server about each right.
 """
 
 from __future__ import annotations

@@ -71,9 +71,9 @@ class BarePodOrders:
 
         `because` is the reason if Fairlot itself decided to stop the lease.
 
-        If the job has no pod, a late start order for this lease may still create one. Such an order can come only from
-        a process that hung and was taken for dead. Fairlot finds and stops the new pod, because the pod has no open
-        lease.
+        If the job has no pod, this call cannot prevent a later start of the lease: a process that hung and was taken
+        for dead may still send the start order. Fairlot finds and stops the pod that this order creates, because the
+        pod has no open lease.
         """
         for last in tries():
             there = self.find(job_id)
@@ -94,7 +94,7 @@ class BarePodOrders:
         raise AssertionError("unreachable")
 
     def _end(self, pod: Object, because: str = "") -> None:
-        """Ends the pod: by a deadline in the past if its program has started, otherwise by deleting the pod.
+        """Ends the pod. If its program has started, sets a deadline that has already passed; otherwise deletes the pod.
 
         `because` is the reason if Fairlot itself decided to stop the lease. Raises Invalid, Missing or Changed if the
         pod has changed since it was read, or if another pod has its name.

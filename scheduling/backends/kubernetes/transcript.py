@@ -2,12 +2,12 @@
 once, even if the connection breaks.
 
 A request asks the kubelet for the lines since a given second. The kubelet answers with all those lines that it still
-has, each with its time of writing in nanoseconds. After an interruption, the answer therefore repeats the last second.
-Lines that the log already has are skipped.
+has, each with its time of writing in nanoseconds. After an interruption, the answer therefore repeats lines that the
+log already has. They are skipped.
 
-The file `rank-N.json` beside the log records a position in the log and the second to which the position belongs; see
-`Mark`. The file is written only after the lines up to the position are safe on disk. For lines after this position, a
-comparison with the log shows which of them the log already has.
+The file `rank-N.json` beside the log records where to continue: a second from which lines are requested, and the
+position in the log at which the lines of that second begin; see `Mark`. The file is written only after the log is safe
+on disk. Lines of the answer are compared with the log from this position on, to find those that the log already has.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class LogLocked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A recorded position in a rank's log. From this position on, the log can be compared with the kubelet's output.
+    """A record of how to continue a rank's log after an interruption: lines are requested from second `since`, and
+    compared with the log from byte `offset`.
 
     From byte `offset` on, the log contains the pod's lines since second `since`, in the order in which the kubelet sent
     them.
@@ -284,10 +285,10 @@ class Transcript:
         self._write(line[len(begun) :])
 
     def _boundary(self) -> int:
-        """Returns where the log's last line began when the position was last recorded. The line may have been
-        incomplete.
+        """Returns where the last line begins in the part of the log that existed when the mark was recorded (the first
+        `Mark.size` bytes). The line may be incomplete.
 
-        The result is an offset in bytes from the beginning of the part of the log that was read.
+        The result is a number of bytes from the mark's `offset`.
         """
         return self._tail.rfind(b"\n", 0, self._later) + 1
 
@@ -301,10 +302,10 @@ class Transcript:
         self._out += data
 
     def _advance(self, offset: int) -> None:
-        """Updates the mark (the position that `save` records) for the current line of the response.
+        """Moves the mark (the position that `save` records) to the current line of the response, if this line was
+        written in a later second than the one in the mark.
 
-        `offset`: where the line begins in the log, in bytes. The mark moves to this offset only if the line was written
-        in a later second than the marked one.
+        `offset`: where the current line begins in the log, in bytes.
         """
         second = self._moment // BILLION
         if second > self._mark.since:

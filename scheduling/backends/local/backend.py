@@ -225,7 +225,7 @@ class LocalBackend:
         return observations
 
     def changed(self) -> Sequence[Observation]:
-        """Returns the state of every lease, like `observe`, because reading all reports is cheap."""
+        """Returns the state of every lease, also if it has not changed. Reading all reports is cheap."""
         return self.observe()
 
     def staleness(self) -> float:
@@ -359,8 +359,10 @@ class LocalBackend:
         files.poke()
 
     def _order_run(self, files: JobFiles, gang: dict[str, Any]) -> None:
-        """Writes the order to run the gang. Also starts a supervisor if none is running, that is, if no supervisor
-        holds the run lock."""
+        """Writes the order to run the gang. Also starts a supervisor if no supervisor of the job is running.
+
+        A running supervisor holds the run lock.
+        """
         run_lock = files.open_run_lock()
         try:
             for older in files.statuses():
@@ -377,11 +379,12 @@ class LocalBackend:
                 os.close(run_lock)
 
     def _clear_older(self, files: JobFiles, older: dict[str, Any], epoch: int, *, supervised: bool) -> None:
-        """Prepares the start of attempt `epoch`: ends the earlier attempt with the report `older`.
+        """Prepares the start of attempt `epoch` by ending the attempt with the report `older`. Does nothing if that
+        attempt is not an earlier one.
 
-        Does nothing if `older` belongs to the same or a later attempt. If the older attempt ended long ago, deletes its
-        report. `supervised` says whether a supervisor of the job is running; that supervisor then ends the older
-        attempt. Raises BackendError while processes of the older attempt are still ending.
+        If the earlier attempt has already ended, only deletes its report, and only if the report is KEPT_REPORTS
+        attempts old. `supervised` says whether a supervisor of the job is running; that supervisor then ends the
+        earlier attempt. Raises BackendError while processes of the earlier attempt are still ending.
         """
         if older["epoch"] >= epoch:
             return

@@ -12,8 +12,8 @@
     <root>/.beats/<job>.json             the supervisor's heartbeat, written each second
     <root>/.removed/<job>, <job>.<n>     files that are being deleted (removal.py)
 
-The folders checkpoint, home and work stay when an attempt ends. Everything outside the four folders of the job, and the
-folder <root>/<job> itself, belongs to the portal. If jobs run as the portal's user, nothing enforces this rule, so
+The folders checkpoint, home and work stay when an attempt ends. The folder <root>/<job> itself belongs to the portal,
+and so do all files and folders except the job's four. If jobs run as the portal's user, nothing enforces this rule, so
 every file is opened through opening.py. Files are replaced atomically, so that a reader sees either the old or the new
 file.
 """
@@ -94,7 +94,7 @@ class JobFiles:
         return [path for path in reports_in(self.root) if path.name.startswith(f"{self.job_id}-")]
 
     def last_beat(self, epoch: int) -> dict[str, Any]:
-        """Returns the last heartbeat of the supervisor, if it is about this epoch.
+        """Returns the last heartbeat of the supervisor, if the heartbeat names the attempt `epoch`.
 
         Returns an empty dictionary if there is no such heartbeat or it cannot be read.
         """

@@ -165,7 +165,7 @@ class HostPaths:
         *,
         closed: Sequence[str] = (),
     ) -> Confinement:
-        """Returns the confinement of the job whose folder is `folder`.
+        """Returns the confinement (the user and the mounts) of the processes of the job whose folder is `folder`.
 
         - `uid`: the UID of the team's user; not used if the isolation has no separate users.
         - `binds`: paths that the job may see in addition to its own folders.
@@ -246,10 +246,9 @@ def closed_ancestor(path: Path) -> Path | None:
 
 
 def _outermost(places: Iterable[Path]) -> list[Path]:
-    """Returns the given paths that exist, without those inside another given path or inside a folder for temporary
-    files.
+    """Returns the paths in `places` that exist, without symbolic links and the root folder.
 
-    Leaves out symbolic links and the root folder.
+    Leaves out a path that lies inside another path of `places` or inside a folder for temporary files.
     """
     found: list[Path] = []
     for place in sorted(places):
@@ -267,8 +266,8 @@ _known: dict[Path, Isolation] = {}  # results of this process, by the folder of 
 def probe_again(places: HostPaths) -> Isolation:
     """Probes how this machine can isolate jobs, stores the result for other processes, and returns it.
 
-    Raises OSError if no job could run. Also raises OSError if a probe gave no answer, instead of choosing a weaker
-    isolation; the next call probes again.
+    Raises OSError if no job could run. Also raises OSError if a probe gave no answer, instead of guessing a weaker
+    isolation. The next call probes again.
     """
     places.jobs.mkdir(mode=0o711, parents=True, exist_ok=True)
     if os.geteuid() == 0:
@@ -364,7 +363,8 @@ def _shared(places: HostPaths, why_no_users: str, why_no_namespaces: str) -> Iso
 
 
 def _try(places: HostPaths, isolation: Isolation) -> tuple[Isolation | None, str]:
-    """Probes one kind of isolation. Returns a pair: the isolation with the probe's findings, and "".
+    """Probes one kind of isolation. If it works, returns a pair: a copy of `isolation` with the probe's findings, and
+    "".
 
     If the machine refuses this kind, returns None and the reason instead. Raises OSError if the probe gives no answer,
     for example because it was killed or took too long.

@@ -1,7 +1,7 @@
-"""Determines which parts of file systems are visible in a folder.
+"""Determines which folders of which file systems are visible below a path, also through mounts.
 
-Callers use this to find out whether two folders contain the same files. The paths of the folders do not show this,
-because a bind mount can show the same folder at a second path that is not a symbolic link.
+Callers use this to find out whether two paths show the same files. The paths alone do not show this, because a bind
+mount can show the same folder at a second path that is not a symbolic link.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ class PendingWork:
         """Returns whether the GPUs have finished their work. They count as finished if they are idle, if their load
         cannot be measured, or after LONGEST seconds.
 
-        The caller stops all processes and then repeats this call until it returns True. The call never waits for the
-        driver; a later call reads the driver's answer.
+        The caller stops all processes and then repeats this call until it returns True. No call waits for the driver:
+        one call sends a request to the driver, and a later call reads the answer.
         """
         now = _clock()
         if not self._uuids or now >= self._latest:

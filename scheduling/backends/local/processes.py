@@ -40,7 +40,8 @@ def boot_id() -> str:
 
 
 def stamp() -> Stamp:
-    """Returns the current time as a value for `age`, which computes the seconds since then, even after a reboot."""
+    """Returns the current time in a form that can be stored. `age` computes how long ago it was, even after a
+    reboot."""
     return (boot_id(), time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
 
 
@@ -84,8 +85,8 @@ def cpu_seconds(counted: Iterable[Process]) -> float:
 def is_namespace_init(pid: int) -> bool:
     """Returns whether the process is the first process of its own PID namespace.
 
-    If such a process is killed, it ends only after all other processes of its namespace have ended and were reaped.
-    Some of them are children of a process outside the namespace, which must reap them.
+    If such a process is killed, it ends only after all other processes of its namespace have ended and were reaped. A
+    process outside the namespace may be the parent of some of them and must reap these.
     """
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -162,7 +163,7 @@ def marked(marker: str, known: Iterable[tuple[int, int]] = ()) -> list[Process]:
 
 
 def with_arguments(program: str, modes: Iterable[str], *arguments: str) -> list[Process]:
-    """Returns this user's living processes whose command line contains `program`, then one of `modes`, then
+    """Returns this user's living processes that run `program` with one of `modes` as the first argument, followed by
     `arguments`."""
     wanted = {(mode, *arguments) for mode in modes}
     found = []
@@ -207,7 +208,8 @@ def send(process: Process, number: signal.Signals) -> None:
 
 
 def kill(processes: Iterable[Process]) -> None:
-    """Sends SIGKILL to each process and to its whole process group, so that no process escapes by forking."""
+    """Sends SIGKILL to each process and to its whole process group, including children that it forks during the
+    call."""
     processes = list(processes)
     for group in {process.group for process in processes} - {os.getpgrp(), 0, 1}:
         try:

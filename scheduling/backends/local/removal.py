@@ -114,8 +114,8 @@ def _run_lock(folder: int) -> Iterator[int | None]:
 def _open(name: str, parent: int) -> int:
     """Opens the folder `name` in the open folder `parent`, and returns its file descriptor.
 
-    Changes the folder's mode only if the folder cannot be opened otherwise, because a running job may still use the
-    folder.
+    Changes the folder's mode only if opening fails for lack of permission. A running job may still use the folder, so
+    its mode must not change without need.
     """
     try:
         return os.open(name, FOLDER, dir_fd=parent)
@@ -139,7 +139,7 @@ def clear(name: str, aside: int, *, seconds: float = CLEAR_SECONDS) -> None:
     """Deletes the entry `name` from the open folder `aside` (a file descriptor).
 
     Moves each subfolder to `aside` under a name such as `name.3` and empties it there. Few folders are therefore open
-    at the same time, even in a deep tree. Also deletes such entries that an interrupted call left. Raises TimeoutError
+    at the same time, even in a deep tree. Also deletes subfolders that an interrupted call moved. Raises TimeoutError
     after `seconds`; the next call deletes the remaining entries.
     """
     until = time.monotonic() + seconds

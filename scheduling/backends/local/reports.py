@@ -149,13 +149,15 @@ def terminate(files: JobFiles, epoch: int, token: str) -> bool:
 
 
 def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
-    """Kills the processes that a vanished supervisor left, and reports the gang's end with the reason `why`.
+    """Kills the processes that a vanished supervisor left, reports the gang's end with the reason `why`, and returns
+    True. Returns False, without a report, if some of the processes still exist.
 
     If `why` is "", the reason in the report is that the supervisor did not start or was killed, or that the machine was
-    restarted. Returns False, without a report, if some of the processes still exist.
+    restarted.
 
-    The caller must hold the orders lock. The caller must also hold the run lock or have killed the supervisor, because
-    the kernel may release a killed supervisor's run lock late.
+    The caller must hold the orders lock. The caller must also hold the run lock, so that no supervisor can start. If
+    the caller has killed the supervisor itself, it need not hold the run lock, because the kernel may release that
+    supervisor's lock late.
     """
     epoch, token = status["epoch"], status["token"]
     if not status["supervisor"]:

@@ -95,8 +95,9 @@ def drop_privileges(uid: int | None) -> None:
     """Changes this process to the user `uid` and removes its groups and capabilities. Programs that it executes later
     cannot gain capabilities.
 
-    If `uid` is None, keeps the user and the groups. Until this process executes another program, other processes of the
-    same user cannot read its memory or its open files. Raises OSError if the kernel refuses a step.
+    If `uid` is None, keeps the user and the groups. Also hides this process's memory and open files from other
+    processes of the same user, until this process executes another program. Raises OSError if the kernel refuses a
+    step.
     """
     for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
         # Refused without CAP_SETPCAP. Then no_new_privs still keeps exec from granting capabilities.
@@ -208,13 +209,13 @@ class Namespaces:
     """The PID namespace, mount namespace and IPC namespace of one gang. They exist while `init`, their first process,
     lives.
 
-    A process cannot change its own PID namespace, only that of its future children. Short-lived helper processes
-    therefore fork `init` and all later processes, and the supervisor stays in its own namespace. The supervisor is a
-    subreaper, so it becomes the parent of a forked process when the helper ends.
+    A process cannot change its own PID namespace, only that of its future children. The supervisor must stay in its own
+    PID namespace. It therefore starts short-lived helper processes, which fork `init` and all later processes. The
+    supervisor is a subreaper, so it becomes the parent of a forked process when the helper ends.
     """
 
     def __init__(self, view: View) -> None:
-        """Creates the namespaces. The calling process must be a subreaper. Raises OSError."""
+        """Creates the namespaces. The calling process must be a subreaper. Raises OSError if a step fails."""
         self.emptied, writer = os.pipe()  # a readable byte means that only `init` is left
         waiting, go = os.pipe()
         us = os.getpid()
@@ -239,7 +240,8 @@ class Namespaces:
         }
 
     def fork(self) -> int:
-        """Forks a child into the gang's PID namespace. Returns the child's pid, or 0 in the child. Raises OSError.
+        """Forks a child into the gang's PID namespace. Returns the child's pid, or 0 in the child. Raises OSError if
+        this fails.
 
         The child must call `enter` to join the gang's mount and IPC namespaces too.
         """
@@ -248,8 +250,8 @@ class Namespaces:
     def _join(self) -> None:
         """Prepares a helper process so that the next child that it forks is in the gang's PID namespace.
 
-        Also makes the helper non-dumpable, and with it the child. Otherwise the job's processes could read the child's
-        memory and files, because they see the child as soon as it exists.
+        Also makes the helper non-dumpable (see prctl); its child is then non-dumpable too. Otherwise the job's
+        processes could read the child's memory and files, because they see the child as soon as it exists.
         """
         raise_oom_score()
         # otherwise processes of the same user could reach hidden files through /proc/<pid> of the child
@@ -309,7 +311,7 @@ def _run_init(view: View, writer: int, waiting: int, supervisor: int) -> NoRetur
     """Runs as the first process of new namespaces: makes the mounts of `view`, then reaps orphans until it is killed.
 
     - `writer`: the pipe through which this process reports that it is ready, or its error.
-    - `waiting`: a pipe. This process waits for a byte from it before it begins, so that the helper that forked it has
+    - `waiting`: a pipe. This process begins when a byte arrives in it, after the helper that forked this process has
       ended.
     - `supervisor`: the pid of the supervisor. This process ends together with the supervisor.
 

@@ -3,7 +3,8 @@
     python -I shim.py check                    probes whether a gang could run here: a Question (sandbox.py) on
                                                standard input, the Findings on standard output
     python -I shim.py start ROOT JOB LOCK      detaches and runs the job's newest gang
-    python -I shim.py go-on ROOT JOB LOCK      runs a newer gang without detaching; a supervisor executes it
+    python -I shim.py go-on ROOT JOB LOCK      runs a newer gang without detaching: a supervisor whose gang has
+                                               ended replaces itself with this command
 
 LOCK is the file descriptor of the run lock. The process that starts the supervisor takes the lock. The supervisor holds
 it until no gang is left to run. Two supervisors of one job can therefore never run at the same time.
@@ -40,12 +41,13 @@ def detach() -> None:
 
 
 def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
-    """Records this process as the supervisor of the newest gang and returns that gang.
+    """Records this process as the supervisor of the newest gang and returns that gang. If no gang has to run, releases
+    the run lock and returns None.
 
-    If no gang has to run, releases the run lock and returns None. Holds the orders lock during both. A process that
-    orders a gang to run also holds the orders lock while it checks the run lock. If the run lock is free, that process
-    starts a supervisor. Otherwise the supervisor that holds the lock will find the new gang in its next call of `claim`
-    or `is_over`.
+    Holds the orders lock during the whole call, so that no newer gang can go unnoticed. A process that orders a gang to
+    run also holds the orders lock while it checks the run lock. If the run lock is free, that process starts a
+    supervisor. Otherwise the supervisor that holds the run lock will find the new gang in its next call of `claim` or
+    `is_over`.
     """
     with files.orders_lock(inf):
         if (found := _ordered(files)) is None:
@@ -97,7 +99,8 @@ def main(mode: str, root: str, job_id: str, lock: str) -> None:
 
 
 def check() -> None:
-    """Probes whether a gang could run on this machine, and prints the probe's findings as JSON.
+    """Probes whether a gang could run on this machine. Reads a Question (sandbox.py) from standard input and prints the
+    Findings as JSON.
 
     If the probe fails, prints the reason to standard error. The exit code is then sandbox.REFUSED if the machine does
     not allow the isolation, or 1 if the probe gave no answer.

@@ -157,8 +157,8 @@ class Supervisor:
             self._beat()
 
     def _log_troubles(self) -> dict[str, tuple[str, processes.Stamp]]:
-        """Returns a mapping from the rank of each worker whose log could not be written to a pair: the reason, and the
-        time when the problem was noticed.
+        """Returns the problems of the workers' logs: for the rank of each worker whose log could not be written, a pair
+        of the reason and the time when the problem was noticed.
 
         Keeps a worker's entry even if its log can be written again.
         """
@@ -435,7 +435,7 @@ class Supervisor:
     def _continue_as(self, gang: dict[str, Any]) -> None:
         """Resumes the suspended gang under the new epoch of `gang`.
 
-        Also writes the last report of the old epoch. In this report, the epoch ended when the gang was suspended.
+        Also writes the last report of the old epoch. It gives the time of the suspension as the end of the old epoch.
         """
         now = processes.stamp()
         self._report(
@@ -470,7 +470,8 @@ class Supervisor:
         """Begins to end the gang: sends SIGTERM at the first call, and SIGKILL after the grace period.
 
         `verdict` says how the gang ended: the end, the exit code or None, and a message for users. `grace` is the grace
-        period in seconds; 0 skips SIGTERM. A later call can shorten the grace period but cannot change the verdict.
+        period in seconds; 0 skips SIGTERM. If the method is called again, the shorter grace period and the first
+        verdict apply.
         """
         self.kill_at = min(self.kill_at, time.monotonic() + grace)
         if self.verdict is not None:

@@ -45,8 +45,8 @@ class _Known:
 class UseMeter:
     """Measures the use of GPUs by repeated samples, all taken in the same process.
 
-    Time before the first sample counts as not measured. So does a period of more than LONGEST_GAP seconds without
-    samples.
+    Time before the first sample counts as not measured. A period of more than LONGEST_GAP seconds between two samples
+    also counts as not measured.
     """
 
     def __init__(self, root: Path) -> None:
@@ -127,10 +127,10 @@ class UseMeter:
         return self._sample_processors(token, status)
 
     def _empty_for(self, token: str, now: float) -> float:
-        """Records that a sample at the time `now` found no process of the gang on its GPUs.
+        """Records that a sample at the time `now` found no process of the gang on its GPUs. Returns for how many
+        seconds this has been so in all samples.
 
-        Returns the length in seconds of the current series of such samples. A gap of more than LONGEST_GAP seconds
-        between two samples begins a new series.
+        The period begins again after a gap of more than LONGEST_GAP seconds between two samples.
         """
         since, last = self._empty.get(token, (now, now))
         if now - last > LONGEST_GAP:

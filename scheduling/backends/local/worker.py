@@ -88,8 +88,7 @@ class Worker:
 
         - `output`: the pipe that becomes the program's standard output and standard error.
         - `writer`: the pipe through which the child reports why the program could not start.
-        - `supervisor`: the pid of the supervisor. Without namespaces, the child exits if this process is no longer its
-          parent.
+        - `supervisor`: the pid of the supervisor. Without namespaces, the child exits if the supervisor has ended.
         - `namespaces`: the gang's namespaces, which the child joins; None if the gang has none.
         """
         try:

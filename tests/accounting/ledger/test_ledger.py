@@ -243,7 +243,7 @@ def test_many_trades_are_booked_with_few_queries(cast: Cast) -> None:
         assert book_trades(trades[50:60]) == booked[50:60]
     with transaction.atomic(), pytest.raises(BookedOtherwise, match="trade:9 with different"):
         book_trades([traded(cast, key="new"), traded(cast, key="trade:9")])
-    with transaction.atomic(), pytest.raises(BookedOtherwise, match="twice is"):
+    with transaction.atomic(), pytest.raises(BookedOtherwise, match="twice with different"):
         book_trades([traded(cast, key="twice", fast_gpu_seconds=Decimal(n)) for n in (1, 2)])
     assert LedgerTransaction.objects.count() == 120
 
