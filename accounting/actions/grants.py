@@ -8,7 +8,7 @@ value).
 
 - When the newest grant ends, Fairlot restores the former value of this grant.
 - When an older grant ends, the value does not change. The next newer grant now stores the former value of the older
-  grant instead of its own.
+  grant in place of its former one.
 - A user may also set the value by hand, even to the same number. From then on, the ends of these grants do not change
   the value.
 """
