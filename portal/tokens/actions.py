@@ -38,7 +38,7 @@ def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -
         raise Refused("A token needs a name of 1 to 80 characters.", field="name")
     check_name(name.strip())
     if days is not None and not 1 <= days <= LONGEST_DAYS:
-        raise Refused(f"A token is valid for 1 to {LONGEST_DAYS} days, or has no end.", field="days")
+        raise Refused(f"A token is valid for 1 to {LONGEST_DAYS} days, or has no expiry date.", field="days")
     prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     with transaction.atomic(durable=True):
         # The lock on the user's row keeps concurrent calls from exceeding MOST_TOKENS together.
