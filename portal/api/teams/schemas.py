@@ -30,7 +30,9 @@ class MaybeDry(Schema):
 
 
 class TeamTickets(MaybeDry):
-    tickets: Whole = Field(description="Weight of the team among the teams with the same parent.")
+    tickets: Whole = Field(
+        description="Number of tickets: the weight of the team among the teams with the same parent."
+    )
 
 
 class TeamParent(MaybeDry):
@@ -60,7 +62,8 @@ class MemberChange(Schema):
         None, description="Role of the member in the team; null leaves the role unchanged."
     )
     tickets: Whole | None = Field(
-        None, description="Weight of the member in the team; null leaves the tickets unchanged."
+        None,
+        description="Number of tickets: the weight of the member in the team. Null leaves the number unchanged.",
     )
 
 
