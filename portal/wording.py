@@ -108,7 +108,7 @@ LEASE_ENDS: Mapping[str, str] = {
     LeaseEnd.LOST: "vanished",
     LeaseEnd.START_FAILED: "could not start",
     LeaseEnd.DELETED: "deleted",
-    LeaseEnd.NEVER_STARTED: "stopped before the start",
+    LeaseEnd.NEVER_STARTED: "stopped before it started",
     LeaseEnd.WITHDRAWN: "plan changed",
     LeaseEnd.CANCELLED: "cancelled",
     LeaseEnd.DRAINED: "node drained",

@@ -141,7 +141,7 @@ class VolumeForm(Form):
     def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:
         super().__init__("volume", request)
         if cluster.backend == Cluster.Backend.LOCAL:
-            self.fields["source"].label = "Folder on this machine"
+            self.fields["source"].label = "Folder on Fairlot's machine"
             kept_apart = isolation.isolation_in(cluster)
             if not (kept_apart and kept_apart.namespaces):
                 self.fields["read_only"].widget.choices = [("off", "read and write")]

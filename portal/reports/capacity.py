@@ -134,7 +134,7 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
                     for identity in report.identities
                     for name, amount in (*_lines(identity), ("Capacity x price", identity.value))
                 ],
-                note="The lines above the last one add up exactly to capacity x price.",
+                note="All other lines add up exactly to the last line, capacity x price.",
             ),
         ],
         zone=period.zone,

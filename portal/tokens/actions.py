@@ -70,7 +70,7 @@ def revoke_token(*, actor: User, token: ApiToken) -> ApiToken:
     Raises NotAllowed if the token belongs to another user.
     """
     if token.user_id != actor.pk:
-        raise NotAllowed("Only its owner may revoke a token.")
+        raise NotAllowed("Only the owner of a token may revoke it.")
     with transaction.atomic(durable=True):
         if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=Now()):
             record(actor=actor, verb="token.revoke", target=token, before={"prefix": token.prefix})

@@ -59,8 +59,8 @@ class Drain(Schema):
     )
     deadline: AwareDatetime | None = Field(
         None,
-        description="Time at which running jobs are stopped. Required with mode `deadline`, "
-        "refused with other modes.",
+        description="Time at which running jobs are stopped. Required if `mode` is `deadline`; "
+        "refused in other modes.",
     )
 
 

@@ -87,7 +87,9 @@ class NewIdleRule(Schema):
         "",
         description="Slug of a team. The rule also applies to the teams below this team that have no rule.",
     )
-    cluster: Line = Field("", description="Name of a cluster. The rule applies to teams without a rule.")
+    cluster: Line = Field(
+        "", description="Name of a cluster. On this cluster, the rule applies to all teams that have no rule."
+    )
     action: Annotated[
         Literal["nothing", "warn", "preemptible", "stop"], OldValues((("only_idle", "preemptible"),))
     ]

@@ -92,7 +92,9 @@ class TeamShare(Schema):
 
 
 class TeamChange(Schema):
-    team: Team | None = Field(description="The team after the change; null in a dry run of a new team.")
+    team: Team | None = Field(
+        description="The team after the change; null if a dry run would create the team."
+    )
     shares: list[TeamShare] = Field(
         description="Shares of the team and of the teams with the same parent, before and after the change."
     )
