@@ -33,7 +33,7 @@ NOT_HELD = (
     errors.ProgramLimitExceeded,
 )
 TOO_LARGE = (
-    "A text or number in this request is too large to be stored. Shorten it and send the request again."
+    "A text or number in this request is too large to be stored. Send a shorter text or a smaller number."
 )
 
 

@@ -19,14 +19,14 @@ from scheduling.models.event_codes import Cause
 MOST_SHOWN = 20
 SUMMED = timedelta(days=7)
 LABELS: Mapping[Cause, str] = {
-    Cause.CLAIMED: "preempted for others",
-    Cause.OWN_JOBS: "owner's other jobs first",
+    Cause.CLAIMED: "preempted for other jobs",
+    Cause.OWN_JOBS: "owner's other jobs go first",
     Cause.LIMIT: "limit reached",
     Cause.MOVED: "moved",
     Cause.DRAINED: "node drained",
     Cause.LOST: "node or processes lost",
     Cause.ARCHIVED: "team archived",
-    Cause.NO_RIGHT: "owner lost the right to run",
+    Cause.NO_RIGHT: "owner may no longer run jobs",
     Cause.PORTAL_STOPPED: "portal stopped",
     Cause.PERSON: "stopped by a person",
     Cause.ENDED: "program ended",

@@ -108,13 +108,13 @@ LEASE_ENDS: Mapping[str, str] = {
     LeaseEnd.LOST: "vanished",
     LeaseEnd.START_FAILED: "could not start",
     LeaseEnd.DELETED: "deleted",
-    LeaseEnd.NEVER_STARTED: "stopped before the start",
+    LeaseEnd.NEVER_STARTED: "stopped before it started",
     LeaseEnd.WITHDRAWN: "plan changed",
     LeaseEnd.CANCELLED: "cancelled",
     LeaseEnd.DRAINED: "node drained",
     LeaseEnd.NODE_CLOSED: "node closed",
     LeaseEnd.NOT_NEEDED: "not needed any more",
-    LeaseEnd.OWNER_MAY_NOT: "owner lost the right to run",
+    LeaseEnd.OWNER_MAY_NOT: "owner may no longer run jobs",
     LeaseEnd.SHUTDOWN: "portal stopped",
 }
 # Causes that are shown instead of "preempted" for a lease that was stopped.

@@ -75,8 +75,8 @@ class PreferencesForm(Form):
         "How your jobs share your GPU time",
         User.JobOrder.choices,
         widget=RadioSelect,
-        help_text="In order: highest priority first, then oldest first. Evenly: jobs of equal priority "
-        "share the time.",
+        help_text="In order: jobs of higher priority first, then older jobs. Evenly: jobs of equal "
+        "priority share your GPU time.",
     )
 
     def __init__(self, user: User, request: HttpRequest | None = None) -> None:
@@ -97,7 +97,7 @@ def preferences(request: UserRequest) -> HttpResponse:
         set_preferences(actor=request.user, **given)
 
     if form.is_bound and act_on(form, act):
-        messages.success(request, "Your preferences are saved.")
+        messages.success(request, "Your preferences have been saved.")
         return redirect("preferences")
     context = {
         "form": form,

@@ -49,7 +49,7 @@ def set_budget_of(
         lambda values: actions.set_budget(
             actor=request.user, tenant=tenant, period=values.pop("budget_period"), **values
         ),
-        done=f"The budget of {tenant.name} is set.",
+        done=f"The budget of {tenant.name} has been saved.",
         to=(to, tenant.slug),
         page=partial(page, slug=tenant.slug),
     )
@@ -68,7 +68,7 @@ def remove_budget_of(
         request,
         Form(f"budget-{pk}", request),
         lambda _: actions.remove_budget(actor=request.user, budget=budget),
-        done="The budget is removed.",
+        done="The budget has been removed.",
         to=(to, tenant.slug),
         page=partial(page, slug=tenant.slug),
     )

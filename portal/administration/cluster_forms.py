@@ -31,8 +31,8 @@ class KubeconfigForm(Form):
         placeholder="apiVersion: v1 …",
         is_code=True,
         css="code",
-        help_text="Embed a token or certificate. References to files or programs are refused. Fairlot "
-        "stores it encrypted and never shows it again.",
+        help_text="The kubeconfig must contain its token or certificate; references to files or "
+        "programs are refused. Fairlot stores the kubeconfig encrypted and never shows it again.",
     )
     file = forms.FileField(
         label="Or upload the kubeconfig file", required=False, allow_empty_file=True, widget=forms.FileInput
@@ -74,8 +74,8 @@ class AttachForm(KubeconfigForm):
         "PersistentVolumeClaim for checkpoints",
         maxlength=253,
         required=False,
-        help_text="Name of a claim in each team's namespace, writable from many nodes. Empty: preempted "
-        "jobs start from the beginning.",
+        help_text="Name of a ReadWriteMany claim in each team's namespace. If left empty, "
+        "preempted jobs start again from the beginning.",
     )
     writes_per_second = Measure("API writes per second", initial=50)
     writes_at_once = Whole("Burst of API writes", initial=100)
@@ -92,14 +92,14 @@ class ReachableForm(Form):
         spellcheck="false",
         autocapitalize="off",
         placeholder="10.20.0.0/16",
-        help_text="One CIDR range per line. Empty: no addresses. 0.0.0.0/0: all IPv4 addresses.",
+        help_text="One CIDR range per line. 0.0.0.0/0 allows all IPv4 addresses. Leave empty to allow none.",
     )
 
 
 class BarePodsForm(Form):
     """The form for the setting that runs each new job with one worker as a bare pod, without a Kubernetes Job."""
 
-    bare_pods = Switch("Run new jobs of one worker as bare pods")
+    bare_pods = Switch("Run new single-worker jobs as bare pods")
 
 
 class MetricsForm(Form):
@@ -111,7 +111,7 @@ class MetricsForm(Form):
         type="url",
         maxlength=500,
         placeholder="https://prometheus.example.org",
-        help_text="URL of the Prometheus server. Empty: no metrics are collected.",
+        help_text="URL of the Prometheus server. Leave empty to collect no metrics.",
     )
     query = Text(
         "Query",
@@ -123,8 +123,7 @@ class MetricsForm(Form):
         placeholder=USUAL_QUERY,
         help_text=mark_safe(
             "PromQL for GPU utilisation in percent by <code>namespace</code> and "
-            "<code>pod</code>. <code>$window</code> becomes the time window. Empty: the "
-            "default query."
+            "<code>pod</code>. <code>$window</code> becomes the time window. Leave empty to use the default query."
         ),
     )
 
@@ -142,7 +141,7 @@ class VolumeForm(Form):
     def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:
         super().__init__("volume", request)
         if cluster.backend == Cluster.Backend.LOCAL:
-            self.fields["source"].label = "Folder on this machine"
+            self.fields["source"].label = "Folder on Fairlot's machine"
             kept_apart = isolation.isolation_in(cluster)
             if not (kept_apart and kept_apart.namespaces):
                 self.fields["read_only"].widget.choices = [("off", "read and write")]

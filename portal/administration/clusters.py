@@ -100,7 +100,7 @@ def attach(request: UserRequest) -> HttpResponse:
         request,
         AttachForm("attach", request),
         lambda values: attach_cluster(actor=request.user, **values),
-        done=lambda values: f"The cluster {values['name']} is attached.",
+        done=lambda values: f"The cluster {values['name']} has been attached.",
         to=("admin_clusters",),
         page=_clusters,
     )
@@ -182,7 +182,7 @@ def replace(request: UserRequest, pk: int) -> HttpResponse:
         request,
         KubeconfigForm("replace", request),
         lambda values: replace_kubeconfig(actor=request.user, cluster=found, **values),
-        done=f"{found.name} has a new kubeconfig.",
+        done=f"The kubeconfig of {found.name} has been replaced.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )
@@ -196,7 +196,7 @@ def reachable(request: UserRequest, pk: int) -> HttpResponse:
         request,
         ReachableForm("reachable", request),
         lambda values: set_reachable(actor=request.user, cluster=found, **values),
-        done=f"The address ranges that jobs of {found.name} may reach are saved.",
+        done=f"The address ranges that jobs of {found.name} may reach have been saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )
@@ -210,7 +210,7 @@ def bare_pods(request: UserRequest, pk: int) -> HttpResponse:
         request,
         BarePodsForm("bare-pods", request),
         lambda values: set_bare_pods(actor=request.user, cluster=found, **values),
-        done=f"The setting for new one-worker jobs of {found.name} is saved.",
+        done=f"The setting for new single-worker jobs of {found.name} has been saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )
@@ -224,7 +224,7 @@ def detach(request: UserRequest, pk: int) -> HttpResponse:
         request,
         Form("detach", request),
         lambda _: detach_cluster(actor=request.user, cluster=found),
-        done=f"The cluster {found.name} is detached.",
+        done=f"The cluster {found.name} has been detached.",
         to=("admin_clusters",),
         page=partial(cluster_page, pk=pk),
     )

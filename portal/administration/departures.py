@@ -23,9 +23,9 @@ from portal.user_request import UserRequest
 from scheduling.departures.actions import Fate, HandedOver, heirs, remove_member, work_of_member
 
 FATES = [
-    (Fate.WAITS.value, "Let it wait: it continues if the user may run jobs again"),
-    (Fate.CANCEL.value, "Cancel it: jobs and sessions end, services stop, schedules pause"),
-    (Fate.HAND_OVER.value, "Hand it over to another member"),
+    (Fate.WAITS.value, "Let the work wait: it continues if the user may run jobs again"),
+    (Fate.CANCEL.value, "Cancel the work: jobs and sessions end, services stop, schedules pause"),
+    (Fate.HAND_OVER.value, "Hand the work over to another member"),
 ]
 
 
@@ -72,7 +72,7 @@ def tell(request: UserRequest, done: object) -> None:
     is shown.
     """
     if isinstance(done, HandedOver) and done.kept:
-        text = f"Not handed over, because it uses secrets: {', '.join(done.kept[:10])}"
+        text = f"Work that uses secrets was not handed over: {', '.join(done.kept[:10])}"
         messages.warning(request, f"{text}{' and more' if len(done.kept) > 10 else ''}.")
 
 

@@ -30,10 +30,10 @@ class PriceForm(Form):
     """The form that sets the price of a GPU type, and the time from which the price applies."""
 
     per_gpu_hour = Exact("New price")
-    idle = Exact("Idle (empty: the new price)", required=False)
-    preemptible = Exact("Preemptible", required=False)
-    borrowed = Exact("Borrowed", required=False)
-    since = Moment("Valid from (empty: now)")
+    idle = Exact("Price of idle time (leave empty to use the new price)", required=False)
+    preemptible = Exact("Price of preemptible time", required=False)
+    borrowed = Exact("Price of borrowed time", required=False)
+    since = Moment("Valid from (now if left empty)")
 
     def __init__(self, generation: Generation, request: UserRequest | None = None) -> None:
         super().__init__(f"price-{generation.pk}", request)
@@ -67,7 +67,7 @@ def create_generation(request: UserRequest) -> HttpResponse:
         request,
         GenerationForm("create", request),
         lambda values: actions.create_generation(actor=request.user, **values),
-        done=lambda values: f"The GPU type {values['name']} was added.",
+        done=lambda values: f"The GPU type {values['name']} has been added.",
         to=("admin_generations",),
         page=_generations,
     )
@@ -81,7 +81,7 @@ def set_price(request: UserRequest, pk: int) -> HttpResponse:
         request,
         PriceForm(generation, request),
         lambda values: actions.set_price(actor=request.user, generation=generation, **values),
-        done=f"The price of {generation.name} is set.",
+        done=f"The price of {generation.name} has been saved.",
         to=("admin_generations",),
         page=_generations,
     )
@@ -95,7 +95,7 @@ def delete_generation(request: UserRequest, pk: int) -> HttpResponse:
         request,
         Form(f"delete-{pk}", request),
         lambda _: actions.delete_generation(actor=request.user, generation=generation),
-        done=f"The GPU type {generation.name} was deleted.",
+        done=f"The GPU type {generation.name} has been deleted.",
         to=("admin_generations",),
         page=_generations,
     )

@@ -35,7 +35,7 @@ def set_quota(request: UserRequest, slug: str) -> HttpResponse:
         lambda values: actions.set_quota(
             actor=request.user, tenant=found, limit=values["limit"], **form.which()
         ),
-        done=f"The limit of {found.name} is set.",
+        done=f"The limit of {found.name} has been saved.",
         to=("admin_tenant", slug),
         page=partial(tenant_page, slug=slug),
     )
@@ -49,7 +49,7 @@ def remove_quota(request: UserRequest, slug: str, pk: int) -> HttpResponse:
         request,
         Form(f"quota-{pk}", request),
         lambda _: actions.remove_quota(actor=request.user, quota=quota),
-        done="The limit is removed.",
+        done="The limit has been removed.",
         to=("admin_tenant", slug),
         page=partial(tenant_page, slug=slug),
     )

@@ -46,9 +46,10 @@ class DrainForm(Form):
         DrainMode.choices,
         initial=DrainMode.FINISH,
         widget=RadioSelect,
-        help_text="A stopped job gets its grace period to save, waits in the queue, and continues on other nodes.",
+        help_text="A stopped job can save a checkpoint in its grace period. It then waits in the "
+        "queue and continues on other nodes.",
     )
-    deadline = Moment("Deadline", help_text="Only used if running jobs may run until a deadline.")
+    deadline = Moment("Deadline", help_text="Used only if running jobs may continue until a deadline.")
 
     def clean(self) -> None:
         """Discards the deadline unless the mode is “until a deadline”."""
@@ -58,9 +59,9 @@ class DrainForm(Form):
 
 
 class DeclareForm(Form):
-    """The form that declares a virtual node."""
+    """The form that declares a node of simulated GPUs."""
 
-    name = Text("Virtual node")
+    name = Text("Simulated node")
     generation = Row("GPU", Generation.objects.all())
     gpus = Whole(f"Number of GPUs, 1 to {clusters.MOST_GPUS}", initial=4)
     virtual_speed = Measure("Speed", initial=1)
@@ -73,8 +74,8 @@ class SchedulingForm(Form):
         "Ordering",
         Cluster.Ordering.choices,
         widget=RadioSelect,
-        help_text="How Fairlot chooses gangs when not all fit. Both methods are fair over time. A "
-        "lottery can be reproduced from its stored seed.",
+        help_text="How Fairlot chooses the next gangs when not all of them fit on the GPUs. Both "
+        "methods are fair over time. A lottery can be reproduced from its stored seed.",
     )
     slicing = Choice(
         "Time slicing",
@@ -102,12 +103,12 @@ class SchedulingForm(Form):
         initial = {name: getattr(cluster, name) for name in self.base_fields}
         super().__init__(f"settings-{cluster.pk}", request, initial=initial)
         self.fields["quantum_seconds"].help_text = (
-            "Time between two scheduling rounds. In effect now: "
-            f"{duration(cluster.effective_quantum)}, lengthened if switching is slow."
+            "Time between two scheduling rounds. Fairlot lengthens the quantum if switching jobs is "
+            f"slow. The quantum is {duration(cluster.effective_quantum)} now."
         )
         self.fields["overhead_limit"].help_text = (
-            "The quantum is lengthened to keep switching below this. Measured: "
-            f"{cluster.switch_seconds:.1f} s per switch."
+            "Fairlot lengthens the quantum so that switching jobs takes at most this part of the "
+            f"time. Measured: one switch takes {cluster.switch_seconds:.1f} s."
         )
         for name in ("notice_seconds", *OF_WORKERS):
             if self.is_bound and name not in self.data:

@@ -120,7 +120,7 @@ def put_back(request: UserRequest, pk: int) -> HttpResponse:
         request,
         Form(f"return-{pk}", request),
         lambda _: draining.return_node(actor=request.user, node=node),
-        done=f"The node {node.name} is in use again.",
+        done=f"The node {node.name} has been returned to use.",
         to=("admin_nodes",),
         page=_nodes,
     )
@@ -134,7 +134,7 @@ def declare(request: UserRequest, pk: int) -> HttpResponse:
         request,
         DeclareForm(f"declare-{pk}", request),
         lambda values: clusters.declare_node(actor=request.user, cluster=cluster, **values),
-        done=lambda values: f"The cluster {cluster.name} now has the virtual node {values['name']}.",
+        done=lambda values: f"The simulated node {values['name']} has been added to {cluster.name}.",
         to=("admin_nodes",),
         page=_nodes,
     )
@@ -148,7 +148,7 @@ def remove(request: UserRequest, pk: int) -> HttpResponse:
         request,
         Form(f"remove-{pk}", request),
         lambda _: clusters.remove_node(actor=request.user, node=node),
-        done=f"The node {node.name} is removed.",
+        done=f"The node {node.name} has been removed.",
         to=("admin_nodes",),
         page=_nodes,
     )
@@ -163,9 +163,13 @@ def pause(request: UserRequest, pk: int, verb: str) -> HttpResponse:
         "pause": (
             PauseForm,
             clusters.pause_cluster,
-            f"The cluster {cluster.name} is paused. Running jobs continue.",
+            f"The cluster {cluster.name} has been paused. Running jobs continue.",
         ),
-        "resume": (Form, clusters.resume_cluster, f"The cluster {cluster.name} starts jobs again."),
+        "resume": (
+            Form,
+            clusters.resume_cluster,
+            f"The cluster {cluster.name} has been resumed. It starts jobs again.",
+        ),
     }
     form, act, done = acts[verb]
     return perform(
@@ -209,7 +213,7 @@ def change_settings(request: UserRequest, pk: int) -> HttpResponse:
         request,
         SchedulingForm(cluster, request),
         lambda values: clusters.update_cluster(actor=request.user, cluster=cluster, **values),
-        done=f"The cluster {cluster.name} uses these settings from the next round on.",
+        done=f"The settings of {cluster.name} have been saved. They apply from the next round on.",
         to=("admin_settings",),
         page=settings_page,
     )

@@ -142,7 +142,7 @@ def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
     person = get_object_or_404(User, pk=pk)
     name = person.get_username()
     acts: dict[str, tuple[Form, Callable[..., object], str]] = {
-        "role": (RoleForm("role", request), actions.set_portal_role, f"The role of {name} is changed."),
+        "role": (RoleForm("role", request), actions.set_portal_role, f"The role of {name} has been changed."),
         "deactivate": (_work_form(person, request), deactivate_user, f"{name} can no longer sign in."),
         "settle": (
             _work_form(person, request),
@@ -192,7 +192,7 @@ def lift(request: UserRequest, pk: int) -> HttpResponse:
         request,
         Form(f"lift-{pk}", request),
         lambda _: lockout.lift(actor=request.user, pk=pk),
-        done="The sign-in lock is lifted.",
+        done="The sign-in lock has been lifted.",
         to=("admin_locks",),
         page=_locks,
     )

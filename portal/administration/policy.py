@@ -137,7 +137,7 @@ def change(request: UserRequest, pk: int) -> HttpResponse:
         lambda _: clusters.update_cluster(
             actor=request.user, cluster=cluster, policy=form.name, policy_options=form.given()
         ),
-        done=f"The cluster {cluster.name} uses this policy from the next round on.",
+        done=f"The policy of {cluster.name} has been saved. It applies from the next round on.",
         to=("admin_cluster_policy", pk),
         page=partial(policy_page, pk=pk),
     )
@@ -173,9 +173,9 @@ def shadow(request: UserRequest, pk: int) -> HttpResponse:
         ShadowForm(cluster, request),
         lambda values: clusters.update_cluster(actor=request.user, cluster=cluster, **values),
         done=lambda values: (
-            "The shadow policy runs from the next round on."
+            "The shadow policy has been saved. It runs from the next round on."
             if values["shadow"]
-            else "The cluster has no shadow policy now."
+            else "The shadow policy has been removed."
         ),
         to=("admin_cluster_policy", pk),
         page=partial(policy_page, pk=pk),

@@ -56,7 +56,7 @@ def create(request: UserRequest) -> HttpResponse:
         request,
         NewTeam(request),
         lambda values: actions.create_tenant(actor=request.user, **values),
-        done=lambda values: f"The team {values['name']} was created.",
+        done=lambda values: f"The team {values['name']} has been created.",
         to=("admin_tenants",),
         page=tenants_page,
     )
@@ -70,7 +70,7 @@ def tickets(request: UserRequest, slug: str) -> HttpResponse:
         request,
         TicketsForm(tenant, request),
         lambda values: actions.set_tickets(actor=request.user, tenant=tenant, **values),
-        done=lambda values: f"The team {tenant.name} now has {values['tickets']} tickets.",
+        done=lambda values: f"The number of tickets of {tenant.name} is now {values['tickets']}.",
         to=("admin_tenants",),
         page=tenants_page,
     )
@@ -141,11 +141,11 @@ def change(request: UserRequest, slug: str, verb: str) -> HttpResponse:
     acts: dict[str, tuple[Form, Callable[..., object], str | Callable[[Values], str]]] = {
         "rename": (RenameForm("rename", request), actions.rename_tenant,
                    lambda values: f"The team is now called {values['name']}."),
-        "move": (MoveForm(found, request), actions.move_tenant, f"The team {found.name} was moved."),
+        "move": (MoveForm(found, request), actions.move_tenant, f"The team {found.name} has been moved."),
         "archive": (Form("archive", request), actions.archive_tenant,
-                    f"The team {found.name} is archived and accepts no new jobs."),
-        "restore": (Form("restore", request), actions.restore_tenant, f"The team {found.name} is in use again."),
-        "delete": (Form("delete", request), actions.delete_tenant, f"The team {found.name} is deleted."),
+                    f"The team {found.name} has been archived. It accepts no new jobs."),
+        "restore": (Form("restore", request), actions.restore_tenant, f"The team {found.name} has been restored."),
+        "delete": (Form("delete", request), actions.delete_tenant, f"The team {found.name} has been deleted."),
     }  # fmt: skip
     form, act, done = acts[verb]
     return perform(
@@ -166,7 +166,7 @@ def add_member(request: UserRequest, slug: str) -> HttpResponse:
         request,
         NewMemberFromList(found, request),
         lambda values: actions.add_member(actor=request.user, tenant=found, **values),
-        done=f"{found.name} has a new member.",
+        done=lambda values: f"{values['user']} has been added to {found.name}.",
         to=("admin_tenant", slug),
         page=partial(tenant_page, slug=slug),
     )
@@ -182,7 +182,7 @@ def change_member(request: UserRequest, slug: str, pk: int) -> HttpResponse:
         request,
         MemberForm(membership, request),
         lambda values: actions.change_membership(actor=request.user, membership=membership, **values),
-        done=f"The membership of {membership.user.get_username()} was changed.",
+        done=f"The membership of {membership.user.get_username()} has been changed.",
         to=("admin_tenant", slug),
         page=partial(tenant_page, slug=slug),
     )

@@ -32,7 +32,7 @@ def grant(request: UserRequest, pk: int) -> HttpResponse:
             read_only=values["read_only"] != "off",
             tenant=values["team"],
         ),
-        done=lambda values: f"The volume {values['name']} is granted.",
+        done=lambda values: f"The volume {values['name']} has been granted.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )
@@ -46,7 +46,7 @@ def withdraw(request: UserRequest, pk: int, volume_id: int) -> HttpResponse:
         request,
         Form(f"volume-{found.pk}", request),
         lambda _: withdraw_volume(actor=request.user, volume=found),
-        done=f"The volume {found.name} is withdrawn.",
+        done=f"The volume {found.name} has been withdrawn.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )

@@ -33,9 +33,11 @@ DESCRIPTION = """
 Send one of your tokens as `Authorization: Bearer fairlot_…`, or use this page while you are signed in.
 
 Errors are `application/problem+json` with `type`, `title`, `status` and `detail`. If fields are wrong, `problems` lists
-them. An object that you may not see answers 404. Times are in UTC, and GPU time is in GPU-seconds.
+them. Requests for an object that you may not see are answered with 404. Times are in UTC, and GPU time is in
+GPU-seconds.
 
-Deprecated names still work. The next version removes them. The description of each says what to use instead.
+Deprecated names still work, but the next version removes them. The description of each deprecated name says what to
+use instead.
 
 [Back to the portal](/) · [Your tokens](/account/tokens/)
 """

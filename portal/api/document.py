@@ -32,14 +32,14 @@ ERRORS = {
     408: "The request body did not arrive in time.",
     413: "The body is larger than this address accepts.",
     422: "A parameter or field is not accepted; `problems` lists each one.",
-    429: "Too many calls. Try again after the seconds in the header Retry-After.",
+    429: "Too many calls. Try again after the number of seconds in the Retry-After header.",
     503: (
-        "Fairlot is busy, or its database does not answer. Try again after the seconds in the "
-        "header Retry-After."
+        "Fairlot is busy, or its database does not answer. Try again after the number of seconds "
+        "in the Retry-After header."
     ),
     507: (
-        "A disk of Fairlot is full. Every call that stores something fails, even if it stores only "
-        "a token's last use."
+        "A disk of Fairlot is full. Every call that writes to the database fails, even if it only "
+        "records the last use of a token."
     ),
 }
 CONFLICT = {409: "The change is not possible now. `detail` says why, and `problems` names the field."}

@@ -41,7 +41,7 @@ def why_no_json(error: BaseException) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "The body is not UTF-8. Encode it as UTF-8."
     if isinstance(error, RecursionError):
-        return "The JSON body is nested too deeply. Send fewer levels."
+        return "The JSON body is nested too deeply. Use fewer levels of nesting."
     return "The body is not JSON. Send a JSON document."
 
 

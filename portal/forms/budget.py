@@ -32,7 +32,7 @@ class BudgetForm(Form):
 
     budget_period = Text("Period", widget=HiddenInput)
     amount = Exact("Amount")
-    percentages = Percentages("Warn at, % of the budget", css="input-number")
+    percentages = Percentages("Warn at these percentages of the budget", css="input-number")
     webhook_url = Text("Webhook", required=False, type="url", maxlength=500)
     by_forecast = Switch("Also warn if the forecast exceeds the budget")
 

@@ -33,7 +33,11 @@ LINES_PER_PAGE = 100
 class CorrectionForm(Form):
     """The form that corrects a bill: which lines to reverse, and optionally which team to bill instead."""
 
-    to = Moment("and before", step=1, help_text="Lines that begin before this time. Empty: to the last line.")
+    to = Moment(
+        "and before",
+        step=1,
+        help_text="Corrects lines that begin before this time. Leave empty to include the last line.",
+    )
     team = Row(
         "Bill these lines to",
         Tenant.objects.active().order_by(*by_name("name")),
@@ -47,7 +51,7 @@ class CorrectionForm(Form):
         self.fields["from"] = Moment(
             "Correct the lines from",
             step=1,
-            help_text="Lines that begin at or after this time. Empty: from the first line.",
+            help_text="Corrects lines that begin at or after this time. Leave empty to start with the first line.",
         )
         self.order_fields(["from"])
 
@@ -65,7 +69,7 @@ def correct(request: UserRequest, pk: int) -> HttpResponse:
         request,
         CorrectionForm(request),
         lambda values: _take_back(request, shown, values),
-        done="The bill is corrected.",
+        done="The bill has been corrected.",
         to=("job_bill", pk),
         page=partial(_page, shown=shown),
     )

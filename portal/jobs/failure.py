@@ -28,12 +28,13 @@ MEANINGS = {
     128 + signal.SIGILL: "The program used an instruction that this processor does not have (SIGILL).",
     128 + signal.SIGABRT: "The program aborted itself (SIGABRT), as native code does after a failed check.",
     128 + signal.SIGBUS: (
-        "The program lost access to its memory (SIGBUS), often because shared memory is too small. Raise shm."
+        "The program lost access to its memory (SIGBUS), often because shared memory is too small. "
+        "Set a larger shm for the job."
     ),
     128
     + signal.SIGFPE: "The program made an arithmetic error in native code, such as a division by zero (SIGFPE).",
     128 + signal.SIGKILL: (
-        "The program was killed (SIGKILL), usually because memory ran out. Raise memory, or use less."
+        "The program was killed (SIGKILL), usually because memory ran out. Give the job more memory, or use less."
     ),
     128 + signal.SIGSEGV: (
         "The program used memory that does not belong to it (SIGSEGV), a fault in native code or "

@@ -177,7 +177,7 @@ def snooze(request: UserRequest, pk: int) -> HttpResponse:
         request,
         SnoozeForm("snooze", request),
         lambda values: snooze_idle(actor=request.user, job=shown, **values),
-        done="The rule for idle GPUs is snoozed for this job until the chosen time.",
+        done="The rule for idle GPUs has been snoozed for this job until the chosen time.",
         to=("job", pk),
         page=partial(overview, pk=pk),
     )

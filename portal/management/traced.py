@@ -44,7 +44,7 @@ def bench_trace(path: Path, tell: Callable[[str], None], *, since: datetime) -> 
     compare(Cluster.objects.get(name=NAME), jobs, seconds)
     tell(
         f"{sum(jobs.values()):,} jobs of {len(jobs)} teams with {sum(seconds.values()):,} "
-        "GPU-seconds, equal to the file; the books close"
+        "GPU-seconds, as in the file; the classes add up to the capacity"
     )
     begun = time.perf_counter()
     call_command("verify_ledger")
@@ -86,4 +86,6 @@ def compare(cluster: Cluster, jobs: dict[str, int], seconds: dict[str, int]) -> 
     capacity = capacity_report(book.since, book.until, book=cluster.pk)
     closes = capacity.classes_close and all(one.closes for one in capacity.identities)
     if not closes or sum(row.held for row in capacity.rows) != sum(seconds.values()):
-        raise CommandError("the books do not close, or their GPU time differs from the file")
+        raise CommandError(
+            "the classes of GPU time do not add up to the capacity, or the held time differs from the file"
+        )

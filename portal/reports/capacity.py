@@ -119,7 +119,7 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
                     )
                     for row in report.rows
                 ],
-                note="Amounts in GPU-hours. The classes of a row sum to its capacity. Worth: capacity x price.",
+                note="Times are in GPU-hours. The classes of a row sum to its capacity. Worth is capacity x price.",
             ),
             Table(
                 "bearers",
@@ -134,7 +134,7 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
                     for identity in report.identities
                     for name, amount in (*_lines(identity), ("Capacity x price", identity.value))
                 ],
-                note="All lines above sum to capacity x price, to the last digit.",
+                note="All other lines add up exactly to the last line, capacity x price.",
             ),
         ],
         zone=period.zone,
@@ -197,7 +197,7 @@ def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
         yield share.tenant, share.cost
     yield "Written off by corrections", identity.written_off
     if identity.classes:
-        yield "Reduced by class prices", identity.classes
+        yield "Reduced by the prices of idle, preemptible and borrowed time", identity.classes
     yield "Unallocated", identity.unallocated
     yield "Drained", identity.drained
     yield "Down", identity.down

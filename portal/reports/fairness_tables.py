@@ -99,7 +99,7 @@ def _tables(report: FairnessReport) -> Iterator[Table]:
             for one in report.finished
         ],
         note="Time from submission to end, divided by the time on a private cluster of the team. "
-        "Above 1, a job took longer.",
+        "Above 1, a job took longer on the shared cluster.",
     )
     if report.statement:
         yield _statement(report.statement)

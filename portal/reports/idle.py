@@ -28,8 +28,8 @@ from scheduling.models import GpuUse, ProcesslessStretch
 ROWS_PER_PAGE = 50
 TEAMS = 20
 BY_TEAM = (
-    "Booked time in the period. The row of a team does not include the teams below it. Cost of "
-    "idle: for each hour, its cost times its idle fraction. With no process: the part of the "
+    "Contains the booked time of the period. The row of a team does not include the teams below "
+    "it. Cost of idle time: the sum, over all hours, of cost times idle fraction. With no process: the part of the "
     "idle time in which no process was observed on the GPU."
 )
 

@@ -41,7 +41,7 @@ TEAMS = [
     Column("processless_gpu_seconds", "With no process, GPU-h", Kind.GPU_TIME, 4),
     Column("held_gpu_seconds", "Held, GPU-h", Kind.GPU_TIME, 4),
     Column("part", "Idle part", Kind.NUMBER, 3),
-    Column("idle_cost", "Cost of idle", Kind.MONEY, 6),
+    Column("idle_cost", "Cost of idle time", Kind.MONEY, 6),
     Column("cost", "Cost", Kind.MONEY, 6),
     Column("currency", "Currency"),
 ]

@@ -39,8 +39,8 @@ class Unbooked:
         hours, jobs = self.gpu_seconds / 3600, f"{self.jobs} job{'s' if self.jobs != 1 else ''}"
         until = f"{self.since.astimezone(zone):%-d %B %Y, %H:%M:%S %Z}"
         return (
-            f"{fixed(hours, 2)} GPU-hours of {jobs} are not in these figures. All usage is "
-            f"booked until {until}."
+            f"{fixed(hours, 2)} GPU-hours of {jobs} are not in these figures. All usage "
+            f"until {until} is booked."
         )
 
 

@@ -143,7 +143,7 @@ def approve(request: UserRequest, pk: int) -> HttpResponse:
             granted=form.granted(),
             until=values["until"],
         ),
-        done="The request is granted and takes effect now.",
+        done="The request has been granted and takes effect now.",
         to=("request", pk),
         page=partial(one_page, pk=pk),
     )
@@ -156,8 +156,8 @@ def close(request: UserRequest, pk: int, verb: str) -> HttpResponse:
     if verb == "decline" and not request.user.is_operator:
         raise Http404
     acts: dict[str, tuple[type[Form], Callable[..., object], str]] = {
-        "decline": (DeclineForm, decline_request, "The request is declined."),
-        "withdraw": (Form, withdraw_request, "The request is withdrawn."),
+        "decline": (DeclineForm, decline_request, "The request has been declined."),
+        "withdraw": (Form, withdraw_request, "The request has been withdrawn."),
     }
     form, act, done = acts[verb]
     return perform(

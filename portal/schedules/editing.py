@@ -60,7 +60,7 @@ def new(request: UserRequest) -> HttpResponse:
 def edit(request: UserRequest, pk: int) -> HttpResponse:
     schedule = visible_schedule(request, pk)
     if schedule.deleted_at:
-        messages.error(request, f"The schedule {schedule.name} is deleted.")
+        messages.error(request, f"The schedule {schedule.name} has been deleted and cannot be edited.")
         return redirect("schedule", pk)
     if not Schedule.objects.changeable_by(request.user).filter(pk=pk).exists():
         raise PermissionDenied

@@ -94,7 +94,7 @@ def run(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: run_schedule_now(actor=request.user, schedule=one, request_key=key),
-        "a job was submitted now.",
+        "a job has been submitted.",
     )
 
 

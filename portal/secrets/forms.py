@@ -39,8 +39,8 @@ class SecretForm(Form):
         widget=SecretInput,
         placeholder="api-key=…",
         help_text=mark_safe(
-            "Instead of one text: one <code>KEY=VALUE</code> per line. A job refers to "
-            "<code>secret/key</code>. Mounted as files, each key is one file."
+            "For several texts: one <code>KEY=VALUE</code> per line. A job refers to a text as "
+            "<code>secret/key</code>. If a job mounts the secret, each key becomes a file."
         ),
         is_code=True,
         css="code",
@@ -78,7 +78,7 @@ class NewSecret(SecretForm):
         managed = Tenant.objects.visible_to(user, role=Membership.Role.MANAGER).active()
         self.teams = {team.slug: team for team in managed.order_by(*by_name("name"))}
         named = [(slug, f"all members of {team.name}") for slug, team in self.teams.items()]
-        self.offer("team", [("", "my own jobs"), *named])
+        self.offer("team", [("", "only my jobs"), *named])
 
     def clean_team(self) -> Tenant | None:
         slug = self.cleaned_data["team"]

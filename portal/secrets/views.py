@@ -58,7 +58,7 @@ def secrets(request: UserRequest) -> HttpResponse:
         lambda values: create_secret(
             actor=request.user, name=values["name"], values=form.texts(), tenant=values["team"]
         ),
-        done=lambda values: f"The secret {values['name']} is saved.",
+        done=lambda values: f"The secret {values['name']} has been saved.",
         to=("secrets",),
         page=_page,
     )
@@ -87,7 +87,7 @@ def secret(request: UserRequest, pk: int) -> HttpResponse:
         request,
         form,
         lambda _: replace_secret(actor=request.user, secret=found, values=form.texts()),
-        done=f"The secret {found.name} is replaced. Jobs get the new text with their next attempt.",
+        done=f"The secret {found.name} has been replaced. Jobs get the new text with their next attempt.",
         to=("secrets",),
         page=partial(_one, pk=pk),
     )
@@ -100,7 +100,7 @@ def delete(request: UserRequest, pk: int) -> HttpResponse:
         request,
         Form("delete", request),
         lambda _: delete_secret(actor=request.user, secret=found),
-        done=f"The secret {found.name} is deleted.",
+        done=f"The secret {found.name} has been deleted.",
         to=("secrets",),
         page=_page,
     )

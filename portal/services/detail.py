@@ -206,8 +206,8 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
     kept = sum(member.job.state != Job.State.CANCELLING for member in members)
     if service.replicas > kept and not service.trouble and service.good_id == service.current_id:
         told.append(
-            f"{_are(service.replicas - kept, 'replica is', 'replicas are')} created again soon. "
-            "Fairlot pauses after a replica ends by itself."
+            f"{_are(service.replicas - kept, 'replica', 'replicas')} will be created soon. After a "
+            "replica ends by itself, Fairlot waits before it creates another one."
         )
     return told + _roll_out(service, members)
 
@@ -233,7 +233,7 @@ def _roll_out(service: Service, members: Sequence[Member]) -> list[str]:
     of_it = [member for member in members if member.job.revision_id == revision.pk]
     proven = sum(member.job.first_ready_at is not None for member in of_it)
     return [
-        f"Revision {revision.number} is being rolled out: {proven} of {so_many(service.replicas)} have been ready."
+        f"Revision {revision.number} is being rolled out: {proven} of {so_many(service.replicas)} have become ready."
     ]
 
 

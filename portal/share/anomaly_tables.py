@@ -37,9 +37,9 @@ PRIVATE = [
         Column(name, heading, Kind.NUMBER)
         for name, heading in {
             "judged": "Jobs compared",
-            "unfinished": "Compared by start only",
-            "carried": "Begun before the period",
-            "too_large": "Too large",
+            "unfinished": "Compared only by their start",
+            "carried": "Not compared: begun before the period",
+            "too_large": "Not compared: too large for the private cluster",
         }.items()
     ),
     Column("trouble", "Trouble"),
@@ -105,7 +105,7 @@ def anomalies_document(
                 [_row(one) for one in rows],
                 note="For a job that has not started, the delay is a lower bound.",
             ),
-            Table("holders", "Jobs that held the GPUs meanwhile", HOLDERS, list(_holders(rows))),
+            Table("holders", "Jobs that held GPUs during the delays", HOLDERS, list(_holders(rows))),
             Table(
                 "private",
                 "Private clusters of the teams",

@@ -77,7 +77,8 @@ class TradeLimitsForm(Form):
                     self.errors.pop(f"{kind}-{key}", None)
                 elif choice == AS_OTHERS and amount is not None:
                     self.refuse(
-                        f"Choose “Yes” to limit how many {generation.name} the team gives.", f"{kind}-{key}"
+                        f"Choose “Yes” to limit how many {generation.name} GPUs the team gives.",
+                        f"{kind}-{key}",
                     )
                     break
 
@@ -128,7 +129,7 @@ def trade_limits(request: UserRequest, slug: str) -> HttpResponse:
         request,
         form,
         lambda _: set_trade_limits(actor=request.user, tenant=tenant, allowances=form.allowances()),
-        done=f"The trade limits of {tenant.name} apply from now on.",
+        done=f"The trade limits of {tenant.name} have been saved. They apply now.",
         to=("trade_limits", slug),
         page=page,
     )

@@ -38,7 +38,7 @@ def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -
         raise Refused("A token needs a name of 1 to 80 characters.", field="name")
     check_name(name.strip())
     if days is not None and not 1 <= days <= LONGEST_DAYS:
-        raise Refused(f"A token is valid for 1 to {LONGEST_DAYS} days, or has no end.", field="days")
+        raise Refused(f"A token is valid for 1 to {LONGEST_DAYS} days, or has no expiry date.", field="days")
     prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     with transaction.atomic(durable=True):
         # The lock on the user's row keeps concurrent calls from exceeding MOST_TOKENS together.
@@ -70,7 +70,7 @@ def revoke_token(*, actor: User, token: ApiToken) -> ApiToken:
     Raises NotAllowed if the token belongs to another user.
     """
     if token.user_id != actor.pk:
-        raise NotAllowed("Only its owner may revoke a token.")
+        raise NotAllowed("Only the owner of a token may revoke it.")
     with transaction.atomic(durable=True):
         if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=Now()):
             record(actor=actor, verb="token.revoke", target=token, before={"prefix": token.prefix})

@@ -31,11 +31,15 @@ class SharingAnomaly(Schema):
     job: str
     team: str
     cause: str = Field(
-        description="The main cause: `over_borrowing`, `fragmentation`, `reservation`, `priority`, `failure`, …"
+        description="Main cause of the anomaly, such as `over_borrowing`, `fragmentation`, "
+        "`reservation`, `priority` or `failure`."
     )
     causes: dict[str, float] = Field(description="Delay in seconds, by cause.")
     late_seconds: float = Field(description="Delay in seconds; a lower bound if the job has not started.")
-    at_end: bool = Field(description="True: the job ended late. False: it started late.")
+    at_end: bool = Field(
+        description="True: the job ended later than on its team's private "
+        "cluster. False: the job started later."
+    )
     started_at: datetime | None
     ended_at: datetime | None
     private_started_at: datetime

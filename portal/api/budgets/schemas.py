@@ -34,7 +34,8 @@ class NewBudget(Schema):
 class SetBudget(Schema):
     id: int
     signing_key: str | None = Field(
-        description="Key that signs calls of the webhook. Null without a webhook, or if another user set its URL."
+        description="Key that signs the calls to the webhook. Null if there is no webhook, or if "
+        "another user set its URL."
     )
 
 

@@ -27,8 +27,8 @@ class Node(WithOldNames, Schema):
     state: str
     state_reason: str
     drain_deadline: datetime | None = Field(
-        description="Deadline of a drain, at which jobs that still run on the node are stopped; null "
-        "without a deadline."
+        description="Deadline of a drain, at which jobs that still run on the node are stopped; "
+        "null if there is no deadline."
     )
     allocations: list[Allocation]
     held: list[Allocation] = answered_too("allocations")
@@ -54,12 +54,13 @@ class Drain(Schema):
     )
     mode: Literal["finish", "deadline", "now"] = Field(
         "finish",
-        description="Running jobs finish (`finish`), run until the time `deadline`, or are stopped now "
-        "with their grace period (`now`).",
+        description="What happens to running jobs: `finish` lets them finish, `deadline` stops "
+        "them at the time in the field `deadline`, `now` stops them now. Stopped jobs get their grace period.",
     )
     deadline: AwareDatetime | None = Field(
         None,
-        description="When running jobs are stopped. Required with mode `deadline`, refused with other modes.",
+        description="Time at which running jobs are stopped. Required if `mode` is `deadline`; "
+        "refused in other modes.",
     )
 
 
@@ -162,8 +163,8 @@ class PolicyChoice(Schema):
     name: Line
     options: dict[str, Flag | float | Line] = Field(
         default_factory=dict,
-        description="Values of options, by name. Options that are left out have their default. `choices` "
-        "lists all options.",
+        description="Values of options, by name. An option that is left out takes its default "
+        "value. `choices` lists all options.",
     )
 
 
@@ -175,7 +176,8 @@ class PolicyVersion(Schema):
 class NewPolicy(PolicyChoice):
     shadow: PolicyVersion | None = Field(
         None,
-        description="Shadow policy: its decisions are only compared and have no effect. Null for no shadow policy.",
+        description="Shadow policy: a second policy that also decides, only for comparison and "
+        "without effect. Null for no shadow policy.",
     )
 
 

@@ -19,12 +19,15 @@ class GpuUse(Schema):
         "report no utilisation."
     )
     percent: float = Field(
-        description="Utilisation in percent at the last measurement: of the GPUs, or with `cpu` of one CPU."
+        description="Utilisation in percent at the last measurement. With measure `gpu`: of the "
+        "GPUs. With measure `cpu`: 100 is one full CPU."
     )
     idle_since: datetime | None = Field(
-        description="Time since which the GPUs are idle; null if they are used."
+        description="Time since which the GPUs are idle; null if the GPUs are in use."
     )
-    idle_seconds: float = Field(description="Measured seconds without use since `idle_since`.")
+    idle_seconds: float = Field(
+        description="Number of seconds since `idle_since` for which measurements show no use."
+    )
     processless_since: datetime | None = Field(
         description="Time since which no process has used the GPUs; null if a process uses them, or if unknown."
     )
@@ -34,7 +37,8 @@ class GpuUse(Schema):
         "Null if nothing happens."
     )
     acts_at: datetime | None = Field(
-        description="Earliest time of the action in `then`. The action does not happen if the GPUs are used again."
+        description="Earliest time of the action in `then`. The action does not happen if the GPUs "
+        "are used before then."
     )
     snoozed_until: datetime | None
     snooze_reason: str
@@ -83,7 +87,9 @@ class NewIdleRule(Schema):
         "",
         description="Slug of a team. The rule also applies to the teams below this team that have no rule.",
     )
-    cluster: Line = Field("", description="Name of a cluster. The rule applies to teams without a rule.")
+    cluster: Line = Field(
+        "", description="Name of a cluster. On this cluster, the rule applies to all teams that have no rule."
+    )
     action: Annotated[
         Literal["nothing", "warn", "preemptible", "stop"], OldValues((("only_idle", "preemptible"),))
     ]

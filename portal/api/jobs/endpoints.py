@@ -82,7 +82,7 @@ def list_jobs(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns one page of the jobs of the caller's teams, latest first."""
+    """Returns one page of the jobs of the caller's teams, newest first."""
     user, most = request.auth, next(some for some in MOST_ROWS if some > limit)
     if filters == NO_FILTERS and not sees_every_tenant(user):
         found = _latest(ids_with_role(user), before or AFTER_ALL, most)

@@ -131,7 +131,7 @@ class Job(WithOldNames):
     first_started_at: datetime | None
     ended_at: datetime | None
     files_removed_at: datetime | None = Field(
-        description="When the log and the checkpoints were deleted; null before."
+        description="When the log and the checkpoints were deleted; null if they still exist."
     )
     exit_code: int | None
     end_reason: str
@@ -167,7 +167,7 @@ class JobInFull(Job):
 
 
 class JobPage(BaseModel):
-    """A page of jobs, latest first.
+    """A page of jobs, newest first.
 
     To get the next page, with older jobs, call the endpoint again with the parameter `before` set to `next`, which is
     null on the last page.
@@ -181,7 +181,10 @@ class Event(WithOldNames, Schema):
     id: int
     at: datetime
     kind: str
-    code: str = Field(description="Code of the event, for programs; empty for events of earlier releases.")
+    code: str = Field(
+        description="Code of the event, for programs; empty for events that earlier "
+        "releases of Fairlot recorded."
+    )
     text: str = Field(description="Description of the event for people; the wording may change.")
     attempt: int = Field(
         description="Number of the attempt that the event belongs to; 0 before the first attempt."
@@ -223,16 +226,17 @@ class Scheduling(Schema):
     detail: list[str]
     unblock: list[str]
     starts_by: datetime | None = Field(
-        description="Latest start of a waiting job if no other job arrives. The job may start earlier if "
-        "another job ends."
+        description="Time by which a waiting job starts if no other job is submitted. The job may "
+        "start earlier if another job ends."
     )
     not_before: datetime | None = Field(
-        description="Set if `starts_by` is unknown: end of the forecast. The job does not start before this time."
+        description="If `starts_by` is unknown: end of the forecast, before which the job is not "
+        "expected to start. Otherwise null."
     )
     deadline: datetime | None = Field(description="Time by which the job should end, as set by its owner.")
     ends_by: datetime | None = Field(
-        description="Expected end of a job that runs or starts by `starts_by`, from its owner's expected "
-        "run time. Null if unknown, or if the job has already run longer."
+        description="Expected end of the job, calculated from the run time that its owner expects "
+        "and, for a waiting job, from `starts_by`. Null if unknown, or if the job has already run longer."
     )
     is_late: bool = Field(description="Whether the job ended, or is expected to end, after its deadline.")
 

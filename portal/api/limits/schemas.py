@@ -53,7 +53,8 @@ class Limit(NewLimit):
 class NewTickets(Schema):
     team: Line
     user: Line | None = Field(
-        None, description="User name of a member of the team; null for the tickets of the team itself."
+        None,
+        description="User name of the member whose tickets to set; null for the tickets of the team itself.",
     )
     tickets: Whole
 
@@ -67,7 +68,9 @@ class ShareChange(Schema):
 
     cluster: str
     team: str
-    user: str | None = Field(description="User name of a member; null for the team.")
+    user: str | None = Field(
+        description="User name of the member whose share changes; null for the share of the team."
+    )
     generation: str
     entitled_before: float
     entitled_after: float

@@ -46,8 +46,8 @@ class Usage(Schema):
     rows: list[UsageRow]
     totals: list[UsageRow]
     lacks_before: datetime | None = Field(
-        description="Usage before this time is archived. Hours only partly in the period (by job: days in "
-        "UTC) are not counted there."
+        description="Usage before this time is archived. Archived hours are counted only if they "
+        "are completely in the period. In usage by job, the same applies to archived days (UTC)."
     )
 
 
@@ -55,7 +55,8 @@ class Days(Schema):
     """A period of whole days in one time zone: a calendar month, or the days from `from` to `to`, both included."""
 
     period: Literal["this-month", "last-month", "dates"] | None = Field(
-        None, description="By default `dates` if `from` or `to` is set, otherwise `this-month`."
+        None,
+        description="Period of the report: `dates` by default if `from` or `to` is set, otherwise `this-month`.",
     )
     first: Line = Field(
         "",
@@ -68,7 +69,10 @@ class Days(Schema):
 
 class StatementQuery(Days):
     team: Line = Field("", description="Slug of a team; by default the first that the caller may see.")
-    part: Line = Field("", description="With `format=csv`: key of the one table to return.")
+    part: Line = Field(
+        "",
+        description="Key of the table to return with `format=csv`, because a CSV file contains only one table.",
+    )
     format: FileFormat = "json"
 
 

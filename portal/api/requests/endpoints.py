@@ -30,7 +30,7 @@ def requests(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns one page of the requests of the teams that the caller manages, latest first. Operators get all teams'
+    """Returns one page of the requests of the teams that the caller manages, newest first. Operators get all teams'
     requests.
 
     To get the next page, with older requests, set `before` to this page's `next`, which is null on the last page.

@@ -47,7 +47,7 @@ def list_schedules(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns one page of the schedules of the caller's teams, latest first, without deleted schedules."""
+    """Returns one page of the schedules of the caller's teams, newest first, without deleted schedules."""
     seen = Schedule.objects.visible_to(request.auth).kept().select_related("tenant", "owner", "cluster")
     wanted = {"tenant__slug": filters.team, "owner__username": filters.owner, "pk__lt": before}
     seen = seen.filter(**{name: value for name, value in wanted.items() if value}).order_by("-id")
@@ -153,7 +153,7 @@ def run(
 def runs(
     request: ApiRequest, schedule_id: int, before: AskedKey | None = None, limit: PageSize = 50
 ) -> dict[str, Any]:
-    """Returns one page of the runs of a schedule, latest first."""
+    """Returns one page of the runs of a schedule, newest first."""
     seen = visible_schedule(request, schedule_id).runs.select_related("asked_by").order_by("-id")
     found = list((seen.filter(pk__lt=before) if before else seen)[: limit + 1])
     return {

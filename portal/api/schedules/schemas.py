@@ -33,7 +33,7 @@ class NewSchedule(NewJob):
         "`all` runs each of them.",
     )
     catch_up_seconds: Whole = Field(
-        86_400, description="Missed runs that are older than this, in seconds, are skipped."
+        86_400, description="Greatest age of a missed run, in seconds. Older missed runs are skipped."
     )
     overlap: Literal["allow", "forbid", "replace"] = Field(
         "forbid",
@@ -42,7 +42,8 @@ class NewSchedule(NewJob):
     )
     even_if_never: Literal[False] = Field(
         False,
-        description="Not available for schedules: a run that can never start is refused, and listed with the reason.",
+        description="Always false for schedules: a run that can never start is refused, and the "
+        "list of runs gives the reason.",
     )
 
 
@@ -82,7 +83,7 @@ class ScheduleFilters(Schema):
 
 
 class SchedulePage(Schema):
-    """A page of schedules, latest first.
+    """A page of schedules, newest first.
 
     To get the next page, with older schedules, call the endpoint again with the parameter `before` set to `next`, which
     is null on the last page.
@@ -106,13 +107,13 @@ class ScheduleRun(Schema):
     text: str
     job_id: int | None
     asked_by: str | None = Field(
-        description="User name of the person who started the run by hand; null for a run by the timetable."
+        description="User name of the person who started the run by hand; null if the timetable started the run."
     )
     at: datetime
 
 
 class ScheduleRunPage(Schema):
-    """A page of the runs of a schedule, latest first.
+    """A page of the runs of a schedule, newest first.
 
     To get the next page, with older runs, call the endpoint again with the parameter `before` set to `next`, which is
     null on the last page.

@@ -62,7 +62,7 @@ def _writable(request: ApiRequest, secret_id: int) -> Secret:
 def _values(given: schemas.SecretTexts) -> dict[str, str]:
     if given.value and given.values:
         raise Refused(
-            "value and values cannot both be set. Send value for one text, or values for texts by key.",
+            "`value` and `values` cannot both be set. Send `value` for one text, or `values` for texts by key.",
             "value",
         )
     one = {ONLY_KEY: given.value.get_secret_value()} if given.value else {}

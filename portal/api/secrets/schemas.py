@@ -14,7 +14,9 @@ class SecretTexts(Schema):
     """The content of a secret: one text, or several texts by key. No response ever contains it."""
 
     value: SecretStr | None = None
-    values: dict[Line, SecretStr] = Field({}, description="Secret texts by key; replaces `value`.")
+    values: dict[Line, SecretStr] = Field(
+        {}, description="Secret texts by key. Send either `values` or `value`."
+    )
 
 
 class NewSecret(SecretTexts):

@@ -52,7 +52,7 @@ def list_services(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns one page of the services of the caller's teams, latest first, without removed services."""
+    """Returns one page of the services of the caller's teams, newest first, without removed services."""
     seen = Service.objects.visible_to(request.auth).kept().with_counts()
     seen = seen.select_related("tenant", "owner", "cluster", "current", "good")
     wanted = {"tenant__slug": filters.team, "owner__username": filters.owner, "pk__lt": before}
@@ -134,7 +134,7 @@ def roll_back(request: ApiRequest, service_id: int, to: schemas.Rollback) -> dic
 def events(
     request: ApiRequest, service_id: int, before: AskedKey | None = None, limit: PageSize = 50
 ) -> dict[str, Any]:
-    """Returns one page of the events of a service, latest first."""
+    """Returns one page of the events of a service, newest first."""
     seen = visible_service(request, service_id).events.all()
     found = list((seen.filter(pk__lt=before) if before else seen)[: limit + 1])
     return {"items": found[:limit], "next": found[limit - 1].pk if len(found) > limit else None}

@@ -60,7 +60,7 @@ class ServiceRevision(Schema):
     author: str
     at: datetime
     proved_at: datetime | None = Field(
-        description="When all replicas of this revision were first ready; null before."
+        description="When all replicas of this revision had become ready; null until then."
     )
     failed_at: datetime | None
     why_failed: str
@@ -74,7 +74,7 @@ class Interruption(Schema):
         "`team_archived`, `owner_may_not`, `portal_stopped`, `person`, `replaced`, `ended` or "
         "`not_ready`."
     )
-    text: str = Field(description="The cause in plain words.")
+    text: str = Field(description="Cause of the interruption in plain words.")
     began_at: datetime
     ended_at: datetime | None = Field(description="End of the interruption; null while it lasts.")
     seconds: float = Field(description="Length of the interruption in seconds, so far if it still lasts.")
@@ -111,7 +111,7 @@ class Service(Schema):
     auto_rollback: bool
     revision: int
     good_revision: int | None = Field(
-        description="Number of the last revision whose replicas were all ready; null without such a revision."
+        description="Number of the last revision whose replicas were all ready; null if there is no such revision."
     )
     stopped_at: datetime | None
     removed_at: datetime | None
@@ -142,9 +142,9 @@ class ServiceInFull(Service):
     )
     revisions: list[ServiceRevision]
     members: list[ServiceReplica]
-    interruptions: list[Interruption] = Field(description="The latest 20 interruptions, latest first.")
+    interruptions: list[Interruption] = Field(description="The 20 most recent interruptions, newest first.")
     expected_back_at: datetime | None = Field(
-        description="Latest expected start of the first waiting replica; null if unknown."
+        description="Time by which the first waiting replica is expected to start; null if unknown."
     )
 
 
@@ -154,7 +154,7 @@ class ServiceFilters(Schema):
 
 
 class ServicePage(Schema):
-    """A page of services, latest first.
+    """A page of services, newest first.
 
     To get the next page, with older services, call the endpoint again with the parameter `before` set to `next`, which
     is null on the last page.
@@ -176,7 +176,7 @@ class ServiceEvent(Schema):
 
 
 class ServiceEventPage(Schema):
-    """A page of the events of a service, latest first.
+    """A page of the events of a service, newest first.
 
     To get the next page, with older events, call the endpoint again with the parameter `before` set to `next`, which is
     null on the last page.

@@ -42,7 +42,7 @@ def list_sessions(
     before: AskedKey | None = None,
     limit: PageSize = 50,
 ) -> dict[str, Any]:
-    """Returns one page of the sessions of the caller's teams, latest first, including ended sessions."""
+    """Returns one page of the sessions of the caller's teams, newest first, including ended sessions."""
     wanted = {"job__tenant__slug": filters.team, "job__owner__username": filters.owner, "pk__lt": before}
     seen = Session.objects.visible_to(request.auth).select_related(*RELATED).order_by("-pk")
     found = list(seen.filter(**{name: value for name, value in wanted.items() if value})[: limit + 1])

@@ -28,11 +28,13 @@ class NewSession(WithOldNames, NewJob):
     )
 
     idle_timeout_minutes: Whole = Field(
-        60, description="Minutes without use after which the session is stopped. Its owner is warned before."
+        60,
+        description="Minutes without use after which the session is stopped. A warning to the owner comes first.",
     )
     idle_minutes: Whole | None = read_as("idle_timeout_minutes")
     time_limit_hours: Whole = Field(
-        12, description="Hours after the first start after which the session is stopped, used or not."
+        12,
+        description="Number of hours from the session's first start until it is stopped, even if it is in use.",
     )
     longest_hours: Whole | None = read_as("time_limit_hours")
 
@@ -66,9 +68,9 @@ class Session(WithOldNames, Schema):
 
 
 class SessionInFull(Session):
-    interruptions: list[Interruption] = Field(description="The latest 20 interruptions, latest first.")
+    interruptions: list[Interruption] = Field(description="The 20 most recent interruptions, newest first.")
     expected_back_at: datetime | None = Field(
-        description="Latest expected start of a waiting session; null if unknown."
+        description="Time by which a waiting session is expected to start; null if unknown."
     )
     exit_meaning: str = Field(
         description="What the exit code of a failed job means; empty if the code has no known meaning."
@@ -77,7 +79,7 @@ class SessionInFull(Session):
 
 
 class SessionPage(Schema):
-    """A page of sessions, latest first.
+    """A page of sessions, newest first.
 
     To get the next page, with older sessions, call the endpoint again with the parameter `before` set to `next`, which
     is null on the last page.

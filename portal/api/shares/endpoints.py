@@ -54,7 +54,7 @@ def share(request: ApiRequest, team: str, period: PeriodName = "24h", cluster: s
     "/trades", response=schemas.TradePage, url_name="trades", operation_id="portal_api_reports_trades"
 )
 def trades(request: ApiRequest, asked: Query[schemas.TradeQuestion]) -> dict[str, Any] | HttpResponseBase:
-    """Returns one page of the trades of the caller's teams, latest first.
+    """Returns one page of the trades of the caller's teams, newest first.
 
     To get the next page, with older trades, set `before` to this page's `next`, which is null on the last page. Formats
     other than JSON contain all trades of the period, and the GPU-seconds that the ledger booked for trades.

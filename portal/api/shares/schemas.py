@@ -104,7 +104,8 @@ class TradePage(Schema):
 
 class TradePeriod(Days):
     period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = Field(  # type: ignore[assignment]  # other names than those of whole days
-        None, description="By default `dates` if `from` or `to` is set, otherwise `24h`."
+        None,
+        description="Period to cover: `dates` by default if `from` or `to` is set, otherwise `24h`.",
     )
 
 

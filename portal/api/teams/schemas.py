@@ -30,7 +30,9 @@ class MaybeDry(Schema):
 
 
 class TeamTickets(MaybeDry):
-    tickets: Whole = Field(description="Weight of the team among the teams with the same parent.")
+    tickets: Whole = Field(
+        description="Number of tickets: the weight of the team among the teams with the same parent."
+    )
 
 
 class TeamParent(MaybeDry):
@@ -60,7 +62,8 @@ class MemberChange(Schema):
         None, description="Role of the member in the team; null leaves the role unchanged."
     )
     tickets: Whole | None = Field(
-        None, description="Weight of the member in the team; null leaves the tickets unchanged."
+        None,
+        description="Number of tickets: the weight of the member in the team. Null leaves the number unchanged.",
     )
 
 
@@ -89,7 +92,9 @@ class TeamShare(Schema):
 
 
 class TeamChange(Schema):
-    team: Team | None = Field(description="The team after the change; null in a dry run of a new team.")
+    team: Team | None = Field(
+        description="The team after the change; null if a dry run would create the team."
+    )
     shares: list[TeamShare] = Field(
         description="Shares of the team and of the teams with the same parent, before and after the change."
     )

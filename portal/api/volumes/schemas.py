@@ -10,7 +10,9 @@ from portal.api.fields import Flag, Line
 
 
 class NewVolume(Schema):
-    name: Line = Field(description="The name that jobs use: lowercase letters, digits and hyphens.")
+    name: Line = Field(
+        description="Name by which jobs refer to the volume: lowercase letters, digits and hyphens."
+    )
     source: Line = Field(
         description="Name of a PersistentVolumeClaim in the team's namespace; on a local cluster, the path of a folder."
     )

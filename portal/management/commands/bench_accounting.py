@@ -290,7 +290,7 @@ class _Year:
             self._do(cursor, "jobs", JOBS, values)
             self._do(cursor, "leases", LEASES, values)
             self._do(cursor, "labels", LABELS, values)
-            self._do(cursor, "keys of labels", LABEL_KEYS, values)
+            self._do(cursor, "label keys", LABEL_KEYS, values)
             cursor.execute("SELECT min(id), max(id) FROM scheduling_job")
             first, last = cursor.fetchone()
             for start in range(first, last + 1, 100_000):
@@ -298,7 +298,7 @@ class _Year:
             cursor.execute("ANALYZE")
             self._sum()
             self._do(cursor, "capacity segments", CAPACITY, values)
-            self._do(cursor, "hours of nodes", NODE_HOURS, values)
+            self._do(cursor, "hourly figures of nodes", NODE_HOURS, values)
             cursor.execute("SET session_replication_role = DEFAULT")
             cursor.execute("VACUUM ANALYZE")
 

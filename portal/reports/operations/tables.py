@@ -315,7 +315,8 @@ def nodes_document(asked: ReportRequest) -> Document:
             ]
             for one in asked.gpus
         ],
-        note=f"Held: as observed from leases. Of: GPU time for which the node existed, up to now.{of_page}",
+        note="Of: the time for which the node existed, up to now. Held: the part of that time in "
+        f"which jobs held the GPU, as observed from leases.{of_page}",
     )
     happened, count_of_events = node_events(
         *asked.bounds, cluster=asked.cluster, most=MOST_EVENTS if asked.is_page else None

@@ -110,9 +110,9 @@ def _head(head: LedgerHead) -> Table:
         "Ledger head",
         [Column("head", "Head"), Column("at", "Made at", Kind.MOMENT)],
         [(printed(head), head.at)],
-        note="The head of the hash chain covers everything that was booked and sealed until then. "
-        "Keep the head: with it, Fairlot can check at any time that its ledger still contains "
-        "all of this unchanged.",
+        note="The head covers everything that was in the hash chain when the head was made. Keep "
+        "the head: with it, Fairlot can check at any time that its ledger still contains all of "
+        "these entries unchanged.",
     )
 
 
@@ -201,7 +201,7 @@ def _taken_back(statement: Statement) -> Table:
         "and is not in the lines above. A positive amount was billed to the team instead of "
         "another team and is in the lines above. Each row shows the number of its correction "
         "and the transactions that had booked the usage. The class prices of corrected usage "
-        "are settled later, for the team that pays then.",
+        "are settled later, for the team that pays after the correction.",
     )
 
 

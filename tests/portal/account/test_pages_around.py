@@ -126,7 +126,7 @@ def test_preferences_are_kept_audited_and_used(dora: User) -> None:
     answer = browser.post(reverse("preferences"), {"theme": "dark", "time_zone": "Asia/Tokyo"}, follow=True)
     page = answer.content.decode()
     assert 'data-theme="dark"' in page
-    assert "Your preferences are saved." in page
+    assert "Your preferences have been saved." in page
     assert AuditEvent.objects.filter(verb="user.set_preferences", actor=dora).count() == 1
     wrong = browser.post(reverse("preferences"), {"theme": "dark", "time_zone": "Mars/Olympus"})
     assert wrong.status_code == 422

@@ -239,7 +239,7 @@ def test_a_detached_cluster_goes_from_where_jobs_are_sent_and_stays_in_the_list(
     for path in ("/cluster/", "/submit/", "/api/v1/gpu-map"):
         assert not re.search(r"\beast\b", bob.get(path).content.decode()), path
     listed = text_of(ada.get("/admin/clusters/"))
-    assert "east is detached." in listed
+    assert "east has been detached." in listed
     assert "east detached" in listed
     assert not re.search(r"\beast\b", text_of(ada.get("/admin/settings/")))
     assert "To use the cluster again, attach it" in text_of(ada.get(f"/admin/clusters/{east.pk}/"))

@@ -343,7 +343,7 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
             "With no process, GPU-h": lambda row: hours(row["processless_gpu_seconds"]),
             "Held, GPU-h": lambda row: hours(row["held_gpu_seconds"]),
             "Idle part": lambda row: percent(row["part"]),
-            "Cost of idle": lambda row: money(Decimal(row["idle_cost"]), row["currency"]),
+            "Cost of idle time": lambda row: money(Decimal(row["idle_cost"]), row["currency"]),
             "Cost": lambda row: money(Decimal(row["cost"]), row["currency"]),
         },
     ),

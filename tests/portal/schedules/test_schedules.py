@@ -217,7 +217,9 @@ def test_pausing_running_and_deleting(scene: Scene, bob: Client) -> None:
     # The schedule's page may be open since before the deletion. The message names the deletion, not a missing
     # permission.
     assert "supernova-yearly is deleted." in text_of(bob.post(f"{page}run/", follow=True))
-    assert "supernova-yearly is deleted." in text_of(bob.get(f"{page}edit/", follow=True))
+    assert "supernova-yearly has been deleted and cannot be edited." in text_of(
+        bob.get(f"{page}edit/", follow=True)
+    )
 
 
 def test_the_page_tells_when_and_what_became_of_former_runs(scene: Scene, bob: Client) -> None:

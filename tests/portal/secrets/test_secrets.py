@@ -37,7 +37,7 @@ def test_stored_secrets_are_listed_and_never_shown(scene: Scene, browser_of: Any
     browser = browser_of(scene.people.alice)
     form = {"name": "hf-token", "value": f"{TEXT}\r\nsecond line", "team": "astro"}
     shown = browser.post(reverse("secrets"), form, follow=True).content.decode()
-    assert "The secret hf-token is saved." in shown
+    assert "The secret hf-token has been saved." in shown
     assert held("hf-token") == {"value": f"{TEXT}\nsecond line"}
     assert "hf-token" in everywhere(browser)
     assert TEXT not in everywhere(browser) + shown

@@ -46,7 +46,7 @@ def test_an_operator_grants_a_claim_and_withdraws_it(
     }
     url = reverse("admin_cluster_volume_grant", args=[kubernetes.pk])
     shown = browser.post(url, form, follow=True).content.decode()
-    assert "The volume imagenet is granted." in shown
+    assert "The volume imagenet has been granted." in shown
     assert "imagenet-2012" in shown
     volume = Volume.objects.get(name="imagenet")
     assert (volume.tenant, volume.read_only) == (scene.people.astro, True)
@@ -55,7 +55,7 @@ def test_an_operator_grants_a_claim_and_withdraws_it(
     shown = browser.post(
         reverse("admin_cluster_volume_withdraw", args=[kubernetes.pk, volume.pk]), follow=True
     ).content.decode()
-    assert "The volume imagenet is withdrawn." in shown
+    assert "The volume imagenet has been withdrawn." in shown
     assert not Volume.objects.filter(name="imagenet").exists()
     event = AuditEvent.objects.get(verb="volume.grant")
     assert event.after == {

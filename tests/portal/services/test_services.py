@@ -110,7 +110,7 @@ def test_an_update_makes_a_revision_and_the_page_shows_what_changed(scene: Scene
     assert "bob created revision 2" in html
     assert "- command: serve" in html
     assert "+ command: python better.py" in html
-    assert "Revision 2 is being rolled out: 0 of 2 replicas have been ready." in html
+    assert "Revision 2 is being rolled out: 0 of 2 replicas have become ready." in html
     shown = text_of(bob.post(f"{page}rollback/", {"revision": "1"}, follow=True))
     assert "supernova-api: revision 1 is being rolled out." in shown
     assert "bob rolled the service back from revision 2 to 1" in shown
