@@ -39,9 +39,9 @@ REPEATED = ("replaced", "trouble", "proved")
 def prune(*, records: timedelta, attempts: timedelta) -> int:
     """Deletes inputs of rounds that are older than `records`, and repetitive rows that are older than `attempts`.
 
-    Repetitive rows are operations, events of attempts and replicas, analyses of sharing anomalies, and records of due
-    times that started no job. The last record of each schedule is kept. Returns the number of deleted rows. A round
-    without its inputs can no longer be reproduced, but its trades, shares and figures are kept.
+    Repetitive rows are operations, events of attempts and replicas, analyses of sharing anomalies, and records of
+    skipped or refused runs of schedules. The last record of each schedule is kept. Returns the number of deleted rows.
+    A round without its inputs can no longer be reproduced, but its trades, shares and figures are kept.
     """
     now = now_from_database()
     old_orders = Operation.objects.filter(done_at__lt=now - attempts, lease__state=Lease.State.CLOSED)
@@ -62,8 +62,8 @@ def prune(*, records: timedelta, attempts: timedelta) -> int:
 def remove_files(*, after: timedelta) -> int:
     """Deletes the logs and checkpoints of jobs that ended longer than `after` ago. Returns the number of these jobs.
 
-    Marks each job after its files are deleted, so that the next call completes an interrupted one. If files cannot be
-    deleted, logs a warning; the next call tries again.
+    Marks each job after its files are deleted. So after a crash, the next call continues with the other jobs. If files
+    cannot be deleted, logs a warning; the next call tries again.
     """
     old = (
         Job.objects.filter(
@@ -94,8 +94,8 @@ def _remove_files(job: Job) -> bool:
 
 
 def _delete(old: models.QuerySet[Any]) -> int:
-    """Deletes the rows in batches of AT_ONCE. Returns the number of deleted rows. The next call completes an
-    interrupted one."""
+    """Deletes the rows in batches of AT_ONCE. Returns the number of deleted rows. If the call is interrupted, the next
+    call deletes the remaining rows."""
     total = 0
     while found := list(old.order_by("pk").values_list("pk", flat=True)[:AT_ONCE]):
         total += old.model.objects.filter(pk__in=found).delete()[0]

@@ -152,7 +152,7 @@ def sum_shares() -> None:
 
 @shared_task
 def price_classes() -> None:
-    """Books how the class prices of borrowed, preemptible and idle time change the bills of closed hours."""
+    """Books the class prices (prices of borrowed, preemptible and idle time) of closed hours."""
     run_each(clusters_to_close(), lambda cluster_id: pricing.price_classes(cluster_id=cluster_id))
 
 

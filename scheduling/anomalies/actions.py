@@ -128,8 +128,8 @@ def request_nightly() -> list[SharingAnalysis]:
     """Requests an analysis of the seven days before the last midnight (UTC) for every attached cluster. Returns these
     analyses.
 
-    Also retries teams without a result in recent analyses. An analysis is recent if its period ended at the midnight
-    before the last one, or later.
+    Also retries the teams that have no result in recent analyses of attached clusters. An analysis is recent if its
+    period ended at most one day before the last midnight.
     """
     ends = start_of_day(now_from_database())
     recent = SharingAnalysis.objects.filter(cluster__detached_at=None, ends__gte=ends - timedelta(days=1))

@@ -1,7 +1,7 @@
 """Reads the recorded history of a cluster over a period from PostgreSQL.
 
-The result contains a `Past` (fairshare.counterfactual.past) with the jobs, attempts, limits and nodes of the period.
-The Past numbers tenants, users and generations from 0, and identifies jobs by primary key.
+The result contains a `Past` (fairshare.counterfactual.past) with the jobs, attempts, limits and nodes of the period. A
+Past identifies tenants, users and generations by indices that start at 0, and jobs by their primary keys.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from scheduling.models import Cluster, ClusterPause, HeldGpu, Job, JobEvent, Job
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The history of a cluster as a `Past`, which numbers tenants and generations from 0, and two lists that resolve
-    these numbers.
+    """The history of a cluster as a `Past` (`past`), which refers to tenants and generations by indices that start at
+    0.
 
-    - `tenants`: the primary key of each tenant.
-    - `generations`: the name of each generation.
+    - `tenants`: the primary key of the tenant with each index.
+    - `generations`: the name of the generation with each index.
 
-    Jobs in the Past have their primary keys.
+    The Past refers to jobs by their primary keys.
     """
 
     past: Past

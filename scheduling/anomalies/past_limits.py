@@ -28,7 +28,7 @@ def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterat
     """Yields the limits of the period that made jobs wait or made them preemptible. Makes two queries.
 
     Each yielded limit applies either to a tenant's whole subtree or to one user in one tenant. Its times are seconds
-    since `begins`. It names tenants, users and generations by their numbers in `indices`.
+    since `begins`. It refers to tenants, users and generations by the indices that `indices` gives them.
     """
     lineages = {one.pk: one.lineage for one in Tenant.objects.filter(pk__in=indices.tenants)}
     quotas = quotas_between(begins, ends, kinds=[Quota.Kind.GPUS], at_limit=BINDING)

@@ -24,8 +24,8 @@ class Shares:
 
     - `parts`: the fraction of the cluster that the tenant's own users get. The teams below the tenant have their own
       elements. The fractions sum to 1.
-    - `user_tickets`: the tickets of the tenant's users who have jobs, as a tuple.
-    - `places`: by (tenant, user), the index of the user in the tenant's tuple.
+    - `user_tickets`: a tuple with the tickets of each of the tenant's users who have jobs.
+    - `places`: for each (tenant, user) pair, the index of the user's tickets in the tuple of the tenant.
     """
 
     tenants: Sequence[int]
@@ -38,9 +38,9 @@ def shares_between(begins: datetime, ends: datetime, users: Collection[tuple[int
     """Returns the average shares of all tenants that had tickets in the period or that occur in `users`, and of their
     ancestors.
 
-    `users` are the (tenant, user) pairs that have jobs. In rounds, the users of a tenant compete with the teams
-    directly below it. So the tenant's share in the result is that of its users, without the teams below. Makes three
-    queries.
+    `users` are the (tenant, user) pairs that have jobs. A tenant's share in the result is only the share of the
+    tenant's own users. The teams below the tenant have separate shares, because in rounds they compete with these
+    users. Makes three queries.
     """
     stretches = list(tickets_between(begins, ends))
     pairs = sorted(users)
@@ -80,9 +80,10 @@ def _tree(stretches: Sequence[PastTickets], with_jobs: Collection[int]) -> list[
 def _otherwise(stretches: Sequence[PastTickets], tenants: Sequence[Tenant]) -> list[float]:
     """Returns, for each tenant, the tickets to assume in intervals that have no record of the tenant's tickets.
 
-    - If some of `stretches` (intervals) record tickets of the tenant: 0, because the tenant had none in the other
-      intervals.
-    - If none of them does: the tenant's present tickets, because imported history has no records of tickets.
+    - If at least one of `stretches` (intervals) has a record of the tenant's tickets: 0, because the tenant had no
+      tickets in the other intervals.
+    - If no interval has such a record: the tenant's present tickets, because imported history has no records of
+      tickets.
     """
     known = {holder for one in stretches for holder in one.tickets}
     return [0.0 if (one.pk, None) in known else float(one.tickets) for one in tenants]

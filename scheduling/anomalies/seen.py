@@ -1,5 +1,4 @@
-"""Sharing anomalies as a given user may see them: with the names of jobs in the user's teams, without those of other
-jobs."""
+"""Reads sharing anomalies for one user. Shows the names of jobs only in teams that this user may see."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ class SeenHolder:
 class SeenAnomaly:
     """An anomaly as one reader may see it.
 
-    `causes` are (cause in words, seconds), longest first. `holders` are the jobs that held the GPUs while the anomaly's
-    job waited, most GPU-seconds first.
+    - `causes`: pairs of a cause in words and the seconds of delay that it explains, longest first.
+    - `holders`: the jobs that held the GPUs while the anomaly's job waited, most GPU-seconds first.
     """
 
     anomaly: SharingAnomaly
@@ -76,7 +75,10 @@ def read_anomalies(
 
 
 def seen(anomalies: Iterable[SharingAnomaly], mine: Collection[int]) -> list[SeenAnomaly]:
-    """Returns the anomalies in the form for a reader who may see the teams whose ids are in `mine`."""
+    """Returns the anomalies as SeenAnomaly objects, which hide the names of jobs that the reader may not see.
+
+    `mine` are the ids of the teams whose jobs the reader may see.
+    """
     listed = list(anomalies)
     held: dict[int, list[AnomalyHolder]] = {one.pk: [] for one in listed}
     holders = AnomalyHolder.objects.filter(anomaly__in=listed).select_related("job__tenant")

@@ -72,10 +72,10 @@ def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
 def when_spent(
     spent: Iterable[SpentHours], generations: Iterable[int]
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Yields the intervals in which a used-up limit affected a job on each generation that the job accepts.
+    """Yields the intervals in which used-up limits affected a job on all its generations at the same time.
 
-    `spent`: the intervals of used-up limits for the job's tenant and user. `generations`: the generations that the job
-    accepts.
+    - `spent`: the intervals of used-up limits for the job's tenant and user.
+    - `generations`: the ids of the generations that the job accepts.
     """
     spent, kinds = list(spent), list(generations)
     edges = sorted({moment for one in spent for moment in (one.begins, one.ends)})
@@ -92,8 +92,8 @@ def when_spent(
 def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int, int | None, Hourly]]:
     """Yields (tenant, user, usage by hour) for each tenant or user to which the limit applies.
 
-    The usage is in money for a limit on money, and in GPU-seconds for other limits. It is counted up to `ends`, from
-    the start of the limit's period (such as a month) in which `begins` falls.
+    The usage is in money for a limit on money, and in GPU-seconds for other limits. It is counted until `ends`. It is
+    counted from the start of the limit's period (for example, a month) that contains the time `begins`.
 
     - A limit on users applies to each user in each tenant of the limit's subtree, with the usage of that user there.
     - Other limits apply to each tenant in the subtree, with `user` None and the usage of the whole subtree.
@@ -126,9 +126,11 @@ def _spent(
 ) -> Iterator[tuple[datetime, datetime]]:
     """Yields the intervals in which the limit was used up. `hourly` is the usage in each hour.
 
-    An interval begins at the end of the hour in which the usage reached the limit. For a limit per month or other
-    calendar period, it ends with that period. For a limit on the last days (a rolling period), it ends when the usage
-    in these days has fallen below the limit.
+    An interval begins at the end of the hour in which the usage reached the limit. Its end depends on the limit:
+
+    - A limit per calendar period, such as a month: the end of that period.
+    - A limit on the most recent days (a rolling period): the time at which the usage in these days has fallen below the
+      limit.
     """
     limit = quota.limit if quota.kind == Quota.Kind.MONEY else quota.limit * SECONDS
     if quota.period == Quota.Period.ROLLING:

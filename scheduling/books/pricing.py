@@ -1,7 +1,8 @@
-"""Passes the borrowed, preemptible and idle GPU time of closed hours to accounting, which books the class prices.
+"""Tells accounting which GPU time of closed hours was borrowed, preemptible or idle, so that this time gets its class
+price.
 
-A class price applies to borrowed, preemptible or idle time. Accounting books the difference between the class price and
-the normal price.
+A class price is a separate price for borrowed, preemptible or idle time. Accounting books the difference between the
+class price and the normal price.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def price_classes(*, cluster_id: int, at_most: int = 200) -> int:
 
 @transaction.atomic(durable=True)
 def price_next_hour(*, cluster_id: int) -> bool:
-    """Books the class prices of the next closed hour in which a class has a price.
+    """Books the class prices of the next closed hour that has bills to which a class price applies.
 
     Returns False if there is no such hour, or if the fair shares of that hour are not known yet.
     """
@@ -53,7 +54,7 @@ def _shares_are_known(cluster_id: int, hour: datetime) -> bool:
     """Returns whether the class prices of the hour can be booked now. They depend on the tenants' fair shares in that
     hour.
 
-    Returns True once the share intervals of the hour are summed. Also returns True if they will never be summed,
+    Returns True if the share intervals of the hour have been summed. Also returns True if no sum can be expected,
     because the cluster is detached or records no shares.
     """
     summed = ShareBook.objects.filter(cluster=cluster_id).first()

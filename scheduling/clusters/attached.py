@@ -111,8 +111,10 @@ class _Tenancy:
         self._lock = threading.Lock()
 
     def preload(self, job_id: int) -> None:
-        """Reads the job's tenant and the tenant's limit on GPUs. `settle` needs both to set up the namespace, and then
-        does not query the database."""
+        """Reads the job's tenant and the tenant's limit on GPUs from the database.
+
+        `settle`, which sets up the tenant's namespace, can then run without a database query.
+        """
         tenant_id = self._tenant_of(job_id)
         quota = Quota.objects.filter(OF_ALL_GPUS, tenant=tenant_id).first()
         self._most[tenant_id] = int(quota.limit) if quota else None

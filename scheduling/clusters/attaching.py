@@ -315,10 +315,10 @@ def _access(cluster: Cluster, among: Any = ClusterAccess.objects) -> ClusterAcce
 
 
 def _refuse_taken(cluster: Cluster | None) -> None:
-    """Raises Refused if a new cluster cannot have its name because an existing cluster has the name already.
+    """Raises Refused if an existing cluster already has the name of a new cluster.
 
-    `cluster` is the existing cluster with this name; None if no cluster has it. Raises no error for a detached
-    Kubernetes cluster, because it can be attached again.
+    `cluster` is the existing cluster with this name; None if no cluster has it. A detached Kubernetes cluster with this
+    name is no error, because it can be attached again.
     """
     if cluster is None:
         return
@@ -327,8 +327,8 @@ def _refuse_taken(cluster: Cluster | None) -> None:
 
 
 def _attached_as_other(access: ClusterAccess) -> str:
-    """Returns an error message that says under which other name the Kubernetes cluster of `access` is already
-    attached."""
+    """Returns an error message: the Kubernetes cluster of `access` is already attached under another name. The message
+    gives this name."""
     return _attached_as(ClusterAccess.objects.filter(identity=access.identity).exclude(pk=access.pk).first())
 
 

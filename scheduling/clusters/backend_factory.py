@@ -29,8 +29,8 @@ def backend_for(cluster: Cluster) -> Backend:
 def isolation_of(cluster: Cluster) -> Isolation | None:
     """Returns how jobs of a local cluster are isolated; None for a Kubernetes cluster.
 
-    Reads what the process that starts local jobs has stored most recently. Raises BackendError if no job can run in the
-    cluster.
+    Reads the stored result of the last test of this machine, which another process may have made. If no valid result is
+    stored, tests the machine now. Raises BackendError if no job can run in the cluster.
     """
     return _backend(cluster.pk).last_isolation() if cluster.backend == "local" else None
 

@@ -41,11 +41,12 @@ class Amounts:
 
     @property
     def delivered(self) -> float | None:
-        """Returns the received GPU time divided by the due GPU time; None if no time was due."""
+        """Returns the GPU time that the team received, divided by the GPU time that it should have received (`due`).
+        Returns None if it should have received none."""
         return delivered(self.received, self.due)
 
     @property
     def owed(self) -> float:
-        """Returns the GPU-seconds that the team has yet to receive: due minus received. Negative if the team received
-        more than was due."""
+        """Returns the GPU-seconds that the team has yet to receive: those that it should have received (`due`) minus
+        those that it received. Negative if the team received too much."""
         return self.due - self.received

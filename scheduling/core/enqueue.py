@@ -51,7 +51,7 @@ def want_rounds_after(verb: str, target: models.Model) -> None:
 
 
 def want_rounds(clusters: models.QuerySet[Cluster]) -> None:
-    """Requests a round of each cluster without waiting for the end of its quantum.
+    """Requests a round of each of `clusters` soon, even if the quantum of the cluster is not over.
 
     Stores the requests in the caller's transaction and wakes workers after commit.
     """

@@ -27,10 +27,11 @@ def text_of(event: JobEvent) -> str:
 
 
 def end_text_of(job: Job) -> str:
-    """Explains how the job ended. If Fairlot recorded a code for the end, for example of a cancellation, returns the
-    sentence for this code.
+    """Returns a text that explains how the job ended.
 
-    Otherwise returns the backend's message, or "" if there is none.
+    This is the sentence for the job's end code. If the job has no end code, it is the message that the backend
+    reported, or "" if there is none. Fairlot stores an end code if it ended the job itself, for example after a
+    cancellation.
     """
     return end_text(job.end_code, job.end_detail, job.end_message)
 

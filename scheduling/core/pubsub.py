@@ -59,10 +59,11 @@ def publish(*topics: str) -> None:
 def position() -> str:
     """Returns the ID of the latest message in the stream of recent messages; "0-0" if the stream is empty.
 
-    A page that reads the database after this call sees all changes up to this message.
+    A page calls this before it reads the database. The data that the page reads then includes all changes up to this
+    message.
 
-    Returns "" if Redis does not answer within some hundredths of a second. Calls during the next SILENT_SECONDS return
-    "" without asking Redis, so that they do not have to wait.
+    Returns "" if Redis does not answer within a fraction of a second. Calls during the next SILENT_SECONDS return ""
+    without asking Redis, so that they do not have to wait.
     """
     global _silent_until  # noqa: PLW0603 - one for the process
     if time.monotonic() < _silent_until:

@@ -28,10 +28,11 @@ def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Itera
     """Calls `do` with all items. If a call fails, splits its items into two random halves and calls `do` with each
     half.
 
-    Repeats this until single items fail. Leaves out these items, and returns the results of all others. `do` must open
-    its own transaction. Stops after MOST_FAILURES items have failed in a row, because these failures probably have a
-    common cause. A later call must then process the remaining items. If the database is unavailable, immediately raises
-    the database's error.
+    Repeats this until single items fail, and returns the results of all items that did not fail. Stops when
+    MOST_FAILURES items have failed one after another, because these failures probably have a common cause. The items
+    that are then not processed have to wait for a later call of `apart`.
+
+    `do` must open its own transaction. If the database is unavailable, immediately raises the database's error.
     """
     left: list[Sequence[T]] = [items] if items else []
     done: list[R] = []

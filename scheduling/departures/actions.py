@@ -67,7 +67,8 @@ class Work:
 
     @property
     def services(self) -> models.QuerySet[Service]:
-        """Returns the services that the user owns, and those whose replicas run as the user."""
+        """Returns the services that the user owns, and the services whose current revision the user wrote. Replicas run
+        with the rights of the user who wrote their revision."""
         its = models.Q(owner=self.user) | models.Q(current__author=self.user)
         return self._there(Service.objects.kept().filter(its))
 
@@ -111,7 +112,8 @@ class HandedOver:
 def work_of_member(membership: Membership) -> Work:
     """Returns the user's work that could not run without this membership.
 
-    This is the work in the membership's team and the teams below it where no other membership lets the user submit.
+    This is the user's work in the membership's team and in the teams below it. Leaves out teams in which another
+    membership also lets the user submit.
     """
     others = Membership.objects.filter(
         user=membership.user_id, role__in=Membership.Role.at_least(Membership.Role.MEMBER)
@@ -122,9 +124,10 @@ def work_of_member(membership: Membership) -> Work:
 
 
 def heirs(tenant: Tenant, reader: User) -> models.QuerySet[User]:
-    """Returns the active users who may take over work in `tenant`.
+    """Returns the users who may take over work in `tenant`.
 
-    These are the members of `tenant` and of its ancestors, as far as `reader` may see those teams.
+    These are the users who may submit in `tenant` through a membership in `tenant` or in one of its ancestors. Leaves
+    out deactivated users, and memberships in teams that `reader` may not see.
     """
     may = Membership.objects.filter(
         tenant__in=Tenant.objects.visible_to(reader).filter(pk__in=tenant.lineage),
@@ -137,8 +140,10 @@ def heirs(tenant: Tenant, reader: User) -> models.QuerySet[User]:
 def remove_member(
     *, actor: User | None, membership: Membership, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
-    """Ends a membership. In the same transaction, the work that depends on it waits, is cancelled or goes to `to`, as
-    `fate` says.
+    """Ends a membership. In the same transaction, decides about the user's work that cannot run without it.
+
+    - `fate`: a value of Fate. WAITS leaves the work waiting, CANCEL cancels it, and HAND_OVER makes `to` its owner.
+    - `to`: the new owner; needed only for HAND_OVER.
 
     Returns the result of handing the work over; None unless `fate` is HAND_OVER.
     """
@@ -153,7 +158,10 @@ def remove_member(
 def deactivate_user(
     *, actor: User | None, user: User, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
-    """Deactivates a user. In the same transaction, the user's work waits, is cancelled or goes to `to`, as `fate` says.
+    """Deactivates a user. In the same transaction, decides about the user's work in all teams.
+
+    - `fate`: a value of Fate. WAITS leaves the work waiting, CANCEL cancels it, and HAND_OVER makes `to` its owner.
+    - `to`: the new owner; needed only for HAND_OVER.
 
     Returns the result of handing the work over; None unless `fate` is HAND_OVER.
     """
@@ -168,21 +176,24 @@ def deactivate_user(
 def settle_work(
     *, actor: User | None, user: User, fate: str, to: User | None = None, tenant: Tenant | None = None
 ) -> HandedOver | None:
-    """Cancels the work of `user` in `tenant`, or hands it over to `to`, as `fate` says. `tenant` None means all teams.
+    """Cancels the work of `user`, or hands it over, without changing the memberships of `user`.
 
-    Unlike `remove_member`, leaves the user's memberships unchanged. Returns the result of handing the work over; None
-    unless `fate` is HAND_OVER. Raises NotAllowed unless the actor manages the team. For all teams, the actor must be an
-    admin.
+    - `fate`: a value of Fate. WAITS changes nothing, CANCEL cancels the work, and HAND_OVER makes `to` its owner.
+    - `to`: the new owner; needed only for HAND_OVER.
+    - `tenant`: the team whose work is meant; None means the work in all teams.
+
+    Returns the result of handing the work over; None unless `fate` is HAND_OVER. Raises NotAllowed unless the actor
+    manages the team. For all teams, the actor must be an admin.
     """
     require(actor, "user.change" if tenant is None else "member.change", tenant)
     return _settle(actor, Work(user, None if tenant is None else [tenant.pk]), fate, to)
 
 
 def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> HandedOver | None:
-    """Leaves the work waiting, cancels it or hands it over to `to`, as `fate` says. Runs within the caller's
-    transaction.
+    """Leaves the work waiting (`fate` WAITS), cancels it (CANCEL), or makes `to` its owner (HAND_OVER).
 
-    The caller has checked the actor's permission. Raises Refused if `fate` is unknown, or if it needs `to` and `to` is
+    Runs within the caller's transaction. The caller has checked the actor's permission. Returns the result of handing
+    the work over; None for the other fates. Raises Refused if `fate` is unknown, or if it is HAND_OVER and `to` is
     None.
     """
     match fate:
@@ -251,9 +262,9 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
     """Makes `to` the owner of the work, within the caller's transaction. The ledger still shows past usage as the
     former owner's.
 
-    Work that names secrets keeps its owner and waits. Secrets are looked up by name at each start: with a new owner, a
-    program of the former owner would get the new owner's secrets. Raises Refused if `to` may not submit in one or more
-    of the teams.
+    Work that names secrets keeps its owner and waits. Fairlot looks up secrets by name, for the owner, at each start.
+    So with a new owner, a program that the former owner wrote could get secrets of the new owner. Raises Refused if
+    `to` may not submit in one or more of the teams.
     """
     jobs, services, schedules = _lock(work)
     now = now_from_database()

@@ -1,4 +1,5 @@
-"""Drains nodes and returns them to use. Nothing new starts on a drained node; its jobs finish or are stopped."""
+"""Drains nodes, and puts drained nodes back into use. Nothing new starts on a drained node; its jobs finish or are
+stopped."""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ def drain_node(
 
 @transaction.atomic(durable=True)
 def return_node(*, actor: User, node: Node) -> None:
-    """Returns a drained or lost node to use. Jobs that still run on it continue. Jobs that the drain stopped keep
+    """Puts a drained or lost node back into use. Jobs that still run on it continue. Jobs that the drain stopped keep
     waiting until a round starts them."""
     require(actor, "node.drain")
     lock_schedule(node.cluster_id)
@@ -107,7 +108,8 @@ def drains_due(now: datetime) -> list[int]:
 def end_drain(*, node_id: int) -> bool:
     """Stops the jobs on a drained node whose deadline has passed.
 
-    Returns False if there is no such deadline, for example because an operator extended it meanwhile.
+    Does nothing and returns False if the node is not drained, or if its deadline has not passed. For example, an
+    operator may have extended the deadline in the meantime.
     """
     cluster = Node.objects.filter(pk=node_id).values_list("cluster_id", flat=True).first()
     if cluster is None:

@@ -48,10 +48,10 @@ def nodes_drained_under(leases: Iterable[Lease | None]) -> list[Node]:
 
 
 def jobs_to_drain(node: Node, user: User) -> DrainedJobs:
-    """Returns the jobs, of any kind, that hold GPUs of the node now and that `user` may see, and the number of the
-    other jobs.
+    """Returns the jobs that hold GPUs of the node now: each job that `user` may see, and the number of the jobs that
+    `user` may not see.
 
-    The job that has held its GPUs longest comes first.
+    Includes training jobs, sessions and replicas. The job that has held its GPUs longest comes first.
     """
     here = Lease.objects.filter(state__in=Lease.HOLDING, held_gpus__node=node)
     visible = here.filter(job__in=Job.objects.visible_to(user))

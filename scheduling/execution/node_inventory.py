@@ -128,8 +128,9 @@ def _shown(offer: NodeGpus, generation: Generation) -> _Shown:
 def _show(node: Node, shown: _Shown, now: datetime) -> bool:
     """Writes the observed values `shown` to a node's row. Returns whether the row changed.
 
-    Changes of state, generation or number of GPUs get an audit event. If GPUs of the node were exchanged, removed or
-    failed, first stops gangs on the node where necessary.
+    Changes of state, generation or number of GPUs get an audit event. If GPUs of the node were exchanged or removed,
+    first stops the gangs on the node, if there are any. If GPUs failed, stops the gangs only if too few working GPUs
+    remain for them.
     """
     if node.generation_id != shown.generation.pk or shown.gpus < node.gpus:
         shown = _exchange(node, shown, now)
@@ -171,8 +172,9 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
 def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
     """Returns the values to store for a node whose GPUs were exchanged or removed.
 
-    If gangs hold or reserve GPUs of the node, stops these gangs and returns the old GPUs with the state CLOSED, so that
-    nothing new starts on the node. The new GPUs are stored by a later observation, after all gangs have left.
+    If no gang holds or reserves GPUs of the node, these are the observed values `shown`. Otherwise stops the gangs. The
+    returned values then still describe the old GPUs and set the node's state to CLOSED, so that nothing new starts
+    there. A later observation stores the new GPUs, after all gangs have left.
     """
     if not HeldGpu.objects.filter(node=node, lease__state__in=Lease.OPEN).exists():
         return shown
@@ -208,8 +210,8 @@ def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
 def _lose(node: Node, now: datetime) -> bool:
     """Deletes the row of a node that disappeared, if no job ever used the node and the node is not drained.
 
-    Otherwise keeps the row, and stores since when the node is gone. The state of the kept row becomes DOWN; but a
-    drained node stays drained, so that it is still drained if it returns. Returns whether anything changed.
+    Otherwise keeps the row, and stores the time since which the node is gone. A drained node stays drained, so that it
+    is still drained if it returns. The state of any other node becomes DOWN. Returns whether anything changed.
     """
     is_drained = node.state == Node.State.DRAINED
     if not is_drained and not HeldGpu.objects.filter(node=node).exists():

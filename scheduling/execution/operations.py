@@ -193,8 +193,8 @@ def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
 def _order(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
     """Prepares the execution of an operation. Returns the backend call as a function without arguments.
 
-    Everything that the call needs is read from the database before, so threads can run the returned function. If the
-    reading failed, the returned function raises that error.
+    First reads from the database everything that the call needs, so that threads can run the returned function. If an
+    error occurs while reading, the returned function raises this error.
     """
     try:
         backend.preload(operation.lease.job_id)

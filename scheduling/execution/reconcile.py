@@ -49,8 +49,8 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
 
 
 def follow(cluster: Cluster, backend: Backend) -> None:
-    """Stores what changed in the cluster since the last call, and continues those operations of the backend that take
-    several steps.
+    """Stores what changed in the cluster since the last call. Then lets the backend continue orders that need several
+    steps, such as starting a gang.
 
     The watcher process calls this whenever something changes.
     """
@@ -79,8 +79,10 @@ def record_cluster_events(cluster: Cluster, backend: Backend) -> None:
 
 
 def advance(cluster: Cluster, backend: Backend) -> None:
-    """Continues the backend's operations that take several steps. Logs a failure; the next observation leads to a
-    retry."""
+    """Lets the backend continue orders that need several steps, such as starting a gang.
+
+    If this fails, only logs the error: the next call finds the unfinished orders and tries again.
+    """
     try:
         backend.advance()
     except BackendError as error:  # the next observation finds the unfinished operation again
@@ -151,8 +153,9 @@ def _repeat_orders(
     - The ids of leases that were ordered to stop before their start was tried.
     - For each lost lease (a lease whose gang no longer exists), an observation that ends the lease.
 
-    `looked_at`: the observations are not older than this time. A lease that began or was last observed after
-    `looked_at`, or shortly before it, does not count as lost, because `seen` may show an earlier state of the cluster.
+    `looked_at`: the time at which the cluster was observed, or an earlier time. A lease that began or was last observed
+    after `looked_at`, or shortly before it, does not count as lost, because `seen` may show an earlier state of the
+    cluster.
     """
     holding = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
     ids = list(holding.order_by("pk").values_list("pk", flat=True))

@@ -51,7 +51,8 @@ def set_idle_rule(
     snooze_hours: int,
     services: bool = False,
 ) -> IdleRule:
-    """Creates or replaces the idle rule of a tenant with its subtree, of a cluster, or, if both are None, of all teams.
+    """Creates or replaces an idle rule and returns it. The rule is for one tenant with its subtree (`tenant`), for one
+    cluster (`cluster`), or for all teams (both None).
 
     - `action`: nothing, only warn, warn and then stop the job, or warn and then make it preemptible.
     - `after_minutes`: idle time before the warning.
@@ -59,7 +60,8 @@ def set_idle_rule(
     - `snooze_hours`: for how long the warning may be postponed; 0 means not at all.
     - `services`: whether to warn about replicas of services too. Replicas are never stopped.
 
-    Raises NotAllowed unless the actor is an admin. Raises Refused, with the name of the field, for invalid values.
+    Raises NotAllowed unless the actor is an admin. Raises Refused, with the name of the field, for invalid values, or
+    if both `tenant` and `cluster` are given.
     """
     require(actor, "idle_rule.set")
     if tenant is not None and cluster is not None:
@@ -90,7 +92,8 @@ def set_idle_rule(
 
 @transaction.atomic(durable=True)
 def remove_idle_rule(*, actor: User | None, rule: IdleRule) -> None:
-    """Removes an idle rule. Its jobs then follow the rule of the next ancestor, of the cluster, or of all teams.
+    """Removes an idle rule. Its jobs then follow the rule of the nearest ancestor of their team that has one. Without
+    such a rule, they follow the rule of their cluster, or else the rule of all teams.
 
     Raises NotAllowed unless the actor is an admin, and Refused if the rule no longer exists.
     """
@@ -138,7 +141,11 @@ class IdleRules:
         return self.of_clusters.get(cluster_id or 0, self.of_all)
 
     def terms_of(self, job: Job) -> Terms | None:
-        """Returns the values of the idle rule that applies to a job; None if no rule warns about the job."""
+        """Returns the values of the idle rule that applies to a job.
+
+        Returns None if the job gets no idle warnings: no rule applies, the rule does nothing, or the rule leaves out
+        such jobs.
+        """
         rule = self.rule_of(job.tenant, job.cluster_id)
         if rule is None or rule.action == IdleRule.Action.NOTHING or job.kind not in KINDS:
             return None

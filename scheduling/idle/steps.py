@@ -35,9 +35,11 @@ class Terms:
 class Idleness:
     """How long the GPUs of an unfinished job have been idle, and when its owner was warned or snoozed the warning.
 
-    `since` is when the GPUs were last used, or, if they were never used, when the workers began to run. It is None
-    while the GPUs are in use. `first_told`, `warned` and `snoozed_until` are None if there was no such warning or
-    snooze.
+    - `since`: when the GPUs were last used or, if they were never used, when the workers began to run. None while the
+      GPUs are in use.
+    - `first_told`: when the owner was first warned or first snoozed the warning; None if neither has happened.
+    - `warned`: when the owner was last warned; None if never.
+    - `snoozed_until`: the time to which the owner postponed the warning; None without a snooze.
     """
 
     since: (
@@ -89,11 +91,11 @@ class Idleness:
         return max(now, self.warned + terms.grace, goes_on + left)
 
     def snooze_ends(self, terms: Terms, now: datetime) -> datetime:
-        """Returns the latest time to which the warning can be snoozed: `terms.snooze` after the first warning or first
-        snooze.
+        """Returns the latest time to which the warning can be snoozed.
 
-        Counts from `now` if there was neither in the present idle time. So further snoozes cannot postpone the warning
-        beyond this time.
+        This is `terms.snooze` after the owner was first warned, or first snoozed, since the GPUs became idle. So
+        repeated snoozes cannot postpone the warning further. If the owner was not warned and did not snooze yet, it is
+        `terms.snooze` after `now`.
         """
         told = self.first_told
         first = told if told is not None and self.since is not None and told >= self.since else now

@@ -60,8 +60,9 @@ def import_history(
     """Stores a detached cluster, its teams and their jobs, and bills their usage. Returns the cluster.
 
     Everything is written in one transaction, so that no worker closes an hour before all its jobs are stored. Archives
-    the teams at the end, so that they take no share from other teams. Raises Refused if a cluster or team of that name
-    exists, or if `past` ends after now. Also raises Refused if a trace with this `fingerprint` was imported before.
+    the teams at the end, so that they take no share from other teams. Raises Refused if a cluster or team with the name
+    `past.name` exists, or if `past.ends` is in the future. Also raises Refused if a trace with this `fingerprint` was
+    imported before.
     """
     require(actor, "cluster.attach")
     if before := imported_before(fingerprint):
@@ -196,7 +197,7 @@ def _create_teams(actor: User | None, name: str, names: Sequence[str]) -> dict[s
     """Creates a team named `name`. Below it, creates a team with one user for each of `names`. These users cannot sign
     in.
 
-    Returns, by the name in `names`, the membership of the user in the team.
+    Returns a dictionary from each of `names` to the membership of the created user.
     """
     parent = create_within(actor=actor, name=name, parent=None, tickets=100)
     found = {}
@@ -220,8 +221,8 @@ def imported_before(fingerprint: str) -> Cluster | None:
 
 
 def hours_to_close(cluster: Cluster) -> int:
-    """Returns the number of hours of an imported cluster that are not closed yet. Counts from midnight of its first
-    day."""
+    """Returns the number of hours of an imported cluster that are not closed yet. The hours begin at midnight (UTC) of
+    the cluster's first day."""
     book = ClosedBook.objects.filter(book=cluster.pk).first()
     first = NodeChange.objects.filter(cluster=cluster).aggregate(first=Min("at"))["first"]
     since = book.until if book else start_of_day(first)

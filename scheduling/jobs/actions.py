@@ -72,7 +72,8 @@ def cancel_within(*, actor: User | None, job: Job, why: Message | None = None, c
 def cancel_waiting_within(*, actor: User | None, jobs: Sequence[Job], why: Message) -> None:
     """Cancels many waiting jobs, with few queries. `why` is the message for the histories of the jobs.
 
-    The caller has checked the permission, holds the scheduling locks of the jobs' clusters, and asks for rounds.
+    Runs within the caller's transaction. The caller checks the permission before, holds the scheduling locks of the
+    jobs' clusters, and requests the rounds that become necessary.
     """
     history = History()
     _end_waiting(jobs, said=why, now=now_from_database(), history=history)

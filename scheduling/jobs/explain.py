@@ -160,7 +160,8 @@ class Explainer:
         return slots
 
     def _over_quota(self, job: Job) -> str | None:
-        """Returns a text that says why the limits will never allow the job to run; None if they can allow it.
+        """Returns a text that says which limits forbid the job even if no other job runs. Returns None if the limits
+        allow it.
 
         Considers only generations whose nodes have room for the whole gang. If there is no such generation, considers
         all generations that the job accepts.

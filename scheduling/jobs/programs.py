@@ -63,8 +63,8 @@ def has_program(cluster: Cluster, name: str) -> bool:
 def programs_of(command: str) -> Iterator[str]:
     """Yields the program that a script certainly runs; yields nothing if this is not known. Yields at most one program.
 
-    The program is known if it is called in the script's only line, or if the first line replaces the shell by it (`exec
-    PROGRAM`). Other scripts go on if a program is missing, and may install it before they run it.
+    The program is known if the script has only one line, or if its first line is `exec PROGRAM`, which replaces the
+    shell. All other scripts continue even if a program is missing, and an earlier line may install the program.
     """
     lines = [line.strip() for line in command.replace("\\\n", " ").splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]

@@ -54,9 +54,9 @@ def machines(nodes: NodeQuerySet, spec: JobSpec) -> list[Machine]:
 def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
     """Returns the CPUs and memory of a worker.
 
-    Takes each amount from the spec, or else from the cluster's setting per GPU. If neither is set, divides a node's
-    amount by its GPUs, and takes this for each GPU of the worker. `nodes` are the node sizes that the job may use. The
-    size with the least per GPU decides, so that the worker fits on all of them.
+    Takes each amount from the spec, or else from the cluster's setting per GPU. If neither is set, the worker gets the
+    same part of a node's CPUs or memory as it gets of the node's GPUs. `nodes` are the sizes of the nodes that the job
+    may use. The node size with the least CPUs (or memory) per GPU is taken, so that the worker fits on every node.
     """
     cpus = spec.cpu if spec.cpu is not None else _times(cluster.cpu_per_gpu, spec.gpus_per_worker)
     each = _times(cluster.memory_per_gpu, spec.gpus_per_worker * GIB)

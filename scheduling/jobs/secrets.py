@@ -28,11 +28,10 @@ MOST_SECRETS = 200  # per user, and per team
 def create_secret(
     *, actor: User, name: str, values: Mapping[str, str], tenant: Tenant | None = None
 ) -> Secret:
-    """Stores the texts in `values`, by key, as a secret of the actor or, if `tenant` is given, of all members of that
-    team.
+    """Creates and returns a secret. It belongs to the actor or, if `tenant` is given, to all members of that team.
 
-    Raises NotAllowed if the actor does not manage `tenant`. Raises Refused, with the name of the field, if the name is
-    invalid or taken or a text is invalid.
+    `values` maps each key of the secret to a text. Raises NotAllowed if the actor does not manage `tenant`. Raises
+    Refused, with the name of the field, if the name is invalid or taken or a text is invalid.
     """
     name = name.strip()
     if not NAME.fullmatch(name):
@@ -205,10 +204,11 @@ def _text(said: str, texts: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> str:
-    """Returns the text of the image pull secret `name`: JSON in the format of `docker login`; empty if `name` is empty.
+    """Returns the text of the image pull secret `name`, which is JSON in the format of `docker login`. Returns "" if
+    `name` is empty.
 
-    `texts` has the texts of the job's secrets, by name and key. Raises BackendError if the text does not have this
-    format.
+    `texts` has the texts of the job's secrets, by name and key. Raises BackendError if the secret's text does not have
+    this format.
     """
     if not name:
         return ""
@@ -225,9 +225,11 @@ def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> 
 
 
 def _problems(spec: JobSpec, found: Mapping[str, Secret], team: str) -> dict[str, str]:
-    """Returns error messages about secrets, or keys of secrets, that the spec names but that do not exist.
+    """Returns error messages, by field of the spec, if the spec names a secret or a key of a secret that does not
+    exist.
 
-    The keys of the result are fields of the spec; `found` has the existing secrets.
+    Also returns a message if a variable needs a key, because its secret has several. `found` has the existing secrets
+    by name. `team` is the team's name, for the messages.
     """
     problems: dict[str, str] = {}
     folders = [one.name for one in spec.secret_files]

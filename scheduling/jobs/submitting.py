@@ -98,10 +98,10 @@ def submit_jobs(
     """Queues a job for each of `specs`, in order. Returns, for each spec, the job or the error with which it was
     refused.
 
-    Has the same result as one call of `submit_job` after another: the first jobs of this call count in the limits for
-    the later ones. Raises NotAllowed or Refused like `submit_job` if the actor may not submit any job to the tenant or
-    cluster. If `all_or_none` is set and a spec is refused, submits nothing and raises NotAllSubmitted. Raises
-    ValueError for more than MOST_AT_ONCE specs.
+    The result is the same as if `submit_job` were called for one spec after another. For example, a job counts towards
+    the limit on waiting jobs for the specs after it. Raises NotAllowed or Refused like `submit_job` if the actor may
+    not submit any job to the tenant or cluster. If `all_or_none` is set and a spec is refused, submits nothing and
+    raises NotAllSubmitted. Raises ValueError for more than MOST_AT_ONCE specs.
     """
     if len(specs) > MOST_AT_ONCE:
         raise ValueError(f"{len(specs)} specs are too many for one call; at most {MOST_AT_ONCE} are accepted")
@@ -137,8 +137,8 @@ def submit_within(
     """Queues and returns a job like `submit_job`, but within the caller's transaction.
 
     - `why`: the message for the job's history.
-    - `reader`: who will read error messages; they name only limits that this user may see. None if the caller stores
-      the messages. Then they name only limits that everybody who sees the team may see.
+    - `reader`: the user who will read the error messages. They name only limits that this user may see. If None, they
+      name only limits that everybody who sees the team may see, so that the caller may store them.
     - `replica`: the extra Job fields of a service's replica, which Fairlot submits in the name of `actor`.
     """
     place = _Place(actor, tenant, cluster, reader=reader, why=why, replica=replica)
@@ -351,10 +351,11 @@ class _Place:
         return {job.request_key: job for job in found if job.request_key is not None}
 
     def _store(self, accepted: Sequence[tuple[_Draft, list[str]]]) -> list[Job]:
-        """Stores and returns the jobs of the accepted drafts.
+        """Stores the jobs of the accepted drafts, and returns them.
 
-        `accepted` has pairs: a draft, and warnings for the job's history about limits that only warn. If a concurrent
-        request has just stored a job with the same request key, returns that job instead.
+        `accepted` has pairs: a draft, and a list of warnings. Each warning says which limit the job exceeds, and is
+        added to the job's history. Such a limit does not block jobs. If a concurrent request has just stored a job with
+        the same request key, returns that job instead.
         """
         drafts = [draft for draft, _ in accepted]
         if not drafts:

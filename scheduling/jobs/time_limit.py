@@ -33,8 +33,8 @@ class Overrun:
         """Returns a message about the limit, fit for everybody who may see the job. `code` selects the message's
         sentence.
 
-        The message says to whom the limit applies, and its hours. But if the limit belongs to a team that some of these
-        people may not see, the message only says that a team above the job's team has such a limit.
+        If the limit belongs to the job's own team, the message says to whom the limit applies, and its hours. Otherwise
+        it only says that a team above the job's team has such a limit, because not every reader may see that team.
         """
         if self.quota.tenant_id not in visible_lineage(job.tenant, None):
             return Message.of(code, above=job.tenant.name)
@@ -46,10 +46,12 @@ class Overrun:
 
 
 def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
-    """Returns the jobs that have reached a time limit, each with one limit. With `job_id`, considers only this job.
+    """Returns the starting and running jobs that have reached a time limit, each with one limit. With `job_id`,
+    considers only this job.
 
-    If some of the reached limits stop jobs, the result has the shortest of them. Otherwise it has the shortest reached
-    limit that only warns and of which the job's history has no warning yet. Jobs without such a limit are left out.
+    - If a job has reached limits that stop jobs, its limit in the result is the shortest of these.
+    - Otherwise it is the shortest reached limit that only warns and about which the job's history has no warning yet.
+      Jobs without such a limit are left out.
 
     The time limit counts the time on GPUs over all attempts. Only training jobs have time limits: a service replaces
     its replicas, and sessions have timeouts.
@@ -111,9 +113,10 @@ def _is_over(quota: Quota, ran: timedelta) -> bool:
 
 @transaction.atomic(durable=True)
 def end_overlong(*, job_id: int) -> bool:
-    """Stops a job that has reached its time limit, or warns about it once if the limit only warns.
+    """Stops a job that has reached its time limit. If the limit only warns, adds a warning to the job's history
+    instead, once.
 
-    Returns whether the job was stopped or warned about.
+    Returns True if it stopped the job or added a warning.
     """
     lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
     job = Job.objects.select_related("tenant", "owner").get(pk=job_id)

@@ -163,10 +163,10 @@ def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
 
 
 def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, int]:
-    """Returns a query for the ids of leases whose GPU use before `hour` is not completely measured at `now`.
+    """Returns a query for the ids of leases for which measurements of GPU use before `hour` may still arrive at `now`.
 
-    `hour` is the start of the present hour. Once MEASURE_PATIENCE (100 seconds) has passed since then, the query finds
-    no leases, so that late measurements do not delay billing further.
+    `hour` is the start of the present hour. From MEASURE_PATIENCE (100 seconds) after `hour` on, the query finds no
+    leases, so that a missing measurement cannot delay billing any longer.
     """
     if now >= hour + MEASURE_PATIENCE:
         return GpuUse.objects.none().values_list("lease_id", flat=True)
@@ -433,8 +433,8 @@ class ObservationBatch:
     def never_started(self, lease: Lease, *, at: datetime, thaws: bool) -> None:
         """Ends an attempt whose processes never started. The job waits again, or ends if it was being cancelled.
 
-        `thaws` is True if the attempt was to resume frozen processes. They stay frozen if all their nodes are ready and
-        the job waits; otherwise they are ended.
+        `thaws` is True if the attempt should have resumed frozen processes. The processes stay frozen if the job waits
+        again and all their nodes are ready. Otherwise they are ended.
         """
         job = lease.job
         if job.state == Job.State.CANCELLING:

@@ -26,8 +26,8 @@ class Causes:
 
     @cached_property
     def _row(self) -> dict[int, int]:
-        """Returns, by job id, the index of each job in the round's snapshot. Most rounds stop no job and never call
-        this."""
+        """Returns, by job id, the index of each job in the round's snapshot. Computed only on first use, because most
+        rounds stop no job and do not need it."""
         return {job: i for i, job in enumerate(self._legend.jobs)}
 
     def why(self, job: Job) -> tuple[Cause, Message]:
@@ -46,10 +46,11 @@ class Causes:
         return Cause.CLAIMED, Message.of(EventCode.CLAIMED, waited=self._waited, **beyond)
 
     def lent_to(self, job: Job, row: int) -> dict[str, Any]:
-        """Returns message parameters if the job's account holds more GPUs than it is guaranteed; otherwise an empty
-        dict.
+        """Returns parameters for a message that says how many of the account's GPUs are beyond its guarantee. Returns
+        an empty dict if there are none.
 
-        `row` is the job's index in the round's snapshot. An account is a user in a tenant, or a tenant.
+        `row` is the job's index in the round's snapshot. An account is a user in a tenant, or a tenant. The parameters
+        are:
 
         - `owner`: the name of the job's owner.
         - `gpus`: the GPUs that the account holds from this round on.

@@ -154,7 +154,7 @@ def _write(known: Mapping[int, GpuUse], *, new: Collection[int]) -> None:
     """Computes two figures of each GpuUse row, and saves the rows.
 
     - `idle_for`: how long the job has held idle GPUs since it last used them.
-    - `idle_warned`: the part of this time that was after the idle warning.
+    - `idle_warned`: how much of this idle time came after the idle warning.
 
     `known` has the rows by job id; `new` are the job ids of rows that are not in the database yet.
     """

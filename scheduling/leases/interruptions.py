@@ -76,9 +76,10 @@ def _read(events: QuerySet[JobEvent]) -> list[Interruption]:
 
 
 class _Place:
-    """Finds the interruptions of one session or of one slot of a service, from events in order of time.
+    """Finds the interruptions of one session, or of one slot of a service, from events in order of time.
 
-    The replicas that run in a slot one after the other count as one program.
+    A slot is a numbered position in a service. A new replica takes the slot of the replica that it replaces, so all
+    replicas in a slot count as one program.
     """
 
     def __init__(self, over: list[Interruption]) -> None:

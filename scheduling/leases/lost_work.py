@@ -6,8 +6,8 @@ beyond the resume step, all its GPU time is lost. To estimate when an attempt re
 spread evenly between its first and last observation.
 
 A resumed attempt may have made steps before its first observation. The computed loss is then smaller than the actual
-loss. An attempt whose workers never all ran made no lasting progress. For programs that print no progress, no lost work
-is computed.
+loss. If some workers of an attempt never ran, the attempt made no lasting progress. For programs that print no
+progress, no lost work is computed.
 """
 
 from __future__ import annotations

@@ -131,9 +131,9 @@ def withdraw(leases: Sequence[Lease], *, why: LeaseEnd) -> None:
 
 
 def write_times(lease_ids: Iterable[int]) -> None:
-    """Copies the start and end of each lease to the `during` column of its GPUs.
+    """Copies the start and end of each lease, as a range, to the column `during` of the lease's HeldGpu rows.
 
-    The range is empty if the lease ended at the time when it began.
+    If the lease ended at the time when it began, the range is empty.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -193,9 +193,9 @@ def _order(operations: Sequence[Operation]) -> None:
 
 
 def _free_from(nodes: Iterable[int], now: datetime) -> dict[tuple[int, int], datetime]:
-    """Returns the end of each closed lease that ends after `now`, by (node id, GPU index) of its GPUs.
+    """Returns the end of each closed lease that ends later than `now`, by (node id, GPU index) of the lease's GPUs.
 
-    A closed lease can end after `now` only if the clock was set back. Leaves out GPUs without such a lease.
+    Such leases exist only if the clock was set back. GPUs without such a lease have no entry.
     """
     ends: dict[tuple[int, int], datetime] = {}
     later = HeldGpu.objects.filter(

@@ -1,7 +1,7 @@
-"""A check that compares leases with their bills, and a journal that includes the changes of nodes in the ledger's hash
-chain.
+"""Two checks that `register` adds to the verification of the ledger:
 
-`register` adds both to the verification of the ledger.
+- A check that leases agree with their bills.
+- A check of the recorded changes of nodes (NodeChange rows): a hash chain shows if somebody altered these rows.
 """
 
 from __future__ import annotations

@@ -19,11 +19,13 @@ from scheduling.models import TradeLimit
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A limit on a team's trades of one generation. `generation` None means all generations without another Allowance.
+    """A limit on a team's trades of one generation. `generation` None means all generations for which the team has no
+    separate Allowance.
 
     - `trades`: False forbids all trades of the generation.
     - `most_gpus`: the maximum number of GPUs given away at a time; None means no limit.
-    - `most_part`: the same maximum, as a fraction of the team's entitlement; None means no limit.
+    - `most_part`: another maximum, as a fraction of the team's entitlement; None means no limit. If both maximums are
+      given, the lower one applies.
     """
 
     generation: Generation | None = None
@@ -40,10 +42,11 @@ class Allowance:
 def set_trade_limits(
     *, actor: User | None, tenant: Tenant, allowances: Sequence[Allowance]
 ) -> list[TradeLimit]:
-    """Replaces all trade limits of `tenant`, and requests a round that applies them. An empty list removes all limits.
+    """Replaces all trade limits of `tenant`, and requests a round that applies them. An empty list of `allowances`
+    removes all limits.
 
-    Raises NotAllowed unless the actor manages the tenant. Raises Refused if two entries name the same generation or an
-    amount is invalid.
+    Raises NotAllowed unless the actor manages the tenant. Raises Refused if two allowances are for the same generation
+    or an amount is invalid.
     """
     require(actor, "trade_limits.set", tenant)
     held = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant.pk).first()

@@ -77,17 +77,19 @@ class Binding:
         return [one for one in self._of(job, at_limit) if one.quota.kind in kinds and self._binds(one, job)]
 
     def reached(self, job: Job, at_limit: str) -> list[LimitUsage]:
-        """Returns the exceeded limits among those that apply to the job's owner in the job's team.
+        """Returns the limits that are used up or exceeded, among those that apply to the job's owner in the job's team.
 
         `at_limit` is the effect of the limits to consider, for example to make jobs preemptible. A limit on GPU-hours
-        or money counts as exceeded as soon as it is used up; other limits only when usage is above them.
+        or money is returned as soon as it is used up. Other limits are returned only if usage is above them.
         """
         return [one for one in self._of(job, at_limit) if one.is_exceeded()]
 
     def warnings(self, job: Job, *, is_new: bool = False, beside: int = 0) -> list[LimitUsage]:
-        """Returns the limits that `job` exceeds and that only warn. `is_new` means that the job is not stored yet.
+        """Returns the limits that `job` exceeds and that only warn.
 
-        `beside` is the number of other jobs that are not stored yet and come before `job` in the queue.
+        - `is_new`: True if the job is not stored yet.
+        - `beside`: how many other jobs that are not stored yet come before `job` in the queue. They count towards
+          limits on the number of waiting jobs.
         """
         found = [
             one.with_more(beside) if one.quota.kind == Quota.Kind.QUEUED_JOBS else one
@@ -133,11 +135,13 @@ class Binding:
         return one.is_exceeded(job.gpus)
 
     def _borrows(self, one: LimitUsage, *, more: int) -> bool:
-        """Returns whether the limit `one`, on borrowing GPUs, is exceeded if the account holds `more` additional GPUs.
+        """Returns whether the limit `one` on borrowed GPUs is exceeded, or would be exceeded by `more` additional GPUs.
 
-        Considers only generations of which the account is entitled to GPUs. If `more` is 0, the limit is exceeded if it
-        is exceeded on any generation. Otherwise it must be exceeded on all generations, because the additional GPUs may
-        be of any of them.
+        - If `more` is 0, returns True if the limit is exceeded on at least one generation.
+        - Otherwise the additional GPUs may be of any generation. So returns True only if they would exceed the limit on
+          every generation.
+
+        Considers only generations of which the account is entitled to GPUs.
         """
         most = 1 + float(one.quota.limit)
         key = one.quota.pk, more

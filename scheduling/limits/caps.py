@@ -72,7 +72,8 @@ class Elsewhere:
     """The GPUs that a user of a tenant holds or has reserved on clusters other than the round's cluster.
 
     - `gpus`: the number of these GPUs.
-    - `seconds`: the GPU-seconds that they can use until the next rounds of their clusters.
+    - `seconds`: the GPU-seconds that the user can use with these GPUs until the next round of the cluster that has
+      them.
     """
 
     gpus: int
@@ -164,7 +165,8 @@ class RoundLimits:
         )
 
     def of_periods(self, keys: Sequence[Account], generations: Sequence[int], at_limit: str) -> Caps:
-        """Returns caps: how many GPUs each account can use until the next round with its remaining GPU-hours and money.
+        """Returns caps, so that accounts do not use more than their remaining GPU-hours and money before the next
+        round.
 
         - `keys`: the (tenant, user) pair of each account.
         - `generations`: the ids of the generations, in the order of columns.
@@ -218,12 +220,11 @@ class RoundLimits:
         return whose and self.paths[tenant].startswith(self.paths[quota.tenant_id])
 
     def _elsewhere(self, quota: Quota, key: Account) -> Decimal:
-        """Returns how much of a limit the account uses on other clusters, until their next rounds.
+        """Returns how much of a limit the account can use on other clusters before their next rounds.
 
-        - Limit on GPUs: the number of GPUs.
+        - Limit on GPUs: the number of GPUs that it holds there.
         - Limit on GPU-hours: the GPU-seconds.
-        - Limit on money: the cost times 3600, that is, the GPU-seconds multiplied by the price of a GPU-hour. The
-          result is subtracted from that of `left_of`, which has the same unit.
+        - Limit on money: the GPU-seconds multiplied by the price of a GPU-hour, that is, the cost times 3600.
         """
         tenant, user = key
         taken = Decimal(0)
@@ -242,8 +243,8 @@ class RoundLimits:
 def _told(array: fs.Floats, usual: fs.Floats | None = None) -> fs.Floats | None:
     """Returns the caps in `array`, or None if they have no effect.
 
-    Without `usual`, the caps have no effect if all are infinite. `usual` are other caps that apply anyway. The caps in
-    `array` then have no effect if none of them is lower than the one in `usual`.
+    Infinite caps have no effect. If `usual` is given, it has other caps for the same accounts, which also apply. The
+    caps in `array` then have no effect if none of them is lower than the corresponding cap in `usual`.
     """
     same = np.isinf(array).all() if usual is None else (array >= usual).all()
     return None if same else array

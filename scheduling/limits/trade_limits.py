@@ -37,9 +37,11 @@ def read_trade_limits(
 ) -> LimitArrays:
     """Returns the trade limits of tenants as arrays of shape (`size`, K), by account and generation.
 
-    `index` maps tenant ids to rows, and `column` maps generation ids to columns. Rows without a tenant have no limit.
-    GPUs that a tenant gives away on other clusters are subtracted from its limit. If `lock` is True, no other cluster
-    can trade away the same GPUs until the transaction ends.
+    - `index`: the row of each tenant id. The other rows are those of users, who have no trade limits.
+    - `column`: the column of each generation id.
+    - `lock`: if True, no other cluster can trade away the same GPUs until the transaction ends.
+
+    The number of GPUs that a tenant gives away on other clusters is subtracted from the tenant's maximum.
     """
     found = list(TradeLimit.objects.filter(tenant__in=index.keys()).select_related("tenant").order_by())
     if not found:

@@ -141,9 +141,11 @@ def in_hours(ran: timedelta) -> Decimal:
 
 
 def _borrowed(quota: Quota) -> Decimal:
-    """Returns the GPUs that the limit's tenants hold beyond their entitlement, as a fraction of the entitlement.
+    """Returns how far the tenants under the limit exceed their entitlement: borrowed GPUs as a fraction of the entitled
+    GPUs.
 
-    This is the largest fraction over clusters and generations. The entitlement is that of each cluster's latest round.
+    Computes the fraction for each cluster and generation, and returns the largest. The entitlement is that of each
+    cluster's latest round.
     """
     return max(
         (

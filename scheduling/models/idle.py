@@ -102,8 +102,8 @@ class GpuUseQuerySet(models.QuerySet["GpuUse"]):
         return self.filter(job__in=Job.objects.visible_to(user))
 
     def unused(self) -> Self:
-        """Returns the rows of unfinished jobs whose GPUs were idle at the last measurement. Includes jobs that wait
-        now."""
+        """Returns the rows of unfinished jobs whose GPUs were idle at the last measurement. Includes jobs that have no
+        GPUs now and wait."""
         out = (*Job.ENDED, Job.State.CANCELLING)
         return self.filter(idle_since__isnull=False).exclude(job__state__in=out)
 

@@ -24,7 +24,7 @@ class JobLabelQuerySet(models.QuerySet["JobLabel"]):
     def names(self, key: str, tenants: Collection[int] | None) -> QuerySet[JobLabel, tuple[int, str]]:
         """Returns the (job id, value) pairs of the label `key`, as a query set for reports by label.
 
-        `tenants` are the ids of the tenants whose jobs count; None means all. A job counts for the tenant that
+        `tenants` are the ids of the tenants whose jobs are included; None means all. A job belongs to the tenant that
         submitted it, even if a correction in the ledger bills it to another tenant.
         """
         found = self.filter(key=key) if tenants is None else self.filter(key=key, job__tenant__in=tenants)

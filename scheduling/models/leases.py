@@ -28,7 +28,7 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
     def of_frozen_processes(self) -> Self:
         """Returns one lease for each job whose processes are frozen (suspended, but kept in memory).
 
-        This is the closed lease during which the processes were frozen.
+        This is the job's latest lease that ended with the freezing of the processes.
         """
         frozen = self.filter(job__frozen=True, state=Lease.State.CLOSED, end_reason=Lease.End.FROZEN)
         return frozen.order_by("job_id", "-epoch").distinct("job_id")

@@ -19,8 +19,8 @@ class Round(models.Model):
     """One scheduling decision for a cluster.
 
     A quantum round may take GPUs from any job. Between quantum rounds, fill rounds allocate GPUs that are free. If the
-    policy supports it, a fill round may also take GPUs from accounts that hold more than their guarantee. It gives them
-    only to waiting jobs that are within their own guarantee.
+    policy supports it, a fill round may also take GPUs from accounts that hold more than their guarantee, for waiting
+    jobs whose accounts are still within their own guarantee.
     """
 
     class Kind(models.TextChoices):
@@ -117,13 +117,14 @@ class PolicyState(models.Model):
 
 
 class ShareBalance(models.Model):
-    """How many GPU-seconds of one generation a user of a tenant has received too little (positive) or too much
-    (negative).
+    """The balance of a user in one tenant for one generation.
 
-    This is measured against the user's share.
+    - `share`: the GPUs that the last round gave the user as a share.
+    - `owed`: the GPU-seconds that the user has received too little; negative if the user has received too much. This is
+      measured against the share.
 
-    Some policies may repay a balance on any generation. The user then has one balance over all generations. It is
-    stored divided among the generations, in proportion to the user's shares.
+    Some policies may repay a balance on any generation. The user then has one balance over all generations. It is split
+    among the rows of the generations, in proportion to the user's shares.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="balances")

@@ -27,11 +27,12 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return self.exclude(job__state__in=Job.ENDED)
 
     def idle_times(self, now: datetime) -> dict[int, tuple[timedelta, timedelta]]:
-        """Returns, by job id, how long each session has run unused up to `now`: since its last use, and since its idle
-        warning.
+        """Returns two durations for each session, by job id: the unused time since the last use, and the unused time
+        since the idle warning.
 
-        If the session was used after the warning, both durations count from the last use. Only time in which the
-        session ran counts, over all attempts: nobody can use a session that waits, starts, stops or is lost.
+        Both count up to `now`. If the session was used after the warning, the second duration also counts from the last
+        use. Only time in which the session ran counts, over all attempts: nobody can use a session that waits, starts,
+        stops or is lost.
         """
         ended = Least("stop_asked_at", "held_until", "missing_since", Value(now, models.DateTimeField()))
 

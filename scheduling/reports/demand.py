@@ -55,7 +55,8 @@ def _by_hour(gpus: Ints, since: Ints, hours: int) -> Ints:
     """Returns the demand, in GPU-microseconds, in each of the first `hours` hours.
 
     The arrays have one element for each demand: the number of GPUs (`gpus`), and the microsecond from which they are
-    wanted (`since`). The demands have no end here: the caller subtracts the GPU-microseconds after their ends.
+    wanted (`since`). Treats each demand as if it never ended. The caller subtracts the GPU-microseconds after the
+    actual ends.
     """
     begun, in_hour = np.zeros((2, hours + 1), dtype=np.int64)
     hour = since // AN_HOUR

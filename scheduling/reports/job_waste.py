@@ -157,9 +157,9 @@ def _look(reader: UsageReader, *, names_jobs: bool) -> tuple[GroupedUsage, Group
     """Returns the usage by user, the usage by job, and the waste of each row of the usage by job; None if no time was
     held.
 
-    The waste is one array for each cause. For a report on all tenants, the usage by job has only jobs that failed, were
-    cancelled or lost work. If the report lists jobs (`names_jobs`), it also has jobs with idle time. For a report on
-    some tenants, it has all their jobs.
+    The waste is one array for each cause. For a report on some tenants, the usage by job has all jobs of these tenants.
+    For a report on all tenants, it has only jobs that failed, were cancelled or lost work. If such a report also lists
+    jobs (`names_jobs`), jobs with idle time are added.
     """
     if reader.tenants is None:
         whole = reader.by_user()
@@ -177,10 +177,8 @@ def _look(reader: UsageReader, *, names_jobs: bool) -> tuple[GroupedUsage, Group
 
 
 def _others(begins: datetime, ends: datetime) -> Q:
-    """Returns a filter for usage of jobs that failed, were cancelled or lost work in the period.
-
-    Jobs that failed or were cancelled after the period are included.
-    """
+    """Returns a filter for the usage of jobs that lost work in the period, or that failed or were cancelled in the
+    period or later."""
     job = OuterRef("job_id")
     lost = Lease.objects.filter(
         job_id=job, lost_from__isnull=False, held_until__gt=begins, lost_from__lt=ends
@@ -198,10 +196,10 @@ def _failed_or_cancelled(begins: datetime, ends: datetime) -> QuerySet[Job]:
 
 
 def _counts_by_state(begins: datetime, ends: datetime, few: str | None) -> dict[str, Ints]:
-    """Returns, by state, the ids of the training jobs that failed or were cancelled.
+    """Returns the ids of the training jobs that failed and of those that were cancelled, by state.
 
-    Includes jobs that started before `ends` and ended at or after `begins`. `few` limits the result to the ids in it (a
-    PostgreSQL array as text); None means no limit.
+    Includes jobs that started before `ends` and ended at or after `begins`. If `few` is given, returns only ids that it
+    contains. `few` is a PostgreSQL array as text.
     """
     some = union_all([_failed_or_cancelled(begins, ends).order_by().values("state", "pk")], ["state", "pk"])
     if some is None:
@@ -236,9 +234,10 @@ def _causes(reader: UsageReader, found: GroupedUsage) -> list[Ints]:
 def _run_again(reader: UsageReader, found: GroupedUsage, lost: Sequence[Ints]) -> Ints:
     """Returns how much lost work is charged to each row of `found`.
 
-    `lost` has three arrays with one element for each job and generation: job ids, generation ids, and the lost time. If
-    a job's time is billed to several payers (teams and users), each payer has a row. The lost time is charged to these
-    rows in order, at most the held time to each.
+    If a job's time is billed to several payers (teams and users), each payer has a row. The lost time is charged to the
+    first of these rows, at most the held time of that row. The rest is charged to the next row, and so on.
+
+    `lost` has three arrays with one element for each job and generation: job ids, generation ids, and the lost time.
     """
     if reader.tenants is None:  # without a restriction, the rows include all payers of a job
         return _borne(found, lost)
@@ -262,10 +261,11 @@ def _whose(rows: GroupedUsage, some: Ints | None = None) -> list[tuple[int, ...]
 def _borne(payers: GroupedUsage, lost: Sequence[Ints]) -> Ints:
     """Returns how much lost work is charged to each row of `payers`.
 
-    `payers` has a row for each job, generation and payer (team and user). It must include all payers of the jobs. The
-    rows of one job and generation must be next to each other: its lost time is charged to them in order, at most the
-    held time to each. `lost` has three arrays with one element for each job and generation: job ids, generation ids,
-    and the lost time.
+    `payers` has a row for each job, generation and payer (team and user). It must include all payers of the jobs, and
+    the rows of one job and generation must be next to each other. The lost time is charged to the first of these rows,
+    at most the held time of that row. The rest is charged to the next row, and so on.
+
+    `lost` has three arrays with one element for each job and generation: job ids, generation ids, and the lost time.
     """
     jobs, generations, amounts = lost
     if not len(jobs) or not len(payers.held):
@@ -284,10 +284,10 @@ def _borne(payers: GroupedUsage, lost: Sequence[Ints]) -> Ints:
 
 
 def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) -> tuple[Amounts, int]:
-    """Returns the waste of the `most` jobs with the most waste, and the number of all jobs with waste.
+    """Returns a pair: the waste of the `most` jobs with the most waste, and the number of all jobs with waste.
 
-    The first value maps the key of each job to its waste by cause, most waste first. `most` None means all jobs with
-    waste.
+    The first element maps the key of each of these jobs to its waste by cause, most waste first. `most` None means all
+    jobs with waste.
     """
     if most == 0:
         return {}, 0
@@ -301,14 +301,15 @@ def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) 
 def _of_all(
     whole: GroupedUsage, found: GroupedUsage, causes: Sequence[Ints]
 ) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
-    """Returns columns (keys, amounts) of rows that add up to all held time and all waste by cause.
+    """Returns two values, the key columns and the amounts of rows. The rows together contain all held time and all
+    waste by cause.
 
     - `whole`: the usage of all jobs, summed by user.
-    - `found`: the usage of the jobs that were read one by one.
+    - `found`: the usage of some jobs, with a row for each job.
     - `causes`: the waste of each row of `found`, as one array for each cause.
 
-    For jobs in `found`, the idle time in the result is that in `causes`. For all other jobs, it is their idle time in
-    `whole`.
+    For jobs in `found`, the idle time in the result is the one in `causes`. For all other jobs, it is their idle time
+    in `whole`.
     """
     *others, idle = causes
     of_users, sums = sum_groups([found.keys[name] for name in JOB[1:]], [*others, idle - found.idle])

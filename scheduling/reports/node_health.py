@@ -173,9 +173,10 @@ def node_events(
 def held_gpus(
     nodes: Sequence[int], begins: datetime, ends: datetime
 ) -> tuple[Mapping[tuple[int, int], float], timedelta]:
-    """Returns the seconds for which each GPU was held, by (node id, GPU index), and the length of the period up to now.
+    """Returns the seconds for which each GPU was held, by (node id, GPU index), and the length of the period.
 
-    Leaves out GPUs that were never held in the period.
+    If the period is not over, both values count only the time up to now. Leaves out GPUs that were never held in the
+    period.
     """
     # Converted to UTC, because Python subtracts times of one time zone as local times, which jump when clocks change.
     begins, until = begins.astimezone(UTC), min(ends, now_from_database()).astimezone(UTC)
@@ -203,9 +204,10 @@ def _rows(
 
 
 def counts_of_gpus(nodes: Sequence[NodeHealth], held: Mapping[tuple[int, int], float]) -> list[int]:
-    """Returns how many GPUs the page must show for each node: at least its present GPUs, and every GPU index in `held`.
+    """Returns how many GPUs the page must show for each node.
 
-    A GPU that was held in the period may be missing from the node now.
+    This is the present number of GPUs, or more if `held` contains a higher GPU index of the node. A GPU that was held
+    in the period may be missing from the node now.
     """
     most = {node.node_id: node.gpus for node in nodes}
     for node_id, gpu in held:

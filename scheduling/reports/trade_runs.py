@@ -65,10 +65,10 @@ class Run:
 
 
 def read_runs(trades: QuerySet[Trade], mine: Collection[int]) -> list[Run]:
-    """Groups `trades` into runs, and returns the runs, latest first, for a reader who may see the tenants with ids in
-    `mine`.
+    """Groups `trades` into runs, and returns the runs, latest first.
 
-    Leaves out runs that lasted no time, because they exchanged nothing.
+    `mine` are the ids of the tenants that the reader may see; the runs name no other tenants. Leaves out runs that
+    lasted no time, because they exchanged nothing.
     """
     try:
         inner, params = trades.order_by().select_related(None).query.sql_with_params()

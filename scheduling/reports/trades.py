@@ -73,7 +73,8 @@ def read_trades(
 
 
 def seen(trades: Iterable[Trade], mine: Collection[int]) -> list[SeenTrade]:
-    """Returns the trades in the form for a reader who may see the tenants whose ids are in `mine`."""
+    """Returns the trades as SeenTrade objects, which hide other tenants. `mine` are the ids of the tenants that the
+    reader may see."""
     return [_seen(trade, mine) for trade in trades]
 
 

@@ -273,8 +273,11 @@ class _Commit:
 
     @staticmethod
     def _leaving(present: dict[int, _Open], picks: dict[int, tuple[int, list[int]]]) -> dict[int, _Open]:
-        """Returns, by job id, the leases that must end: those of jobs that the decision does not run on the same GPU
-        type and nodes."""
+        """Returns, by job id, the leases in `present` that must end.
+
+        These are the leases of jobs that the decision does not run, or that it runs on another GPU type or on other
+        nodes.
+        """
         leave = {}
         for job, lease in present.items():
             generation, nodes = picks.get(job, (None, []))
@@ -391,8 +394,8 @@ class _Commit:
     def _note_lost_places(self, reasons: fs.Ints) -> None:
         """Writes PLACE_LOST to `reasons` (J,) for picked jobs whose GPUs were unavailable.
 
-        For jobs that did not have this reason before the round, also adds an entry to their histories and requests
-        another round. For the other jobs, another round would probably fail in the same way.
+        If the reason is new for a job, also adds an entry to the job's history and requests another round. If the job
+        had the same reason before, another round would probably fail in the same way.
         """
         row = {job: i for i, job in enumerate(self.legend.jobs)}
         for job, why in self.place_lost.items():

@@ -22,8 +22,8 @@ MOST_ROUNDS = 40
 
 @transaction.atomic(durable=True)
 def forecast_starts(*, cluster_id: int) -> int:
-    """Forecasts the latest start time of each waiting job of the cluster, and stores the forecasts. Returns their
-    number.
+    """Forecasts the time by which each waiting job of the cluster will have started, and stores the forecasts. Returns
+    their number.
 
     Jobs that are blocked now, or that can never run, get no forecast. While the cluster is paused or has more than
     MOST_JOBS unfinished jobs, no job gets a forecast. Returns 0 immediately if another worker is writing forecasts, or

@@ -34,15 +34,15 @@ def give_notice(
     causes: Causes,
     now: datetime,
 ) -> None:
-    """Begins a notice for each replica or session that a round runs beyond its account's guarantee. Ends all other
-    notices.
+    """Begins a notice for each replica or session that will hold GPUs beyond its account's guarantee after the round.
+    Ends all other notices.
 
     - `view`, `plan`: the round's snapshot and decision.
     - `legend`: the primary keys of the jobs and accounts in the snapshot and the decision.
     - `causes`: computes the numbers of GPUs that the warnings contain.
 
-    Runs in the round's transaction. A later round may preempt these replicas and sessions for others only after the
-    notice time is over.
+    Runs in the round's transaction. A later round may preempt such a replica or session for other users, but only after
+    the notice time is over.
     """
     if view.jobs.keeps is None:
         return
@@ -94,8 +94,8 @@ def _write_to_people(job: Job, said: str) -> None:
 
 
 def notices_over(cluster: Cluster, now: datetime) -> bool:
-    """Returns whether the notice time of any lease has ended since the last round. A fill round may then take its
-    GPUs."""
+    """Returns whether the notice time of any lease has ended since the last round. A fill round may then take the GPUs
+    of this lease."""
     last, notice = cluster.last_round_at, timedelta(seconds=cluster.notice_seconds)
     over = Lease.objects.filter(cluster=cluster).on_notice().filter(notice_since__lte=now - notice)
     return last is not None and over.filter(notice_since__gt=last - notice).exists()

@@ -44,7 +44,8 @@ def due_schedules() -> list[int]:
 
 
 def run_schedule(*, schedule_id: int) -> int:
-    """Starts or records as missed all runs of one schedule that are due. Returns the number of transactions.
+    """Starts a run, or records a missed run, for each due time of one schedule that has passed. Returns the number of
+    transactions.
 
     Each transaction handles one or more due times.
     """

@@ -107,7 +107,7 @@ class _ServiceState:
 
     @cached_property
     def ended(self) -> Mapping[int, Sequence[Job]]:
-        """Returns, by slot, the last replicas in each slot that is empty because its replica has ended; latest replica
+        """Returns the last ended replicas of each slot in which no replica runs or waits now, by slot; latest replica
         first.
 
         A slot is a numbered position in the service. A new replica takes the slot of the replica that it replaces.
@@ -211,9 +211,8 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
 def _judge(look: _ServiceState) -> None:
     """Marks the current revision as good or as failed, as soon as this is known.
 
-    The revision is good once the desired number of its replicas have become ready. It has failed if the progress
-    deadline passed and no further replica became ready. If the service has automatic rollback, a failed revision is
-    rolled back.
+    The revision is good once the desired number of its replicas have become ready. It has failed if no further replica
+    became ready within the progress deadline. If the service has automatic rollback, a failed revision is rolled back.
     """
     service, revision = look.service, look.service.current
     if revision is None or service.good_id == revision.pk or not service.wanted:
@@ -230,10 +229,13 @@ def _judge(look: _ServiceState) -> None:
 
 
 def _is_trying(look: _ServiceState) -> bool:
-    """Returns whether a failure to become ready may be the fault of the current revision.
+    """Returns whether the current revision may itself be the reason why its replicas do not become ready.
 
-    This is so if one of its replicas has never been ready although it has GPUs, has failed to start, or can never run.
-    It is also so if a replica has recently ended by itself. It is not so if replicas only wait for GPUs.
+    Returns True in these cases, and False if its replicas only wait for GPUs:
+
+    - A replica has never been ready although it has GPUs.
+    - A replica has failed to start, or can never run.
+    - A replica has recently ended by itself.
     """
     trying = any(
         job.first_ready_at is None

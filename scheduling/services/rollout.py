@@ -1,9 +1,9 @@
 """Decides which replicas of a service to create and to end. The decision depends only on the state of the replicas.
 
-During a rollout, the rules are those of Kubernetes Deployments (pkg/controller/deployment/rolling.go). Unready replicas
-of other revisions end before ready ones. Ready replicas of other revisions end only while at least `replicas -
-max_unavailable` ready replicas remain. Unlike in a Deployment, a replica that is ending still counts towards the limit
-`replicas + max_surge`, because it holds GPUs until it is gone.
+During a rollout, the rules are those of Kubernetes Deployments (pkg/controller/deployment/rolling.go). Replicas of
+revisions other than the current one are ended, unready ones before ready ones. A ready one is ended only if at least
+`replicas - max_unavailable` ready replicas then remain. Unlike in a Deployment, a replica that is ending still counts
+towards the limit `replicas + max_surge`, because it holds GPUs until it is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Actions on sessions: start, keep and stop them, record their use, and warn or stop them at their limits.
+"""Actions on sessions: start, keep and stop sessions, and record their use. When a session nears or reaches a limit,
+warn its user or stop the session.
 
 The portal decides which users may open a session.
 """
@@ -156,7 +157,8 @@ def clocks_of(session: Session, job: Job, now: datetime) -> Clocks:
 def clocks_from(session: Session, job: Job, now: datetime, idle: tuple[timedelta, timedelta]) -> Clocks:
     """Returns the session's idle time and time limits as Clocks.
 
-    `idle` is the session's value in the result of SessionQuerySet.idle_times.
+    `idle` is a pair of durations from SessionQuerySet.idle_times: the session's unused time since the last use, and
+    since the idle warning.
     """
     stands = session.warned_at and (session.used_at is None or session.warned_at > session.used_at)
     return Clocks(

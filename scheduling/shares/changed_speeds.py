@@ -22,11 +22,12 @@ WINDOW = timedelta(days=30)
 
 
 def changed_speeds(tenants: Collection[int], begins: datetime, ends: datetime) -> dict[int, float]:
-    """Returns, by tenant id, the factor by which the speed-ups of a tenant's jobs changed when the tenant began to
-    trade.
+    """Returns, by tenant id, how much the measured speed-ups of a tenant's jobs changed when the tenant began to trade.
 
-    Considers only those of `tenants` that began to trade in [`begins`, `ends`). Leaves out tenants whose speed-ups did
-    not change. Compares a job only with jobs of the same model, as given by their label `model`.
+    The value is a factor above 1: 1.2 means that a speed-up grew or shrank by a factor of 1.2. It is the largest change
+    that is unlikely to be due to chance. Considers only those of `tenants` that began to trade in [`begins`, `ends`).
+    Leaves out tenants without such a change. Compares a job only with jobs of the same model, as given by their label
+    `model`.
     """
     began = _first_trades(tenants, begins, ends)
     for tenant in _first_trades(began, begins - WINDOW, begins):

@@ -62,8 +62,8 @@ class Compared:
 class Indices:
     """Fairness indices of one period, computed from one ratio for each tenant.
 
-    The ratio is the received GPU time divided by the GPU time that was due to the tenant by its share. Tenants without
-    due GPU time do not count.
+    The ratio is the GPU time that the tenant received, divided by the GPU time that it should have received by its
+    share. Leaves out tenants that should have received none.
 
     - `jain`: Jain's fairness index of the ratios.
     - `max_min`: the lowest ratio divided by the highest.
@@ -78,8 +78,10 @@ class Indices:
 
 @dataclass(frozen=True)
 class Finished:
-    """Statistics of a tenant's ended training jobs by their finish-time fairness (ρ), which fairshare.fairness
-    explains."""
+    """Statistics of the finish-time fairness (ρ) of a tenant's ended training jobs.
+
+    ρ above 1 means that sharing slowed a job down (scheduling/shares/finish_times.py).
+    """
 
     tenant: Tenant
     ended: int
@@ -96,7 +98,8 @@ class Finished:
 
 @dataclass(frozen=True)
 class StatementLine:
-    """One line of a tenant's statement: a generation, the tenant's amounts on it, and its speed for the tenant's jobs.
+    """One line of a tenant's statement: a generation, the tenant's amounts on it, and how fast the tenant's jobs run on
+    it.
 
     The amounts (entitled, received and others) are in GPU-seconds. The speed is a multiple of the speed on the tenant's
     slowest generation.
@@ -143,8 +146,8 @@ class Scope:
     def of(
         cls, user: User, begins: datetime, ends: datetime, *, tenant: Tenant | None, cluster: Cluster | None
     ) -> Scope:
-        """Returns a scope with the tenants that `user` may see: `tenant` and its subtree, or all tenants if `tenant` is
-        None."""
+        """Returns a scope with the tenants that `user` may see. If `tenant` is given, includes only `tenant` and its
+        subtree."""
         tenants = Tenant.objects.visible_to(user)
         if tenant is not None:
             tenants = tenants.within(tenant)
@@ -219,9 +222,10 @@ def finished(scope: Scope) -> list[Finished]:
 
 
 def statement(tenant: Tenant, rows: Iterable[Row], scope: Scope) -> Statement:
-    """Returns the fairness statement of `tenant`: a line for each row of the tenant in `rows`, with the tenant's speed.
+    """Returns the fairness statement of `tenant`, with a line for each row of the tenant in `rows`.
 
-    Speeds are measured on those jobs of the tenant that held GPUs in the period of `scope`.
+    Each line also says how fast the tenant's jobs run on its generation. This is measured on those jobs of the tenant
+    that held GPUs in the period of `scope`.
     """
     own = [row for row in rows if row.tenant.pk == tenant.pk]
     column = {row.generation.pk: k for k, row in enumerate(own)}

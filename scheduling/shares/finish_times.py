@@ -92,7 +92,7 @@ class _Rhos:
         """Returns the ρ of a job; None if the job did not succeed, was preemptible at some time, or if records are
         missing.
 
-        `sharers` is the value of the job in `_Rhos.sharers`.
+        `sharers` is the average number of the tenant's unfinished jobs while the job was unfinished.
         """
         if job.state != Job.State.SUCCEEDED or job.preemptible or job.pk in self.changed:
             return None
@@ -150,8 +150,9 @@ class _Rhos:
     def _read_entitled(self) -> dict[tuple[int, int], list[tuple[float, float, float]]]:
         """Returns lists of (start, end, entitled GPU-seconds) pieces, by (tenant id, generation id).
 
-        Start and end are in seconds since EPOCH. In hours in which a job was submitted or ended, each share interval is
-        a piece, cut at the full hours. Each hour between is one piece.
+        Start and end are in seconds since EPOCH. Most hours are one piece, with the stored sum of the hour. Hours in
+        which a job was submitted or ended are read in more detail: each share interval is a piece, cut at the full
+        hours.
         """
         tenants = {job.tenant_id for job in self.jobs}
         at_borders = {start_of_hour(at) for job in self.jobs for at in (job.created_at, job.ended_at) if at}

@@ -47,7 +47,8 @@ def sum_next_share_hour(*, cluster_id: int) -> bool:
 
 
 def _first_hour_with_shares(cluster_id: int, hour: datetime, last: datetime) -> datetime:
-    """Returns the first hour from `hour` to `last` that has share intervals, or ended jobs without a finish time.
+    """Returns the first hour from `hour` to `last` that has share intervals, or in which a job ended that has no
+    FinishTime row yet.
 
     Returns `last` if there is no such hour.
     """

@@ -43,9 +43,9 @@ class ShareRate(TypedDict):
 def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) -> list[Any]:
     """Returns a ShareRate for each tenant with jobs and each generation, for storing in Round.shares.
 
-    Counts only the tenant's own users, not the tenants below it. The part of a tenant's entitlement that the tenant
-    does not use is divided into `lent` and `unused`. For each generation, the lent fraction of this part is the same
-    for all tenants. It is just large enough to cover what all tenants borrow.
+    Counts only the tenant's own users, not the tenants below it. GPUs to which a tenant is entitled but that it does
+    not use are divided into `lent` and `unused`. On one generation, all tenants lend the same fraction of such GPUs, so
+    that together they lend as much as all tenants borrow.
     """
     bought, sold = np.zeros_like(decision.share), np.zeros_like(decision.share)
     for trade in decision.trades:
@@ -86,9 +86,11 @@ def _part_in_use(left: fs.Floats, borrowed: fs.Floats) -> fs.Floats:
 
 
 def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
-    """Returns `amount` (T, K) without the amounts of child tenants, which are subtracted from those of their parents.
+    """Returns the amounts (T, K) of accounts without the amounts of child tenants, which are subtracted from those of
+    their parents.
 
-    Negative results, which come from rounding, become 0.
+    `amount` (T, K): the amounts, in which a tenant includes its child tenants. Negative results, which come from
+    rounding, become 0.
     """
     own = amount.copy()
     for t, (_, user) in enumerate(legend.accounts):
@@ -104,8 +106,8 @@ def save_shares(
 ) -> None:
     """Stores each user's share, which applies until the next round, and the GPU-seconds that the user is owed.
 
-    A stored correction is the GPU-seconds by which earlier rounds counted too much or too little received time.
-    `corrected` is True if the policy has already applied the stored corrections; they are then reset to 0.
+    A stored correction of a user says by how many GPU-seconds earlier rounds have miscounted the time that the user
+    held. `corrected` is True if the policy has already applied the stored corrections; they are then reset to 0.
     """
     owed = owed_now(situation, decision)
     places = [
@@ -145,9 +147,9 @@ def save_shares(
 def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> Lasted | None:
     """Writes the share intervals from the last round, at the time `since`, until `now`.
 
-    If Fairlot was down in between, the intervals and all trades end at the time until which the round's decision
-    applied. If the clock was set back, ends all trades and writes no intervals. Returns the GPU time that accounts held
-    from `since` to `now`; None if `since` is None or not before `now`.
+    If Fairlot was down since the last round, the intervals and all trades end earlier: when the round's decision ceased
+    to apply. If the clock was set back, ends all trades and writes no intervals. Returns the GPU time that accounts
+    held from `since` to `now`; None if `since` is None or not before `now`.
     """
     last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
     if since is None or now <= since:
@@ -225,12 +227,14 @@ def correct_rounds(cluster: Cluster, heard: Iterable[ObservedLease]) -> None:
 
 
 def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: datetime) -> list[datetime]:
-    """Returns, for each time in `seen`, until when rounds have counted a lease whose last observation was at that time.
+    """Returns, for each lease, the time up to which rounds have counted its GPU time.
+
+    `seen` has the time of the last observation of each lease; None if there was none.
 
     Rounds count a lease until SILENCE_SECONDS have passed since its last observation. `last` is the time of the last
     round.
 
-    - If the observation is at most SILENCE_SECONDS older than `last`, or None, the result is `last`.
+    - If the observation is None, or at most SILENCE_SECONDS before `last`, the result is `last`.
     - Otherwise the result is the time of the latest round within SILENCE_SECONDS after the observation. If there was no
       such round, it is the time of the observation.
     """

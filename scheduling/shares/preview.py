@@ -16,11 +16,11 @@ from scheduling.shares.snapshot import Change, before_and_after, read_snapshot
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """The effect of a change on the GPUs of one generation on one cluster that a tenant or a user gets.
+    """How a change affects the GPUs that a tenant or a user gets, for one generation on one cluster.
 
     `entitled` and `share` are pairs: the number of GPUs before the change, and the number after it. `entitled` follows
-    from tickets; `share` also contains GPUs that others do not use, within limits. Neither includes trades. A tenant
-    counts with its subtree.
+    from tickets; `share` also contains GPUs that others do not use, within limits. Trades are not counted. The numbers
+    of a tenant include its subtree.
     """
 
     cluster: str
@@ -65,8 +65,9 @@ def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> lis
     """Returns the shares on each cluster before and after `change`, ordered by cluster; an empty list if there are no
     jobs.
 
-    Covers all tenants with jobs. If a user's tickets change, covers only the user's tenant: its users and the tenants
-    directly below it. `clusters` None means all attached clusters.
+    If the change is about a user's tickets, returns the shares of the users of the same tenant and of the tenants
+    directly below it. Otherwise returns the shares of all tenants with jobs. `clusters` None means all attached
+    clusters.
     """
     now = now_from_database()
     found: list[ShareChange] = []

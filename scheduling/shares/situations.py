@@ -46,8 +46,8 @@ def policy_of_cluster(cluster: Cluster) -> Policy:
 
 
 def some_cluster_lets_jobs_take_turns() -> bool:
-    """Returns whether any cluster has a policy that can let the jobs of one account take turns, by the GPU time they
-    have had."""
+    """Returns whether the policy of any cluster supports the job order EVEN, in which the jobs of an owner share GPU
+    time evenly."""
     in_use = Cluster.objects.order_by().values_list("policy", flat=True).distinct()
     return any(Need.OWN_ORDER in policy_type(name).needs for name in in_use)
 
@@ -242,7 +242,8 @@ def plan_as_bytes(plan: fs.Decision) -> bytes:
 
 
 def forget(cluster: Cluster) -> None:
-    """Deletes the stored state of the cluster's policy, so that the policy has a new state in the next round."""
+    """Deletes the stored state of the cluster's policy, so that the policy begins again with its initial state in the
+    next round."""
     PolicyState.objects.filter(cluster=cluster).delete()
 
 

@@ -153,8 +153,8 @@ def read_snapshot(
 
     - `lock`: if True, no other cluster can allocate the same remaining GPUs, hours or money until the transaction ends.
     - `also`: (tenant, user) pairs that get an account even if the user has no jobs.
-    - `between`: True for a round between two quantum rounds. It does not stop gangs because a limit on GPU-hours or
-      money is used up, or because their owner may no longer submit. A quantum round does.
+    - `between`: True for a round between two quantum rounds. Only a quantum round stops running gangs because a limit
+      on GPU-hours or money is used up, or because their owner may no longer submit.
 
     GPUs of stopping gangs count as free, because other gangs can reserve them. A gang that moves counts at its new
     place. The caller holds the cluster's scheduling lock.
@@ -465,8 +465,9 @@ def _attained(
 ) -> fs.Floats | None:
     """Returns the GPU-seconds that each job has held so far, by job and generation (J, K).
 
-    If no policy of the cluster needs these values, they matter only for owners who have chosen the job order EVEN
-    (their jobs share GPU time evenly). Jobs of other owners then get 0. If no owner has chosen EVEN, returns None.
+    Some policies need the values of all jobs. Under other policies, only jobs of owners who have chosen the job order
+    EVEN (their jobs share GPU time evenly) need them. All other jobs then get 0, and the result is None if no owner has
+    chosen EVEN.
     """
     leases = Lease.objects.filter(cluster=cluster, held_from__isnull=False, job__state__in=Job.UNFINISHED)
     if Need.ATTAINED not in _needs(cluster):
@@ -671,11 +672,11 @@ def _without_spent_hours(
     *,
     between: bool = False,
 ) -> fs.Snapshot:
-    """Returns the snapshot in which no gang accepts a generation on which it would use up a limit before the next
+    """Returns a snapshot in which gangs no longer accept generations on which they would use up a limit before the next
     round.
 
-    The limits are those of the gang's account on GPU-hours and money. A job to which these limits leave no generation
-    is blocked with HOURS_SPENT.
+    Considers the limits on GPU-hours and money of each gang's account. A job that can then run on no generation is
+    blocked with HOURS_SPENT.
 
     - `keys`: the (tenant, user) pairs of the accounts; empty if they are the same as in `legend`.
     - `between`: True for a round between quantum rounds, in which running gangs may continue.

@@ -197,11 +197,10 @@ class JobSpec(BaseModel):
         return self.workers * self.gpus_per_worker
 
     def problems_of_endless(self) -> dict[str, str]:
-        """Returns the problems that the spec has if it is used for a service or session. The keys are fields, and the
-        values are error texts.
+        """Returns an error text for each field that a service or session must not have, by field.
 
-        Services and sessions do not end by themselves. Fields about a job's expected duration are therefore not
-        accepted.
+        Services and sessions do not end by themselves. So their specs must not have fields about a job's expected
+        duration.
         """
         given = {name for name in ("expected_hours", "deadline_hours") if getattr(self, name) is not None}
         return dict.fromkeys(sorted(given), "is only for jobs that end by themselves")

@@ -123,10 +123,10 @@ def why_not(field: str) -> str | None:
 
 
 def refusals(data: Mapping[Any, Any], known: frozenset[str]) -> dict[str, str]:
-    """Returns the error text for each Kubernetes field in `data`, a user's mapping. The keys are the paths of the
-    fields.
+    """Returns the error text for each Kubernetes field in `data`, the spec as a user wrote it. The keys are the paths
+    of the fields.
 
-    Skips the top-level fields in `known`, because they are fields of the spec itself.
+    Skips the top-level fields in `known`, because they are fields of the spec itself. Returns at most MOST texts.
     """
     found: dict[str, str] = {}
     for path, name in _fields({key: value for key, value in data.items() if key not in known}, "", 0):

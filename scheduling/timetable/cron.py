@@ -2,8 +2,8 @@
 
 - Fixed times (explicit minutes and hours, such as 30 2 * * *): each run happens exactly once a day. If the clock change
   repeats that hour, the run is not repeated. If it skips that hour, the run happens at the end of the skipped hour.
-- Wildcards (minutes or hours begin with *): each run happens whenever clocks show its local time: never in a skipped
-  hour, and twice in a repeated hour.
+- Wildcards (minutes or hours begin with *): a run happens each time that local clocks show one of the due times. So
+  there is no run in a skipped hour, and there are runs in both passes of a repeated hour.
 """
 
 from __future__ import annotations

@@ -118,8 +118,8 @@ def _step(values: Sequence[int]) -> int | None:
 
 
 def _filling(values: Sequence[int], whole: int) -> int | None:
-    """Returns the step if the values are 0, step, 2 × step and so on, up to `whole` without a remainder; otherwise
-    None.
+    """Returns the step if the values are 0, step, 2 × step and so on, and one more step after the last value gives
+    `whole`; otherwise None.
 
     For example, with `whole` 60, the step of 0, 15, 30, 45 is 15.
     """

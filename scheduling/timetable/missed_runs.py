@@ -19,7 +19,8 @@ SKIP, ONCE, ALL = "skip", "once", "all"
 
 @dataclass(frozen=True)
 class Step:
-    """The outcome of successive due times: some of them are missed, and then one may start a run.
+    """An outcome: what happens to one or more successive due times in the past. First come the missed ones, if any;
+    then at most one that starts a run.
 
     - `missed`: the first and the last missed due time; None if none is missed.
     - `runs`: the due time that starts a run; None if no run starts.
@@ -31,13 +32,16 @@ class Step:
 
     @property
     def last(self) -> datetime:
-        """Returns the last of the due times whose outcome this step contains."""
+        """Returns the last due time of this step: the one that starts a run, or else the last missed one."""
         moments: list[datetime] = [*(self.missed or ()), *([self.runs] if self.runs else [])]
         return max(moments)
 
 
 def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str, window: timedelta) -> Step:
-    """Returns the outcome of the next past due times. `due` is the earliest due time without an outcome.
+    """Returns what happens to the past due times from `due` on: which of them are missed, and which one starts the next
+    run, if any.
+
+    `due` is the earliest due time for which this is not decided yet.
 
     If the latest due time is at most ON_TIME (five minutes) ago, it always starts a run. All other due times are late,
     and `policy` says which of them still start a run:

@@ -176,10 +176,9 @@ def read_attempts(selection: Selection, now: datetime) -> Iterator[list[Exported
 
 
 def _with_names(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Returns the query extended by the owner, team, cluster and CPUs per worker of each job, and without the column
-    `spec`.
+    """Returns a query for the same jobs that also reads each job's owner, team, cluster and CPUs per worker.
 
-    So an export does not read whole job specs.
+    It does not read the column `spec`, so an export does not load whole job specifications.
     """
     jobs = jobs.select_related("owner", "tenant", "cluster").defer("spec")
     return jobs.annotate(cpu=KeyTransform("cpu", "spec"))
@@ -279,12 +278,12 @@ def _state(job: Job, there: Stretch, held: Sequence[Stretch], *, started: bool) 
     """Returns the job's state at the end of the exported period.
 
     If the job ended in the period, or if the period is not over, this is the job's present state. Otherwise the state
-    is running, suspended or queued, and follows from the job's attempts.
+    is running if the job held GPUs at the end of the period. If it did not, the state is suspended if `started` is
+    True, and queued if it is False.
 
     - `there`: the time from submission to end, cut to the period.
     - `held`: the intervals in which the job held GPUs, cut to the period.
-    - `started`: whether an attempt of the job ended before the end of the period. A job that then holds no GPUs is
-      suspended, otherwise queued.
+    - `started`: whether an attempt of the job ended before the end of the period.
     """
     if there.ends is None or not there.goes_on:
         return job.state
@@ -302,7 +301,7 @@ def pseudonymous_number(kind: str, key: int) -> int:
     """Returns a number of 31 bits that replaces a UID or GID in anonymous exports: part of an HMAC-SHA-256 of `kind`
     and `key`.
 
-    `pseudonym` shows another part of this HMAC, so the number does not reveal the text.
+    `pseudonym` uses another part of this HMAC. So nobody can compute one of them from the other without SECRET_KEY.
     """
     return int(_digest(kind, key)[-8:], 16) & 0x7FFFFFFF
 
