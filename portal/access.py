@@ -41,10 +41,10 @@ def permitted(verb: str) -> Callable[[View], View]:
 
 
 def posted_from(page: str, *keys: str) -> Callable[[View], View]:
-    """Returns a decorator for a view that handles only the POST of a form. A GET redirects to the form's page.
+    """Returns a decorator for a view that handles only the POST of a form. It redirects a GET to the form's page.
 
-    A browser sends such a GET if the POST was answered with a page and the user then reloads it, because the browser
-    shows the view's URL. `page` is the URL name of the form's page. `keys` are the names of the URL arguments that the
+    Such a GET can follow a POST that was answered with a page: the browser then shows the view's URL, and the user may
+    open this URL again. `page` is the URL name of the form's page. `keys` are the names of the URL arguments that the
     view and the form's page share. A posted value that the database cannot store is shown as a problem of its field.
     """
 
@@ -64,7 +64,7 @@ def posted_from(page: str, *keys: str) -> Callable[[View], View]:
 
 
 def managed(request: UserRequest) -> TenantQuerySet:
-    """Returns the active teams that the user may manage as a team manager, sorted by name."""
+    """Returns the teams that the user may manage as a team manager, sorted by name. Leaves out archived teams."""
     return (
         Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
         .active()

@@ -46,8 +46,8 @@ def with_client_address(app: App) -> App:
 
 @cache
 def _warn() -> None:
-    """Logs a warning, once per process, that client addresses are unknown, so that all clients share the limits on
-    wrong passwords."""
+    """Logs a warning, once per process, that client addresses are unknown. All clients then share the limits on wrong
+    passwords."""
     logger.warning(
         "X-Forwarded-For lacks the client's address: FAIRLOT_TRUSTED_PROXIES is %s, and each must append to it",
         settings.FAIRLOT_TRUSTED_PROXIES,
@@ -82,10 +82,9 @@ def parsed(text: str) -> str:
 
 @lru_cache(1024)
 def network_of(address: str) -> str:
-    """Returns the network that limits count in place of an address: the /64 network of an IPv6 address, or the IPv4
-    address itself.
+    """Returns the network to which an address belongs, for limits that apply to whole networks.
 
-    Returns "unknown" for an invalid address.
+    It is the /64 network of an IPv6 address, or an IPv4 address itself. Returns "unknown" for an invalid address.
     """
     try:
         found = ip_address(address)

@@ -71,8 +71,8 @@ def axis(lowest: float, highest: float) -> Axis:
 def _size(value: float) -> Decimal:
     """Converts `value`, which is how far the axis extends above or below zero, to a Decimal.
 
-    Returns 0 if the value is negative, not finite, or at most LEAST, because floats cannot represent steps of so short
-    an axis.
+    Returns 0 if the value is negative, not finite, or at most LEAST. An axis of at most LEAST would be so short that
+    floats cannot represent its steps.
     """
     return Decimal(value) if isfinite(value) and value > LEAST else Decimal(0)
 

@@ -18,8 +18,9 @@ def render_page(
 ) -> HttpResponse:
     """Renders the whole page or, for an htmx request, only the part that htmx refreshes.
 
-    The id of the HTML element that htmx refreshes names the part, which is a partial in `template` or a template in
-    INCLUDED. If there is no such part, answers 204, because htmx would insert the whole page into the element.
+    The name of the part is the id of the HTML element that htmx refreshes. The part is a partial in `template` with
+    this name, or a template in INCLUDED. If there is no such part, answers 204, because htmx would insert a whole page
+    into the element.
     """
     part = wanted_part(request)
     response = HttpResponse(status=204)

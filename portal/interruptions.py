@@ -1,4 +1,5 @@
-"""Prepares the interruptions of services and sessions for pages and the API.
+"""Prepares the interruptions of services and sessions for pages and the API. An interruption is a period in which the
+program did not answer.
 
 Also determines the time from which a lease may be preempted, so that pages can show a notice in advance.
 """

@@ -1,4 +1,5 @@
-"""Stores for each message which form caused it, so that the page shows the message beside this form."""
+"""Stores Django's messages to the user, each with the form that caused it, so that the page shows it beside this
+form."""
 
 from __future__ import annotations
 

@@ -61,10 +61,11 @@ class SignedInMiddleware(LoginRequiredMiddleware):
 
 
 class LivePositionMiddleware:
-    """Middleware that records the live stream's position before the view reads the database.
+    """Middleware that records the position of the live stream, which sends changes to open pages, before the view reads
+    the database.
 
-    The live stream sends changes to open pages. The page starts to read it at this position, so that it misses no
-    change that was made while the page was rendered.
+    The page later reads the stream from this position on, so that it misses no change that was made while it was
+    rendered.
     """
 
     sync_capable = True

@@ -1,6 +1,7 @@
 """Security headers for every response of the portal: pages, errors, static files, the API and streams.
 
-Responses of the programs in sessions and services do not get these headers here, because they come from other hosts.
+This does not include the responses of programs in sessions and services, which come from other hosts.
+`portal.sessions.headers` adds the headers that those need.
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ def keeps_form(view: View) -> View:
 
 
 def unstorable_of(request: HttpRequest) -> dict[str, str]:
-    """Returns why the database cannot store a posted text, by name of the field. Empty if it can store all texts.
+    """Returns why the database cannot store the posted texts, as a mapping from the field's name to the reason.
 
-    In a view that is not marked with `keeps_form`, the mapping is always empty.
+    The mapping is empty if the database can store all texts. It is always empty in a view that is not marked with
+    `keeps_form`.
     """
     return getattr(request, "unstorable", {})

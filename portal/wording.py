@@ -122,7 +122,7 @@ LEASE_STOPS: Mapping[str, str] = {Cause.DRAINED: "node drained", Cause.PORTAL_ST
 
 
 def money_digits(amounts: Iterable[Decimal]) -> int:
-    """Returns how many decimals a column of amounts needs: 2, or up to 6 if the smallest amount would otherwise look
+    """Returns how many decimals a column of amounts needs: 2, or 4 or 6 if the smallest amount would otherwise look
     like 0."""
     least = min((abs(amount) for amount in amounts if amount), default=Decimal(1))
     return next((digits for digits in (2, 4) if least >= Decimal(1).scaleb(-digits)), 6)

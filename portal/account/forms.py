@@ -42,7 +42,7 @@ class LoginForm(AuthenticationForm):
 class OwnPasswordForm(PasswordChangeForm):
     """Django's form for changing one's own password, with a limit on wrong old passwords.
 
-    The limit stops an attacker who has taken over a login session from guessing the user's password.
+    Without the limit, an attacker who has taken over a login session could guess the user's password here.
     """
 
     def __init__(self, *args: Any, request: HttpRequest, **named: Any) -> None:

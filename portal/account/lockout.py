@@ -5,11 +5,12 @@ applies within a window of 15 minutes, which begins with the first wrong passwor
 
 - 5 wrong passwords for one user from one network (an IPv4 address or an IPv6 /64);
 - 50 wrong passwords from one network, for all user names together;
-- 5 wrong passwords for one user in a browser in which this user has signed in before. No other limit applies to this
-  browser, so a stranger cannot lock the user out of it, even from the same address.
+- 5 wrong passwords for one user in a browser in which this user has signed in before. For this user in this browser, no
+  other limit applies, so a stranger cannot lock the user out of it, even from the same address.
 
-After more than 100 wrong passwords for one user from all networks together, each network has only 1 wrong password for
-this user instead of 5. This slows down an attacker with many machines, but the user can still sign in.
+After more than 100 wrong passwords for one user from all networks together, the first limit becomes stricter for this
+user: 1 wrong password from each network instead of 5. This slows down an attacker with many machines, but the user can
+still sign in.
 
 User names that do not exist are counted like all others, so the limits do not reveal which names exist.
 """
@@ -68,7 +69,7 @@ class Try:
 
     @classmethod
     def judged(cls, where: tuple[str, str, str], most: int, counter: tuple[int, datetime]) -> Self:
-        """Returns an attempt, and sets whether it is refused because the limit is exceeded.
+        """Returns a new attempt that records whether it is refused because the limit is exceeded.
 
         - `where`: the attempt's user, network and browser.
         - `most`: the number of wrong passwords that the limit allows.
@@ -121,10 +122,10 @@ def begin(request: HttpRequest, username: str) -> Try:
 
 
 def forget(tried: Try) -> None:
-    """Removes the user's attempts from all counters, after the right password was entered.
+    """Removes attempts of the user from the counters of wrong passwords, after the right password was entered.
 
-    If `tried` is from a known browser, these are the user's attempts in this browser; otherwise, those from the same
-    network.
+    If `tried` is from a known browser, removes the user's attempts in this browser. Otherwise removes the user's
+    attempts from the same network.
     """
     _take_back(tried, None)
 
@@ -251,12 +252,12 @@ def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple
 
 
 def _take_back(tried: Try, most: int | None) -> None:
-    """Subtracts attempts from every counter that includes the attempt `tried`: all of them, or at most `most` if it is
-    given.
+    """Takes back attempts of a user: subtracts their number from every counter that includes them.
 
-    If `tried` is from a known browser, this is only the counter of the user in this browser. Otherwise the attempts of
-    the user in this network are subtracted from three counters: of the user in this network, of the whole network, and
-    of the user in all networks.
+    The attempts are those of the same user in the same known browser as `tried` or, without a known browser, in the
+    same network. Takes back all of them, or at most `most` if it is given. Attempts in a known browser are in one
+    counter only. Attempts from a network are in three: of the user in this network, of the whole network, and of the
+    user in all networks.
     """
     if tried.browser:
         own, others = _row(username=tried.username, browser=tried.browser), []

@@ -22,10 +22,12 @@ from scheduling.limits.budget_status import outlooks
 
 def budgets_of(tenant: Tenant, reader: User, posted: Form | None) -> dict[str, Any]:
     """Returns the context of administration/budgets.html: a team's budgets with the amounts spent, and a form for each
-    period.
+    kind of period (month or quarter).
 
-    `reader` is the user who opens the page. The context has a webhook key only if `reader` may see this key. `posted`
-    is a refused form, which is shown again with its problems; None if no form was refused.
+    - `reader`: the user who opens the page. The context has the key that signs a budget's webhook calls only if
+      `reader`
+      may see this key.
+    - `posted`: a refused form, which is shown again with its problems; None if no form was refused.
     """
     rows = [(stands, signing_key_for(reader, stands.budget)) for stands in outlooks(tenant=tenant)]
     known = {stands.budget.period: stands.budget for stands, _ in rows}

@@ -82,8 +82,8 @@ class AttachForm(KubeconfigForm):
 
 
 class ReachableForm(Form):
-    """The form for a cluster's reachable networks: the address ranges outside their team's namespace to which jobs may
-    connect."""
+    """The form for a cluster's reachable networks: the address ranges outside a team's namespace to which the team's
+    jobs may connect."""
 
     ranges = Text(
         "Address ranges",
@@ -97,7 +97,7 @@ class ReachableForm(Form):
 
 
 class BarePodsForm(Form):
-    """The form for the setting that runs each new job with one worker as a bare pod, without a Kubernetes Job."""
+    """The form for the setting that new jobs with only one worker run as bare pods, without a Kubernetes Job."""
 
     bare_pods = Switch("Run new single-worker jobs as bare pods")
 

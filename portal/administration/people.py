@@ -1,4 +1,5 @@
-"""Pages for users: create users, set roles, deactivate users, reset passwords, and lift locks of logins.
+"""Pages for users: create and deactivate users, set roles, reset passwords, and lift locks after too many wrong
+passwords.
 
 A new password is shown once, to the admin who created it.
 """
@@ -180,7 +181,7 @@ def _locks(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
 @never_cache
 @require_safe
 def locks(request: UserRequest) -> HttpResponse:
-    """Lists the logins that are locked because of too many wrong passwords."""
+    """Lists the users and networks whose passwords are not accepted now, because of too many wrong passwords."""
     return _locks(request)
 
 

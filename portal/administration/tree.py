@@ -32,9 +32,10 @@ class Branch:
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of a change on one team, or on the direct members of one team.
+    """The effect of a change on the share of one team, or on the common share of a team's direct members.
 
-    `before` and `after` are the fractions of the whole cluster before and after the change, if all tenants are active.
+    `before` and `after` are the share before and after the change, as fractions of the whole cluster. They are computed
+    as if all tenants were active. They are None if there is no share.
     """
 
     name: str
@@ -66,7 +67,7 @@ def share_of(tenant: Tenant) -> Branch | None:
 
 
 def tickets_within(tenant: Tenant) -> int:
-    """Returns the sum of the tickets of the tenant's direct members and of its active child teams.
+    """Returns the sum of the tickets of the tenant's direct members and of its child teams, without archived teams.
 
     The members and child teams divide the tenant's share in proportion to these tickets.
     """
@@ -148,11 +149,12 @@ def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Eff
 def _shares(
     branches: Iterable[Branch], levels: set[int | None]
 ) -> tuple[dict[tuple[int, bool], str], dict[tuple[int, bool], float]]:
-    """Returns the names and the shares of everything that competes at the given `levels` of the tree, as two mappings.
+    """Returns the names and the shares of the teams and groups of members at the given `levels` of the tree, as two
+    mappings.
 
-    A level is the id of a parent team, or None for the top level. It consists of the parent's child teams and of the
-    parent's direct members as a group. Both mappings have the same keys: (team id, False) for a child team, and (parent
-    id, True) for the direct members. A share is a fraction of the whole cluster.
+    A level is the id of a parent team, or None for the top level. It consists of the parent's child teams, and of the
+    parent's direct members as one group. Both mappings have the same keys: (team id, False) for a child team, and
+    (parent id, True) for the direct members. A share is a fraction of the whole cluster.
     """
     names, shares = {}, {}
     for one in branches:

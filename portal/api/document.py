@@ -1,7 +1,7 @@
-"""The OpenAPI document: ninja derives it from the operations, and this module adds error responses and file formats.
+"""The OpenAPI document. Ninja derives it from the operations, and this module adds error responses and file formats.
 
-`portal.api.problems` and the middleware produce the error responses for all operations. So this module adds the same
-errors to all operations of an HTTP method, and the operations do not declare them.
+`portal.api.problems` and the middleware can answer every operation with the same errors, depending only on the HTTP
+method. Therefore this module declares these errors, and the operations need not.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class DocumentedAPI(NinjaAPI):
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
-    """Adds the error answers, file formats and summaries of all operations to the OpenAPI document, and returns the
+    """Adds the error responses, file formats and summaries of all operations to the OpenAPI document, and returns the
     document."""
     components = document["components"]
     components["schemas"]["Problem"] = PROBLEM_SCHEMA

@@ -1,8 +1,12 @@
 """Names that version 1 of the API has renamed. Old names still work for one more version, and are marked as deprecated.
 
-Each old name is declared once. An old field is declared beside the new field (`read_as`, `answered_too`), an old value
-in the type of its field (`OldValues`), and an old path in OLD_PATHS. In the OpenAPI document each old name has
-`deprecated`, and its new name under `x-renamed-to`.
+Each old name is declared once:
+
+- an old field beside the new field, with `read_as` (request) or `answered_too` (response);
+- an old value in the type of the field, with `OldValues`;
+- an old path in OLD_PATHS.
+
+In the OpenAPI document each old name has `deprecated`, and its new name under `x-renamed-to`.
 """
 
 from __future__ import annotations

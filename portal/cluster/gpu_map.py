@@ -43,8 +43,8 @@ class Cell:
 class Legend:
     """The legend of the GPU map.
 
-    `teams` has a pair (team name, one cell of this team) for each team on the map; the cell gives the colour. `kinds`
-    has the kinds of all cells on the map, such as free or drained.
+    `teams` has a pair (team name, cell) for each team on the map. The cell is an example that shows the team's colour.
+    `kinds` has the kinds of all cells on the map, such as free or drained.
     """
 
     teams: list[tuple[str, Cell]]

@@ -17,7 +17,7 @@ SERVING = {TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INTRANS}
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """A database connection that `is_usable` checks by looking only at the socket.
+    """A database connection whose method `is_usable` sends no query, but only looks at the socket.
 
     If the server has stopped, restarted or ended the connection, the socket has unread data or is closed. The check
     does not notice a server that vanished without closing the socket. In that case the request's first statement fails,

@@ -107,7 +107,7 @@ class Edge:
         return self.streams if STREAMS.fullmatch(path) else self.pages
 
     async def _lease(self, threads: Threads, scope: Scope, client: Client) -> ThreadLoan:
-        """Waits for a free thread, and returns a `ThreadLoan` of it.
+        """Waits for a free thread, and lends it to the request. Returns the loan.
 
         Only a few requests that hash a password, such as logins, may hold threads at the same time. Such a request
         first waits for its turn. The turn ends when the thread is given back, even if the client disconnects earlier,
@@ -154,12 +154,12 @@ class Edge:
             await self.portal(scope, receive, exchange.send)
 
     async def _until_answered(self, task: asyncio.Task[None], exchange: _Exchange, arrived: float) -> None:
-        """Waits until `task`, which runs Django, has ended. Meanwhile checks from time to time whether the database
-        answers.
+        """Waits until `task`, which runs Django, has ended. Until the response begins, regularly checks whether the
+        database answers.
 
-        The first check comes LOOK_AFTER_SECONDS after `arrived`, the time at which the request arrived, by the
-        monotonic clock. Raises Refused if the database does not answer a check and the response `exchange` has not
-        begun. Django then still runs in its thread, and the thread is lent again only when Django's work has ended.
+        `arrived` is the time at which the request arrived, by the monotonic clock; the first check comes
+        LOOK_AFTER_SECONDS later. Raises Refused if the database does not answer a check and the response has not begun.
+        Django then still runs in its thread, and the thread is not lent again before Django's work has ended.
         """
         patience = max(1.0, arrived + LOOK_AFTER_SECONDS - time.monotonic())
         while not (await asyncio.wait([task], timeout=patience))[0] and not exchange.begun:
@@ -178,8 +178,7 @@ class Edge:
 
 
 class _Exchange:
-    """The response to one request. It sends the response to the client, and gives the request's thread back when the
-    response begins."""
+    """Sends the response to one request to the client, and gives the request's thread back when the response begins."""
 
     def __init__(self, send: Send, lease: ThreadLoan) -> None:
         self._send, self._lease = send, lease
@@ -217,7 +216,8 @@ def _name_of(path: str) -> str:
 def pages_at_once() -> int:
     """Returns how many requests for pages and for the API may use the database at the same time in one process.
 
-    The other database connections of the process are for streams, session checks and the probe.
+    The other database connections of the process are for streams, for requests to sessions and services, and for the
+    check whether the database answers.
     """
     return int(settings.FAIRLOT_WEB_DATABASE_CONNECTIONS) - streams_at_once() - visits_at_once() - 1
 

@@ -73,8 +73,8 @@ class Handler(ASGIHandler):
 
 
 class _Visit:
-    """The response to one request. Ensures that either the thread or the event loop closes the response, exactly
-    once."""
+    """Holds the response to one request until it is closed, either by the thread or by the event loop. Ensures that it
+    is closed exactly once."""
 
     def __init__(self) -> None:
         self.answer: HttpResponseBase | None = None

@@ -141,8 +141,8 @@ def disks() -> dict[str, str]:
 def database_disk(probe: Probe) -> str:
     """Returns the state of the database's disk: "full" if a recent write failed because the disk was full.
 
-    Otherwise returns the result of `free_space_of` if the disk is on this machine, and "ok" if it is elsewhere. `probe`
-    is the database check; its last result says where the database's folder is.
+    Otherwise returns the result of `free_space_of` if the database's folder is known and on this machine, and "ok" if
+    not. `probe` is the database check, whose last result contains the path of this folder.
     """
     if full_disks.database_was_full():
         return "full"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 async def first_of(*works: Awaitable[object]) -> None:
     """Waits until one of the awaitables ends. Then cancels the others, and waits until they have also ended.
 
-    If some of them failed, raises the error of the first of these, in the order of the arguments.
+    If several of them failed, raises the error of the one that comes first in the arguments.
     """
     tasks = [asyncio.create_task(_whole(work)) for work in works]
     try:

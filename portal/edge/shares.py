@@ -1,4 +1,4 @@
-"""Counts the units of a resource that each key holds, and limits their number."""
+"""Counts how many units of a resource each key (for example a client's address) holds, and limits these numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 
 class Shares:
-    """Counts the units of a resource that each key holds.
+    """Counts how many units of a resource each key holds. A key stands for a holder, such as a client's address.
 
     All keys together may hold at most `most` units, and each key at most `of_one` units.
     """

@@ -25,9 +25,9 @@ BORROW_SECONDS = 30.0
 class Threads:
     """A fixed number of threads, each lent to one request at a time. The most recently used thread is lent first.
 
-    `Turns` decides which request gets a thread, and limits how many threads one login and one address get. Set
-    `may_be_slow` if requests may take long; the limit for one address is then stricter. One instance belongs to one
-    event loop, and only this loop calls it. The threads run only the requests' work.
+    `Turns` decides which request gets a thread, and limits how many threads one login and one address get.
+    `may_be_slow` says that requests may take long; the limit for one address is then stricter. One instance belongs to
+    one event loop. Only this loop calls its methods, and the threads only run the work of the requests.
     """
 
     def __init__(self, count: int, name: str, *, may_be_slow: bool = False) -> None:
@@ -66,9 +66,10 @@ class Threads:
         *,
         last: Future[Any] | None = None,
     ) -> None:
-        """Takes a lent thread back when all its work has ended, and then calls `also`. Does not block until then.
+        """Takes a lent thread back as soon as all its work has ended, and then calls `also`. Returns without waiting
+        for this.
 
-        `last` is the last work that the thread was given. If this work has already ended, the thread is taken back
+        `last` is the last work that the thread was given. If it has already ended, the thread is taken back
         immediately.
         """
         if last is not None and last.done() and not last.cancelled():
@@ -102,7 +103,7 @@ class Threads:
     def close(self) -> None:
         """Shuts down all threads and closes their connections. Called after the event loop has ended.
 
-        This includes threads that were lent when the event loop ended, because nobody gives those back.
+        Also shuts down threads that are still lent, because nobody gives them back any more.
         """
         self._idle.clear()
         for thread in list(self._made):

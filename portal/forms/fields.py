@@ -215,8 +215,8 @@ class Row(FieldOfRows):
     `others` maps the keys of additional choices to their labels. If the user picks one of these, the field's value is
     the key. For the key "" it is None.
 
-    `listed` is set if the page offers fewer rows than `queryset`. The field then still accepts every row of `queryset`,
-    and the action refuses a row that was not offered, with its own message.
+    `listed` is set if the page offers fewer rows than `queryset`. The field still accepts every row of `queryset`, so
+    the action must refuse a row that was not offered.
     """
 
     listed: Iterable[Any] | None = None

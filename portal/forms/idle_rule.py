@@ -40,8 +40,9 @@ class IdleRuleForm(Form):
     ) -> None:
         """Creates the form for one level: the whole portal, a cluster, or a team.
 
-        `rule` is the rule that is set at this level, or None. `holds` is the inherited rule, which applies if `rule` is
-        None. `above` is the label of the option with which the level inherits its rule.
+        - `rule`: the rule that is set at this level, or None.
+        - `holds`: the inherited rule, which applies if `rule` is None.
+        - `above`: the label of the choice to inherit the rule instead of setting one.
         """
         shown = rule or holds or USUAL
         initial = {name: getattr(shown, name) for name in (*NUMBERS, "services")}

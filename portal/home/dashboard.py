@@ -53,9 +53,10 @@ class Machines:
 
 @dataclass(frozen=True)
 class GpuTotals:
-    """The numbers of GPUs that jobs hold now, by generation, tenant and owner, and of all GPUs, by generation.
+    """The numbers of GPUs that exist, and of those that jobs hold now.
 
-    The functions of this module share one instance, so that a page reads these numbers only once.
+    The numbers of held GPUs are grouped by generation, tenant and owner, and the others by generation. The functions of
+    this module share one instance, so that a page reads these numbers only once.
     """
 
     held: list[tuple[int, int, int, int]]  # generation, tenant, owner, GPUs
@@ -114,10 +115,10 @@ _nodes = Prepared(
 
 
 def counts(states: Iterable[tuple[str, int]], held: Mapping[int, int]) -> Counts:
-    """Returns the number of GPUs that jobs hold, and the number of jobs by group of states.
+    """Returns the number of GPUs that jobs hold, and the numbers of running, waiting, succeeded, failed and all jobs.
 
-    `states` has a pair (state, number of jobs) for each state; ended jobs are counted too. `held` is the number of held
-    GPUs by generation.
+    `states` has a pair (state, number of jobs) for each state, including the states of ended jobs. `held` maps the id
+    of each generation to the number of held GPUs.
     """
     found: Mapping[str, int] = defaultdict(int, states)
     return Counts(
@@ -137,9 +138,11 @@ _shares = Prepared(lambda cluster: Round.objects.filter(cluster=cluster).values_
 
 
 def share_now(teams: Container[int], gpu_totals: GpuTotals, clusters: Iterable[Cluster]) -> list[ShareNow]:
-    """Returns, for each generation, how many GPUs exist, and how many `teams` are together entitled to and hold.
+    """Returns the numbers of GPUs of each generation: how many GPUs exist, how many GPUs `teams` are entitled to, and
+    how many GPUs they hold.
 
-    The entitlements were computed in the last round of each cluster.
+    The last two numbers are totals for all `teams` together. The entitlements were computed in the last round of each
+    cluster.
     """
     entitled: dict[int, float] = defaultdict(float)
     for cluster in clusters:

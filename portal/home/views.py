@@ -73,8 +73,8 @@ def _ended(jobs: QuerySet[Job]) -> QuerySet[Job]:
 
 
 def _prepared(of: Callable[[QuerySet[Job]], QuerySet[Job, Any]]) -> Prepared[Job]:
-    """Returns a prepared query for jobs. It is called with an owner and a list of teams, and finds the owner's jobs in
-    these teams.
+    """Returns a prepared query for the jobs of one owner in certain teams. The caller runs it with the owner and the
+    list of teams.
 
     `of` is a function that adds columns and an order to the query.
     """

@@ -237,7 +237,8 @@ def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
 
 
 def strip_of(job: Job, leases: Sequence[Lease] | None = None) -> Strip | None:
-    """Returns the timeline of a job: which GPU types it held when, from its submission until its end or now.
+    """Returns the timeline of a job, from its submission until its end or now. The timeline shows when the job held
+    GPUs, and of which type.
 
     Returns None if the job never held GPUs. `leases` is all leases of the job, newest first, if the caller has already
     read them.

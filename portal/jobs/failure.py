@@ -89,7 +89,8 @@ def readable(data: bytes) -> list[str]:
 def _last_lines(job: Job) -> tuple[int, list[str]]:
     """Returns the rank of the first worker whose log has lines, and the last lines of this log.
 
-    Returns (0, []) if no log has lines, or if a log cannot be read.
+    Reads only the logs of the first RANKS workers. Returns (0, []) if none of them has lines, or if a log cannot be
+    read.
     """
     if job.first_started_at is None or job.files_removed_at is not None:
         return 0, []

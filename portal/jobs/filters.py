@@ -40,8 +40,8 @@ ALL = "all"
 class ListedJob(NamedTuple):
     """A row of the job list.
 
-    It is a tuple and not a model instance, because creating fifty instances with team and owner takes longer than
-    reading the rows.
+    It is a tuple and not a model instance, because creating fifty `Job` instances, each with its team and owner, takes
+    longer than reading the rows from the database.
     """
 
     pk: int
@@ -165,7 +165,8 @@ def labelled(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
 
 
 def with_generation(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Returns the jobs with the annotations `now_on` and `wanted`, which `annotated` explains.
+    """Returns the jobs with the annotations `now_on` (the name of the generation that the job holds) and `wanted` (the
+    number of GPUs that it needs).
 
     Reads only those columns of job, team and owner that lists show.
     """

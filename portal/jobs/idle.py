@@ -1,4 +1,4 @@
-"""The measured GPU use of jobs, and what the idle rules do because of it, for pages and the API."""
+"""The measured GPU use of jobs, and how the idle rules act on it, for pages and the API."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class LogFile:
         """Reads at most READ bytes of an ended job's log, beginning at `offset`. `end` is the result of `log_end` for
         the job.
 
-        Returns the bytes, and True if no further bytes are expected after them.
+        Returns a pair: the bytes, and whether no further bytes are expected after them.
         """
         chunk = self.backend.read_log(
             job_id=self.job_id, rank=self.rank, offset=offset, limit=READ, last_attempt=end.last_attempt
@@ -88,8 +88,11 @@ class LogFile:
             begin += len(data)
 
     def line_start(self, offset: int) -> int:
-        """Returns the offset at which the line that contains `offset` begins. Looks back at most LONGEST_PIECE
-        bytes."""
+        """Returns the offset at which the line that contains `offset` begins.
+
+        If the line begins more than LONGEST_PIECE bytes earlier, returns the start of a character about LONGEST_PIECE
+        bytes before `offset`.
+        """
         begin = max(0, offset - LONGEST_PIECE)
         before = b"".join(self.chunks(begin, offset))
         newline = before.rfind(b"\n")

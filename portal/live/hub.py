@@ -38,10 +38,10 @@ class Subscription:
         self._news = asyncio.Event()
 
     def wants(self, topic: str) -> list[str]:
-        """Returns the topics of this subscription that match `topic`: at most `topic` itself and the wildcard of its
-        kind.
+        """Returns those topics of this subscription that a change of `topic` concerns.
 
-        For example, "jobs:7" matches "jobs:7" and "jobs:*".
+        These can be `topic` itself, and the wildcard for all topics of the same kind. For example, a change of "jobs:7"
+        concerns "jobs:7" and "jobs:*".
         """
         kind = f"{topic.partition(':')[0]}:*"
         return [name for name in (topic, kind) if name in self.topics]

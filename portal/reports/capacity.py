@@ -1,5 +1,5 @@
-"""The capacity report, for operators: how all GPU time was used, what it cost at the GPU prices, and which teams paid
-for it.
+"""The capacity report, for operators: how all GPU time was used, its value at the GPU prices, and which teams paid for
+it.
 
 The report divides the GPU time into classes: busy, idle, assembling (until all workers of a gang run), free, used
 outside Fairlot, drained and down.
@@ -85,8 +85,8 @@ def read_capacity(
     """Returns (cluster, period, capacity report) for the URL query. The cluster is None if the report is on all
     clusters.
 
-    Raises Http404 for an unknown cluster. For an invalid period raises WrongQuestion or, for a page (`is_page`), uses
-    defaults.
+    Raises Http404 for an unknown cluster, and WrongQuestion for an invalid period. For a page (`is_page`), uses a
+    default period instead of raising WrongQuestion.
     """
     name = query.get("cluster", "")
     cluster = get_object_or_404(Cluster, name=name) if name else None
@@ -188,10 +188,10 @@ def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal,
 
 
 def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
-    """Yields pairs (label, amount) that divide the price of all GPU time among teams and other causes.
+    """Yields pairs (label, amount), which divide the value of all GPU time (GPU-hours times price) into parts.
 
-    The teams come first, with their costs. Then come write-offs, reductions by class prices, and the price of
-    unallocated, drained and down GPUs. The amounts add up to the GPU time of all GPUs multiplied by its price.
+    The costs of the teams come first. Then come write-offs, reductions by class prices (the prices of idle, preemptible
+    and borrowed time), and the value of unallocated, drained and down GPUs. The amounts add up to the value.
     """
     for share in identity.tenants:
         yield share.tenant, share.cost

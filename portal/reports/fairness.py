@@ -48,8 +48,8 @@ MOST_POINTS = 120
 def read_fairness(user: User, query: Query, *, is_page: bool = False) -> FairnessReport:
     """Returns the fairness report for the team, cluster and period in the URL query.
 
-    Raises Http404 for a team that the user may not see, and for an unknown cluster. For an invalid period raises
-    WrongQuestion or, for a page (`is_page`), uses defaults.
+    Raises Http404 for a team that the user may not see, and for an unknown cluster. Raises WrongQuestion for an invalid
+    period. For a page (`is_page`), uses a default period instead of raising WrongQuestion.
     """
     name = query.get("cluster", "")
     return fairness_report(
@@ -95,8 +95,8 @@ def _only_own(user: User, rows: list[Row]) -> Tenant | None:
 def edges(period: ReportPeriod) -> list[datetime]:
     """Returns the bounds of the chart's intervals.
 
-    In a period of up to four days, an interval is one hour. In a longer period it is a whole number of days, the
-    smallest with which there are at most `MOST_POINTS` intervals.
+    In a period of up to four days, each interval is one hour long. In a longer period, each is one day long. If this
+    would give more than `MOST_POINTS` intervals, each is as many whole days long as necessary.
     """
     days = (period.ends - period.begins) / timedelta(days=1)
     step = timedelta(hours=1) if days <= 4 else timedelta(days=max(1, -(-days // MOST_POINTS)))

@@ -13,7 +13,8 @@ HEIGHT = 100
 
 @dataclass(frozen=True)
 class IndexChart:
-    """A line chart as SVG paths. The view box has `width` × `height` units. Each value of a series is one unit wide."""
+    """A line chart as SVG paths. The view box has `width` × `height` units. In each line, one value takes one unit of
+    the width."""
 
     lines: dict[str, str]  # the SVG path of each series by its name
     width: int

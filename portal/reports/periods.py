@@ -64,9 +64,9 @@ def asked_period(query: Query, *, is_page: bool = False) -> ReportPeriod:
     """Returns the period in a URL query. Its days are in the query's time zone or, without one, in the reader's (UTC in
     the API).
 
-    If the query is invalid, a file or the API raises `WrongQuestion`, because a program would mistake the figures of a
-    default period for those of the requested days. A page (`is_page`) instead uses a default in place of each invalid
-    value, and shows the problems.
+    Raises `WrongQuestion` for an invalid query, because a program would mistake the figures of a default period for
+    those of the requested days. For a page (`is_page`), raises nothing: each invalid value is replaced by a default,
+    and the page shows the problems.
     """
     zone = timezone.get_current_timezone()
     period = read_report_period(query, now=now_from_database(), zone=zone)
@@ -79,8 +79,9 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
     """Returns the period in a URL query. An invalid parameter is replaced by its default, and added to the period's
     `problems`.
 
-    `period` names the period. If it is missing and `from` or `to` is given, the period is this range of days. If
-    `period` is given and is not "dates", `from` and `to` are ignored, because forms send them with every choice.
+    The parameter `period` is "this-month", "last-month" or "dates", which means the days from `from` to `to`. With
+    another choice than "dates", `from` and `to` are ignored, because forms always send them. Without `period`, the
+    choice is "dates" if `from` or `to` is given, and otherwise "this-month".
     """
     problems: dict[str, str] = {}
     zone = read_zone(query.get("zone", ""), zone, problems)

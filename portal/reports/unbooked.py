@@ -55,10 +55,11 @@ def unbooked(tenants: Sequence[int] | None, begins: datetime, ends: datetime) ->
 
 
 def _held(begins: datetime, ends: datetime, tenants: Sequence[int] | None = None) -> QuerySet[Lease, Any]:
-    """Returns a query for the usage that the ledger has not booked yet. It yields at most one row.
+    """Returns a query that adds up the usage that the ledger has not booked yet.
 
-    The row has the sum of the GPU-seconds, the number of jobs, and the start of the earliest unbooked usage. Without
-    unbooked usage there is no row. The query covers [`begins`, `ends`) and `tenants` (ids; None means all tenants).
+    The result of the query is one row: the GPU-seconds, the number of jobs, and the start of the earliest unbooked
+    usage. If all usage is booked, the result is empty. The query covers the usage of `tenants` (ids; None means all
+    tenants) from `begins` to `ends` (excluded).
     """
     start = Greatest(Coalesce("billed_until", "held_from"), Value(begins))
     end = Least(Coalesce("held_until", Now()), Value(ends))

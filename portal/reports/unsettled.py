@@ -1,4 +1,4 @@
-"""Finds usage whose cost may still change, because the class prices for its time are not settled yet.
+"""Finds usage whose cost may still change, because its class prices are not final yet.
 
 A class price is the price of idle, preemptible or borrowed time.
 """
@@ -18,7 +18,8 @@ PROVISIONAL = "Provisional: more usage of this period will be booked."
 
 @dataclass(frozen=True)
 class Unsettled:
-    """The clusters that have unsettled usage. Its cost may still change, because class prices are not final.
+    """The clusters that have unsettled usage, which is usage whose cost may still change because class prices are not
+    final.
 
     `since` maps a cluster's name to the time from which its usage is unsettled. If all usage is settled, `since` is
     empty and the object is false in a condition.

@@ -163,8 +163,8 @@ def _amounts(row: UsageRow) -> Sequence[Cell]:
 def read_question(user: User, query: Query, *, is_page: bool = False) -> UsageRequest:
     """Returns the reader's request for a usage report, as read from the URL query.
 
-    Raises Http404 for a team that the user may not see. For an invalid grouping or period raises WrongQuestion or, for
-    a page (`is_page`), uses a default.
+    Raises Http404 for a team that the user may not see, and WrongQuestion for an invalid grouping or period. For a page
+    (`is_page`), uses a default instead of raising WrongQuestion.
     """
     tenant = chosen_tenant(user, query)
     by = _asked_groups(query, is_page=is_page)

@@ -88,7 +88,8 @@ def _export_team(request: UserRequest, tenant: Tenant | None) -> str | None:
 
 
 def _visible_jobs(request: UserRequest, rows: Iterable[UsageRow], by: By) -> set[int]:
-    """Returns the ids of those jobs in `rows` that the reader may see. Only these jobs become links.
+    """Returns the ids of those jobs in `rows` that the reader may see. Only these jobs become links. The result is
+    empty unless the report is grouped by job (`by`).
 
     The report may contain other jobs, because a reader still sees their usage after losing the permission to see the
     jobs.

@@ -19,7 +19,7 @@ UNTIL = "Until (leave empty for no end)"
 class Why(Form):
     """The base form of all requests, with the fields for the end of the grant and for the reason.
 
-    The form for extending a grant has only these two fields, so it is this class itself.
+    A request to extend a grant needs no other fields, so it uses this class directly.
     """
 
     field_order = ("name", "tickets", "until", "reason")

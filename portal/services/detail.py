@@ -114,7 +114,7 @@ def members_by_service(services: Iterable[Service]) -> dict[int | None, list[Mem
 
 
 def claimable_from(members: Sequence[Member]) -> list[datetime]:
-    """Returns the time from which a replica may be preempted for other jobs, for each replica that may be preempted.
+    """Returns a time for each replica that may be preempted for other jobs: the time from which this is allowed.
 
     Leaves out replicas within the team's guaranteed share, and replicas that are already stopping.
     """
@@ -156,8 +156,8 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
 def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
     """Returns the replica of the current revision that most recently ended by itself, which a replica should never do.
 
-    Returns None if no replica did so, or if the service should have no replicas. Also returns None if enough replicas
-    are ready, unless the current revision has failed and there is no good revision to roll back to.
+    Returns None if no replica did so, or if the service should have no replicas. If enough replicas are ready, returns
+    the replica only if the current revision has failed and was not rolled back.
     """
     if service.removed_at or service.stopped_at or not service.replicas:
         return None
@@ -168,7 +168,11 @@ def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
 
 
 def _has_failed(service: Service) -> bool:
-    """Returns whether the current revision has failed and the service had no earlier good revision to roll back to."""
+    """Returns whether the current revision has failed and was not rolled back.
+
+    It is not rolled back if the service has no automatic rollback, or has no good revision: one of which all replicas
+    were ready.
+    """
     revision = service.current
     return revision is not None and revision.failed_at is not None and service.good_id != revision.pk
 
@@ -176,8 +180,7 @@ def _has_failed(service: Service) -> bool:
 def _is_stuck(service: Service, members: Sequence[Member]) -> bool:
     """Returns whether a rollout is stuck because a new replica waits for GPUs.
 
-    This can happen only if `max_unavailable` is 0: then no old replica ends, and frees its GPUs, before a new replica
-    is ready.
+    This can happen only if `max_unavailable` is 0. The old replicas then keep their GPUs until a new replica is ready.
     """
     if not service.good_id or service.good_id == service.current_id or service.max_unavailable:
         return False

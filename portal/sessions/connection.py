@@ -1,4 +1,5 @@
-"""The interface of a request to a session or service, as the modules that relay HTTP and WebSockets use it."""
+"""The interface `Connection`: a request to a session or service, as the modules that relay HTTP and WebSockets see
+it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The page that starts a session. It has the job form, filled with a command that starts a notebook, and the time
-limits."""
+"""The page that starts a session. It has the job form, in which a command that starts a notebook is already filled in,
+and fields for the time limits."""
 
 from __future__ import annotations
 

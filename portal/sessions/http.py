@@ -76,8 +76,9 @@ def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
 async def relay(request: Connection, admitted: Admitted, *, notes: bool) -> None:
     """Relays the request `request` to the program, and relays the program's response back.
 
-    Ends when one side ends the exchange, or when the sender may no longer use the program. `notes` says whether the
-    exchange counts as use of the program, which restarts the idle timeout of a session.
+    Ends when the response is complete, when the browser or the program disconnects, or when the sender may no longer
+    use the program. `notes` says whether the exchange counts as use of the program, which restarts the idle timeout of
+    a session.
     """
     exchange = _Exchange(request, admitted, notes=notes)
     declared = headers.values_of(request.headers, b"content-length")
@@ -179,11 +180,11 @@ class _Exchange:
             return None
 
     async def _stop(self, trouble: tuple[int, str]) -> NoReturn:
-        """Ends the exchange during the upload, with the error response `trouble` (HTTP status, text). Then waits until
-        the task is cancelled.
+        """Ends the exchange during the upload, with the error response `trouble` (HTTP status, text). Never returns:
+        waits until the task is cancelled.
 
-        It waits and does not raise an exception, because aiohttp would keep the exception in a reference cycle with the
-        request's body. This cycle would keep the browser's connection open until the next garbage collection.
+        It does not raise an exception, because aiohttp would keep the exception in a reference cycle with the request's
+        body. This cycle would keep the browser's connection open until the next garbage collection.
         """
         self.trouble = trouble
         self.stopped.set()

@@ -174,7 +174,8 @@ class HostRequest(ABC):
         """Checks the sender's login and rights. Returns the program's address, or the reason why the sender is not
         admitted.
 
-        `before` is the result of an earlier check. Its address is returned again if the program still listens there.
+        `before` is the result of an earlier check, or None. If the program still listens at the earlier address, the
+        same address is returned again.
         """
 
     @abstractmethod
@@ -195,8 +196,8 @@ class HostRequest(ABC):
 
     @abstractmethod
     def words_for(self, barred: Barred) -> tuple[int, str]:
-        """Returns the HTTP status and the text of the response to a sender who was not admitted for the reason
-        `barred`."""
+        """Returns the HTTP status and the text of the response to a sender who is not admitted. `barred` is the
+        reason."""
 
     async def open(self) -> None:
         if self.scope["type"] == "websocket":
@@ -274,7 +275,8 @@ class HostRequest(ABC):
             await self.note_use()
 
     async def _exchange(self) -> None:
-        """Exchanges the ticket in the request for a cookie, and redirects to the request's `path`.
+        """Exchanges the ticket in the URL query for a cookie. Then redirects to the path in the query's parameter
+        `path`, or to the program's start page if the program does not serve this path.
 
         If the ticket is invalid, redirects to the portal's page that checks the login and issues a new ticket.
         """
@@ -291,8 +293,10 @@ class HostRequest(ABC):
         await self._send_on(path if is_here else self.base, cookie)
 
     def _page(self) -> str:
-        """Returns the URL of the portal's page that checks the login. If the request asks for a path of the program,
-        the page then redirects back to this path."""
+        """Returns the URL of the portal's page that checks the login, and that then redirects back to this host.
+
+        If this request asks for a path of the program, the page redirects back to this path.
+        """
         whole = self.scope.get("raw_path") or self.scope["path"].encode()
         path = whole.decode("latin-1").partition("?")[0]
         if query := self.scope["query_string"].decode("latin-1"):

@@ -117,7 +117,7 @@ def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
 
     Reads the login and the rights of the cookie's user, and the state of the session, from the database. Returns the
     program's address and token, or the reason why the sender is not admitted. `is_local` says whether the sender is on
-    this machine.
+    this machine: sessions on a local cluster admit others only if FAIRLOT_LOCAL_BEYOND_LOOPBACK is set.
     """
     visits = Visit.objects.select_related("user", "session__job__cluster")
     visit = visits.filter(session=session_id, digest=_digest(key), entered_at__isnull=False).first()
@@ -180,10 +180,9 @@ def _caller(service_id: int, caller: Caller) -> User | None:
 
 
 def may_use(service_id: int, user: User) -> bool:
-    """Returns whether the user may use the service: as a member of its team, or because the user may change the
-    service.
+    """Returns whether the user may use the service.
 
-    For example, operators may change every service.
+    Members of the service's team may use it. So may all users who may change it, such as operators.
     """
     service = Service.objects.filter(pk=service_id)
     tenants = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
@@ -239,10 +238,10 @@ def used(session_id: int) -> None:
 
 
 def _signed_in(visit: Visit) -> object:
-    """Returns the user who is signed in with the login session from which the user entered the host. `visit` is the
-    record of this access to the host.
+    """Returns the user of the login session from which a host of a session or service was entered.
 
-    Uses the same check as the portal's pages. Returns an AnonymousUser if the login session has ended.
+    `visit` is the record of this access, and contains the key of the login session. Uses the same check as the portal's
+    pages. Returns an AnonymousUser if the login session has ended.
     """
     login = HttpRequest()
     login.session = import_module(settings.SESSION_ENGINE).SessionStore(visit.login)

@@ -52,7 +52,7 @@ def anomalies_file(request: UserRequest, form: str) -> HttpResponseBase:
 
 
 def anomalies_in_format(user: User, query: Query, form: str) -> HttpResponseBase:
-    """Returns the analysis that the URL query chooses as a file. `form` is the file format.
+    """Returns a file with the anomalies of the analysis that the URL query chooses. `form` is the file format.
 
     Raises Http404 if there is no such analysis.
     """

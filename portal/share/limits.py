@@ -85,7 +85,8 @@ class TradeLimitsForm(Form):
     def allowances(self) -> list[Allowance]:
         """Returns the trade limits that the form sets.
 
-        The limits for all GPU types without limits in their own row come first, followed by those of single GPU types.
+        The limits from the last row of the form come first. They apply to each GPU type for which no separate limits
+        follow.
         """
         said = []
         for key, generation in [(ALL, None), *self.generations]:
@@ -98,7 +99,7 @@ class TradeLimitsForm(Form):
 
 
 def managed(user: User) -> TenantQuerySet:
-    """Returns the active teams whose trade limits the user may set."""
+    """Returns the teams whose trade limits the user may set. Leaves out archived teams."""
     return tenants_where(user, "trade_limits.set").active()
 
 

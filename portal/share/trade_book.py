@@ -1,7 +1,7 @@
 """Writes the trade book (the list of trades of GPU time between teams) to a file.
 
-A trade has two rows, one for each of its two teams, but only for teams that the reader may see. The file also has the
-totals that the ledger booked.
+Each trade has a row for each of its two teams that the reader may see. The file also has the totals that the ledger
+booked.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ TRADES_PER_PAGE = 25
 
 @require_safe
 def share(request: UserRequest) -> HttpResponse:
-    """Shows a team's share of one cluster: the GPU time that it was entitled to, received, lent, borrowed, bought and
-    sold."""
+    """Shows a team's share of one cluster: its entitlement, and the GPU time that it received, lent, borrowed, bought
+    and sold."""
     clusters = _clusters()
     cluster = chosen_cluster(request.GET, clusters)
     visible = visible_tenants(request.user)
@@ -84,7 +84,8 @@ def _shared(request: UserRequest, tenant: Tenant, visible: list[Tenant], cluster
 
 @require_safe
 def trades(request: UserRequest) -> HttpResponse:
-    """Shows trades: which team gave which GPU time in exchange for which, and how much the user's teams gained."""
+    """Shows the trades that the user may see: the GPU time that each team gave and got, and how much the user's teams
+    gained."""
     tenants = visible_tenants(request.user)
     tenant = chosen_tenant(request.user, request.GET)
     period = asked_stretch(request.GET, usual=_usual_period(tenants), is_page=True)

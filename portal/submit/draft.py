@@ -39,7 +39,10 @@ T = TypeVar("T", Tenant, Cluster)
 
 @dataclass(frozen=True)
 class Choices:
-    """The teams and clusters to which the user may submit jobs, and what the selected cluster `cluster` offers."""
+    """The choices on the submit page: the teams and clusters to which the user may submit jobs, and the user's secrets.
+
+    They also include what the selected cluster `cluster` offers: GPU types, environments and volumes.
+    """
 
     tenants: Sequence[Tenant]
     clusters: Sequence[Cluster]
@@ -222,10 +225,10 @@ class Draft:
         return draft
 
     def rewritten(self, asked: str | None, user: User) -> Self | None:
-        """Returns a copy whose YAML is written from the form (`asked` is "form"), or whose form is filled from the YAML
-        ("yaml").
+        """Returns a copy in which the form and the YAML agree, with the result of the pre-flight check for `user`.
 
-        The copy has the result of the pre-flight check for `user`. Returns None for any other `asked`.
+        If `asked` is "form", the YAML is written from the form. If `asked` is "yaml", the form is filled from the YAML.
+        For any other value, returns None.
         """
         match asked:
             case "form":

@@ -92,7 +92,11 @@ def _letter(
 ) -> Letter:
     """Returns a mail with a report. Its text consists of the document's title, period and facts.
 
-    The other arguments become the fields of the `Letter` with the same names.
+    - `document`: the report, which the attached file contains.
+    - `page`: the path and query of the report's page.
+    - `name`: the name of the attached file, without extension.
+    - `alone`: the key of the only table in an attached CSV file; "" for all tables.
+    - `csv`: a function that yields the lines of an attached CSV file, if they differ from those of `document`.
     """
     told = [f"    {label}: {text}" for label, text in document.facts if label != "Period"]
     return Letter(
@@ -153,9 +157,9 @@ def _trades(of: ReportSubscription, period: ReportPeriod) -> Letter:
 
 
 def _anomalies(of: ReportSubscription, period: ReportPeriod) -> Letter:
-    """Returns a mail about sharing anomalies, with one analysis for each cluster.
+    """Returns a mail about sharing anomalies, with the results of at most one analysis for each cluster.
 
-    It is the cluster's latest finished analysis, among those whose analysed time ended in the period.
+    Uses the cluster's latest finished analysis, among those whose analysed time ended in the period.
     """
     analyses = analyses_ended_in(of.user, period.begins, period.ends)
     document = document_of_analyses(of.user, analyses, period, tenant=of.tenant)

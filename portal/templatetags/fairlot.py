@@ -392,8 +392,8 @@ def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[s
 def sort_head(context: RequestContext, key: str, text: str, style: str = "") -> SafeString:
     """Renders a column heading with a link that sorts the list by `key`.
 
-    If the list is already sorted by `key`, the link sorts it in descending order. `text` is the heading, and `style` is
-    a CSS class.
+    If the list is already sorted by `key` in ascending order, the link sorts it in descending order. `text` is the
+    heading, and `style` is a CSS class.
     """
     now: str = context.get("sort") or ""
     address = querystring(context, sort=f"-{key}" if now == key else key, page=None)

@@ -33,8 +33,8 @@ def set_budget(request: ApiRequest, new: schemas.NewBudget) -> dict[str, Any]:
     """Sets a team's budget per calendar month or quarter. Optional settings that are left out keep their values.
 
     For admins and for managers of the team. A manager's amount must not exceed the smallest budget for the same period
-    among the teams above. The response contains the key that signs the webhook calls if the caller is an admin or has
-    set the webhook address.
+    among the teams above. `signing_key` in the response is the key that signs the webhook calls. Only admins and the
+    manager who set the webhook address get it; it is null for others.
     """
     tenant = get_object_or_404(changeable_where(request.auth, "budget.set"), slug=new.team)
     terms = new.dict(exclude={"team"})

@@ -11,11 +11,13 @@ from portal.api.old_names import WithOldNames, answered_too
 
 
 class FairAmounts(Schema):
-    """A team's amounts in GPU-seconds: its entitlement, what was due to it after lending and trading, and what it
-    received.
+    """A team's amounts of GPU time, in GPU-seconds.
 
-    due = entitled - lent - unused + borrowed - sold + bought; owed = due - received. The team did not need the time in
-    `lent` and `unused`: other teams used `lent`, and nobody used `unused`.
+    - `entitled`: the GPU time that the team's tickets earned.
+    - `lent` and `unused`: the part of `entitled` that the team did not need. Other teams used `lent`, and nobody used
+      `unused`.
+    - `due` = entitled - lent - unused + borrowed - sold + bought: the GPU time that the team should have received.
+    - `owed` = due - received.
     """
 
     entitled: float
@@ -37,11 +39,10 @@ class FairnessRow(Schema):
 
 
 class ComparedTeam(Schema):
-    """The amounts of a team, each as a total over all generations.
+    """The amounts of a team, as totals over all generations.
 
-    A published weight says how much a GPU-second of a generation counts. Amounts are multiplied by the weight of their
-    generation before they are added. `of_entitlement` is `received` divided by `entitled`; null if the team was
-    entitled to nothing.
+    To add up GPU-seconds of different generations, each is multiplied by a published weight of its generation.
+    `of_entitlement` is `received` divided by `entitled`; null if the team was entitled to nothing.
     """
 
     team: str
@@ -50,10 +51,11 @@ class ComparedTeam(Schema):
 
 
 class FairnessIndices(Schema):
-    """How equally the teams were treated in one interval: Jain's index, and the lowest ratio divided by the highest.
+    """Two measures of how equally the teams were treated in one interval.
 
-    The ratio of a team is `delivered`: its received GPU time divided by its due GPU time. Teams to which no GPU time
-    was due are left out.
+    Both compare one ratio of each team: its received GPU time divided by its due GPU time. `jain` is Jain's index of
+    these ratios. `max_min` is the lowest ratio of a team divided by the highest. Teams to which no GPU time was due are
+    left out.
     """
 
     begins: datetime

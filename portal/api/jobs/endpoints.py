@@ -151,11 +151,11 @@ def submit_bulk(
 ) -> Any:
     """Submits up to 1000 jobs of one team in one transaction, in the order of their specifications.
 
-    With `atomic`, no job is submitted if any specification is refused. `problems` then names the position and field of
-    each problem, such as `specs.3.workers`.
+    With `atomic`, the call fails if any specification is refused, and no job is submitted. `problems` in the error
+    response then names the position and field of each problem, such as `specs.3.workers`.
 
-    Without `atomic`, each specification has a separate answer: the id of its job, or its problems by field. If all
-    specifications are refused, the call fails.
+    Without `atomic`, the response has an answer for each specification: the id of its job, or its problems by field. If
+    all specifications are refused, the call fails.
 
     A call that repeats an Idempotency-Key returns the jobs of the first call.
     """

@@ -61,10 +61,11 @@ def export(
     anonymous: Literal["", "1"] = "",
     all: Literal["", "whole"] = "",  # noqa: A002
 ) -> HttpResponseBase:
-    """Streams jobs in the file format of another tool. Operators get all jobs; managers get the jobs of their teams.
+    """Streams the jobs of a period as a file, for example in the format of Slurm's sacct. Operators get all jobs;
+    managers get the jobs of their teams.
 
-    Of a job that began before the period or ended after it, only the part within the period is exported. So the files
-    of adjoining periods add up. With `all=whole`, such jobs are exported whole. The file `xdmod.txt` always contains
-    whole attempts: those that ended within the period. With `anonymous=1`, names are replaced by pseudonyms.
+    A job that lies only partly in the period is exported with its time in the period, so that the files of adjoining
+    periods add up. With `all=whole`, it is exported with all its time. The file `xdmod.txt` always contains whole
+    attempts: those that ended in the period. With `anonymous=1`, names are replaced by pseudonyms.
     """
     return jobs_in_format(request, request.auth, form)

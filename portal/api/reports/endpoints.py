@@ -74,8 +74,8 @@ def capacity(
     cluster: str = "",
     format: FileFormat = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the GPU-seconds of the clusters by class, such as busy, idle or free, and the parts into which their
-    value is split.
+    """Returns how the GPU time of the clusters was used, in GPU-seconds by class, such as busy, idle or free. Also
+    returns the value of this time, divided into parts.
 
     The value is GPU-hours times price. Its parts are, for example, the costs of the teams and the value of free GPUs.
     Covers only closed hours, which are completely booked in the ledger. For operators.

@@ -117,11 +117,13 @@ class Bearing(Schema):
 
 
 class CapacityIdentity(WithOldNames, Schema):
-    """The value of the capacity (GPU-hours times price) in one currency, and its parts. The parts add up exactly:
+    """The value of all GPU time (GPU-hours times price) in one currency, and its parts. The parts add up exactly:
 
     tenants + written_off + classes + unallocated + drained + down = value.
 
-    In this equation, `tenants` is the sum of the costs of all tenants.
+    In this equation, `tenants` is the sum of the costs of all tenants. `classes` is the amount by which the prices of
+    idle, preemptible and borrowed time reduced these costs. The other parts are the value of the GPU time that they
+    name.
     """
 
     currency: str

@@ -1,5 +1,5 @@
-"""Endpoints for requests to operators, in which managers ask for tickets, limits, new teams, or more time for an
-earlier request that was approved for a limited time."""
+"""Endpoints for requests to operators. Managers request tickets, limits, new teams, or a later end for an earlier
+request that was granted until a set time."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from portal.api.reports.schemas import Days
 
 
 class Amounts(Schema):
-    """The GPU-seconds that a team, including the teams below it, was entitled to and received. What two of these teams
-    lent or sold to each other is left out."""
+    """The GPU-seconds that a team, together with the teams below it, was entitled to and received. GPU time that these
+    teams lent or sold to each other does not count."""
 
     entitled: float
     received: float

@@ -56,7 +56,7 @@ def json_of(document: Document) -> dict[str, Any]:
 
 
 def json_text_of(document: Document) -> Iterator[str]:
-    """Yields the same JSON as `json_of` as text, row by row, because the rows may not fit into memory."""
+    """Yields the JSON object of `json_of` as text, row by row, because the rows may not fit into memory."""
     yield f'{_json(_head(document))[:-1]}, "tables": {{'
     for place, table in enumerate(document.tables):
         yield f'{"," if place else ""}\n{_json(table.key)}: {{"title": {_json(table.title)}, "rows": ['

@@ -56,8 +56,9 @@ def lasting(key: str, heading: str) -> Column:
 class Demand:
     """The GPU time in one interval, in GPU-seconds: what jobs wanted (`wanted`), what they held, and what was usable.
 
-    Usable means not drained, not down and not used outside Fairlot. `wanted` is None until all hours of the interval
-    are over. The other amounts are None until the ledger has closed these hours.
+    Usable means not drained, not down and not used outside Fairlot. `beyond` is the time that jobs wanted beyond what
+    was usable, added up over the hours. `wanted` is None until all hours of the interval are over. The other amounts
+    are None until the ledger has closed these hours.
     """
 
     begins: datetime
@@ -128,10 +129,10 @@ class ReportRequest:
 
     @cached_property
     def closed(self) -> tuple[datetime, datetime]:
-        """Returns the start and the end of the time that the report covers.
+        """Returns the start and the end of the time for which the report reads the use of GPUs.
 
-        If the report is on one cluster, this is the whole period. If it is on all clusters, it ends at `closed_until`
-        at the latest, so that no hour lacks the figures of some clusters.
+        For one cluster, this is the whole period. For all clusters, it ends no later than `closed_until`, because only
+        some of the clusters have figures for the hours after that.
         """
         begins, ends = self.bounds
         if self.cluster:
@@ -178,10 +179,12 @@ class ReportRequest:
 
 
 def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
-    """Returns, for one GPU, the seconds in which jobs held it and the seconds in which its node existed.
+    """Returns the use of one GPU: the seconds in which jobs held it, and the seconds in which its node existed.
 
-    `held` is how long leases held the GPU. `elapsed` is the part of the period that has passed, and limits both
-    results. The node's time is at least the held time, because a lease may be older than the node's recorded history.
+    - `held`: the seconds in which leases held the GPU.
+    - `elapsed`: the seconds of the period that have passed. Neither result is larger.
+
+    The node's time is at least the held time, because a lease may be older than the node's recorded history.
     """
     return GpuHeld(
         node, gpu, min(held, elapsed), min(max(node.seconds_up + node.seconds_down, held), elapsed)

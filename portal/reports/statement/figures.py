@@ -55,7 +55,8 @@ MOST_DAYS = 400
 
 @dataclass(frozen=True)
 class ByLabel:
-    """Usage by the values of one label key. `rows` are the values with the most usage, and `rest` is all other usage.
+    """Usage by the values of one label key. `rows` has a row for each value that the statement shows. These are the
+    values with the most usage. `rest` is all other usage.
 
     `count` is the number of all values, including those in `rest`.
     """
@@ -85,8 +86,8 @@ class Ahead:
 class Statement:
     """The figures of a tenant and the tenants below it, for whole days in one time zone.
 
-    It includes only what `viewer` may see. `lines` are the billed usage. `totals` has the sum of `lines` for each
-    currency.
+    It includes only what `viewer` may see. `lines` are the bill lines: GPU time with its cost. `totals` has the sum of
+    `lines` for each currency.
     """
 
     issuer: str
@@ -212,9 +213,9 @@ def _budgets(
 ) -> list[PastBudget]:
     """Returns the tenant's monthly and quarterly budgets whose months or quarters overlap the period.
 
-    Each has the amount and the spending as of the end of its month or quarter, or as of the end of `period` or `now` if
-    that is earlier. `held_now` is a function that returns the usage that the ledger has not booked yet. The list is
-    empty if the viewer may not read budgets.
+    Each has the amount and the spending at the end of its month or quarter. If `period` ends earlier, or if `now` is
+    earlier, it has those at that time. `held_now` is a function that returns the usage that the ledger has not booked
+    yet. The list is empty if the viewer may not read budgets.
     """
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
     if not viewer.is_operator and not manages.exists():
@@ -298,7 +299,7 @@ def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:
 def _shares(viewer: User, tenant: Tenant, period: ReportPeriod) -> list[tuple[str, Amounts]]:
     """Returns a pair (name of a generation, amounts) for each generation.
 
-    The amounts are the GPU time that the tenant was entitled to, lent, borrowed, traded and received. They are sums
+    The amounts are GPU time: the tenant's entitlement, and what it lent, borrowed, traded and received. They are sums
     over the tenant and the tenants below it.
     """
     sums: dict[str, Amounts] = {}

@@ -44,8 +44,8 @@ def file_name(tenant: Tenant, period: ReportPeriod) -> str:
 def read_statement_query(user: User, query: Query, *, is_page: bool = False) -> tuple[Tenant, ReportPeriod]:
     """Returns the team and the period in the URL query. Without a team, returns the first team that the user may see.
 
-    Raises Http404 for a team that the user may not see, and if the user may see no team. For an invalid period raises
-    WrongQuestion or, for a page (`is_page`), uses defaults.
+    Raises Http404 for a team that the user may not see, and if the user may see no team. Raises WrongQuestion for an
+    invalid period. For a page (`is_page`), uses a default period instead of raising WrongQuestion.
     """
     tenant = chosen_tenant(user, query) or Tenant.objects.visible_to(user).order_by("path").first()
     if tenant is None:
