@@ -76,7 +76,7 @@ def test_a_gang_with_a_pod_denied_by_a_quota_is_stopped_before_any_worker_runs(
     gang = rig.start(rig.gang(nodes[0], nodes[1], nodes[2]))
     ended = rig.wait(gang)
     assert ended.end is End.START_FAILED
-    assert "2 of its 3 pods" in ended.message
+    assert "2 of the job's 3 pods" in ended.message
     assert ended.running_age is None
     assert Phase.RUNNING not in {seen.phase for seen in rig.told}
     wait_for(lambda: not rig.pods(gang), what="its pods are gone")

@@ -27,7 +27,7 @@ class Right:
         """Returns the text that identifies the right in the database and in the UI."""
         of = f"{self.resource}.{self.group}" if self.group else self.resource
         only = f" {self.name}" if self.name else ""
-        return f"{self.verb} {of}{only}{' in the namespaces of teams' if self.in_team else ''}"
+        return f"{self.verb} {of}{only}{' of a team' if self.in_team else ''}"
 
 
 @dataclass(frozen=True, slots=True)
