@@ -243,7 +243,7 @@ class Backend(Protocol):
     orders_at_once: int  # how many threads may give orders in parallel
 
     def preload(self, job_id: int) -> None:
-        """Reads from the database the data that orders about this job use.
+        """Reads everything from the database that later orders for this job need.
 
         Afterwards, threads without a database connection can give these orders.
         """

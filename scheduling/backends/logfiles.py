@@ -34,8 +34,9 @@ class LogFiles:
     def read(self, rank: int, offset: int, limit: int, *, is_over: Callable[[], bool]) -> LogChunk:
         """Returns up to `limit` bytes of a rank's log from byte `offset`; no bytes if `offset` is beyond the end.
 
-        `is_over` is called before the log is read, and returns True if the log will not grow any more. In this case,
-        the chunk's `complete` is true if the chunk reaches the end of the log. Raises LogUnreadable.
+        `is_over` is a function that returns whether the log has stopped growing. It is called before the log is read.
+        The chunk's `complete` is true if `is_over` returned True and the chunk reaches the end of the log. Raises
+        LogUnreadable.
         """
         try:
             # Called before reading, so that output written meanwhile is never missed at the end.
@@ -78,9 +79,9 @@ class LogFiles:
     def _end(self, found: os.stat_result) -> int:
         """Returns the offset at which the log ends, in bytes. `found` is the file's status.
 
-        A job may have made the file sparse, so that its nominal size is far larger than the log's size limit. A nominal
-        size above the limit (with room for notes) therefore counts only if the file really occupies that much disk
-        space.
+        The result is usually the file's size. A job may have made the file sparse, so that its size is far larger than
+        the log's size limit. The result is therefore never more than the limit (with room for notes) or, if greater,
+        the disk space that the file really occupies.
         """
         most = self.limit + 2 * NOTE_ROOM
         return min(found.st_size, max(most, found.st_blocks * 512))

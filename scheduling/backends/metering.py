@@ -44,13 +44,14 @@ class Meter(Generic[Key]):
         """Records that the lease `key` used `amount` between its last sample and the time `at`. Returns what must be
         reported about the lease:
 
-        - 0: the lease is in use: it has used more than the negligible amount in the current window.
+        - 0: the lease is in use. It has used more than the negligible amount since the current window began. This is
+          reported when an idle lease is used again, and then at most every WINDOW seconds.
         - A positive number: an idle window has just ended. The number is the seconds up to `at` for which the lease has
           been idle without interruption.
-        - None: nothing. The window has not ended, the lease is still in use and this was reported less than WINDOW
-          seconds ago, or there is no earlier sample to compare with.
+        - None: nothing must be reported now.
 
-        The caller chooses the unit of `amount`, for example processor seconds.
+        The first sample of a lease returns None, and so does the first one after a gap of more than LONGEST_GAP
+        seconds. The caller chooses the unit of `amount`, for example processor seconds.
         """
         run = self._runs.get(key)
         if run is None or not 0 <= at - run.last <= LONGEST_GAP:

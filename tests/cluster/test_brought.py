@@ -86,7 +86,9 @@ def test_a_missing_claim_is_reported_before_any_pod_waits_for_it(
     rig: Rig, tenant: str, real_node: RealNode
 ) -> None:
     missing = Mount("imagenet", "/data/imagenet", "nowhere", read_only=True)
-    with pytest.raises(BackendError, match=f"the claim nowhere, which does not exist in the namespace {tenant}"):
+    with pytest.raises(
+        BackendError, match=f"the claim nowhere, which does not exist in the namespace {tenant}"
+    ):
         run(rig, real_node, "true", mounts=[missing])
     assert not rig.admin.items(JOBS.format(tenant))
 

@@ -180,8 +180,8 @@ class ClusterCache:
         """Returns the GPUs of all nodes if a node has changed since the last result, or if the last result is
         NODES_EVERY seconds old. Otherwise returns None.
 
-        The caller can store some changes only after jobs have left a node. It therefore gets the same result again
-        after NODES_EVERY seconds.
+        The result is repeated after NODES_EVERY seconds because the caller cannot store some changes while jobs run on
+        the node. The repetition lets it try again.
         """
         with self._lock:
             if not self._hosts_changed and time.monotonic() - self._offered_at < NODES_EVERY:
@@ -442,8 +442,9 @@ class ClusterCache:
         """Converts `moment`, a time on the cluster's clock, to the monotonic clock. Returns the current time if
         `moment` is None.
 
-        `gap` is the longest time in seconds for which a change may have gone unnoticed. The result is never more than
-        `gap` seconds ago, even if `moment` is.
+        `gap` is the longest time in seconds for which a change may have gone unnoticed. The result is always within the
+        last `gap` seconds. If `moment` is earlier, the result is the time `gap` seconds ago. If `moment` is in the
+        future, the result is the current time.
         """
         age = (self._wall() - moment).total_seconds() if moment else 0.0
         return time.monotonic() - min(max(0.0, age), gap)

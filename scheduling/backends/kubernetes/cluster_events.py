@@ -20,8 +20,11 @@ WAIT_SECONDS = 60.0
 
 @dataclass
 class ClusterEvents:
-    """Collects the Kubernetes events about jobs. `mirrors` contains one store of events for each field selector in
-    SELECTORS, which selects the events that matter. Reflectors fill these stores."""
+    """Collects the Kubernetes events about jobs.
+
+    `mirrors` contains one store of events for each field selector in SELECTORS. Together, the field selectors select
+    all events that matter. Reflectors fill the stores.
+    """
 
     view: ClusterCache
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -34,8 +37,9 @@ class ClusterEvents:
     def take(self) -> Sequence[ClusterEvent]:
         """Returns new events about known gangs since the last call. Also stores new denials in the cache.
 
-        A denial is the reason why the Job controller could not create a pod. A stored denial may stop a gang. The call
-        that stores a denial also reads its event, so that users see why the gang was stopped.
+        A denial is the reason why the Job controller could not create a pod. Fairlot may stop a gang because of a
+        stored denial. Denials and events are therefore read in the same call, so that users also see why the gang was
+        stopped.
         """
         now = time.monotonic()
         words, self._waiting = self._waiting, []

@@ -113,11 +113,11 @@ def used_by_others(pods: Iterable[Object]) -> Counter[tuple[str, str]]:
 def requested(pod: Object) -> Counter[str]:
     """Counts the GPUs that a pod holds, by resource, with the same rule as the Kubernetes scheduler.
 
-    For each resource, the result is the larger of two sums:
+    For each resource, the result is the larger of two numbers:
 
-    - while the pod runs: the GPUs of all main containers and sidecars
+    - while the pod runs: the GPUs of all main containers and sidecars together
     - while the pod starts: the GPUs of one init container and of the sidecars that started before it. Init containers
-      run one after the other, and the one with the largest sum counts.
+      run one after the other, so only the largest of these sums counts.
     """
     together: Counter[str] = Counter()
     sidecars: Counter[str] = Counter()

@@ -200,9 +200,10 @@ class Events:
         """Returns a pair with what is new since the last call: the texts of events, and the denials (reasons why pods
         could not be created).
 
-        Each denial is a triple: the job's ID, the UID of its Kubernetes Job, and the reason. Kubernetes may report an
-        event several times. Its text is returned only the first time, but its denial each time, because the pod still
-        cannot be created.
+        Each denial is a triple: the job's ID, the UID of its Kubernetes Job, and the reason.
+
+        Kubernetes may report an event several times. The event's text is returned only the first time. Its denial is
+        returned each time, because the pod still cannot be created.
         """
         with self._lock:
             words, self._texts = self._texts, []

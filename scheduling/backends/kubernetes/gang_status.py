@@ -109,9 +109,10 @@ def vanished_pod_status(status: GangStatus, pod: Object) -> GangStatus:
 def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
     """Returns how a bare pod (a pod without a Job) ended, as a triple: the end, the exit code, and a message for users.
 
-    The exit code is None if Kubernetes does not report it, if the pod was ordered to stop, or if the cluster removed
-    the pod. In the last two cases, an exit code of 0 would not mean success: programs that save their state on SIGTERM
-    often exit with 0.
+    - If the program exited with 0 and the pod was not ordered to end, the pod succeeded.
+    - Otherwise, if the pod was ordered to end or the cluster removed it, the exit code is None. An exit code of 0 would
+      not mean success then, because programs that save their state on SIGTERM often exit with 0.
+    - In all other cases the pod failed. The exit code is None if Kubernetes does not report one.
     """
     ordered = objects.is_ordered_to_end(pod) and _ended_after(pod, _ordered_at(pod))
     if ordered and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
@@ -216,10 +217,12 @@ def removal_reason(job: Object, pods: Sequence[Object]) -> str:
 
 
 def is_incomplete(job: Object, pods: Sequence[Object]) -> bool:
-    """Returns whether the gang has lost a pod with which it started, even if a new pod has replaced the lost one.
+    """Returns whether the gang has lost a pod with which it started.
 
-    The Job controller may replace a lost pod before a watch reports the loss. Returns False while the Job controller
-    itself ends the Job's pods, because the gang then loses pods as expected.
+    When the gang started, a hash of its pods was stored in each pod's annotations. A loss is therefore noticed even if
+    the Job controller has already replaced the lost pod.
+
+    Returns False while the Job controller itself ends the Job's pods, because losses are expected then.
     """
     members = objects.members_of(pods)
     marks = (pod["metadata"]["annotations"].get(objects.MEMBERS, members) for pod in pods)

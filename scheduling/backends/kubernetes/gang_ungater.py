@@ -1,8 +1,8 @@
 """The ungater, which starts gangs so that either all pods of a gang run or none does.
 
-It works in two steps like Kueue's topology ungater (kueue.x-k8s.io, pkg/controller/tas). Every pod of a gang is created
-with a scheduling gate. When all pods exist, the ungater removes each pod's gate and binds the pod to the node of its
-rank.
+Every pod of a gang is created with a scheduling gate. When all pods of the gang exist, the ungater removes each pod's
+gate and binds the pod to the node of its rank. Kueue's topology ungater works in the same way (kueue.x-k8s.io,
+pkg/controller/tas).
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ class GangUngater:
         """Opens the scheduling gates of gangs whose pods all exist. Stops gangs that fail to start or have lost a
         worker.
 
-        `view` is the cache of the cluster's gangs. `orders` returns, for a job ID, the object through which orders to
-        this job are given. At intervals, the method also deletes running pods whose Job is gone, and bare pods that
-        ended some time ago. Raises Unreachable if the API server does not answer.
+        At intervals, also deletes running pods whose Job is gone, and bare pods that ended some time ago.
+
+        `view` is the cache of the cluster's gangs. `orders` is a function that takes a job ID and returns the Commands
+        for this job. Raises Unreachable if the API server does not answer.
         """
         unsettled = view.unsettled()
         coming = {status.token for _, status in unsettled if status.phase is Phase.STARTING}

@@ -161,8 +161,11 @@ class LogReader:
     def _read_all(self, transcript: Transcript, text: Text, *, follow: bool) -> bool:
         """Copies the response to the log file. Returns whether the response was read to its end.
 
-        Stops early if the reader is stopped, if `_is_enough` returns True or, without `follow`, after FETCH_BYTES
-        bytes.
+        Stops before the end in each of these cases:
+
+        - All readers were ordered to stop.
+        - `_is_enough` returns True, because the log file is full.
+        - `follow` is false, and FETCH_BYTES bytes were read.
         """
         worker, stopped = self._worker, self._context.stopped
         with self._context.lock:

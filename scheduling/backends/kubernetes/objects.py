@@ -121,8 +121,8 @@ def new_job(
     """Returns a new Job with one pod per worker. If there are several workers, each pod has a scheduling gate.
 
     - `begin`: the attempt for which the Job starts. If None, the Job is suspended.
-    - `epoch`: the last attempt for which an earlier, deleted Job may have run; 0 if there is none. Orders for this
-      attempt and earlier ones are refused.
+    - `epoch`: the number of the last attempt for which an earlier Job, now deleted, may have run; 0 if there is none.
+      The new Job refuses orders for attempts up to this number.
     - `owner`: identifies this installation of Fairlot in the Job's labels.
     - `grouped`: whether the pods refer to a PodGroup.
     """

@@ -43,7 +43,7 @@ class NotOurs(Exception):
 
 
 class StillThere(Exception):
-    """Raised when pods of an earlier lease still exist, so that the caller must repeat the order later."""
+    """Raised when the caller must repeat the order later, usually because pods of an earlier lease still exist."""
 
 
 class Commands(Protocol):
@@ -91,9 +91,11 @@ class Orders:
         started.
 
         - `begin`: the attempt for which a new Job is started.
-        - `epoch`: the last attempt for which an earlier, deleted Job may have run; 0 if there is none.
-        - `may_have_run`: whether any attempt of the job may have run, including the one that now begins. If true,
-          raises StillThere while pods of a deleted Job run.
+        - `epoch`: the number of the last attempt for which an earlier Job, now deleted, may have run; 0 if there is
+          none.
+        - `may_have_run`: whether pods of an earlier Job may still exist. They may come from an earlier attempt or from
+          an earlier order to start the same attempt. If true and the Job does not exist, raises StillThere while such
+          pods run.
         - `grouped`: whether the pods of a new Job refer to a PodGroup. Has no effect if the cluster does not support
           PodGroups.
 
@@ -218,8 +220,8 @@ class Orders:
     def _create_names(self, job: Object, workers: int, gpus: int) -> None:
         """Creates the Service and the ConfigMap by which a gang's workers find each other.
 
-        `workers` is the number of workers, and `gpus` the number of GPUs of each worker. Raises StillThere if the Job
-        has been replaced by a new one in the meantime.
+        `workers` is the number of workers, and `gpus` the number of GPUs of each worker. Raises StillThere if the
+        objects cannot be created for this Job, for example because a new Job has replaced it.
         """
         is_current = rendezvous.prepare(
             self.api, self.namespace, job, job_label=objects.JOB, workers=workers, gpus=gpus
@@ -284,9 +286,9 @@ def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> No
 
 
 def _cannot_move(job: Object, refusal: Refused) -> bool:
-    """Returns whether the API server refused to start the Job because the Job cannot get other nodes.
+    """Returns whether the API server refused to start the Job because the start would change the Job's nodes.
 
-    Before Kubernetes 1.36, the node affinity of a Job that has run is immutable.
+    `refusal` is the API server's answer. Before Kubernetes 1.36, the node affinity of a Job that has run is immutable.
     """
     return "field is immutable" in refusal.message and objects.condition(job, "Suspended") is not None
 

@@ -86,8 +86,8 @@ class Reflector:
     def run(self) -> None:
         """Lists and watches the objects until `stop` is called.
 
-        Raises Unauthorized if the API server refuses the credentials twice in a row. By the second time, the client has
-        refreshed the credentials.
+        Raises Unauthorized if the API server refuses the credentials twice in a row. The first refusal may only mean
+        that the credentials have expired; the client refreshes them before the second request.
         """
         refused_before = False
         while not self._stopped.is_set():
@@ -111,8 +111,8 @@ class Reflector:
                     self._pause(0.0)
 
     def _step(self) -> None:
-        """Lists all objects if no resourceVersion is known from which a watch can continue. Then watches until the
-        watch ends."""
+        """Watches the objects from the last known resourceVersion until the watch ends. If no resourceVersion is known,
+        first lists all objects."""
         if self._version is None:
             self._version = self._list()
         began, before = time.monotonic(), self._version

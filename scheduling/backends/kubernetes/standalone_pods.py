@@ -71,9 +71,8 @@ class BarePodOrders:
 
         `because` is the reason if Fairlot itself decided to stop the lease.
 
-        If the job has no pod, this call cannot prevent a later start of the lease: a process that hung and was taken
-        for dead may still send the start order. Fairlot finds and stops the pod that this order creates, because the
-        pod has no open lease.
+        If the job has no pod, the lease may still start after this call. For example, a process that hung may send its
+        start order late. Fairlot then finds a pod without an open lease, and stops it.
         """
         for last in tries():
             there = self.find(job_id)

@@ -3,11 +3,12 @@ once, even if the connection breaks.
 
 A request asks the kubelet for the lines since a given second. The kubelet answers with all those lines that it still
 has, each with its time of writing in nanoseconds. After an interruption, the answer therefore repeats lines that the
-log already has. They are skipped.
+log already has.
 
-The file `rank-N.json` beside the log records where to continue: a second from which lines are requested, and the
-position in the log at which the lines of that second begin; see `Mark`. The file is written only after the log is safe
-on disk. Lines of the answer are compared with the log from this position on, to find those that the log already has.
+The file `rank-N.json` beside the log records where to continue (see `Mark`): the second from which lines are requested,
+and the position in the log at which the lines of that second begin. The file is written only after the log is safe on
+disk. From the recorded position on, each line of the answer is compared with the log. Lines that the log already has
+are skipped.
 """
 
 from __future__ import annotations
@@ -38,11 +39,10 @@ class LogLocked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A record of how to continue a rank's log after an interruption: lines are requested from second `since`, and
-    compared with the log from byte `offset`.
+    """A record of how to continue a rank's log after an interruption.
 
-    From byte `offset` on, the log contains the pod's lines since second `since`, in the order in which the kubelet sent
-    them.
+    The next request asks for the pod's lines since second `since`. In the log, these lines begin at byte `offset`, in
+    the order in which the kubelet sent them. The answer is compared with the log from there.
     """
 
     pod: str  # UID of the pod
@@ -253,9 +253,9 @@ class Transcript:
                 self._match(line)
 
     def _begun(self) -> bytes:
-        """Returns the last line of the log if it is the beginning of the response's current line; otherwise b"".
+        """Returns the incomplete last line of the log if the response's current line continues it; otherwise b"".
 
-        The log ends with an incomplete line if writing was interrupted.
+        The last line of the log is incomplete if writing was interrupted.
         """
         last = self._tail.rfind(b"\n") + 1
         begun = self._tail[last:]
@@ -285,10 +285,10 @@ class Transcript:
         self._write(line[len(begun) :])
 
     def _boundary(self) -> int:
-        """Returns where the last line begins in the part of the log that existed when the mark was recorded (the first
-        `Mark.size` bytes). The line may be incomplete.
+        """Returns where the last line begins that the log had when the mark was recorded. This line may be incomplete.
 
-        The result is a number of bytes from the mark's `offset`.
+        The result is a number of bytes from the mark's `offset`. When the mark was recorded, the log had `Mark.size`
+        bytes.
         """
         return self._tail.rfind(b"\n", 0, self._later) + 1
 
@@ -302,10 +302,10 @@ class Transcript:
         self._out += data
 
     def _advance(self, offset: int) -> None:
-        """Moves the mark (the position that `save` records) to the current line of the response, if this line was
-        written in a later second than the one in the mark.
+        """Moves the mark (the position that `save` records) to the current line of the response.
 
-        `offset`: where the current line begins in the log, in bytes.
+        Does so only if the line was written in a later second than `Mark.since`, because the mark is the first line of
+        a second. `offset`: where the current line begins in the log, in bytes.
         """
         second = self._moment // BILLION
         if second > self._mark.since:

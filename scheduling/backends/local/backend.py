@@ -379,12 +379,15 @@ class LocalBackend:
                 os.close(run_lock)
 
     def _clear_older(self, files: JobFiles, older: dict[str, Any], epoch: int, *, supervised: bool) -> None:
-        """Prepares the start of attempt `epoch` by ending the attempt with the report `older`. Does nothing if that
-        attempt is not an earlier one.
+        """Prepares the start of attempt `epoch` by ending the earlier attempt that the report `older` describes.
 
-        If the earlier attempt has already ended, only deletes its report, and only if the report is KEPT_REPORTS
-        attempts old. `supervised` says whether a supervisor of the job is running; that supervisor then ends the
-        earlier attempt. Raises BackendError while processes of the earlier attempt are still ending.
+        - If the attempt in the report is not an earlier one: does nothing.
+        - If the earlier attempt has ended: deletes its report if the report is more than KEPT_REPORTS attempts old.
+        - If no supervisor has begun the earlier attempt: reports the earlier attempt as stopped.
+        - If a supervisor of the job is running (`supervised` is true): does nothing, because that supervisor ends the
+          earlier attempt.
+        - Otherwise: kills the remaining processes of the earlier attempt. Raises BackendError if some of them still
+          exist.
         """
         if older["epoch"] >= epoch:
             return

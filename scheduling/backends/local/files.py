@@ -12,10 +12,10 @@
     <root>/.beats/<job>.json             the supervisor's heartbeat, written each second
     <root>/.removed/<job>, <job>.<n>     files that are being deleted (removal.py)
 
-The folders checkpoint, home and work stay when an attempt ends. The folder <root>/<job> itself belongs to the portal,
-and so do all files and folders except the job's four. If jobs run as the portal's user, nothing enforces this rule, so
-every file is opened through opening.py. Files are replaced atomically, so that a reader sees either the old or the new
-file.
+The folders checkpoint, home and work stay when an attempt ends. Except for the four folders in the first line,
+everything belongs to the portal, including the folder <root>/<job> itself. A job that runs as the portal's user could
+nevertheless change these files. Every file is therefore opened through opening.py. Files are replaced atomically, so
+that a reader sees either the old or the new file.
 """
 
 from __future__ import annotations

@@ -145,9 +145,9 @@ def _drawing(handle: object, pci: Path) -> list[str]:
 def utilization(since: Mapping[str, int] | None = None) -> list[Utilization]:
     """Returns each GPU's load in index order. Leaves out GPUs that do not report a load (such as MIG parents).
 
-    `since` maps a GPU's UUID to the `sampled_at` that the previous call returned. The load of such a GPU is the average
-    since the previous call. For other GPUs, and for drivers that store no past measurements, the load is NVML's own
-    average over less than a second. Raises NvmlError if the driver does not work.
+    `since` contains, by GPU UUID, the `sampled_at` that the previous call returned. For the GPUs in `since`, the load
+    is the average since that time. For all other GPUs, the load is NVML's own average over less than a second. The same
+    is true if the driver stores no past measurements. Raises NvmlError if the driver does not work.
     """
     return _in_time(lambda: _utilization(since or {}))
 
@@ -170,10 +170,10 @@ def _busy(handle: object, since: int) -> tuple[float, int]:
     """Returns a pair: the GPU's average load in percent since the time `since`, and the time of the driver's last
     measurement. Both times are on the driver's clock.
 
-    The load is the average of the measurements that the driver has stored since then. For example, an H100 stores five
-    measurements a second and keeps them for 14 seconds. If `since` is 0 or the driver has no newer measurements, the
-    load is the rate that NVML computes over some hundred milliseconds. If the driver has no newer measurements, the
-    returned time is 0.
+    - Normally, the load is the average of the measurements that the driver has stored since `since`. For example, an
+      H100 stores five measurements a second and keeps them for 14 seconds.
+    - If `since` is 0, the load is the rate that NVML computes over some hundred milliseconds.
+    - If the driver has no measurements after `since`, the load is also NVML's rate, and the returned time is 0.
     """
     rate = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     try:

@@ -1,8 +1,14 @@
 """The isolation of local jobs from each other and from the portal. A probe determines which isolation a machine allows.
 
-When Fairlot runs as root, each team's jobs run as a separate user. Where the machine allows it, jobs also get
-namespaces: mounts that hide other data, and their own process table (PID namespace). If Fairlot does not run as root,
-jobs run as the portal's user. They then get namespaces if the machine lets ordinary users create them.
+There are two kinds of isolation:
+
+- Separate users: each team's jobs run as a separate user. This needs a portal that runs as root. Otherwise all jobs run
+  as the portal's user.
+- Namespaces: jobs have mounts that hide other data, and their own process table (PID namespace). If the portal does not
+  run as root, the machine must let ordinary users create namespaces.
+
+Jobs get both kinds, one of them or none, as the machine allows. If the portal runs as root, jobs get namespaces only
+together with separate users.
 """
 
 from __future__ import annotations
@@ -246,9 +252,9 @@ def closed_ancestor(path: Path) -> Path | None:
 
 
 def _outermost(places: Iterable[Path]) -> list[Path]:
-    """Returns the paths in `places` that exist, without symbolic links and the root folder.
+    """Returns the paths in `places` that exist and are outermost, that is, not inside another path of `places`.
 
-    Leaves out a path that lies inside another path of `places` or inside a folder for temporary files.
+    Leaves out symbolic links, the root folder, and paths inside a folder for temporary files.
     """
     found: list[Path] = []
     for place in sorted(places):
@@ -266,8 +272,8 @@ _known: dict[Path, Isolation] = {}  # results of this process, by the folder of 
 def probe_again(places: HostPaths) -> Isolation:
     """Probes how this machine can isolate jobs, stores the result for other processes, and returns it.
 
-    Raises OSError if no job could run. Also raises OSError if a probe gave no answer, instead of guessing a weaker
-    isolation. The next call probes again.
+    Raises OSError if no job could run. Also raises OSError if the probe of one kind of isolation gives no answer,
+    because weaker isolation is used only if the machine has refused the stronger one. The next call probes again.
     """
     places.jobs.mkdir(mode=0o711, parents=True, exist_ok=True)
     if os.geteuid() == 0:
@@ -425,7 +431,7 @@ def _is_refused_by(why: str) -> bool:
 def launcher(isolation: Isolation) -> list[str]:
     """Returns the prefix for the command that starts a supervisor: empty, or `unshare` with a new user namespace.
 
-    The prefix is needed if jobs get namespaces but Fairlot is not root, because an ordinary user can create other
+    The prefix is needed if Fairlot does not run as root and jobs get namespaces. An ordinary user can create other
     namespaces only inside a user namespace. Raises FileNotFoundError if the program `unshare` is missing.
     """
     if isolation.users or not isolation.namespaces:

@@ -85,8 +85,8 @@ def cpu_seconds(counted: Iterable[Process]) -> float:
 def is_namespace_init(pid: int) -> bool:
     """Returns whether the process is the first process of its own PID namespace.
 
-    If such a process is killed, it ends only after all other processes of its namespace have ended and were reaped. A
-    process outside the namespace may be the parent of some of them and must reap these.
+    If such a process is killed, it ends only after all other processes of its namespace have ended and were reaped.
+    Some of these may have a parent outside the namespace, and only this parent can reap them.
     """
     try:
         with open(f"/proc/{pid}/status", "rb") as file:

@@ -149,15 +149,16 @@ def terminate(files: JobFiles, epoch: int, token: str) -> bool:
 
 
 def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
-    """Kills the processes that a vanished supervisor left, reports the gang's end with the reason `why`, and returns
-    True. Returns False, without a report, if some of the processes still exist.
+    """Kills the processes that a vanished supervisor left, and reports the gang's end with the reason `why`.
 
-    If `why` is "", the reason in the report is that the supervisor did not start or was killed, or that the machine was
-    restarted.
+    Returns True after the report was written. If some of the processes survive, writes no report and returns False.
 
-    The caller must hold the orders lock. The caller must also hold the run lock, so that no supervisor can start. If
-    the caller has killed the supervisor itself, it need not hold the run lock, because the kernel may release that
-    supervisor's lock late.
+    If `why` is "", the report gives one of these reasons: the supervisor did not start, the supervisor was killed, or
+    the machine was restarted.
+
+    The caller must hold the orders lock and normally also the run lock, so that no supervisor can start. A caller that
+    has just killed the supervisor need not hold the run lock, because the kernel may release the supervisor's lock
+    late.
     """
     epoch, token = status["epoch"], status["token"]
     if not status["supervisor"]:

@@ -49,10 +49,9 @@ def write(files: JobFiles, epoch: int, secrets: Secrets) -> None:
 
 
 def check(secrets: Secrets) -> None:
-    """Raises ValueError, with a message for users, if the user chose a path for a secret folder that is not possible on
-    this machine.
+    """Raises ValueError, with a message for users, if a secret folder has a path that is not possible on this machine.
 
-    On this machine, all secret folders must be inside one fixed folder.
+    Users may choose the paths, but on this machine all secret folders must be inside one fixed folder.
     """
     for one in secrets.folders:
         if not is_in(one.path, SECRETS) or one.path == SECRETS:

@@ -44,10 +44,11 @@ def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
     """Records this process as the supervisor of the newest gang and returns that gang. If no gang has to run, releases
     the run lock and returns None.
 
-    Holds the orders lock during the whole call, so that no newer gang can go unnoticed. A process that orders a gang to
-    run also holds the orders lock while it checks the run lock. If the run lock is free, that process starts a
-    supervisor. Otherwise the supervisor that holds the run lock will find the new gang in its next call of `claim` or
-    `is_over`.
+    Holds the orders lock during the whole call, so that no newer gang can go unnoticed. The process that orders a new
+    gang also holds the orders lock, and checks the run lock:
+
+    - If the run lock is free, that process starts a supervisor for the new gang.
+    - If a supervisor holds the run lock, that supervisor finds the new gang in its next call of `claim` or `is_over`.
     """
     with files.orders_lock(inf):
         if (found := _ordered(files)) is None:

@@ -157,10 +157,10 @@ class Supervisor:
             self._beat()
 
     def _log_troubles(self) -> dict[str, tuple[str, processes.Stamp]]:
-        """Returns the problems of the workers' logs: for the rank of each worker whose log could not be written, a pair
-        of the reason and the time when the problem was noticed.
+        """Returns, by rank, the problems with writing the workers' logs.
 
-        Keeps a worker's entry even if its log can be written again.
+        Each problem is a pair: the reason, and the time when the problem was noticed. A problem stays in the result
+        even if the log can be written again.
         """
         known: dict[str, tuple[str, processes.Stamp]] = self.status.get("log_troubles", {})
         found = {str(worker.rank): worker.log.trouble for worker in self.workers if worker.log is not None}

@@ -127,10 +127,11 @@ class UseMeter:
         return self._sample_processors(token, status)
 
     def _empty_for(self, token: str, now: float) -> float:
-        """Records that a sample at the time `now` found no process of the gang on its GPUs. Returns for how many
-        seconds this has been so in all samples.
+        """Records that a sample at the time `now` found no load and no process on the gang's GPUs. Returns for how many
+        seconds all samples have found this.
 
-        The period begins again after a gap of more than LONGEST_GAP seconds between two samples.
+        Counts from the first of these samples. After a gap of more than LONGEST_GAP seconds between two samples, counts
+        from 0 again.
         """
         since, last = self._empty.get(token, (now, now))
         if now - last > LONGEST_GAP:

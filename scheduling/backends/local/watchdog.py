@@ -1,7 +1,8 @@
 """Finds supervisors that hang: stopped by a signal, blocked on a file, or in an endless loop.
 
-A supervisor writes a heartbeat each second. The process that calls the watchdog checks the heartbeats repeatedly. It
-adds up the seconds for which a supervisor has been silent, measured with its own monotonic clock.
+A supervisor writes a heartbeat each second. The watchdog runs in another process, which checks the heartbeats
+repeatedly. For each supervisor, the watchdog adds up the seconds without a sign of life, measured with the monotonic
+clock of its own process.
 
 One check adds at most LONGEST_GAP seconds, even if much more time has passed since the previous check. The machine may
 have slept or swapped in between, which is not the supervisor's fault. Silence does not count while the disk refuses

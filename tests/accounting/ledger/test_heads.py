@@ -177,7 +177,7 @@ def test_beat_makes_no_seal_again(sealed: Cast, caplog: pytest.LogCaptureFixture
     forge(*ALTERED, "DELETE FROM accounting_sealedbook WHERE book = 2")
     seal_all(BOOKS)
     assert LedgerSeal.objects.count() == seals
-    assert "book 2: the last seal is not seal 1, which ledger head 2 names" in caplog.text
+    assert "book 2: the last seal is not seal 1, which ledger head 2 gives as the last one" in caplog.text
     with pytest.raises(
         CommandError, match="book 2, seal 1: this seal is missing, although head 2 refers to it"
     ):

@@ -62,4 +62,7 @@ def test_admins_see_which_book_is_not_sealed(scene: Scene, head: LedgerHead, bro
     with transaction.atomic():
         heads.append(-1, 1, b"gone", heads.hold())
     html = browser_of(scene.people.ada).get("/admin/settings/").content.decode()
-    assert f"audit events: the last seal is not seal 1, which ledger head {head.number + 1} names" in html
+    assert (
+        f"audit events: the last seal is not seal 1, which ledger head {head.number + 1} gives as the last"
+        in html
+    )
