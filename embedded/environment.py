@@ -115,7 +115,10 @@ class Home:
 
 
 def given(name: str) -> bool:
-    """Returns whether the environment sets `name`: directly, or through the variable `NAME_FILE` with a file's path."""
+    """Returns whether the environment variable `name` or the variable NAME_FILE is set and not empty.
+
+    NAME_FILE contains the path of a file with the value of `name`.
+    """
     return bool(os.environ.get(name) or os.environ.get(f"{name}_FILE"))
 
 

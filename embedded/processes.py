@@ -110,9 +110,13 @@ def kill_group(pgid: int) -> None:
 def drop_root_options(*must_reach: Path) -> tuple[str, ...]:
     """Returns the `setpriv` options with which root starts a child process as the unprivileged user `nobody`.
 
-    Returns () if this process is not root. `must_reach`: folders that the child must be able to enter and read. If
-    `nobody` lacks the permission (for example, in a checkout below /root), the options let the child keep the
-    capability to bypass file permissions. This is acceptable, because the portal itself runs as root in that case.
+    `must_reach`: folders that the child must be able to enter and read. The result is the first of these that applies:
+
+    - If this process does not run as root: (), no options.
+    - If `nobody` can read the folders: options without any special capability.
+    - Otherwise (for example, in a checkout below /root): options that keep the capability to bypass file permissions.
+      This is acceptable, because the portal itself runs as root in that case.
+
     Raises StartError if the child cannot read the folders even with this capability.
     """
     if os.geteuid() != 0:

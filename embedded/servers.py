@@ -115,9 +115,10 @@ class Server:
         return True
 
     def _choose_port(self, *, fresh: bool) -> int:
-        """Returns the port of the last run if it is free, because people may have noted the port.
+        """Returns the port on which the server should listen.
 
-        Otherwise returns a free port. With `fresh`, always chooses a new free port. Stores a new port for the next run.
+        This is the port of the last run if it is free, because people may have noted the port. With `fresh`, or if that
+        port is not free, it is a new free port, which is stored for the next run.
         """
         remembered = self.folder / "port"
         if not fresh and remembered.exists():

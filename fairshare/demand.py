@@ -2,12 +2,14 @@
 
 A job that accepts several generations uses only one of them at a time. One number for each generation is therefore not
 enough. Instead, an account has one number for each set S of generations, called `rank[S]`. It counts the GPUs of all
-jobs of the account that accept at least one generation of S. The jobs can use given amounts of the generations exactly
-if, for every set S, the amounts for the generations in S add up to at most `rank[S]`. Mathematically, the usable
-amounts form a *polymatroid*.
+jobs of the account that accept at least one generation of S.
 
-The rank of an inner account is the sum of its children's ranks. Limits reduce ranks. Both operations keep the numbers
-exact. A set is an integer whose bit k stands for generation k, so there are 2^K sets.
+An account can use certain amounts of the generations if they pass a test for every set S: the amounts for the
+generations in S add up to at most `rank[S]`. Otherwise it cannot use all of them. Mathematically, the usable amounts
+form a *polymatroid*.
+
+The rank of an inner account is the sum of its children's ranks. Limits reduce ranks. The test remains exact after both
+operations. A set is an integer whose bit k stands for generation k, so there are 2^K sets.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
 
 
 def room(rank: Floats, held: Floats, step: Floats) -> float:
-    """Returns the largest factor f for which an account can use `held` + f × `step` GPUs. The result is never negative.
+    """Returns how far an account can follow a change of its GPUs: the largest factor f ≥ 0 for which it can use `held`
+    + f × `step` GPUs.
 
     - `rank` (2^K,): GPUs that the account can use of each set of generations.
     - `held` (K,): GPUs of each generation that the account has.

@@ -60,11 +60,12 @@ def finish_time_fairness(
     - `seconds`: T_shared, from submit to end.
     - `weight` (K,): the value of one GPU of each generation.
     - `held` (K,): GPU-seconds that the job held on each generation. Multiplied by `weight`, they are the job's work.
-    - `entitled` (K,): the tenant's entitlement in that time, in GPU-seconds of the generations that the job accepts.
+    - `entitled` (K,): the tenant's entitlement from submit to end, in GPU-seconds of the generations that the job
+      accepts.
     - `sharers`: average number of unfinished jobs of the tenant, this job included. Each of them is due an equal part
       of the entitlement.
-    - `gpus`: GPUs of the gang. T_ideal assumes that the job uses at most this many GPUs at the same time. Each of them
-      has the average value of the GPUs that the job held.
+    - `gpus`: GPUs of the gang, the most that the job can use at the same time. To compute T_ideal, each of them has the
+      average value of the GPUs that the job really held.
 
     Returns None if the job held nothing, took no time or was entitled to nothing.
     """
@@ -104,10 +105,11 @@ def _ramp(points: Floats, moments: Floats) -> Floats:
 def own_speeds(rate: Floats, gpus: Ints) -> Floats:
     """Returns the relative speed of each generation as measured by a tenant's own jobs, as an array (K,).
 
-    The slowest generation has speed 1. All generations are compared with one base generation. To compute a generation's
-    speed relative to the base, each job that was measured on both contributes the ratio of its two rates. The speed is
-    the mean of these ratios. It is NaN if no job was measured on both. The base is the generation whose jobs were most
-    often measured on other generations, too.
+    First, each generation is compared with one base generation. Its speed is the mean, over the jobs that were measured
+    on both, of a job's rate there divided by its rate on the base. It is NaN if no job was measured on both. Then all
+    speeds are divided by the lowest, so that the slowest generation has speed 1.
+
+    The base is the generation whose jobs have the most measurements on other generations.
 
     `rate` (J, K): steps per second, NaN where unknown. `gpus` (J,): GPUs of each job, its weight in the means.
     """

@@ -43,10 +43,8 @@ def with_room(accounts: Accounts) -> Accounts:
 
 
 def with_claims(accounts: Accounts) -> Accounts:
-    """Returns the accounts with caps lowered as by `with_room`, and then further to their bounds for idle GPUs.
-
-    A bound for idle GPUs is a limit beyond which jobs may run only on idle GPUs.
-    """
+    """Returns the accounts with caps lowered as by `with_room`, and further to limits beyond which jobs may use only
+    idle GPUs."""
     return _cut(with_room(accounts), accounts.claim, accounts.claim_total, accounts.claim_cost)
 
 
@@ -63,9 +61,9 @@ def within_borrowing(accounts: Accounts, entitled: Floats) -> Accounts:
 def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settings) -> Limits:
     """Returns the limits that apply when gangs are picked.
 
-    Limits on borrowing are raised by the GPU time that an account is owed, spread over one quantum. A gang that is
-    larger than its account's limit on borrowing allows can therefore run once the account is owed the difference. On
-    average the account stays within its limit.
+    While an account is owed GPU time, its limit on borrowing is higher: by the number of GPUs that would make up for
+    this time in one quantum. A gang that is larger than the limit can therefore run once its account is owed enough
+    time. On average the account stays within its limit.
     """
     room, claims = with_room(accounts), with_claims(accounts)
     if accounts.borrow is not None:
@@ -151,8 +149,8 @@ class Quotas:
     def left(self, accounts: Accounts | None = None) -> Left:
         """Returns the GPUs that each account may still get under its caps and those of the accounts above.
 
-        If `accounts` is given, its caps are used instead of the original ones. Only accounts with an original cap may
-        have a cap there, because GPUs given to other accounts were not counted.
+        `accounts`: the accounts with other caps, which are used instead of the original ones. An account without an
+        original cap must not have a cap there either, because its GPUs were not counted.
         """
         accounts = accounts or self._accounts
         cap = accounts.cap - self._used

@@ -22,12 +22,11 @@ class InvalidPlan(Exception):
 def validate(plan: Decision, view: Snapshot) -> None:
     """Raises InvalidPlan unless the plan keeps all rules.
 
-    - Every gang runs with all its workers, on nodes of one generation that its job accepts. No node gives out more GPUs
-      than it has.
-    - No blocked job runs. No gang starts beyond a limit or on a closed node.
-    - In a round that may not preempt (a fill round), every running gang that may keep its GPUs stays where it runs.
-    - In a fill round, a gang that stays where it runs may continue even if its job is blocked or no longer accepts the
-      generation.
+    - Every gang runs with all its workers, on nodes of one generation. No node gives out more GPUs than it has.
+    - No blocked job runs, and no gang runs on a generation that its job does not accept. Gangs that stay where they run
+      in a fill round are excepted. A fill round is a round that may not preempt.
+    - No gang starts beyond a limit or on a closed node.
+    - In a fill round, every running gang that may keep its GPUs stays where it runs.
     - A round that takes back surplus stops no gang within its account's guarantee.
     - Every job either runs, or has a reason why it does not run.
     - If the plan asks for an early next round, that round is at least SOONEST seconds away.
@@ -149,8 +148,8 @@ def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
 def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
     """Returns the running gangs of accounts that do not hold too much, as a mask (J,).
 
-    An account holds too much if it exceeds a limit, or holds more than `bound` (T,) GPUs, or if this is so for an
-    account above it. Preemptible gangs always get False, and their GPUs do not count towards `bound`.
+    An account holds too much in three cases: it exceeds a limit, it holds more than `bound` (T,) GPUs, or an account
+    above it holds too much. Preemptible gangs always get False, and their GPUs do not count towards `bound`.
     """
     jobs = view.jobs
     shares = jobs.running_on != NOWHERE

@@ -43,9 +43,13 @@ def permitted(verb: str) -> Callable[[View], View]:
 def posted_from(page: str, *keys: str) -> Callable[[View], View]:
     """Returns a decorator for a view that handles only the POST of a form. It redirects a GET to the form's page.
 
-    Such a GET can follow a POST that was answered with a page: the browser then shows the view's URL, and the user may
-    open this URL again. `page` is the URL name of the form's page. `keys` are the names of the URL arguments that the
-    view and the form's page share. A posted value that the database cannot store is shown as a problem of its field.
+    If a POST is answered with a page, the browser shows the view's URL. The user may then open this URL again, which
+    sends a GET.
+
+    - `page`: the URL name of the form's page.
+    - `keys`: the names of the URL arguments that the view and the form's page share.
+
+    A posted value that the database cannot store is shown as a problem of its field.
     """
 
     def decorate(view: View) -> View:

@@ -16,8 +16,8 @@ from scheduling.core import heartbeat
 class Scheduler(beat.Scheduler):
     """A Celery beat scheduler that, when it starts, also sends tasks that were due while it was not running.
 
-    It sends a task that was due at most `expires` seconds ago, where `expires` is the task's option. A task may be sent
-    twice, because the scheduler does not know what it sent before it was stopped.
+    The option `expires` of each task is a number of seconds. The task is sent if it was due no longer ago than this. It
+    may be sent twice, because the scheduler does not know what it sent before it was stopped.
     """
 
     def setup_schedule(self) -> None:

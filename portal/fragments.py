@@ -18,9 +18,9 @@ def render_page(
 ) -> HttpResponse:
     """Renders the whole page or, for an htmx request, only the part that htmx refreshes.
 
-    The name of the part is the id of the HTML element that htmx refreshes. The part is a partial in `template` with
-    this name, or a template in INCLUDED. If there is no such part, answers 204, because htmx would insert a whole page
-    into the element.
+    The id of the HTML element that htmx refreshes is the name of the part. INCLUDED maps some names to templates. For
+    any other name, the part is the partial in `template` with this name. If there is no such part, answers 204, because
+    htmx would insert a whole page into the element.
     """
     part = wanted_part(request)
     response = HttpResponse(status=204)

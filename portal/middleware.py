@@ -61,11 +61,10 @@ class SignedInMiddleware(LoginRequiredMiddleware):
 
 
 class LivePositionMiddleware:
-    """Middleware that records the position of the live stream, which sends changes to open pages, before the view reads
-    the database.
+    """Middleware that records a recent position of the live stream before the view reads the database.
 
-    The page later reads the stream from this position on, so that it misses no change that was made while it was
-    rendered.
+    The live stream sends changes to open pages. The page later reads the stream from this position on, so that it
+    misses no change that was made while it was rendered.
     """
 
     sync_capable = True
@@ -90,9 +89,9 @@ class LoopbackOnlyMiddleware:
     """Answers 403 to clients on other machines while a local cluster exists, because its jobs run programs on this
     machine.
 
-    FAIRLOT_LOCAL_BEYOND_LOOPBACK admits all clients. A request through a proxy counts as a request from another
-    machine, even if the proxy runs on this machine. Health checks are always answered, because they reveal nothing and
-    run nothing.
+    If FAIRLOT_LOCAL_BEYOND_LOOPBACK is set, all clients are admitted. A request through a proxy counts as a request
+    from another machine, even if the proxy runs on this machine. Health checks are always answered, because they reveal
+    nothing and run nothing.
     """
 
     sync_capable = True

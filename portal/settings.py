@@ -19,8 +19,11 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 
 class Environment(FileAwareMapping):  # type: ignore[misc] # it has no types
-    """The environment variables, as a mapping. If NAME_FILE is set, NAME has the content of this file, without the line
-    end."""
+    """The environment variables, as a mapping. They can also be read from files.
+
+    For example, if REDIS_URL_FILE contains a path, the value of REDIS_URL is the content of the file at this path,
+    without the line end.
+    """
 
     def __getitem__(self, key: str) -> str:
         return str(super().__getitem__(key)).rstrip("\n")

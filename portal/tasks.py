@@ -32,7 +32,7 @@ def send_reports() -> None:
 
 @shared_task
 def forget_password_tries() -> None:
-    """Deletes counters of wrong passwords whose window has ended."""
+    """Deletes the counters of wrong passwords that began at least 15 minutes ago, because they no longer apply."""
     forget_ended()
 
 

@@ -122,8 +122,11 @@ LEASE_STOPS: Mapping[str, str] = {Cause.DRAINED: "node drained", Cause.PORTAL_ST
 
 
 def money_digits(amounts: Iterable[Decimal]) -> int:
-    """Returns how many decimals a column of amounts needs: 2, or 4 or 6 if the smallest amount would otherwise look
-    like 0."""
+    """Returns how many decimals a column of amounts needs, so that no amount looks like 0 although it is not.
+
+    The number depends on the smallest amount that is not 0. It is 2 if this amount is at least 0.01, and 4 if it is at
+    least 0.0001. Otherwise it is 6.
+    """
     least = min((abs(amount) for amount in amounts if amount), default=Decimal(1))
     return next((digits for digits in (2, 4) if least >= Decimal(1).scaleb(-digits)), 6)
 

@@ -183,8 +183,8 @@ def step_services() -> None:
 
 @shared_task
 def step_sessions() -> None:
-    """Warns the users of sessions that are about to reach their idle timeout or time limit, and stops those that
-    have."""
+    """Warns the users of sessions that will soon reach their idle timeout or time limit. Stops sessions that have
+    reached one of them."""
     ids = sessions_to_step().values_list("pk", flat=True)
     run_each(ids, lambda session_id: step_session(session_id=session_id))
 

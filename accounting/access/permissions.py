@@ -15,9 +15,10 @@ from accounting.models.tenants import TenantQuerySet, ids_with_role
 
 
 class Role(StrEnum):
-    """Represents a role: admin or operator of the whole portal, or manager or member of a tenant.
+    """Represents a role that has permissions.
 
-    A user's role in a tenant also applies in all tenants below it.
+    Admins and operators have their role in the whole portal. Managers and members have their role in a tenant, and in
+    all tenants below it. The role of a viewer is not listed, because it has none of these permissions.
     """
 
     ADMIN = "admin"

@@ -194,8 +194,10 @@ class Outlook:
     def is_covered_by(self, warning: BudgetWarning) -> bool:
         """Returns whether the past `warning` makes a new warning for the same threshold unnecessary.
 
-        The budget's amount may have changed since then. The result is true if the spending or forecast recorded in
-        `warning` also reaches the threshold of the amount in this outlook.
+        This depends on the budget's amount in this outlook, which may have changed since the warning. The warning
+        covers the threshold if the spending or forecast that it recorded reaches the present threshold. For example, a
+        warning at 80 % recorded a spending of 85 of 100 euros. If the amount is now 200 euros, the threshold is 160
+        euros, and this warning does not cover it.
         """
         return _is_reached(warning.threshold, self.amount, warning.spent, warning.forecast)
 

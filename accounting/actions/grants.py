@@ -6,11 +6,13 @@ wait.
 Several grants may change the same value one after the other. Each grant stores the value that it replaced (its former
 value).
 
-- When the newest grant ends, Fairlot restores the former value of this grant.
-- When an older grant ends, the value does not change. The next newer grant now stores the former value of the older
-  grant in place of its former one.
-- A user may also set the value by hand, even to the same number. From then on, the ends of these grants do not change
-  the value.
+- When the newest grant ends, Fairlot restores its former value.
+- When an older grant ends, the value does not change. The next newer grant takes over the former value of the ended
+  grant.
+- If a user sets the value by hand, even to the same number, the ends of these grants no longer change the value.
+
+For example, a tenant has 100 tickets, grant A sets them to 150, and then grant B sets them to 200. If A ends first, the
+tenant keeps 200 tickets. When B ends, the tenant gets 100 tickets again.
 """
 
 from __future__ import annotations
@@ -156,11 +158,11 @@ def end(request: Request) -> str:
 
 
 def _next_stacked_grant(request: Request, value: str) -> Request | None:
-    """Locks and returns the next newer grant of the same value, if that grant replaced the value that `request` had
-    set.
+    """Locks and returns the next newer grant of the same value, if nothing else changed the value between the two
+    grants.
 
-    `value`: the value that `request` granted, as text. Returns None if no newer grant is in force. Also returns None if
-    somebody had changed the value between the two grants.
+    `value`: the value that `request` granted, as text. Nothing changed it in between if the newer grant stored the same
+    value as its former value. Returns None otherwise, or if no newer grant is in force.
     """
     pile = Request.objects.in_force().filter(
         tenant=request.tenant_id, target=request.target, decided_at__gt=request.decided_at
@@ -175,11 +177,11 @@ def _value(request: Request) -> str:
 
 
 def _present_value(request: Request) -> str | None:
-    """Returns the present number of tickets, or the present amount of the limit, that the grant changed; None if the
-    limit no longer exists.
+    """Returns the present value, as text, of the tickets or the limit that the grant changed; None if the limit is
+    gone.
 
-    The number is returned as text. If it equals the granted number, it is written in the same way, for example 2.50
-    instead of 2.5. The caller can then compare the texts.
+    One number can be written in several ways, such as 2.5 and 2.50. If the present value equals the granted value, the
+    result is written like the granted value. So the caller can compare the texts.
     """
     if request.kind == Kind.TICKETS:
         return str(request.tenant.tickets)

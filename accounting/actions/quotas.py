@@ -34,12 +34,12 @@ def set_quota(
     """Sets a limit on the total usage of a tenant with its subtree, or on the usage of users in this subtree. Returns
     the limit.
 
-    `kind`: the limited quantity, such as GPUs or GPU-hours. `generation`: None means all generations together. `user`:
-    limits only this user. `each_user`: limits each user separately. `period`: for limits on GPU-hours and money, a
-    calendar month (default), a calendar quarter, or the last `days` days. `at_limit`: whether Fairlot blocks jobs at
-    the limit, makes them preemptible, or only warns.
+    `kind`: the limited quantity, such as GPUs or GPU-hours. `limit`: the amount. `generation`: None means all
+    generations together. `user`: limits only this user. `each_user`: limits each user separately. `period`: for limits
+    on GPU-hours and money, a calendar month (default), a calendar quarter, or the last `days` days. `at_limit`: whether
+    Fairlot blocks jobs at the limit, makes them preemptible, or only warns.
 
-    If there is already a limit for which all these arguments are the same, only its amount changes.
+    If the tenant already has a limit that differs only in the amount, changes the amount of that limit.
     """
     require(actor, "quota.set")
     quota = limit_of(
@@ -118,8 +118,8 @@ def check_limit(quota: Quota, limit: Decimal) -> None:
 def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
     """Sets a limit in the caller's transaction. The caller must have checked the permission.
 
-    `set_quota` also cancels the grants (approved requests) of this limit: when they end, the limit stays as it is set.
-    This function does not cancel them, because grants themselves use it.
+    If a user sets a limit with `set_quota`, earlier grants (approved requests) of this limit no longer change it when
+    they end. This function does not change the grants, because grants themselves use it.
     """
     lock_limits_of(quota.tenant)
     held = find(quota)
@@ -137,8 +137,8 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
 def remove_within(*, actor: User | None, quota: Quota) -> None:
     """Removes a limit in the caller's transaction. The caller must have checked the permission and locked `quota`.
 
-    `remove_quota` also cancels the grants (approved requests) of this limit: when they end, nothing changes. This
-    function does not cancel them, because grants themselves use it.
+    If a user removes a limit with `remove_quota`, earlier grants (approved requests) of this limit no longer change it
+    when they end. This function does not change the grants, because grants themselves use it.
     """
     audit.record(
         actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=audit_values(quota)

@@ -242,10 +242,11 @@ def _check_text(text: str, field: str, empty: str) -> None:
 
 
 def _check_user(actor: User, tenant: Tenant, wanted: Mapping[str, Any]) -> None:
-    """Raises Refused if the manager may not ask for a limit of this user.
+    """Raises Refused if `wanted` contains a limit of a user for whom the manager `actor` may not ask for limits.
 
-    A manager may ask for members of `tenant` or of a team below it, and for users who already have a limit in `tenant`.
-    The message is the same for users who do not exist, so that it does not reveal who exists.
+    A manager may ask for limits of members of `tenant` or of a team below it. A manager may also ask for limits of
+    users who already have a limit in `tenant`. Operators may ask for limits of any user. The message is the same for
+    users who do not exist, so that it does not reveal who exists.
     """
     user = wanted.get("user_id")
     if not user or actor.is_operator:

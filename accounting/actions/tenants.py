@@ -172,8 +172,8 @@ def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
 def set_tickets_within(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
     """Sets a tenant's tickets in the caller's transaction. The caller must have checked the permission.
 
-    `set_tickets` also cancels the grants (approved requests) of tickets: when they end, the tickets stay as they are
-    set. This function does not cancel them, because grants themselves use it.
+    If a user sets the tickets with `set_tickets`, earlier grants (approved requests) of tickets no longer change them
+    when they end. This function does not change the grants, because grants themselves use it.
     """
     tenant = _locked(tenant)
     check_tickets(tickets)

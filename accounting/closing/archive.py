@@ -147,9 +147,13 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     Also adds the rows that stay in the database to the hash chain. If an earlier release archived months without doing
     this, adds the rows of these months too.
 
-    Raises Refused unless the month has ended and is the oldest month with usage. For every cluster, the month's hours
-    must be closed, its transactions must be in the hash chain, and its prices for idle, preemptible and borrowed time
-    must be applied. Also raises Refused if the rollups do not cover all usage of the month.
+    Raises Refused unless all these conditions are met:
+
+    - The month has ended. It has vouchers in the database, and no older month has any.
+    - For each cluster with transactions in the month, all hours of the month are closed, and their class prices (prices
+      for idle, preemptible and borrowed time) are applied.
+    - The hash chain contains all transactions of the month.
+    - The rollups cover all usage of the month.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     _require_archivable(month, books)
@@ -271,9 +275,9 @@ def _archived_until_before(month: date) -> datetime | None:
 def _drop(month: date, remains: list[UnsealedPart]) -> None:
     """Drops the vouchers (detailed usage rows) of the month, and adds the rows that stay to the hash chain.
 
-    `remains`: the hash-chain links to add; they cover the rows that stay. Waits at most half a second for each lock.
-    Then undoes all changes and tries again, so that other transactions do not have to wait for this one. Raises
-    OperationalError after MOST_TRIES failed tries.
+    `remains`: the hash-chain links to add; they cover the rows that stay. Waits at most half a second for each lock. If
+    a lock is not available in that time, undoes all changes and tries again. So other transactions do not have to wait
+    long for this one. Raises OperationalError after MOST_TRIES failed tries.
     """
     for _ in range(MOST_TRIES - 1):
         try:

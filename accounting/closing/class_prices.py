@@ -193,8 +193,10 @@ def _charges(book: int, hour: datetime, how: TimeByClass) -> Iterable[ClassCharg
 
 @dataclass(slots=True)
 class _Team:
-    """Represents the GPU-seconds of one generation that a tenant's leases held in the hour, even if another tenant
-    pays."""
+    """Represents the GPU-seconds of one generation that a tenant's leases held in the hour.
+
+    The time counts for this tenant even if a correction has billed it to another tenant.
+    """
 
     borrowed: Decimal
     held: Decimal = Decimal(0)

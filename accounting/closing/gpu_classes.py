@@ -111,11 +111,12 @@ def classify(
     """Returns the GPU time of one node in one hour by class, for each generation and each interval with a constant
     price.
 
-    The hour is divided into intervals wherever the price of a generation changes. The keys of the result are
-    (generation, index of the interval). `bounds`: for each generation, the sorted times, in microseconds, at which its
-    intervals begin and end. The first and the last time are the same for all generations: the start and the end of the
-    hour. `conditions`: the states of the node. Before the first one, the number of GPUs is unknown, so only GPUs in
-    `allocations` count.
+    For each generation, the hour is divided into intervals at the times at which the price of this generation changes.
+    The keys of the result are (generation, index of the interval).
+
+    `bounds`: for each generation, the times at which its intervals begin and end, sorted, in microseconds. The first
+    time is the start of the hour, and the last time is the end of the hour. `conditions`: the states of the node.
+    Before the first one, the number of GPUs is unknown, so only GPUs in `allocations` count.
     """
     begins, ends = (next(iter(bounds.values()))[at] for at in (0, -1))
     changes: dict[int, _Change] = defaultdict(_Change)

@@ -95,8 +95,11 @@ def close_empty_days(*, book: int, until: datetime) -> None:
     empty.
 
     Empty means that the cluster had no GPUs and no leases; the caller must know this. Must run in the caller's
-    transaction. Raises BookedOtherwise if usage was billed in these days. Also raises it unless the book is already
-    closed until an earlier midnight, and `until` is a midnight.
+    transaction. Raises BookedOtherwise in these cases:
+
+    - Usage was billed in these days.
+    - `until` is not a midnight, or is before the time until which the book is already closed.
+    - The time until which the book is already closed is not a midnight.
     """
     require_transaction()
     held = ClosedBook.objects.select_for_update().get(book=book)

@@ -23,8 +23,8 @@ def csv_line(cells: Sequence[object]) -> str:
 def escape_cell(cell: object) -> object:
     """Returns the cell in a form safe for spreadsheets. Text that looks like a formula gets a leading apostrophe.
 
-    Datetimes become ISO 8601. Some line breaks are not quoted by Python's csv module, so that line-based programs would
-    split the record at them. These line breaks become spaces.
+    Datetimes become ISO 8601. Unusual line breaks, such as form feeds, become spaces. Python's csv module does not
+    quote these characters, so line-based programs would split the record at them.
     """
     if isinstance(cell, datetime):
         return cell.isoformat()

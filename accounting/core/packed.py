@@ -28,8 +28,8 @@ def packed_millionths(column: str) -> str:
     """Returns the SQL expression that aggregates a decimal column into one byte string of whole millionths; `ints`
     decodes it.
 
-    The column contains seconds or money. The millionths must fit into 64 bits, so a value may be up to 9.2 trillion,
-    which as seconds is 2.5 billion hours.
+    The column contains seconds or money. Each number of millionths must fit into 64 bits, so the largest possible value
+    is 9.2 trillion. For a column of seconds, this is 2.5 billion hours.
     """
     return packed_ints(f"({column} * {MICROSECONDS})::bigint")  # takes half the time of a cast to float8
 

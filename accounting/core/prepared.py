@@ -189,12 +189,13 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
 
 
 def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tuple[Statement, list[Place]]:
-    """Returns a prepared statement and, for each of its parameters, the position of its value in the caller's
-    arguments.
+    """Returns a prepared statement and, for each of its parameters, the position of the parameter's value in the
+    caller's arguments.
 
-    `sql`: SQL with %s for each value. `given`: these values. Some of them are placeholders that stand for the caller's
-    arguments; they become parameters of the statement. All other values are written into the SQL. `marks`: for each
-    placeholder, the position of its argument. Raises ValueError if a placeholder is not in `given`.
+    `sql`: SQL with one %s for each value in `given`. Some values in `given` are placeholders, and each placeholder
+    stands for one of the caller's arguments. A placeholder becomes a parameter of the statement. Every other value is
+    written into the SQL. `marks`: for each placeholder, the position of its argument. Raises ValueError if a
+    placeholder is not in `given`.
     """
     shown: list[Any] = []
     numbers: dict[Place, int] = {}

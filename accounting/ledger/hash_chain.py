@@ -1,7 +1,7 @@
 """The hash chain, which reveals later changes of the ledger.
 
-Each book (one cluster's ledger) has its own chain of seals. A leaf is the SHA-256 digest of the content of a
-transaction. Each transaction has two leaves:
+Each book (one cluster's ledger) has its own chain of seals. A seal contains leaves, which are SHA-256 digests of rows.
+Each transaction has two leaves:
 
 - One leaf covers the rows that always stay in the database: the transaction, its entries and the owners of their
   accounts. For the closing of an hour it also covers the capacity segments and node hours.
@@ -529,8 +529,10 @@ def digest_of(link: UnsealedPart | LedgerSeal, before: bytes, sealed_at: datetim
     """Returns the digest of a hash-chain link. `before` is the digest of the previous link; empty for the first link.
 
     The digest covers the content of the link and its form (version of the leaf format). If it did not cover the form,
-    somebody could change the stored form to one for which verification compares fewer rows. The oldest form, WHOLE, is
-    an exception: its digest covers neither the form nor, except in links of rollups, the book and the month.
+    somebody could change the stored form to one for which verification compares fewer rows.
+
+    Digests of links in the oldest form, WHOLE, cover less: they never cover the form. They cover the book and the month
+    only if the link is for rollups.
     """
     told = f"sums of {link.month} in {link.book}\n" if link.of_sums else ""
     if link.form != WHOLE:
@@ -670,9 +672,10 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
     """Returns a description of how a month's rows differ from a seal (hash-chain link) of its rollups; None if they
     match.
 
-    `stands`: whether `seal` is the month's last seal of rollups. Each time a month is archived, it gets a new seal, and
-    the rollups may have changed in between. Therefore the usage rollups are compared only if `stands` is true and the
-    month is still archived. The rows with each node's GPU time by hour never change, so they are always compared.
+    `stands`: whether `seal` is the month's last seal of rollups. A month gets a new seal each time it is archived. If
+    the month is restored between two archivings, its usage rollups may change. Therefore the usage rollups are compared
+    only with the last seal, and only while the month is archived. The rows with each node's GPU time by hour never
+    change, so they are always compared.
     """
     month, leaves = seal.month or date.min, bytes(seal.leaves)
     with connection.cursor() as cursor:

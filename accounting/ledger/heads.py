@@ -227,8 +227,9 @@ def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: s
 def resumed_at() -> datetime | None:
     """Returns when somebody last resumed the sealing (adding of rows to the hash chains); None if nobody did.
 
-    Rows from before that time may have no seal for more than a day without being an error. A resumption is stored as a
-    head. It is ignored if this head lacks a required signature, or has a signature that is not trusted.
+    A row must normally be sealed within a day. Rows that were written before the sealing was resumed are exempt from
+    this rule. A resumption is stored as a head. It is ignored if this head lacks a required signature, or has a
+    signature that is not trusted.
     """
     keys = signing.public_keys()
     resumptions = LedgerHead.objects.exclude(reason="").order_by("-number")
@@ -334,7 +335,7 @@ def _append_line(path: Path, line: bytes) -> None:
 
 
 def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
-    """Returns whether a ledger head should be published now.
+    """Returns whether a ledger head should be published now. A head that is already published is not due.
 
     Time is divided into intervals of ten minutes, and normally one head is published in each interval. A head is due in
     these cases:
@@ -343,9 +344,9 @@ def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
     - The last published head was not made in the present interval.
     - The last published head is not signed with the newest key.
 
-    `before`: the newest head before this run of the sealing task. If no heads file is configured, this function treats
-    `before` as the last published head. If the clock was set back, every head is published until the clock reaches its
-    former time again.
+    `before`: the newest head before this run of the sealing task. It is used only if no heads file is configured, and
+    then counts as the last published head. If the clock was set back, every head is published until the clock reaches
+    its former time again.
     """
     noted = Printed.read(printed(before)) if before else None
     last = last_published() if settings.FAIRLOT_HEADS_FILE else noted

@@ -107,11 +107,10 @@ def register(journal: Journal) -> None:
 
 
 def settled_until(journal: Journal) -> int | None:
-    """Returns the highest id of the journal. All rows up to this id are committed. Returns None if the table stays
-    locked.
+    """Returns the highest id in the journal's table; None if the table stays locked.
 
-    Locks the table for a moment. Writers lock the table before a new row gets its id. So a row that is committed after
-    this moment has a higher id.
+    All rows up to this id are committed, and rows that are committed later have higher ids. To ensure this, the
+    function locks the table for a moment. Writers also lock the table, before a new row gets its id.
     """
     try:
         with transaction.atomic(durable=True), connection.cursor() as cursor:

@@ -55,8 +55,10 @@ def past_budgets(
     the days. No values are later than `now`.
 
     `held`: usage that is not in the ledger yet. The caller must read it in the same database snapshot
-    (`consistent_read`) in which it calls this function. Budget periods begin and end at midnight UTC, and the days may
-    be those of another time zone. To decide which periods overlap the days, only the dates are compared.
+    (`consistent_read`) in which it calls this function.
+
+    Budget periods begin and end at midnight UTC. `first` and `last` may be days of another time zone. The time zone is
+    ignored when the function decides which periods overlap the days: it compares only calendar dates.
     """
     changes = list(BudgetChange.objects.filter(tenant_id=tenant.pk))
     below: list[int] | None = None

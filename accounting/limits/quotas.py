@@ -103,8 +103,7 @@ class LimitUsage:
 def is_reached(quota: Quota, used: Decimal) -> bool:
     """Returns whether the usage has reached the limit.
 
-    A limit of 0 with no usage counts as reached if it limits GPU-hours or money. Other limits of 0 count as reached
-    only once there is usage.
+    If there is no usage, a limit of 0 counts as reached only if it limits GPU-hours or money.
     """
     return used >= quota.limit and (used > 0 or quota.kind in Quota.OF_A_PERIOD)
 

@@ -156,7 +156,8 @@ class Spending:
         *,
         ahead: timedelta = NO_TIME,
     ) -> None:
-        """Stores those limits in `quotas` that apply over a period (limits on GPU-hours or money).
+        """Selects from `quotas` the limits that apply over a period (limits on GPU-hours or money); ignores all other
+        limits.
 
         `held`: the usage that is not in the ledger yet. `ahead`: if given, the usage is computed as of `now` + `ahead`,
         on the assumption that no GPU is used after `now`.

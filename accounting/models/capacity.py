@@ -210,8 +210,11 @@ class ArchivedHour(models.Model):
     """Represents the sum of the bills of one archived hour, by tenant, price and correction.
 
     Only archived months have such rows. `cost`: the cost at the plain price. `charged`: the amount that class prices
-    (prices for idle, preemptible or borrowed time) added; negative if they reduced the cost. `brought`: the part of
-    `charged` that was copied from the first payer's bill when a correction posted the usage again for another payer.
+    (prices for idle, preemptible or borrowed time) added; negative if they reduced the cost.
+
+    `brought`: a part of `charged`; 0 unless a correction posted this usage again for another payer. The correction then
+    also copied the amount that class prices had already added to the former payer's bill. `brought` is this copied
+    amount.
     """
 
     book = models.BigIntegerField()

@@ -215,9 +215,11 @@ def sees_every_tenant(user: User) -> bool:
 def tenants_visible_to(user: User, role: str | None = None) -> TenantQuerySet | list[int]:
     """Returns the tenants that `user` may see, as a value for a `tenant__in` filter.
 
-    With `role`, returns only the tenants in which a membership gives the user at least that role. The value is usually
-    a list of ids if the user object caches its roles (`User.keep_roles`), and otherwise a queryset. With a list of ids,
-    the database does not have to find the tenants again in each query.
+    With `role`, returns only the tenants in which a membership gives the user at least that role.
+
+    If the user object caches its roles (`User.keep_roles`), the value is a list of ids. With such a list, the database
+    does not have to find the tenants again in each query. In all other cases the value is a queryset. It is also a
+    queryset if `role` is None and the user may see every tenant.
     """
     if user.is_anonymous or not user.keeps_roles or (role is None and sees_every_tenant(user)):
         return Tenant.objects.visible_to(user, role=role)

@@ -33,8 +33,8 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
         - `full_cost`: the cost including the class charge (difference due to the price for idle, preemptible or
           borrowed time). Until the class charge is posted, this is the cost at the plain price.
         - `booked_cost`: the cost that was posted together with the segment. Normally, this is the cost at the plain
-          price. If the usage was posted again for another payer, it includes the class charge that was copied from the
-          former payer.
+          price. If a correction posted the usage again for another payer, it also copied the former payer's class
+          charge, if there was one. `booked_cost` then includes this copied charge.
         """
         same_month = models.Q(class_charge__month=models.F("month"))
         charged = self.alias(charge=models.FilteredRelation("class_charge", condition=same_month))
@@ -137,9 +137,9 @@ class ClassCharge(models.Model):
     """Represents the amount by which class prices change the plain cost of a usage segment; negative if they reduce the
     cost.
 
-    Class prices are prices for idle, preemptible or borrowed time. `idle`, `preemptible`, `borrowed`: the segment's
-    GPU-seconds in this class; 0 if the class has no price. All other time costs the plain price. The segment's cost
-    plus `amount` is the total cost, rounded once.
+    Class prices are prices for idle, preemptible or borrowed time. `idle`, `preemptible`, `borrowed`: the GPU-seconds
+    of the segment that are billed at the price of this class; 0 if the class has no price. The rest of the segment's
+    time costs the plain price. The segment's cost plus `amount` is the total cost, rounded once.
     """
 
     segment = models.OneToOneField(

@@ -166,9 +166,9 @@ def _read(answer: urllib3.BaseHTTPResponse, most: int) -> bytes:
 
 
 def _connected(scheme: str, host: str, addresses: Sequence[tuple[str, int]]) -> HTTPConnection:
-    """Returns a connection to the first of these IP addresses that accepts one. The addresses must be checked already.
+    """Tries to connect to these IP addresses in order, and returns the first connection that succeeds.
 
-    Makes no further DNS look-up.
+    The addresses must be checked already. Makes no further DNS look-up.
     """
     for place, (address, port) in enumerate(addresses):
         connection: HTTPConnection

@@ -4,10 +4,12 @@ For any closed hours, this identity must hold to the last digit:
 
     tenants + taken back + classes + unallocated + drained + down = capacity x price
 
-*taken back* is the cost that corrections reversed without billing another payer (write-offs). *classes* is the amount
-by which class prices (prices for idle, preemptible or borrowed time) reduced bills; it is negative if they increased
-bills. *unallocated* is the value of GPU time that was free or used by processes outside Fairlot, plus the rounding of
-bills.
+- *tenants* is the cost that all tenants together bear now.
+- *taken back* is the cost that corrections reversed without billing another payer (write-offs).
+- *classes* is the amount by which class prices (prices for idle, preemptible or borrowed time) reduced bills; it is
+  negative if they increased bills.
+- *unallocated* is the value of GPU time that was free or used by processes outside Fairlot, plus the rounding of bills.
+- *drained* and *down* are the values of the GPU time that no lease held on nodes in these states.
 """
 
 from __future__ import annotations
@@ -103,8 +105,8 @@ class Identity:
 class CapacityReport:
     """Represents the capacity report of the closed full UTC hours from `begins` to `ends`.
 
-    `until`: the time until which the hours of every cluster in the report are closed; None if closing has not begun for
-    any of them.
+    `until`: the time until which the hours of all clusters in the report are closed. Clusters whose closing has not
+    begun are ignored. None if closing has begun for no cluster.
     """
 
     begins: datetime
@@ -200,10 +202,13 @@ def _written_off(
 
 
 def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, Decimal]:
-    """Returns the write-offs of archived hours in [first, last), by currency, as a difference.
+    """Returns the write-offs of archived hours in [first, last), by currency.
 
-    The difference is: the cost of usage when the hours were closed, minus the cost that tenants bear now, minus the
-    amount by which class prices (prices for idle, preemptible or borrowed time) reduced the bills.
+    They are computed as billed - borne - reduced:
+
+    - billed: the cost of usage when the hours were closed
+    - borne: the cost that tenants bear now
+    - reduced: the amount by which class prices (prices for idle, preemptible or borrowed time) reduced the bills
     """
     of_book = Q() if book is None else Q(book=book)
     closed = CapacitySegment.objects.filter(of_book, month__gte=first_of_month(first), month__lte=last.date())

@@ -27,8 +27,8 @@ class IdleRow:
     """Represents the idle GPU time of one team in one currency. Teams below it are not included. Times are GPU-seconds.
 
     `cost`: the cost of all GPU time that the team held. `idle_cost`: the part of this cost that idle time caused. It is
-    computed from the team's usage rows (a user's day, a user's hour, or a segment): the cost of each row is multiplied
-    by the idle fraction of its time.
+    computed separately for each stored usage row, and then summed: the cost of the row times the idle fraction of its
+    time. A usage row is a user's daily or hourly rollup, or a usage segment.
     """
 
     tenant_id: int

@@ -102,8 +102,8 @@ class _Held:
 class _InClasses:
     """Represents usage in the classes of GPU time that have a price: idle, preemptible and borrowed.
 
-    `seconds`: the GPU-seconds in each class, as far as they are stored. `unknown`: money. For some archived time, the
-    GPU-seconds in each class are not stored. `unknown` is the amount that class prices added to the cost of this time.
+    `seconds`: the GPU-seconds in each class. Some archived time is missing here, because its GPU-seconds in each class
+    are not stored. `unknown`: the amount of money that class prices added to the cost of this missing time.
     """
 
     seconds: dict[str, Decimal] = field(default_factory=lambda: dict.fromkeys(Price.CLASSES, FREE))
@@ -114,8 +114,8 @@ class _InClasses:
 class TakenBack:
     """Represents usage of one job that a correction reversed for this team, or billed to this team instead of another.
 
-    GPU time and cost are positive if the usage was reversed for this team, and negative if it was billed to this team.
-    In the second case, the bill lines also contain the usage. For archived time, the job, the other team and the
+    If the usage was reversed for this team, its GPU time and cost are positive. If the usage was billed to this team,
+    they are negative, and the bill lines also contain the usage. For archived time, the job, the other team and the
     corrected transactions are not known.
     """
 
@@ -184,9 +184,14 @@ def _by_generation(reader: UsageReader) -> Sequence[UsageRow]:
 def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -> Iterator[Line]:
     """Yields one line for each class of GPU time, and up to two lines for the remaining cost.
 
-    `held`: GPU time at one price. `classes`: the part of it in classes with their own price. The lines cover the time
-    from `begins` to `ends`, but only while the price was valid. The cost of a class line is its GPU time times the
-    price. The remaining cost is what the ledger contains beyond these lines, such as rounding.
+    `held`: GPU time at one price, with its cost in the ledger. `classes`: the part of this time in classes with their
+    own price. Each line covers the part of the time from `begins` to `ends` in which the price was valid.
+
+    The cost of a class line is its GPU time times the price of the class. The remaining cost is the cost in the ledger
+    minus the cost of these lines. One line contains the part of it in `classes.unknown`, and the other line the rest,
+    such as rounding.
+
+    If `held` was billed at several prices, yields only one line, without a price.
     """
     price = held.price
     if price is not None:
@@ -359,9 +364,9 @@ def _part_of(name: str, begins: datetime, ends: datetime) -> Any:
 def taken_back(reader: UsageReader) -> list[TakenBack]:
     """Returns the usage that corrections reversed for the team or billed to the team instead, latest correction first.
 
-    If usage is reversed for one team and billed to another, both teams get the same amounts with opposite signs.
-    Therefore amounts that class prices added only after the correction are left out. Makes four queries, and one or two
-    more if part of the period is archived.
+    If usage is reversed for one team and billed to another, both teams get the same amounts with opposite signs. Class
+    prices may change the new bill after the correction; the result does not include these later changes. Makes four
+    queries, and one or two more if part of the period is archived.
     """
     segments, hours = _segments(reader), _archived(reader)
     back = segments.exclude(taken_back=None).annotate(

@@ -48,9 +48,11 @@ class GenerationTime:
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """Represents the rows with the most GPU time of a report that is grouped by user, job or name.
+    """Represents the largest groups of a report, by GPU time. A group is the usage of one user, job or name in one
+    currency.
 
-    `rows`: one row for each group. `count`: the number of all groups, including those left out.
+    `rows`: one row for each of the largest groups. `count`: the number of all groups, including those that are not in
+    `rows`.
     """
 
     rows: Sequence[UsageRow]
@@ -212,7 +214,7 @@ def _rows_by(rows: Sequence[Rows], *by: str) -> list[tuple[int, UsageRow]]:
 
 
 def _largest(rows: Sequence[Rows], by: str, most: int) -> tuple[list[tuple[int, UsageRow]], int]:
-    """Groups rows by the key `by`.
+    """Groups rows by the key `by` and by currency.
 
     Returns a pair: the `most` groups with the most GPU time, and the number of all groups. Each group is a (key value,
     row) pair. Groups of equal size are sorted by key value, then by currency.
@@ -229,10 +231,10 @@ def _largest(rows: Sequence[Rows], by: str, most: int) -> tuple[list[tuple[int, 
 
 
 def _of_size(rows: Rows, most: int) -> list[int]:
-    """Returns the indices of the `most` rows with the most GPU time, unsorted.
+    """Returns the indices of the `most` rows with the most GPU time, unsorted. Ignores rows without segments.
 
-    If other rows tie with the smallest of these rows, also returns the other rows' indices. The caller then decides
-    which rows to keep.
+    If further rows have the same GPU time as the smallest of these rows, the result also contains the indices of the
+    further rows. The caller then decides which rows to keep.
     """
     there = np.flatnonzero(rows.amounts["segments"])
     sizes = rows.amounts["gpu_seconds"][there]

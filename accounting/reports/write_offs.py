@@ -19,8 +19,11 @@ def written_off(
     """Returns the write-offs in the closed part of [first, last), grouped by the fields `names` of the usage segments.
 
     The keys of the result are the values of these fields. `books`: the clusters' ledgers to include. Leaves out
-    archived time. If `names` contains the tenant and a correction bills usage to another tenant, the amounts of both
-    tenants cancel out. The former payer has a positive amount, and the new payer a negative amount. Makes two queries.
+    archived time. Makes two queries.
+
+    A write-off is the cost of reversed usage minus the cost of usage that was posted again. If `names` contains the
+    tenant, usage that was moved from one tenant to another appears twice. The former payer has a positive amount, the
+    new payer has the same amount with a negative sign, and the sum of both is 0.
     """
     closed = Q(pk__in=[])
     for one in books:

@@ -31,8 +31,8 @@ class Books:
 
     @property
     def closed(self) -> Sequence[Book]:
-        """Returns the books (clusters' ledgers) that were opened. From then on, Fairlot closes the hours of such a book
-        one after the other.
+        """Returns the books (clusters' ledgers) that were opened. Fairlot closes the hours of an opened book one after
+        the other.
 
         A book is included even if none of its hours is closed yet.
         """

@@ -1,8 +1,8 @@
 """Database expressions for the part of a usage segment between two moments.
 
-The expressions are exact: wherever a segment is cut, its parts sum to the whole segment. The cost of a part is the cost
-from the start of the segment to the end of the part, minus the cost from the start of the segment to the start of the
-part. Both costs are rounded before the subtraction, so that the parts always sum to the cost of the segment.
+The expressions are exact: wherever a segment is cut, its parts sum to the whole segment. This is also true for costs,
+although they are rounded. Let C(t) be the rounded cost from the start of the segment to the time t. The cost of the
+part from t1 to t2 is C(t2) - C(t1).
 """
 
 from __future__ import annotations

@@ -69,9 +69,9 @@ class UsagePlan:
     def lacks_before(self) -> datetime | None:
         """Returns the time before which the report may lack archived usage; None if the report is complete.
 
-        For archived time, the database has only rollups of whole UTC hours (for reports by job: whole UTC days). The
-        report lacks usage if its period, or one of its own days or hours, begins or ends in the middle of such a UTC
-        hour or day.
+        For archived time, the database has only rollups, which cannot be divided. A rollup covers a whole UTC hour; in
+        reports by job, a whole UTC day. The report lacks usage if its period begins or ends in the middle of such an
+        hour or day. This is also true for each day or hour into which the report is divided.
         """
         scope, until = self.scope, self.scope.books.bills_since
         finest = self._levels[-1] if self._levels else None
@@ -210,12 +210,12 @@ class UsagePlan:
         return rows if tenants is None else rows.filter(tenant__in=tenants)
 
     def _rows_of(self, level: Level, start: Combinable) -> dict[str, Combinable]:
-        """Returns two expressions for a rollup: the report's day or hour that contains its start, and the one that
-        contains its end.
+        """Returns two expressions that show whether a whole rollup belongs to one row of the report.
 
-        The keys of the result are the names of the expressions. If the values of both are equal, the whole rollup
-        belongs to one row of the report. The rollup covers the UTC day or hour (the unit of `level`) that begins at
-        `start`. Its end is its last microsecond.
+        The rollup covers the UTC day or hour (the unit of `level`) that begins at `start`. The first expression is the
+        report's day or hour that contains the start of the rollup. The second is the report's day or hour that contains
+        the last microsecond of the rollup. If both have the same value, the whole rollup belongs to one row. The keys
+        of the result are the names of the expressions.
         """
         end = ExpressionWrapper(start + Value(level.length - MICROSECOND), output_field=DateTimeField())
         return {

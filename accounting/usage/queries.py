@@ -108,8 +108,9 @@ def _bucket_of_rollups(buckets: Buckets) -> dict[str, Any]:
 def _pieces(plan: UsagePlan, only: Q) -> Iterator[tuple[UsageSegmentQuerySet, dict[str, Any]]]:
     """Yields pairs: a query of clipped segments, and the additional column with the start of the segments' day or hour.
 
-    If the report is not divided into days or hours, there is no additional column. A segment that extends over two days
-    or hours is in two queries, with one part in each. `only`: a condition that all segments must fulfil.
+    If the report is not divided into days or hours, there is no additional column. In some time zones a segment can
+    extend from one day or hour into the next. Such a segment is cut into two parts, and each part is in a different
+    query. `only`: a condition that all segments must fulfil.
     """
     scope, unit, zone = plan.scope, plan.buckets.unit, plan.buckets.time_zone
     for found in (some.filter(only) for some in plan.segments()):

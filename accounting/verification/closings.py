@@ -15,9 +15,9 @@ def a_closing_differs_from_what_was_billed() -> Found | None:
     The closing of an hour is the ledger transaction that records the hour's GPU time by class. The time at each price
     is compared separately, because the price may change within the hour.
 
-    Currencies are not compared, because a price determines its currency. If no price was valid, the bill and the
-    closing may have different currencies. This is not an error, because Fairlot's currency may have changed between the
-    two postings.
+    Currencies are not compared. Normally this is unnecessary, because each price has one currency. For time without a
+    valid price, it would report false errors: Fairlot's currency may have changed after the bill and before the
+    closing.
     """
     return first_row(
         "the closing of an hour differs from what was billed in that hour",

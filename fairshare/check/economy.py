@@ -208,11 +208,11 @@ class Economy:
 
     @cached_property
     def _waiting(self) -> dict[tuple[int, ...], Jobs]:
-        """Returns a cache for `snapshot`, which is empty at first.
+        """Returns the cache of `snapshot`, empty at first: for each tuple of active jobs, their job arrays before any
+        of them has started.
 
-        A key is a tuple of active jobs. The value is their job arrays in the state before any of them has started.
-        Rounds with the same active jobs thus get the same array objects. A policy can detect this and reuse its
-        results.
+        With the cache, rounds with the same active jobs get the same array objects. A policy can detect this and reuse
+        its results.
         """
         return {}
 

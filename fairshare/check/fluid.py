@@ -17,8 +17,8 @@ from fairshare.model import Floats
 def earned(share: Floats, received: Floats) -> Floats:
     """Returns the GPU-quanta that each leaf account is credited with for one round, as an array (T,).
 
-    The credit is the leaf's share. If all leaves together received less than the sum of their shares, all shares are
-    reduced by the same factor.
+    The credit is the leaf's share. If all leaves together received only a fraction of the sum of their shares, each
+    leaf is credited with this fraction of its share.
 
     `share` (T,): GPUs that each leaf was due. `received` (T,): GPUs that each leaf held in the round.
     """

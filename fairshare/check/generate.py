@@ -63,8 +63,8 @@ class Maker:
         """Returns a random ticket tree of `levels` levels: the accounts, parents first, and the indices of the leaf
         accounts.
 
-        `leaves`: the number of leaf accounts. `tickets`: the numbers of tickets from which each account gets one at
-        random.
+        `leaves`: the number of leaf accounts. `tickets`: possible numbers of tickets, of which one is drawn for each
+        account.
         """
         accounts: list[Account] = []
         above = [NOWHERE]
@@ -81,10 +81,10 @@ class Maker:
     def shape(
         self, economy: Economy, shapes: tuple[tuple[int, int], ...], accepts: tuple[int, ...] | None
     ) -> Job:
-        """Returns a job with a random number of workers and of GPUs per worker, chosen from the pairs in `shapes`.
+        """Returns a job whose number of workers and GPUs per worker are a random pair from `shapes`.
 
-        `accepts`: the generations that the job accepts, None for all. At most eight pairs are drawn, until the job fits
-        into the economy's nodes. If none of them fits, returns a job of one GPU.
+        Pairs are drawn until the job fits into the economy's nodes, at most eight times. If no drawn pair fits, returns
+        a job of one GPU. `accepts`: the generations that the job accepts, None for all.
         """
         for _ in range(8):
             workers, gpus = self.one(shapes)

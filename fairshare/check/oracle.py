@@ -149,8 +149,7 @@ class Oracle:
     def made_of(self, gpus: Floats, account: int) -> Floats:
         """Returns how an account would best use `gpus` (K,), the GPUs of each generation.
 
-        The result has one value for each pair of a job class and a generation where the class may run: the GPUs used
-        there.
+        The result has a number of GPUs for each pair of a job class and a generation where the class may run.
         """
         rows, bounds = self._limits(gpus)
         upper = np.where(self._below[account] > 0, self.economy.capacity.sum(), 0.0)
@@ -195,11 +194,11 @@ class Oracle:
         return progress, fewest, most
 
     def in_order(self, leaf: int, jobs: Iterable[int]) -> float:
-        """Returns the progress of a leaf account if earlier jobs in `jobs` have precedence on its private cluster.
+        """Returns the most progress of a leaf account on its private cluster if earlier jobs in `jobs` have precedence.
 
-        Each job gets as many GPUs as it can use among those that earlier jobs leave. All jobs then run at the same
-        time. The generations are chosen so that the total progress is as large as possible. Progress is counted in
-        GPUs: a GPU on which a job runs at half of its best speed counts as half.
+        First, the number of GPUs of each job is decided: as many as it can use among those that earlier jobs leave.
+        Then the generations are chosen so that the total progress is as large as possible. Progress is counted in GPUs:
+        a GPU on which a job runs at half of its best speed counts as half.
         """
         rows, bounds = self._limits(self.entitled[leaf])
         held = np.zeros(len(self._class_size))

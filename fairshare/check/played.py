@@ -94,9 +94,9 @@ class Played:
 
         The lag is the GPU time received minus the GPU time due. A leaf that is behind its share has a negative lag.
         There are two exceptions:
-        - A leaf may use GPUs that no leaf behind its share could use, because this harms nobody. Such GPU time is not
-          counted if it would raise the lag of the leaf above `fluid`, the deviation that even an ideal scheduler of
-          whole gangs has.
+        - Using GPUs that no leaf behind its share could use harms nobody. Such use raises the lag of a leaf at most to
+          `fluid`, the deviation that even an ideal scheduler of whole gangs has. The GPU time beyond that is not
+          counted.
         - A leaf never counts as behind if its share exceeds what its gangs could use in an empty cluster. Its lag is
           then 0 instead of negative.
         """
@@ -107,7 +107,7 @@ class Played:
         """Returns a pair: the array `lag` (R, T), and the GPU-quanta that each leaf received in all rounds, as an array
         (T,).
 
-        Some use of GPUs that no other leaf could use is not counted; see `lag`. It is left out of both arrays.
+        Both arrays leave out the same GPU time: the harmless use of GPUs that `lag` does not count.
         """
         ahead, counted = np.zeros((2, len(self.economy.accounts)))
         found = []
@@ -127,12 +127,13 @@ class Played:
 
     @cached_property
     def _alone(self) -> dict[tuple[int, ...], Floats]:
-        """Returns how much progress each leaf could make in one round if only its own jobs ran, for each set of active
-        jobs.
+        """Returns how much progress each leaf could make in one round if only its own jobs ran.
 
-        The key is the tuple of active jobs. The value is an array (T,) of progress in GPUs; a GPU on which a job runs
-        at half of its best speed counts as half. The numbers are lower bounds: the jobs are placed in three orders (as
-        listed, largest first, smallest first), and the best result counts.
+        The result has an entry for each set of active jobs that occurs. The key is the tuple of active jobs. The value
+        is an array (T,) of progress in GPUs: a GPU on which a job runs at half of its best speed counts as half.
+
+        The numbers are lower bounds. The jobs of a leaf are placed in three orders (as listed, largest first, smallest
+        first), and the best result counts.
         """
         return {active: self._most_alone(active) for active in self._oracles}
 
@@ -161,8 +162,7 @@ class Played:
     def served(self) -> float:
         """Returns the GPU time that all leaves together received, as a fraction of the GPU time due to them, at most 1.
 
-        Some use of GPUs that no other leaf could use is not counted; see `lag`. The fraction is below 1 if gangs leave
-        gaps on nodes.
+        The fraction is below 1 if gangs leave gaps on nodes. GPU time that `lag` does not count is left out here, too.
         """
         due = sum(share.sum() for share in self.shares)
         return min(self._counted[1].sum() / due, 1.0) if due else 1.0
@@ -173,8 +173,8 @@ class Played:
         each round.
 
         An account saves while it uses fewer GPUs than its guarantee. Its savings are limited by the `memory` setting,
-        and are lost while the account has no jobs. A policy may let accounts save less than this bound. GPUs that
-        exceed an account's guarantee plus the bound are therefore surplus under any policy.
+        and are lost while the account has no jobs. A policy may let accounts save less than this bound. If an account
+        uses more GPU time in a quantum than its guarantee plus the bound, the excess is surplus under any policy.
         """
         settings, credit, found = self.economy.settings, np.zeros(len(self.economy.accounts)), []
         largest = max((job.size for job in self.economy.jobs), default=0)

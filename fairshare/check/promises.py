@@ -122,8 +122,8 @@ def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
 
 
 def _is_next(played: Played, one: PlayedRound, job: int) -> bool:
-    """Returns whether a job is the next one of its account: in the round `one`, no other waiting job of the account may
-    run before it."""
+    """Returns whether `job` is the next one of its account: no other waiting job that can run may go before it in the
+    round `one`."""
     leaf = played.economy.jobs[job].account
     return not any(
         played.economy.jobs[j].account == leaf
@@ -384,10 +384,13 @@ def _busy(played: Played) -> Verdict | None:
 
 
 def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool:
-    """Returns whether `more` additional GPUs for a leaf would be as justified as those that it has in the round `one`.
+    """Returns whether a leaf would have the same right to `more` additional GPUs as to those that it has in the round
+    `one`.
 
-    This is so in two cases. First, the leaf and all accounts above it would still be within their guarantees. Second,
-    the leaf or an account above it already exceeds its guarantee and savings.
+    This is so in two cases:
+    - With the additional GPUs, the leaf and all accounts above it would still be within their guarantees.
+    - The leaf or an account above it already exceeds its guarantee and savings. Additional GPUs are then surplus, like
+      some of those that it has.
     """
     oracle, use = played.oracle(one), played.used[one.number]
     path = played.economy.paths[leaf]
@@ -457,8 +460,8 @@ def _saved_for(played: Played, first: int) -> float:
     """Returns an upper bound on the GPU-quanta that were available for the job `first`, the job that its account wants
     most.
 
-    Three sums over all rounds are computed for the job's account and for each account above it. The result is the
-    lowest of all these sums:
+    Three sums over all rounds are computed for the job's account and for each account above it. The bound is the lowest
+    of these sums, and at least 0. A sum adds one of these numbers for each round:
     - The account's guarantee minus the GPUs of its other jobs.
     - The account's share minus the GPUs of its other jobs.
     - The GPUs of the account's private cluster on the generations where `first` may run.
@@ -466,13 +469,13 @@ def _saved_for(played: Played, first: int) -> float:
     Other jobs are all jobs of the account, and of accounts below it, except `first`. Guarantee, share and private
     cluster are multiplied by `played.served`, because whole gangs cannot use every GPU.
 
-    A round is contested if a waiting job from elsewhere in the tree would fit without the other jobs. Only waiting jobs
-    of accounts that are not ahead of their share are considered. In a round that is not contested, the first difference
-    is at least 0.
+    A round is contested if, without the other jobs, a waiting job from elsewhere in the tree would fit, and the account
+    of this job is not ahead of its share. In a round that is not contested, the first number counts as at least 0.
 
-    In some rounds in which `first` waits, the GPUs of the other jobs count as 0. These are contested rounds, and rounds
-    in which `first` would fit without the other jobs. Rounds in which a larger job started instead of `first` and fills
-    a node (promise 8b) are excepted.
+    In some rounds the GPUs of the other jobs count as 0. Such a round meets three conditions:
+    - `first` waits.
+    - The round is contested, or `first` would fit without the other jobs.
+    - No larger job started instead of `first` to fill a node (promise 8b).
     """
     economy = played.economy
     oracle, found = played.oracle(played.rounds[0]), np.inf

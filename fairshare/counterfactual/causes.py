@@ -318,12 +318,13 @@ def why_waiting(
 ) -> tuple[Cause | None, Sequence[Key]]:
     """Returns a pair: why the job waited at `moment`, and the attempts (running gangs) that were in its way.
 
-    `timeline` must have been moved to `moment`. `is_behind` is true if the tenant had by then received clearly fewer
-    GPU-seconds than in the replay: the difference exceeds the tolerated seconds multiplied by the GPUs of its private
-    cluster.
+    `timeline` must have been moved to `moment`. `is_behind`: whether the tenant had by then received clearly fewer
+    GPU-seconds than in the replay. The tolerated difference is the tolerated seconds multiplied by the GPUs of the
+    tenant's private cluster.
 
     The cause is None if the wait does not count as lateness. There are two such cases:
-    - Other tenants borrowed too much at that moment, but the tenant had recently held at least its share on average.
+    - Other tenants held more GPUs than their private clusters have, but the tenant had recently held at least its share
+      on average.
     - The tenant is not behind, and the job waited only for the tenant's other jobs of equal priority.
     """
     job = late.job
@@ -366,8 +367,8 @@ def _within_limits(
     `kinds`: the generations that are checked. The attempts in the way are the running gangs that count towards the
     exhausted limits.
 
-    `leaves_idle` selects the kind of limit that is checked. If true: limits beyond which a job may still use idle GPUs.
-    If false: limits beyond which a job may use no GPUs at all.
+    `leaves_idle`: which of two kinds of limits are checked. If true, only limits beyond which a job may still use idle
+    GPUs. If false, only limits beyond which a job may use no GPUs at all.
     """
     allowed, using = list(kinds), dict[Key, None]()
     for limit in timeline.limits[job.tenant]:

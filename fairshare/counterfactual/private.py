@@ -193,10 +193,12 @@ def work_of(job: PastJob, past: Past) -> float:
     Failed attempts and repeated work do not count. The startup time of the first attempt counts as work. The startup
     times of later attempts do not count, because they are due to preemptions on the shared cluster.
 
-    Two kinds of jobs are treated differently. A job that has not ended has infinite work, so that it holds its GPUs
-    until the period ends. For a job that ended without running, the time that it waited counts as work. Both kinds then
-    leave less GPU time to the tenant's other jobs in the replay. The lateness of the other jobs is therefore
-    underestimated rather than overestimated.
+    There are two exceptions:
+    - A job that has not ended has infinite work, so that it holds its GPUs until the period ends.
+    - If a job ended without running, the time from its arrival to its end counts as work.
+
+    In both cases, the replay has less GPU time left for the tenant's other jobs. The lateness of those jobs is
+    therefore underestimated rather than overestimated.
     """
     if job.ended is None:
         return math.inf

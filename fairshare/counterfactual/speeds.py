@@ -21,9 +21,9 @@ def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ..
     - `accepts` (J, K): whether the job may run on the generation.
     - `team` (J,): index of the job's team.
 
-    A missing rate is derived from a measured rate of the job and the median ratio between the two generations among the
-    jobs of the team. If the team has no such ratio, the ratio among all jobs is used. If there is none either, the
-    generation counts as equally fast.
+    A missing rate is a measured rate of the job times the ratio between the two generations. The ratio is the median
+    among the jobs of the team. If the team has no such ratio, the median among all jobs is used. If there is none
+    either, the job gets speed 1 there, the speed of its slowest generation.
     """
     rates = within_reason(rates)
     known = np.isfinite(rates) & (np.nan_to_num(rates) > 0)
@@ -56,8 +56,8 @@ def _fill(filled: Floats, known: Bools, jobs: Ints, sources: Sequence[Floats]) -
     """Fills in the unknown rates of `jobs` in the array `filled` (J, K), in place.
 
     An unknown rate is computed from a known rate of the same job and the ratio between the two generations. `sources`
-    are arrays of ratios as `_ratios` returns them. A later array is used only for rates that the earlier ones cannot
-    determine. Within an array, the first generation with a known rate is used.
+    are arrays of ratios as `_ratios` returns them, tried in order. If an array has ratios to several generations with
+    known rates, the first of these generations is used.
     """
     for second in range(known.shape[1]):
         for ratios in sources:

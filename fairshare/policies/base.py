@@ -24,7 +24,8 @@ State: TypeAlias = Mapping[str, Floats]
 
 
 class Need(StrEnum):
-    """A requirement that a policy may have: an input, or extra rounds within a quantum."""
+    """Something that a policy needs: an input such as measured speeds, or rounds within a quantum that take back
+    surplus."""
 
     RATES = "rates"  # measured speeds of jobs on generations
     OWN_ORDER = "own_order"  # accounts whose jobs take turns by the GPU time that each has had

@@ -78,12 +78,13 @@ class _Run:
 class Engine:
     """A simulation of a workload under a scheduler.
 
-    - `start_cost`, `switch_cost` and `move_cost`: seconds for which a gang holds its GPUs without progress at its first
-      start, when it resumes, and when it moves to other GPUs without waiting. `start_cost` and `move_cost` default to
-      `switch_cost`.
-    - `changes`: pairs (time, machines from then on), sorted by time. The nodes stay the same, only their numbers of
-      GPUs change. If a node then has too few GPUs, the gangs that started last are stopped first. They lose no
-      progress.
+    A gang holds its GPUs without progress for some seconds in three situations:
+    - `start_cost`: at its first start. The default is `switch_cost`.
+    - `switch_cost`: when it resumes after it was stopped.
+    - `move_cost`: when it moves to other GPUs without waiting. The default is `switch_cost`.
+
+    `changes`: pairs (time, machines from then on), sorted by time. The nodes stay the same, only their numbers of GPUs
+    change. If a node then has too few GPUs, the gangs that started last are stopped first. They lose no progress.
     """
 
     def __init__(

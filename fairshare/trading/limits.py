@@ -43,7 +43,8 @@ class TradeLimits:
         return both
 
     def room(self, accounts: Sequence[int], gives: int, takes: int) -> float:
-        """Returns how many GPUs of generation `gives` all of `accounts` allow to be given away in one more trade.
+        """Returns how many GPUs of generation `gives` can be given away in one more trade that counts towards the
+        limits of all `accounts`.
 
         This is the smallest of the numbers that these accounts may still give away. It is 0 if one of them does not
         trade one of the two generations. `takes`: the generation of the GPUs that they get in return.

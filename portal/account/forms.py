@@ -55,7 +55,7 @@ class OwnPasswordForm(PasswordChangeForm):
 
 
 class TooManyTries(ValidationError):
-    """Raised when the limit on wrong passwords is reached. Until the time window ends, even the right password is
+    """Raised when the limit on wrong passwords is reached. For the next `minutes` minutes, even the right password is
     refused."""
 
     def __init__(self, until: datetime) -> None:
@@ -67,9 +67,11 @@ class TooManyTries(ValidationError):
 def counted(request: HttpRequest, username: str, check: Callable[[], T]) -> T:
     """Counts one attempt to enter a password, calls `check`, and returns the result of `check`.
 
-    `check` raises ValidationError for a wrong password. If the limit was already reached, raises TooManyTries without
-    calling `check`. Also raises TooManyTries if this wrong password reaches the limit. For any other wrong password,
-    raises the ValidationError of `check`.
+    `check` raises ValidationError for a wrong password. A failed attempt is one of three cases:
+
+    - The limit was already reached: raises TooManyTries, without calling `check`.
+    - The password is wrong, and this attempt reaches the limit: raises TooManyTries.
+    - The password is wrong, and further attempts are allowed: raises the ValidationError of `check`.
     """
     tried = lockout.begin(request, username)
     if tried.is_refused:

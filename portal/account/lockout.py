@@ -69,7 +69,7 @@ class Try:
 
     @classmethod
     def judged(cls, where: tuple[str, str, str], most: int, counter: tuple[int, datetime]) -> Self:
-        """Returns a new attempt that records whether it is refused because the limit is exceeded.
+        """Returns a new attempt. Its `is_refused` is True if more than `most` attempts were counted.
 
         - `where`: the attempt's user, network and browser.
         - `most`: the number of wrong passwords that the limit allows.
@@ -219,8 +219,10 @@ def lift_of_user(username: str) -> int:
 
 
 def forget_ended() -> None:
-    """Deletes the counters of wrong passwords whose window has ended. Skips rows that another transaction has
-    locked."""
+    """Deletes the counters of wrong passwords that began at least 15 minutes ago, because they no longer apply.
+
+    Skips rows that another transaction has locked.
+    """
     with transaction.atomic():
         ended = PasswordTries.objects.filter(since__lte=Now() - WINDOW).select_for_update(skip_locked=True)
         PasswordTries.objects.filter(pk__in=ended.values("pk")).delete()
@@ -254,10 +256,12 @@ def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple
 def _take_back(tried: Try, most: int | None) -> None:
     """Takes back attempts of a user: subtracts their number from every counter that includes them.
 
-    The attempts are those of the same user in the same known browser as `tried` or, without a known browser, in the
-    same network. Takes back all of them, or at most `most` if it is given. Attempts in a known browser are in one
-    counter only. Attempts from a network are in three: of the user in this network, of the whole network, and of the
-    user in all networks.
+    If `tried` is from a known browser, these are the user's attempts in this browser. Only one counter includes them.
+
+    Otherwise, these are the user's attempts from the same network. Three counters include them: of the user in this
+    network, of the whole network, and of the user in all networks.
+
+    `most` is the maximum number of attempts that are taken back; None means all.
     """
     if tried.browser:
         own, others = _row(username=tried.username, browser=tried.browser), []

@@ -24,9 +24,8 @@ def budgets_of(tenant: Tenant, reader: User, posted: Form | None) -> dict[str, A
     """Returns the context of administration/budgets.html: a team's budgets with the amounts spent, and a form for each
     kind of period (month or quarter).
 
-    - `reader`: the user who opens the page. The context has the key that signs a budget's webhook calls only if
-      `reader`
-      may see this key.
+    - `reader`: the user who opens the page. The context contains the key for the budget's webhook calls only if this
+      user may see the key.
     - `posted`: a refused form, which is shown again with its problems; None if no form was refused.
     """
     rows = [(stands, signing_key_for(reader, stands.budget)) for stands in outlooks(tenant=tenant)]

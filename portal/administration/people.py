@@ -188,7 +188,8 @@ def locks(request: UserRequest) -> HttpResponse:
 @permitted("user.change")
 @posted_from("admin_locks")
 def lift(request: UserRequest, pk: int) -> HttpResponse:
-    """Lifts a lock of a user or network, so that passwords are accepted again before the window ends."""
+    """Lifts a lock of a user or network, so that passwords are accepted again without waiting for the end of the
+    lock."""
     return perform(
         request,
         Form(f"lift-{pk}", request),

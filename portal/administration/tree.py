@@ -35,7 +35,8 @@ class Effect:
     """The effect of a change on the share of one team, or on the common share of a team's direct members.
 
     `before` and `after` are the share before and after the change, as fractions of the whole cluster. They are computed
-    as if all tenants were active. They are None if there is no share.
+    as if all tenants were active. None means that there is no share at that time. For example, `before` is None for a
+    new team, and `after` is None for a team that is archived.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The OpenAPI document. Ninja derives it from the operations, and this module adds error responses and file formats.
 
-`portal.api.problems` and the middleware can answer every operation with the same errors, depending only on the HTTP
-method. Therefore this module declares these errors, and the operations need not.
+Some errors come from `portal.api.problems` and from the middleware, and not from an operation. They are the same for
+all operations with the same HTTP method. Therefore this module declares them, and the operations need not.
 """
 
 from __future__ import annotations

@@ -139,10 +139,13 @@ def disks() -> dict[str, str]:
 
 
 def database_disk(probe: Probe) -> str:
-    """Returns the state of the database's disk: "full" if a recent write failed because the disk was full.
+    """Returns the state of the database's disk.
 
-    Otherwise returns the result of `free_space_of` if the database's folder is known and on this machine, and "ok" if
-    not. `probe` is the database check, whose last result contains the path of this folder.
+    - If a write failed a short time ago because the disk was full, returns "full".
+    - Otherwise, if the database's folder is known and on this machine, returns the result of `free_space_of`.
+    - Otherwise returns "ok".
+
+    `probe` is the database check, whose last result contains the path of the folder.
     """
     if full_disks.database_was_full():
         return "full"
@@ -165,10 +168,10 @@ def state_of(folder: Path) -> str:
 
 
 def free_space_of(folder: Path) -> str:
-    """Returns "full" if the folder's disk has less than LEAST_FREE free bytes, "not readable" if the disk fails,
-    otherwise "ok".
+    """Returns the state of the folder's disk.
 
-    A folder that is missing or inaccessible gives "ok".
+    The state is "full" if fewer than LEAST_FREE bytes are free, and "not readable" if the disk fails. Otherwise it is
+    "ok". It is also "ok" if the folder is missing or inaccessible.
     """
     try:
         space = os.statvfs(folder)

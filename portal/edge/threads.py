@@ -66,11 +66,11 @@ class Threads:
         *,
         last: Future[Any] | None = None,
     ) -> None:
-        """Takes a lent thread back as soon as all its work has ended, and then calls `also`. Returns without waiting
-        for this.
+        """Takes a lent thread back as soon as all its work has ended, and then calls `also`. Does not wait for the
+        work.
 
-        `last` is the last work that the thread was given. If it has already ended, the thread is taken back
-        immediately.
+        `last` is the last work that the thread was given. If it has already ended, the thread is taken back before this
+        function returns.
         """
         if last is not None and last.done() and not last.cancelled():
             self._take_back(thread, client, also)

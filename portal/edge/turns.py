@@ -22,8 +22,9 @@ class Turns:
     most half of the turns, because its requests may be slow. One address gets at most about three quarters, because
     many people may share an address, and one person may have many logins at it.
 
-    There are exceptions if `count` is less than four. One address may then have all turns. If requests may be slow
-    (`may_be_slow`), one turn is kept for other addresses, unless it is the only turn.
+    If `count` is less than four, the limit for one address is different. Usually, one address may then have all turns.
+    If requests may be slow (`may_be_slow`), it may have all turns except one. If `count` is 1, it may always have the
+    only turn.
 
     One instance belongs to one event loop.
     """

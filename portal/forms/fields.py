@@ -213,7 +213,7 @@ class Row(FieldOfRows):
     """A field that chooses one row of a QuerySet. The browser sends the row's primary key.
 
     `others` maps the keys of additional choices to their labels. If the user picks one of these, the field's value is
-    the key. For the key "" it is None.
+    its key, or None if the key is "".
 
     `listed` is set if the page offers fewer rows than `queryset`. The field still accepts every row of `queryset`, so
     the action must refuse a row that was not offered.

@@ -55,8 +55,8 @@ class Machines:
 class GpuTotals:
     """The numbers of GPUs that exist, and of those that jobs hold now.
 
-    The numbers of held GPUs are grouped by generation, tenant and owner, and the others by generation. The functions of
-    this module share one instance, so that a page reads these numbers only once.
+    The numbers of existing GPUs are grouped by generation. The numbers of held GPUs are grouped by generation, tenant
+    and owner. The functions of this module share one instance, so that a page reads these numbers only once.
     """
 
     held: list[tuple[int, int, int, int]]  # generation, tenant, owner, GPUs

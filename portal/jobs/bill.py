@@ -109,8 +109,10 @@ def _take_back(request: UserRequest, shown: Job, values: Values) -> Sequence[Led
     """Reverses the lines of the bill that begin between the form's two times. An empty time means that there is no
     bound.
 
-    If the form names a team, bills these lines to that team instead. Raises Refused if the first time is empty or too
-    early, so that archived lines would be included. Also raises Refused if all lines are already billed to that team.
+    If the form names a team, bills these lines to that team instead. Raises Refused in two cases:
+
+    - Some lines are archived, and the first time is empty or so early that it would include them.
+    - All lines are already billed to that team.
     """
     begins, ends, team = values["from"], values["to"], values["team"]
     archived = archived_of(shown)

@@ -35,7 +35,8 @@ COMMENT = ": still here\n\n"
 def event(data: Any, *, name: str = "", event_id: object = "") -> str:
     """Returns one server-sent event as text. `name` and `event_id` are left out if they are empty.
 
-    `data` is encoded as a single line of JSON. Only a string in an event with a name is sent unchanged, without quotes.
+    `data` is encoded as a single line of JSON. There is one exception: if the event has a name and `data` is a string,
+    the string is sent unchanged, without quotes.
     """
     lines = [f"id: {event_id}"] if event_id != "" else []
     if name:

@@ -26,9 +26,11 @@ def jobs_in_format(request: HttpRequest, user: User, form: str) -> HttpResponseB
     """Streams jobs of a period as a file. `form` is the file format.
 
     With `?team=`, these are the jobs of this team and the teams below it; otherwise, all jobs that `user` may export. A
-    job that is only partly in the period is exported with its time in the period, or, with `all=whole`, with all its
-    time. With `anonymous=1`, names are replaced by pseudonyms. The stream ends if `user` loses the right to export.
-    Raises Http404 for an unknown format, and if `user` may not export.
+    job that is only partly in the period is exported with its time in the period. With `all=whole`, it is exported with
+    all its time. With `anonymous=1`, names are replaced by pseudonyms.
+
+    The stream ends if `user` loses the right to export. Raises Http404 for an unknown format, and if `user` may not
+    export.
     """
     query = request.GET
     if form not in FORMS or not may_export(user):

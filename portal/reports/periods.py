@@ -79,9 +79,14 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
     """Returns the period in a URL query. An invalid parameter is replaced by its default, and added to the period's
     `problems`.
 
-    The parameter `period` is "this-month", "last-month" or "dates", which means the days from `from` to `to`. With
-    another choice than "dates", `from` and `to` are ignored, because forms always send them. Without `period`, the
-    choice is "dates" if `from` or `to` is given, and otherwise "this-month".
+    The parameter `period` has one of these values:
+
+    - "this-month": the current month until today.
+    - "last-month": the whole previous month.
+    - "dates": the days from `from` to `to`. For the other values, `from` and `to` are ignored, because forms always
+      send them.
+
+    If `period` is missing, its value is "dates" if `from` or `to` is given, and otherwise "this-month".
     """
     problems: dict[str, str] = {}
     zone = read_zone(query.get("zone", ""), zone, problems)

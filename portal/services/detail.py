@@ -156,8 +156,11 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
 def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
     """Returns the replica of the current revision that most recently ended by itself, which a replica should never do.
 
-    Returns None if no replica did so, or if the service should have no replicas. If enough replicas are ready, returns
-    the replica only if the current revision has failed and was not rolled back.
+    Returns None in three cases:
+
+    - No replica ended by itself.
+    - The service should have no replicas.
+    - Enough replicas are ready, and `_has_failed` returns False.
     """
     if service.removed_at or service.stopped_at or not service.replicas:
         return None
@@ -170,8 +173,8 @@ def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
 def _has_failed(service: Service) -> bool:
     """Returns whether the current revision has failed and was not rolled back.
 
-    It is not rolled back if the service has no automatic rollback, or has no good revision: one of which all replicas
-    were ready.
+    A failed revision stays if the service has no automatic rollback, or if it has no good revision to which it could
+    roll back. A revision is good if all its replicas were ready at some time.
     """
     revision = service.current
     return revision is not None and revision.failed_at is not None and service.good_id != revision.pk

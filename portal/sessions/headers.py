@@ -120,9 +120,9 @@ def is_from_itself(headers: Headers, origin: str) -> bool:
 
 
 def comes_from_elsewhere(headers: Headers, method: str) -> bool:
-    """Returns whether a page on another host sent the request. Following a link to this host does not count.
+    """Returns whether a page on another host sent the request, according to the Fetch Metadata headers.
 
-    The Fetch Metadata headers decide.
+    Returns False if the user followed a link from another host, because this only opens a page.
     """
     site = b"".join(values_of(headers, b"sec-fetch-site"))
     if site in {b"", b"none", b"same-origin"}:

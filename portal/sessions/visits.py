@@ -116,8 +116,10 @@ def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
     host.
 
     Reads the login and the rights of the cookie's user, and the state of the session, from the database. Returns the
-    program's address and token, or the reason why the sender is not admitted. `is_local` says whether the sender is on
-    this machine: sessions on a local cluster admit others only if FAIRLOT_LOCAL_BEYOND_LOOPBACK is set.
+    program's address and token, or the reason why the sender is not admitted.
+
+    `is_local` says whether the sender is on this machine. A session on a local cluster admits senders on other machines
+    only if FAIRLOT_LOCAL_BEYOND_LOOPBACK is set.
     """
     visits = Visit.objects.select_related("user", "session__job__cluster")
     visit = visits.filter(session=session_id, digest=_digest(key), entered_at__isnull=False).first()

@@ -56,7 +56,7 @@ def period_of_days(days: ReportPeriod) -> Period:
 
 
 def asked_stretch(query: Query, usual: str = DEFAULT_PERIOD, *, is_page: bool = False) -> Period:
-    """Returns the period in the URL query: one of `PERIODS` (by name, up to now), or whole days as in reports.
+    """Returns the period in the URL query: either one of `PERIODS`, which ends now, or whole days as in reports.
 
     If the query has no period, returns the one with the name `usual`. Raises WrongQuestion for an invalid query. For a
     page (`is_page`), uses a default period instead.

@@ -176,7 +176,10 @@ def _named(slug: str, tenants: list[Tenant], usual: Tenant) -> Tenant:
 
 
 def _usual_period(visible: list[Tenant]) -> str:
-    """Returns the name of the default period: 24 hours, or 1 hour if the user's teams have no older data."""
+    """Returns the name of the default period: usually 24 hours.
+
+    If the user's teams have data, but none from before the last hour, the default is 1 hour.
+    """
     return "1h" if is_young([tenant.pk for tenant in visible]) else DEFAULT_PERIOD
 
 

@@ -28,13 +28,12 @@ from scheduling.models import Cluster, ClusterPause, HeldGpu, Job, JobEvent, Job
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The history of a cluster as a `Past` (`past`), which refers to tenants and generations by indices that start at
-    0.
+    """The history of a cluster (`past`), with the keys that belong to its indices.
 
-    - `tenants`: the primary key of the tenant with each index.
-    - `generations`: the name of the generation with each index.
+    A Past numbers tenants and generations from 0, and refers to jobs by their primary keys.
 
-    The Past refers to jobs by their primary keys.
+    - `tenants`: the primary keys of the tenants, in the order of their indices.
+    - `generations`: the names of the generations, in the order of their indices.
     """
 
     past: Past

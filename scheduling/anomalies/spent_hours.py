@@ -92,11 +92,14 @@ def when_spent(
 def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int, int | None, Hourly]]:
     """Yields (tenant, user, usage by hour) for each tenant or user to which the limit applies.
 
-    The usage is in money for a limit on money, and in GPU-seconds for other limits. It is counted until `ends`. It is
-    counted from the start of the limit's period (for example, a month) that contains the time `begins`.
+    The usage is in money for a limit on money, and in GPU-seconds for other limits. It is counted until `ends`.
+    Counting begins before `begins`, because earlier usage counts towards the limit too:
 
-    - A limit on users applies to each user in each tenant of the limit's subtree, with the usage of that user there.
-    - Other limits apply to each tenant in the subtree, with `user` None and the usage of the whole subtree.
+    - Limit per month or quarter: from the start of the month or quarter in which `begins` is.
+    - Limit on the last N days: from N days before `begins`.
+
+    A limit on users applies to each user in each tenant of the limit's subtree, with the usage of that user there. Any
+    other limit applies to each tenant in the subtree, with `user` None and the usage of the whole subtree.
     """
     first, _ = period_of(quota.period, quota.days, begins)
     tenants = list(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))

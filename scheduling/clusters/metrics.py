@@ -96,9 +96,9 @@ def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float)
     - `asked_at`: the time at which Prometheus was queried.
     - `took`: the seconds from `asked_at` to the answer.
 
-    The measured use covers the WINDOW seconds before Prometheus evaluated the query. The time of the evaluation is
-    unknown: it may be up to `took` seconds after `asked_at`. So only the last WINDOW - `took` seconds before `asked_at`
-    are certainly covered, and an idle gang counts as idle only for these.
+    An idle gang is reported as idle for the last WINDOW - `took` seconds before `asked_at`. Prometheus measures over
+    WINDOW seconds, but may have evaluated the query as late as `took` seconds after `asked_at`. Only the reported time
+    is then certainly covered.
 
     Skips idle gangs whose attempt began less than WINDOW seconds before `asked_at`. The metrics do not distinguish the
     attempts of a job, so the idle time may belong to the previous attempt.

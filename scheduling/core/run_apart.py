@@ -25,12 +25,13 @@ MOST_FAILURES = 20
 
 
 def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]]) -> list[R]:
-    """Calls `do` with all items. If a call fails, splits its items into two random halves and calls `do` with each
-    half.
+    """Calls `do` with all items, and returns the results. Leaves out each item with which `do` fails.
 
-    Repeats this until single items fail, and returns the results of all items that did not fail. Stops when
-    MOST_FAILURES items have failed one after another, because these failures probably have a common cause. The items
-    that are then not processed have to wait for a later call of `apart`.
+    If a call with several items fails, splits these items into two random halves, and calls `do` with each half. A
+    single item that fails is left out and shown on the cluster's page.
+
+    Stops when MOST_FAILURES single items have failed in a row, because these failures probably have a common cause. The
+    remaining items wait for a later call of `apart`.
 
     `do` must open its own transaction. If the database is unavailable, immediately raises the database's error.
     """

@@ -92,8 +92,7 @@ def set_idle_rule(
 
 @transaction.atomic(durable=True)
 def remove_idle_rule(*, actor: User | None, rule: IdleRule) -> None:
-    """Removes an idle rule. Its jobs then follow the rule of the nearest ancestor of their team that has one. Without
-    such a rule, they follow the rule of their cluster, or else the rule of all teams.
+    """Removes an idle rule. The jobs that followed the rule then follow another rule, as IdleRules.rule_of finds it.
 
     Raises NotAllowed unless the actor is an admin, and Refused if the rule no longer exists.
     """
@@ -141,10 +140,14 @@ class IdleRules:
         return self.of_clusters.get(cluster_id or 0, self.of_all)
 
     def terms_of(self, job: Job) -> Terms | None:
-        """Returns the values of the idle rule that applies to a job.
+        """Returns the values of the idle rule that applies to a job; None if the job gets no idle warnings.
 
-        Returns None if the job gets no idle warnings: no rule applies, the rule does nothing, or the rule leaves out
-        such jobs.
+        A job gets no idle warnings in these cases:
+
+        - No rule applies, or the action of the rule is to do nothing.
+        - The rule makes jobs preemptible, and the job is preemptible already.
+        - The job is a replica, and the rule does not include services.
+        - Idle rules do not cover jobs of this kind.
         """
         rule = self.rule_of(job.tenant, job.cluster_id)
         if rule is None or rule.action == IdleRule.Action.NOTHING or job.kind not in KINDS:

@@ -93,9 +93,9 @@ class Idleness:
     def snooze_ends(self, terms: Terms, now: datetime) -> datetime:
         """Returns the latest time to which the warning can be snoozed.
 
-        This is `terms.snooze` after the owner was first warned, or first snoozed, since the GPUs became idle. So
-        repeated snoozes cannot postpone the warning further. If the owner was not warned and did not snooze yet, it is
-        `terms.snooze` after `now`.
+        If the owner was warned or snoozed the warning since the GPUs became idle, this is `terms.snooze` after the
+        first warning or snooze. So repeated snoozes cannot postpone the warning further. Otherwise it is `terms.snooze`
+        after `now`.
         """
         told = self.first_told
         first = told if told is not None and self.since is not None and told >= self.since else now

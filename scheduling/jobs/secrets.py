@@ -228,8 +228,8 @@ def _problems(spec: JobSpec, found: Mapping[str, Secret], team: str) -> dict[str
     """Returns error messages, by field of the spec, if the spec names a secret or a key of a secret that does not
     exist.
 
-    Also returns a message if a variable needs a key, because its secret has several. `found` has the existing secrets
-    by name. `team` is the team's name, for the messages.
+    Also returns a message if a variable names a secret with several keys, but does not say which key. `found` has the
+    existing secrets by name. `team` is the team's name, for the messages.
     """
     problems: dict[str, str] = {}
     folders = [one.name for one in spec.secret_files]

@@ -353,9 +353,10 @@ class _Place:
     def _store(self, accepted: Sequence[tuple[_Draft, list[str]]]) -> list[Job]:
         """Stores the jobs of the accepted drafts, and returns them.
 
-        `accepted` has pairs: a draft, and a list of warnings. Each warning says which limit the job exceeds, and is
-        added to the job's history. Such a limit does not block jobs. If a concurrent request has just stored a job with
-        the same request key, returns that job instead.
+        `accepted` has pairs: a draft, and a list of warnings for the job's history. Each warning names a limit that the
+        job exceeds, and that only warns.
+
+        If a concurrent request has just stored a job with the same request key, returns that job instead.
         """
         drafts = [draft for draft, _ in accepted]
         if not drafts:

@@ -46,15 +46,14 @@ class Overrun:
 
 
 def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
-    """Returns the starting and running jobs that have reached a time limit, each with one limit. With `job_id`,
-    considers only this job.
+    """Returns the starting and running jobs for which a step is due because they have reached a time limit.
 
-    - If a job has reached limits that stop jobs, its limit in the result is the shortest of these.
-    - Otherwise it is the shortest reached limit that only warns and about which the job's history has no warning yet.
-      Jobs without such a limit are left out.
+    Each job has one limit in the result. If it has reached several, the result has the shortest one that stops jobs or,
+    without such a limit, the shortest one that only warns. Leaves out limits about which the job's history already has
+    a warning.
 
-    The time limit counts the time on GPUs over all attempts. Only training jobs have time limits: a service replaces
-    its replicas, and sessions have timeouts.
+    With `job_id`, considers only this job. The time limit counts the time on GPUs over all attempts. Only training jobs
+    have time limits: a service replaces its replicas, and sessions have timeouts.
     """
     quotas = _quotas()
     if not quotas:

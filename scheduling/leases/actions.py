@@ -163,10 +163,10 @@ def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
 
 
 def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, int]:
-    """Returns a query for the ids of leases for which measurements of GPU use before `hour` may still arrive at `now`.
+    """Returns a query for the ids of leases whose GPU use before `hour` may not be fully measured yet.
 
-    `hour` is the start of the present hour. From MEASURE_PATIENCE (100 seconds) after `hour` on, the query finds no
-    leases, so that a missing measurement cannot delay billing any longer.
+    `hour` is the start of the present hour, and `now` is the present time. From MEASURE_PATIENCE (100 seconds) after
+    `hour` on, the query finds no leases, so that a missing measurement cannot delay billing any longer.
     """
     if now >= hour + MEASURE_PATIENCE:
         return GpuUse.objects.none().values_list("lease_id", flat=True)

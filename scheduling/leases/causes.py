@@ -46,14 +46,14 @@ class Causes:
         return Cause.CLAIMED, Message.of(EventCode.CLAIMED, waited=self._waited, **beyond)
 
     def lent_to(self, job: Job, row: int) -> dict[str, Any]:
-        """Returns parameters for a message that says how many of the account's GPUs are beyond its guarantee. Returns
-        an empty dict if there are none.
+        """Returns parameters for a message that says how many GPUs the job's account holds, and how many are guaranteed
+        to it.
 
-        `row` is the job's index in the round's snapshot. An account is a user in a tenant, or a tenant. The parameters
-        are:
+        Returns an empty dict if the account holds no GPUs beyond its guarantee. An account is a user in a tenant, or a
+        tenant. `row` is the job's index in the round's snapshot. The parameters are:
 
         - `owner`: the name of the job's owner.
-        - `gpus`: the GPUs that the account holds from this round on.
+        - `gpus`: the GPUs that the account holds after this round.
         - `guaranteed`: the GPUs that the account is guaranteed.
         """
         picked = np.zeros(len(self._view.jobs), dtype=bool)

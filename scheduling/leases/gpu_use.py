@@ -84,8 +84,8 @@ def _note(cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
 class _MergedStretches(Generic[Kept]):
     """The stretches of some leases: measured periods in which the GPUs were not used, or had no process.
 
-    Only stored stretches that end at the constructor's argument `since` or later are read. An added stretch is merged
-    with all stretches that touch or overlap it.
+    An added stretch is merged with all stretches that touch or overlap it. The constructor reads the stored stretches
+    of these leases, but only those that end at its argument `since` or later.
     """
 
     def __init__(self, model: type[Kept], leases: Iterable[Lease], *, since: datetime) -> None:

@@ -1,9 +1,12 @@
 """Computes the work that jobs lost and had to repeat, from the progress (in steps) that their programs print.
 
 The first step that a resumed attempt prints is the step at which it resumes. Work that earlier attempts did beyond this
-resume step is lost. If an earlier attempt reached the resume step, its GPU time since then is lost. If it started
-beyond the resume step, all its GPU time is lost. To estimate when an attempt reached the resume step, its steps are
-spread evenly between its first and last observation.
+resume step is lost. For each earlier attempt, the lost GPU time is:
+
+- None, if the attempt did not get beyond the resume step.
+- The time since it reached the resume step, if it started at or before that step. To estimate when it did so, its steps
+  are spread evenly between its first and last observation.
+- All its time, if it started beyond the resume step.
 
 A resumed attempt may have made steps before its first observation. The computed loss is then smaller than the actual
 loss. If some workers of an attempt never ran, the attempt made no lasting progress. For programs that print no

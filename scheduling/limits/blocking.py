@@ -88,8 +88,8 @@ class Binding:
         """Returns the limits that `job` exceeds and that only warn.
 
         - `is_new`: True if the job is not stored yet.
-        - `beside`: how many other jobs that are not stored yet come before `job` in the queue. They count towards
-          limits on the number of waiting jobs.
+        - `beside`: the number of other unsaved jobs that are submitted together with `job`, before it. They count
+          towards limits on the number of waiting jobs.
         """
         found = [
             one.with_more(beside) if one.quota.kind == Quota.Kind.QUEUED_JOBS else one

@@ -26,11 +26,13 @@ IN_ROUNDS = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD, Quota.Kind.BORROWED)
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """The maximum number of GPUs that each account may hold; infinite without a limit. See fairshare.model.Accounts.
+    """Caps on what each account may hold: numbers of GPUs, and their cost per hour. A cap is infinite without a limit.
 
-    - `each` (T, K): the maximum by account and generation.
-    - `total` (T,): the maximum for all generations together, by account.
-    - `cost` (T,): the maximum cost per hour of all generations together, by account.
+    - `each` (T, K): the maximum number of GPUs, by account and generation.
+    - `total` (T,): the maximum number of GPUs of all generations together, by account.
+    - `cost` (T,): the maximum cost per hour of all GPUs together, by account.
+
+    See fairshare.model.Accounts.
     """
 
     each: fs.Floats
@@ -55,8 +57,10 @@ class Caps:
             self.each[account, generation] = min(self.each[account, generation], gpus)
 
     def forbid(self, tree: Tree, account: fs.Ints, gpus: fs.Ints) -> fs.Bools:
-        """Returns whether each gang exceeds a cap of its account or of an ancestor, as an array by gang and generation
-        (J, K).
+        """Returns, by gang and generation (J, K), whether a cap forbids the gang to run on the generation.
+
+        A cap forbids this if the gang alone needs more GPUs than the cap allows. Considers the caps on GPUs of the
+        gang's account and of the account's ancestors.
 
         - `tree`: the tree of accounts.
         - `account` (J,): the account of each gang.
@@ -72,8 +76,8 @@ class Elsewhere:
     """The GPUs that a user of a tenant holds or has reserved on clusters other than the round's cluster.
 
     - `gpus`: the number of these GPUs.
-    - `seconds`: the GPU-seconds that the user can use with these GPUs until the next round of the cluster that has
-      them.
+    - `seconds`: the GPU-seconds that the user may use on them before the other clusters decide again. This is one
+      quantum of the other cluster for each GPU.
     """
 
     gpus: int
@@ -96,8 +100,8 @@ class RoundLimits:
     def read(cls, cluster: Cluster, *, now: datetime, lock: bool = False) -> Self:
         """Reads the limits and their usage at the time `now`.
 
-        If `lock` is True, rounds of other clusters cannot use the same remaining GPUs, hours or money until the
-        transaction ends.
+        If `lock` is True, rounds of other clusters cannot use what is left of the same limits until the transaction
+        ends.
         """
         quotas = Quota.objects.filter(kind__in=IN_ROUNDS).exclude(at_limit=Quota.AtLimit.WARN)
         return cls._of(list(quotas.select_related("tenant")), cluster, now=now, lock=lock)
@@ -224,7 +228,8 @@ class RoundLimits:
 
         - Limit on GPUs: the number of GPUs that it holds there.
         - Limit on GPU-hours: the GPU-seconds.
-        - Limit on money: the GPU-seconds multiplied by the price of a GPU-hour, that is, the cost times 3600.
+        - Limit on money: the sum of GPU-seconds × price of a GPU-hour. This is 3600 times the cost, because the price
+          is per hour.
         """
         tenant, user = key
         taken = Decimal(0)
@@ -243,8 +248,9 @@ class RoundLimits:
 def _told(array: fs.Floats, usual: fs.Floats | None = None) -> fs.Floats | None:
     """Returns the caps in `array`, or None if they have no effect.
 
-    Infinite caps have no effect. If `usual` is given, it has other caps for the same accounts, which also apply. The
-    caps in `array` then have no effect if none of them is lower than the corresponding cap in `usual`.
+    - Without `usual`: caps have no effect if all of them are infinite.
+    - With `usual`: these are other caps that apply to the same accounts. The caps in `array` have no effect if none of
+      them is lower than the cap at the same place in `usual`.
     """
     same = np.isinf(array).all() if usual is None else (array >= usual).all()
     return None if same else array

@@ -39,9 +39,10 @@ def read_trade_limits(
 
     - `index`: the row of each tenant id. The other rows are those of users, who have no trade limits.
     - `column`: the column of each generation id.
-    - `lock`: if True, no other cluster can trade away the same GPUs until the transaction ends.
+    - `lock`: if True, rounds of other clusters cannot use what is left of the same maximums until the transaction ends.
 
-    The number of GPUs that a tenant gives away on other clusters is subtracted from the tenant's maximum.
+    A tenant's maximum number of GPUs holds for all clusters together. So the GPUs that the tenant gives away on other
+    clusters are subtracted from it.
     """
     found = list(TradeLimit.objects.filter(tenant__in=index.keys()).select_related("tenant").order_by())
     if not found:

@@ -115,7 +115,10 @@ class Cluster(models.Model):
         return self.unanswered_at is not None and self.unanswered_at >= heard
 
     def has_failure(self, now: datetime) -> bool:
-        """Returns whether Fairlot failed to observe the cluster within FAILURES_SHOWN (one day) before `now`."""
+        """Returns whether the last stored failure of the cluster is less than FAILURES_SHOWN (one day) old at `now`.
+
+        Such a failure is, for example, an item that could not be processed. The cluster's page shows it.
+        """
         return self.failed_at is not None and now - self.failed_at < FAILURES_SHOWN
 
     @property

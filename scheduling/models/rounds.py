@@ -18,9 +18,9 @@ from scheduling.models.clusters import Cluster
 class Round(models.Model):
     """One scheduling decision for a cluster.
 
-    A quantum round may take GPUs from any job. Between quantum rounds, fill rounds allocate GPUs that are free. If the
-    policy supports it, a fill round may also take GPUs from accounts that hold more than their guarantee, for waiting
-    jobs whose accounts are still within their own guarantee.
+    A quantum round may take GPUs from any job. Between quantum rounds, fill rounds allocate GPUs that are free. Under
+    some policies, a fill round may also take GPUs from an account that holds more than its guarantee. It gives them to
+    waiting jobs whose accounts stay within their own guarantee.
     """
 
     class Kind(models.TextChoices):
@@ -119,12 +119,12 @@ class PolicyState(models.Model):
 class ShareBalance(models.Model):
     """The balance of a user in one tenant for one generation.
 
-    - `share`: the GPUs that the last round gave the user as a share.
-    - `owed`: the GPU-seconds that the user has received too little; negative if the user has received too much. This is
-      measured against the share.
+    - `share`: the number of GPUs that the user should hold from the last round to the next.
+    - `owed`: the GPU-seconds that the user should have received according to the shares of all rounds, but did not;
+      negative if the user received too much.
 
-    Some policies may repay a balance on any generation. The user then has one balance over all generations. It is split
-    among the rows of the generations, in proportion to the user's shares.
+    Under some policies, a user has one balance for all generations, because the policy may repay it on any of them. It
+    is then split among the rows of the generations, in proportion to the user's shares.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="balances")

@@ -27,12 +27,12 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return self.exclude(job__state__in=Job.ENDED)
 
     def idle_times(self, now: datetime) -> dict[int, tuple[timedelta, timedelta]]:
-        """Returns two durations for each session, by job id: the unused time since the last use, and the unused time
-        since the idle warning.
+        """Returns two durations for each session, by job id: how long it has run unused since its last use, and since
+        its idle warning.
 
-        Both count up to `now`. If the session was used after the warning, the second duration also counts from the last
-        use. Only time in which the session ran counts, over all attempts: nobody can use a session that waits, starts,
-        stops or is lost.
+        The second duration begins at the last use if there was no warning, or if the session was used after it. Both
+        durations end at `now`. They count only time in which the session ran, over all attempts: nobody can use a
+        session that waits, starts, stops or is lost.
         """
         ended = Least("stop_asked_at", "held_until", "missing_since", Value(now, models.DateTimeField()))
 

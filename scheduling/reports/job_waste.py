@@ -154,12 +154,13 @@ def _of_whole_days(reader: UsageReader) -> UsageReader:
 
 
 def _look(reader: UsageReader, *, names_jobs: bool) -> tuple[GroupedUsage, GroupedUsage, list[Ints]] | None:
-    """Returns the usage by user, the usage by job, and the waste of each row of the usage by job; None if no time was
-    held.
+    """Returns three values: the usage by user, the usage by job, and the waste. Returns None if no time was held.
 
-    The waste is one array for each cause. For a report on some tenants, the usage by job has all jobs of these tenants.
-    For a report on all tenants, it has only jobs that failed, were cancelled or lost work. If such a report also lists
-    jobs (`names_jobs`), jobs with idle time are added.
+    The waste has one array for each cause, with one element for each row of the usage by job.
+
+    - In a report on some tenants, the usage by job has all jobs of these tenants.
+    - In a report on all tenants, it has only the jobs that failed, were cancelled or lost work. If `names_jobs` is
+      True, it also has the jobs with idle time.
     """
     if reader.tenants is None:
         whole = reader.by_user()
@@ -196,10 +197,10 @@ def _failed_or_cancelled(begins: datetime, ends: datetime) -> QuerySet[Job]:
 
 
 def _counts_by_state(begins: datetime, ends: datetime, few: str | None) -> dict[str, Ints]:
-    """Returns the ids of the training jobs that failed and of those that were cancelled, by state.
+    """Returns the ids of training jobs that failed and of those that were cancelled, by state.
 
-    Includes jobs that started before `ends` and ended at or after `begins`. If `few` is given, returns only ids that it
-    contains. `few` is a PostgreSQL array as text.
+    These are the jobs that started before `ends` and ended at or after `begins`. `few` is None, or a PostgreSQL array
+    of job ids, as text. If it is given, all other jobs are left out.
     """
     some = union_all([_failed_or_cancelled(begins, ends).order_by().values("state", "pk")], ["state", "pk"])
     if some is None:
@@ -301,15 +302,16 @@ def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) 
 def _of_all(
     whole: GroupedUsage, found: GroupedUsage, causes: Sequence[Ints]
 ) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
-    """Returns two values, the key columns and the amounts of rows. The rows together contain all held time and all
-    waste by cause.
+    """Returns a table of all held time and all waste, as two values: its key columns, and its columns of amounts.
+
+    Several rows may have the same keys; the caller sums them.
 
     - `whole`: the usage of all jobs, summed by user.
     - `found`: the usage of some jobs, with a row for each job.
     - `causes`: the waste of each row of `found`, as one array for each cause.
 
-    For jobs in `found`, the idle time in the result is the one in `causes`. For all other jobs, it is their idle time
-    in `whole`.
+    The columns of amounts are the held time, and the waste by each cause. The idle time of jobs in `found` is taken
+    from `causes`, and that of all other jobs from `whole`.
     """
     *others, idle = causes
     of_users, sums = sum_groups([found.keys[name] for name in JOB[1:]], [*others, idle - found.idle])
@@ -334,11 +336,11 @@ def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) 
 
 
 def _named(told: Mapping[tuple[str, ...], Amounts]) -> list[list[Wasted]]:
-    """Returns a list of Wasted rows for each grouping in `told`, in the order of `told`. In each list, most waste comes
-    first.
+    """Returns one list of Wasted rows for each grouping in `told`, in the order of `told`. In each list, most waste
+    comes first.
 
-    A grouping is a tuple of key columns, such as ("tenant_id",). `told` maps it to the amounts by key. The rows get the
-    names of teams, users, generations and jobs instead of only their ids.
+    A grouping is a tuple of key columns, such as ("tenant_id",). For each grouping, `told` has a mapping from keys,
+    such as (7,), to amounts. The rows have the names of teams, users, generations and jobs besides their ids.
     """
 
     def of(name: str, names: QuerySet[Any, tuple[int, str]]) -> dict[int, str]:

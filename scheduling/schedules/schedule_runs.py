@@ -85,10 +85,10 @@ def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None
 
 @transaction.atomic(durable=True)
 def _next_due(schedule_id: int) -> bool:
-    """Starts the next due run of a schedule, or records runs as missed, or both. Returns False if it did neither.
+    """Handles the next due times of a schedule: starts a run, or records runs as missed, or does both. Returns True.
 
-    It does neither if the schedule is not due, is locked by another worker, or belongs to a detached cluster. If the
-    stored timetable can no longer be read, it pauses the schedule and returns False.
+    Returns False and does nothing if the schedule is not due, is locked by another worker, or belongs to a detached
+    cluster. Returns False and pauses the schedule if its stored timetable can no longer be read.
     """
     now = now_from_database()
     locked = Schedule.objects.due(now).select_for_update(skip_locked=True, of=("self",))

@@ -48,7 +48,8 @@ class Clocks:
     def idle_left(self) -> timedelta:
         """Returns how much longer the session may run unused; at least 0.
 
-        Even if the warning came late, the session may run unused for the full notice time after the warning.
+        After the idle warning, the session may always run unused for the full notice time (see `notice`), even if the
+        warning came late.
         """
         left = self.idle_limit - self.idle_for
         if self.idle_warned is not None:

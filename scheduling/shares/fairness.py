@@ -33,7 +33,8 @@ FINISHED = """
 
 @dataclass(frozen=True)
 class Row:
-    """The amounts of one tenant on one generation, in GPU-seconds: entitled, received and others.
+    """The amounts of GPU time (see Amounts: entitled, received, lent and so on) of one tenant on one generation, in
+    GPU-seconds.
 
     Does not include the amounts of the tenants below this tenant.
     """
@@ -45,9 +46,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """The amounts of one tenant over all generations, in weighted GPU-seconds: entitled, received and others.
+    """The amounts of GPU time (see Amounts: entitled, received, lent and so on) of one tenant, summed over all
+    generations.
 
-    Each generation counts with its published weight.
+    They are in weighted GPU-seconds: each generation counts with its published weight.
     """
 
     tenant: Tenant
@@ -98,11 +100,11 @@ class Finished:
 
 @dataclass(frozen=True)
 class StatementLine:
-    """One line of a tenant's statement: a generation, the tenant's amounts on it, and how fast the tenant's jobs run on
-    it.
+    """One line of a tenant's statement: the tenant's amounts of GPU time on one generation, and the speed of its jobs
+    there.
 
-    The amounts (entitled, received and others) are in GPU-seconds. The speed is a multiple of the speed on the tenant's
-    slowest generation.
+    The amounts (see Amounts: entitled, received, lent and so on) are in GPU-seconds. The speed is a multiple of the
+    speed on the tenant's slowest generation.
     """
 
     generation: Generation
@@ -122,7 +124,8 @@ class Statement:
 
     @property
     def total(self) -> Amounts:
-        """Returns the amounts (entitled, received and others) summed over all generations.
+        """Returns the tenant's amounts of GPU time (see Amounts: entitled, received, lent and so on), summed over all
+        generations.
 
         They are converted to GPU-seconds of the slowest generation. Leaves out generations without a measured speed.
         """
@@ -170,9 +173,11 @@ def fairness_rows(scope: Scope) -> list[Row]:
 
 
 def compare(rows: Iterable[Row]) -> list[Compared]:
-    """Returns the amounts (entitled, received and others) of each tenant, in GPU-seconds, summed over generations.
+    """Returns the amounts of GPU time (see Amounts: entitled, received, lent and so on) of each tenant, summed over
+    generations.
 
-    Each generation counts with its published weight. Tenants are in the order of `rows`.
+    They are in weighted GPU-seconds: each generation counts with its published weight. Tenants are in the order of
+    `rows`.
     """
     sums: dict[int, Amounts] = {}
     tenants = {}
@@ -224,8 +229,8 @@ def finished(scope: Scope) -> list[Finished]:
 def statement(tenant: Tenant, rows: Iterable[Row], scope: Scope) -> Statement:
     """Returns the fairness statement of `tenant`, with a line for each row of the tenant in `rows`.
 
-    Each line also says how fast the tenant's jobs run on its generation. This is measured on those jobs of the tenant
-    that held GPUs in the period of `scope`.
+    Each line is for one generation, and also says how fast the tenant's jobs run on this generation. The speed is
+    measured on those jobs of the tenant that held GPUs in the period of `scope`.
     """
     own = [row for row in rows if row.tenant.pk == tenant.pk]
     column = {row.generation.pk: k for k, row in enumerate(own)}

@@ -43,9 +43,10 @@ class ShareRate(TypedDict):
 def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) -> list[Any]:
     """Returns a ShareRate for each tenant with jobs and each generation, for storing in Round.shares.
 
-    Counts only the tenant's own users, not the tenants below it. GPUs to which a tenant is entitled but that it does
-    not use are divided into `lent` and `unused`. On one generation, all tenants lend the same fraction of such GPUs, so
-    that together they lend as much as all tenants borrow.
+    Counts only the tenant's own users, not the tenants below it.
+
+    GPUs to which a tenant is entitled but that it does not use are divided into `lent` and `unused`. Each tenant lends
+    the same fraction: if other tenants borrow half of all such GPUs of a generation, half of each tenant's are `lent`.
     """
     bought, sold = np.zeros_like(decision.share), np.zeros_like(decision.share)
     for trade in decision.trades:
@@ -86,11 +87,10 @@ def _part_in_use(left: fs.Floats, borrowed: fs.Floats) -> fs.Floats:
 
 
 def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
-    """Returns the amounts (T, K) of accounts without the amounts of child tenants, which are subtracted from those of
-    their parents.
+    """Returns the amounts (T, K) of accounts without those of their child tenants.
 
-    `amount` (T, K): the amounts, in which a tenant includes its child tenants. Negative results, which come from
-    rounding, become 0.
+    `amount` (T, K): the amounts, in which a tenant includes its child tenants. Subtracting may give values slightly
+    below 0 because of rounding; these become 0.
     """
     own = amount.copy()
     for t, (_, user) in enumerate(legend.accounts):
@@ -106,8 +106,8 @@ def save_shares(
 ) -> None:
     """Stores each user's share, which applies until the next round, and the GPU-seconds that the user is owed.
 
-    A stored correction of a user says by how many GPU-seconds earlier rounds have miscounted the time that the user
-    held. `corrected` is True if the policy has already applied the stored corrections; they are then reset to 0.
+    A stored correction of a user is the number of GPU-seconds that earlier rounds counted too much, or too little if it
+    is negative. `corrected` is True if the policy has already applied the stored corrections; they are then reset to 0.
     """
     owed = owed_now(situation, decision)
     places = [
@@ -147,9 +147,11 @@ def save_shares(
 def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> Lasted | None:
     """Writes the share intervals from the last round, at the time `since`, until `now`.
 
-    If Fairlot was down since the last round, the intervals and all trades end earlier: when the round's decision ceased
-    to apply. If the clock was set back, ends all trades and writes no intervals. Returns the GPU time that accounts
-    held from `since` to `now`; None if `since` is None or not before `now`.
+    If Fairlot was down in between, the last round's decision ceased to apply before `now` (see `_in_force_until`). The
+    intervals and all trades then end at that time.
+
+    Returns the GPU time that accounts held from `since` to `now`; None if `since` is None. If `now` is not after
+    `since`, because the clock was set back, ends all trades, writes no intervals and returns None.
     """
     last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
     if since is None or now <= since:
@@ -229,14 +231,14 @@ def correct_rounds(cluster: Cluster, heard: Iterable[ObservedLease]) -> None:
 def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: datetime) -> list[datetime]:
     """Returns, for each lease, the time up to which rounds have counted its GPU time.
 
-    `seen` has the time of the last observation of each lease; None if there was none.
+    - `seen`: the time of the last observation of each lease; None if there was none.
+    - `last`: the time of the last round.
 
-    Rounds count a lease until SILENCE_SECONDS have passed since its last observation. `last` is the time of the last
-    round.
+    Rounds count a lease for at most SILENCE_SECONDS after its last observation.
 
-    - If the observation is None, or at most SILENCE_SECONDS before `last`, the result is `last`.
-    - Otherwise the result is the time of the latest round within SILENCE_SECONDS after the observation. If there was no
-      such round, it is the time of the observation.
+    - Observed at most SILENCE_SECONDS before `last`, or never: the result is `last`.
+    - Observed earlier: the result is the time of the latest round that was at most SILENCE_SECONDS after the
+      observation. If no round was then, the result is the time of the observation.
     """
     silence = timedelta(seconds=SILENCE_SECONDS)
     silent = sorted({at for at in seen if at is not None and last - at > silence})
@@ -302,9 +304,9 @@ def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
     """Returns the time until which the last round's decision applied. This is `now`, unless Fairlot was down in
     between.
 
-    Fairlot counts as down if the last round was longer ago than the sum of two quanta and SILENCE_SECONDS. The decision
-    then applied until the end of its quantum, or until the last time at which a gang was known to hold GPUs, whichever
-    is later.
+    Fairlot counts as down if the last round is more than two quanta plus SILENCE_SECONDS ago. The decision then applied
+    for one quantum. If a gang is known to have held GPUs for longer, it applied until the last time at which this is
+    known.
     """
     quantum = timedelta(seconds=cluster.effective_quantum)
     if now - last.at <= 2 * quantum + timedelta(seconds=SILENCE_SECONDS):

@@ -15,9 +15,10 @@ from scheduling.models import Lease, PreemptibleTime
 def note_preemptible(*, cluster_id: int, preemptible: Collection[int], anew: bool, now: datetime) -> None:
     """Begins and ends PreemptibleTime rows after a round.
 
-    - `preemptible`: the ids of jobs that the round picked only because nobody else wants their GPUs.
-    - `anew`: True if the round was allowed to preempt jobs. The preemptible time of jobs that are not in `preemptible`
-      then ends. If False, it continues.
+    - `preemptible`: the ids of jobs that the round picked only because nobody else wants their GPUs. The preemptible
+      time of these jobs begins, or continues.
+    - `anew`: whether the round was allowed to preempt jobs. If True, the preemptible time of all other jobs ends. If
+      False, it continues.
 
     Rows of leases that are being stopped do not change. Runs in the round's transaction, after the leases are stored.
     """

@@ -32,8 +32,10 @@ _measures = attrgetter(*MEASURES)
 
 @dataclass(frozen=True)
 class Series:
-    """The amounts (entitled, received and others) of one generation in `POINTS` equal parts of a period, oldest
-    first."""
+    """The amounts of GPU time on one generation in each of `POINTS` equal parts of a period, oldest first.
+
+    Amounts (scheduling.core.amounts) lists the amounts: entitled, received, lent and four more.
+    """
 
     generation: Generation
     points: list[Amounts]

@@ -96,8 +96,9 @@ def read_sums(
     cluster: Cluster | None = None,
     tenants: Collection[int] | None = None,
 ) -> dict[Key, Amounts]:
-    """Returns the amounts (entitled, received and others, in GPU-seconds) of each tenant and generation in each of the
-    periods in `stretches`.
+    """Returns the amounts of GPU time of each tenant and generation in each of the periods in `stretches`.
+
+    The amounts (see Amounts: entitled, received, lent and so on) are in GPU-seconds.
 
     Keys are (index of the period, tenant, generation). A period is [start, end). Reads hourly sums where they are
     stored, otherwise share intervals. An interval that is only partly in a period counts in proportion. A tenant's

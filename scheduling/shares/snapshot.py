@@ -151,7 +151,7 @@ def read_snapshot(
 ) -> tuple[fs.Snapshot, SnapshotIndex]:
     """Returns the snapshot from which a round at `now` decides, and the index of its arrays.
 
-    - `lock`: if True, no other cluster can allocate the same remaining GPUs, hours or money until the transaction ends.
+    - `lock`: if True, rounds of other clusters cannot use what is left of the same limits until the transaction ends.
     - `also`: (tenant, user) pairs that get an account even if the user has no jobs.
     - `between`: True for a round between two quantum rounds. Only a quantum round stops running gangs because a limit
       on GPU-hours or money is used up, or because their owner may no longer submit.
@@ -303,7 +303,8 @@ def _read_accounts(
     In the tree, the tenants come first, parents before children. The users follow as leaves.
 
     - `column`: the array column of each generation id.
-    - `lock`: if True, no other cluster can give away the same GPUs in trades until the transaction ends.
+    - `lock`: if True, rounds of other clusters cannot use what is left of the same trade limits until the transaction
+      ends.
     - `also`: further (tenant, user) pairs that get an account.
     """
     having, place = jobs.accounts()
@@ -465,9 +466,11 @@ def _attained(
 ) -> fs.Floats | None:
     """Returns the GPU-seconds that each job has held so far, by job and generation (J, K).
 
-    Some policies need the values of all jobs. Under other policies, only jobs of owners who have chosen the job order
-    EVEN (their jobs share GPU time evenly) need them. All other jobs then get 0, and the result is None if no owner has
-    chosen EVEN.
+    Some policies need the values of all jobs. Under other policies, only owners with the job order EVEN need them,
+    because their jobs share GPU time evenly:
+
+    - Jobs of other owners get 0.
+    - The result is None if no owner has chosen EVEN.
     """
     leases = Lease.objects.filter(cluster=cluster, held_from__isnull=False, job__state__in=Job.UNFINISHED)
     if Need.ATTAINED not in _needs(cluster):
@@ -551,8 +554,8 @@ def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs
 def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) -> Any:
     """Returns the array `values` (J,) with the value `one` appended, so that it has J + 1 elements.
 
-    `without` is the default value of an element. It is appended if `one` is None. If `values` is None, all J elements
-    before `one` are `without`. Returns None if both `values` and `one` are None.
+    None stands for the default value `without`: as `values` for an array of J defaults, and as `one` for one default.
+    Returns None if both are None.
     """
     if values is None and one is None:
         return None

@@ -32,8 +32,8 @@ class Balances:
 def tier_one(shares: Shares) -> Floats:
     """Returns each account's guaranteed GPUs of each generation, as an array (T, K).
 
-    An account whose share has fewer GPUs in total than its guarantee gets the guarantee scaled down to that total. This
-    happens when a trade left the account with fewer but faster GPUs.
+    A trade can leave an account with fewer but faster GPUs. If its share then has fewer GPUs in total than its
+    guarantee, the guarantee is scaled down to the total of the share.
     """
     due, most = shares.guaranteed.sum(axis=1), shares.share.sum(axis=1)
     part = np.divide(most, due, out=np.ones_like(due), where=due > most)
@@ -58,9 +58,10 @@ def settle(  # noqa: PLR0917 - in the order of the formula
       because an account earns no credit while it has no jobs.
     - `largest` (T,): GPUs of the largest gang of the account and of all accounts below it.
 
-    A balance has an upper limit: the GPU time of the account's share (or guarantee, for the balance of guaranteed time)
-    in `settings.memory` seconds. If the account's largest gang uses more than this in two quanta, the limit is what
-    that gang uses.
+    A balance has an upper limit, the larger of two amounts:
+    - The GPU time of the account's share in `settings.memory` seconds. For the balance of guaranteed time, the
+      guarantee replaces the share.
+    - The GPU time that the account's largest gang uses in two quanta.
     """
     leaves = tree.is_leaf[:, None]
     received = np.where(leaves, received, 0.0)
@@ -97,10 +98,9 @@ def _part(due: Floats, there_was: Floats) -> Floats:
 
 
 def _limited(balance: Floats, before: Floats, limit: Floats, received: Floats) -> Floats:
-    """Returns the new `balance`, limited to the range from -(`limit` + `received`) to `limit`, in GPU-seconds.
+    """Returns the new `balance` in GPU-seconds, cut to a range from -(`limit` + `received`) to `limit`.
 
-    - `before`: the balance before this step. If it was outside the range, the new balance may also be outside, but not
-      further away.
+    - `before`: the balance before this step. If it was outside the range, the range is extended to it.
     - `received`: GPU-seconds that the account received in this step.
     """
     limited: Floats = np.clip(balance, np.minimum(before, -limit - received), np.maximum(before, limit))

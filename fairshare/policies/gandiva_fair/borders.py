@@ -122,9 +122,10 @@ class Borders:
         """Returns the legs of trades that count towards limits. A leg is what one account gives and takes in one trade.
 
         A trade counts towards the limits of an account if exactly one of its two sides is the account or below it. For
-        example, a trade between two users of one team does not count towards the limits of the team. For each leg in
-        `legs` and each limited account towards which it counts, the result has a copy of the leg that names the limited
-        account.
+        example, a trade between two users of one team does not count towards the limits of the team.
+
+        A leg in `legs` can count towards the limits of several accounts, such as a user and its team. The result then
+        has one copy of the leg for each of these accounts, with this account in place of the leg's own.
         """
         legs = legs[self._is_below[legs.account]]
         found = legs[:0]
@@ -135,7 +136,7 @@ class Borders:
         return found
 
     def _above(self, account: Ints, below: Ints) -> Bools:
-        """Returns whether each entry of `account` is equal to, or above, the same entry of `below`, as a mask."""
+        """Returns, for each index i, whether account `account[i]` is `below[i]` itself or is above it, as a mask."""
         found: Bools = account == below
         at = below
         while (at != NOWHERE).any():

@@ -4,10 +4,12 @@ The children of one parent are called a family. Only the total GPUs of each acco
 are decided after the last depth.
 
 All accounts begin with their guaranteed GPUs and then grow together. A level is a number of GPUs per ticket. Each
-family has a target: the level at which its members together have all GPUs of their parent. A set of generations becomes
-a bottleneck when accounts that can use no other generation need all of its GPUs. These accounts then stop, and all
-others continue. Newton's method finds the level of each bottleneck, beginning with a level that is too high, as in the
-parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on Computing 18, 1989).
+family grows towards its target: the level at which its members together have all GPUs of their parent.
+
+On the way, a set of generations can become a bottleneck: accounts that can use no other generation need all of its
+GPUs. These accounts then stop, and all others continue. Newton's method finds the level of each bottleneck, beginning
+with a level that is too high, as in the parametric maximum flow of Gallo, Grigoriadis and Tarjan (SIAM Journal on
+Computing 18, 1989).
 """
 
 from __future__ import annotations
@@ -176,15 +178,15 @@ class Families(Network):
     def _bottleneck(self, full: Bools, part: float, rise: _Rise) -> tuple[float, Bools]:
         """Computes how far accounts can rise before the gates (limits) marked in `full` are exhausted.
 
-        - `full` (M,): marks gates from which no account can move GPUs to any gate that is not marked (a cut of the
-          network).
+        - `full` (M,): marks gates that form a cut of the network: no account can move GPUs from a marked gate to one
+          that is not marked.
         - `part`: a position between the low (0) and the high levels (1) of `rise`. At this position, the accounts need
           more GPUs of the marked gates than there are.
 
         Returns a pair. The first element is a lower position, at which the GPUs of the marked gates suffice (Newton's
-        step). The second is a mask (A,) of the accounts that must stop there. An account must stop if it would get more
-        GPUs of the marked gates than its guarantee requires, and its family already has all GPUs that it can get from
-        other gates.
+        step). The second is a mask (A,) of the accounts that must stop there. They meet two conditions:
+        - The account would otherwise get more GPUs of the marked gates than its guarantee requires.
+        - Its family already has all GPUs that it can get from other gates.
         """
         flow, accounts, nothing, there = self.flow, self._accounts, self._nothing, self.gates.before(full)
         has, inside = (accounts.sums(held.sum(axis=0)) for held in (flow.held, flow.held * there))

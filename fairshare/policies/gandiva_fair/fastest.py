@@ -67,12 +67,12 @@ def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
 def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], left: Floats) -> Floats:
     """Divides the free GPUs of gates (limits) among rows (classes of jobs), those with the largest gain first.
 
-    Returns the GPUs that each row gets, as an array (C,). A row gets GPUs of one generation only: the fastest for it
-    that has free GPUs.
+    Each row gets GPUs of one generation only: the fastest for it that has free GPUs. Returns the GPUs that each row
+    gets, as an array (C,).
 
-    - `at` (K, C): marks this generation for each row.
+    - `at` (K, C): marks the one generation of each row.
     - `lacks` (C,): GPUs that each row lacks.
-    - `gain` (C,): how much faster the row is on this generation than on its second fastest.
+    - `gain` (C,): how much faster the row is on its marked generation than on the second fastest.
     - `left` (M,): free GPUs of each gate.
     """
     takes, where = lacks.copy(), (gates.at * at).sum(axis=0)
@@ -110,9 +110,11 @@ def upgrade_rows(network: Network) -> None:
 def _free(gates: Gates, left: Floats) -> tuple[Floats, Bools]:
     """Returns two arrays: the free GPUs of each gate (limit), and a mask of the places where rows can get free GPUs.
 
-    `left` (M,): capacity that each gate has left. The first array (M,) is `left` with negative numbers, and tiny ones
-    that are rounding errors, set to 0. The mask has one entry for each generation and row (class of jobs), or only one
-    for each generation if all rows have the same gates.
+    The first array (M,) is `left`, the capacity that each gate has left. Negative numbers, and tiny ones that are
+    rounding errors, are set to 0.
+
+    A place is a pair of a generation and a row (class of jobs). The mask is (K, C). It is (K, 1) if all rows have the
+    same gates.
     """
     free = np.where(left > gates.nothing, left, 0.0)
     return free, gates.before(gates.least_outside(free) > 0)

@@ -16,9 +16,11 @@ EPSILON = 1e-9  # GPUs; less counts as zero
 class Flow:
     """The GPUs of K generations that each of C rows gets. A row is a class of jobs, or the guarantee of a class.
 
-    A guarantee has its own row if the jobs are faster on some generations than on others. Such a row always holds all
-    GPUs of the guarantee. If the jobs are equally fast wherever they may run, the guarantee has no row. Then only the
-    total of the leaf account is guaranteed, and `base` says which of the row's GPUs count towards this total.
+    How a class keeps its guaranteed GPUs depends on its jobs:
+    - If the jobs are faster on some generations than on others, the guarantee has its own row. This row always holds
+      all GPUs of the guarantee.
+    - If the jobs are equally fast wherever they may run, only the total of the leaf account is guaranteed. `base` says
+      how many of the GPUs that the class holds count towards this total.
 
     Arrays are (K, C) instead of (C, K), because numpy is several times as fast if the last axis is long.
     """

@@ -151,9 +151,9 @@ class Gates:
         return found
 
     def width(self, marks: Bools) -> float:
-        """Returns the total capacity of the gates marked in `marks` (M,).
+        """Returns how many GPUs the gates marked in `marks` (M,) admit together: the sum of their capacities.
 
-        A marked gate directly inside another marked gate is not counted, because the outer gate already limits it.
+        If the next gate outside a marked gate is also marked, only the outer gate is counted, because it limits both.
         """
         ends = marks & ~np.where(self.up == NOWHERE, False, marks[self.up])
         return float(self.most[ends].sum())

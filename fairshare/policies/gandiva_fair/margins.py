@@ -69,15 +69,15 @@ class Margins:
         """Returns the fast GPUs that jobs would sell. Jobs that gain least by the fast generation come first.
 
         At a price above 1 slow GPU for each fast GPU, an account gets more GPUs than it sells. Its next waiting jobs
-        run on the GPUs in excess. The value of such a GPU is the mean of what it is worth to these jobs.
+        run on the additional GPUs. The value of an additional GPU is the mean of what it is worth to these jobs.
         """
         return self._margin(self._on_fast, self._waits, np.maximum, sells=True)
 
     def bought(self) -> Margin:
         """Returns the fast GPUs that jobs on the slow generation would buy. Jobs that would gain most come first.
 
-        At a price above 1 slow GPU for each fast GPU, an account pays with more GPUs than it buys. Its last running
-        jobs lose the GPUs in excess. The value of such a GPU is the mean of what it is worth to these jobs.
+        At a price above 1 slow GPU for each fast GPU, an account has fewer GPUs after the purchase than before. Its
+        last running jobs lose these GPUs. The value of a lost GPU is the mean of what it is worth to these jobs.
         """
         return self._margin(self._on_slow, self._runs, np.minimum, sells=False)
 
@@ -85,13 +85,13 @@ class Margins:
         """Returns the blocks that all traders would sell if `sells` is true, or buy if it is false. A block is the GPUs
         that one job trades.
 
-        At a price above 1 slow GPU for each fast GPU, the seller gets more GPUs than it gives, and its waiting jobs run
-        on the GPUs in excess. The buyer gives more GPUs than it gets, and some of its running jobs lose GPUs.
+        At a price above 1 slow GPU for each fast GPU, a seller has more GPUs after the trade, and its waiting jobs run
+        on them. A buyer has fewer GPUs, and some of its running jobs lose GPUs.
 
         - `gpus` (S,): GPUs that each entry can trade.
-        - `moved` (S,): GPUs that the job of each entry could get (seller) or lose (buyer) in this way.
-        - `worse`: numpy.maximum for a seller, numpy.minimum for a buyer. Of several price limits of a block, it chooses
-          the one at which a trade is least likely.
+        - `moved` (S,): GPUs that the job of each entry could get (seller) or lose (buyer) because of this.
+        - `worse`: chooses among several price limits of a block the one at which a trade is least likely: numpy.maximum
+          for a seller, numpy.minimum for a buyer.
         """
         by = np.flatnonzero(gpus > LEAST_GPUS)
         by = by[np.lexsort((self._ratio[by] * (1 if sells else -1), self._trader[by]))]

@@ -1,12 +1,13 @@
 """Divides pools of GPUs exactly among rows (classes of jobs) within nested limits, so that all rows together get as
 many GPUs as possible.
 
-The division is a network flow. Each unit of flow passes through three layers: nested groups of rows, each with a bound
-on its total GPUs; a row; and gates. Gates are nested limits on single generations. At first too many GPUs are given
-out. The excess at overloaded gates is then moved to other gates along shortest paths of the residual graph. All paths
-of the same length are used together (blocking flows, Dinic 1970). Only gates are nodes of this graph. An arc stands for
-all GPUs that rows, or pairs of rows in a group, could move from one gate to the other. Excess that cannot be moved is
-behind a minimum cut and is taken back.
+The division is a network flow. Each unit of flow passes through nested groups of rows, then through one row, then
+through nested gates. A group bounds the total GPUs of its rows. A gate is a limit on a single generation.
+
+At first too many GPUs are given out. The excess at overloaded gates is then moved to other gates along shortest paths
+of the residual graph. All paths of the same length are used together (blocking flows, Dinic 1970). Only gates are nodes
+of this graph. An arc stands for all GPUs that rows, or pairs of rows in a group, could move from one gate to the other.
+Excess that cannot be moved is behind a minimum cut and is taken back.
 """
 
 from __future__ import annotations
@@ -154,9 +155,8 @@ class Network:
     def may_have_more(self) -> Bools:
         """Returns the rows (classes of jobs) that may get more GPUs if free GPUs are divided again, as a mask (C,).
 
-        Rows share pools of GPUs. Two conditions are checked for each pool: a row of the pool lacks GPUs, and a row of
-        the pool could use free GPUs. If both are met, all rows of the pool are marked. The two rows can be different,
-        because rows can exchange GPUs.
+        Rows share pools of GPUs. All rows of a pool are marked if some row of the pool lacks GPUs, and some row of the
+        pool could use free GPUs. These can be two different rows, because rows can exchange GPUs.
         """
         gates = self.gates
         left = gates.least_outside(self.left) > gates.nothing

@@ -61,8 +61,10 @@ class Rows:
         - `evenly` (T,): marks accounts that divide GPUs evenly among their jobs of equal priority.
 
         An account wants its jobs in the order of priority, then age. Jobs that come too late in this order to get GPUs
-        are left out. The rows measure progress twice: in GPUs of each job's fastest generation, and in GPUs of the
-        slowest generation.
+        are left out.
+
+        Progress has two units: a GPU of the job's fastest generation, and a GPU of the slowest generation. The rows
+        store what each GPU is worth to each job in both units.
         """
         some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
         some = some[np.lexsort((-jobs.priority[some], *sort_keys(jobs.account[some])))]

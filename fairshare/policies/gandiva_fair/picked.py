@@ -38,11 +38,10 @@ class Picked:
         return chosen
 
     def on_idle(self) -> Picked:
-        """Returns an object for giving out idle GPUs, which are part of no account's share. It has the same picked
-        gangs.
+        """Returns a copy of this object for giving out idle GPUs, which are part of no account's share.
 
-        A gang that is picked with this object is picked in `self`, too, and is also listed in the object's `idle_jobs`.
-        The bounds on what accounts get as their share do not apply to them.
+        A gang that is picked with the copy is picked in `self`, too. The copy also lists it in `idle_jobs`. For such
+        gangs, the bounds on what accounts get as their share do not apply.
         """
         picked = copy(self)
         picked.counts, picked.idle_jobs = self.counts.beyond_claims(), []
@@ -106,9 +105,9 @@ class Picked:
         """Returns whether the gang should make room on generation `k`, because its account has received too much time
         there.
 
-        If the gang has no preference, the account must be ahead of its share by half of the GPU-seconds that the gang
-        uses in one quantum. The more the gang prefers the generation (its affinity), the further ahead the account must
-        be. Returns False for gangs that must stay, such as running services and sessions.
+        A gang without a preference makes room if its account is ahead of its share there by half of the GPU-seconds
+        that the gang uses in one quantum. The more the gang prefers the generation (its affinity), the further ahead
+        the account must be. Returns False for gangs that must stay, such as running services and sessions.
         """
         facts = self.facts
         turn = facts.size[job] * facts.settings.quantum

@@ -55,8 +55,8 @@ def _ahead(picked: Picked, k: int) -> Ints:
     share.
 
     The account must be ahead of its share by at least the GPU-seconds that the gang uses in one quantum. This must be
-    true on generation `k`, and also in total over all generations on which the gang may run. Stopping the gang
-    therefore takes no time that the account is due.
+    true on generation `k`, and also in total over all generations on which the gang may run. The account then still has
+    the time that it is due after the gang is stopped.
 
     Gangs of the account that is furthest ahead come first. Among gangs of one account, those that the account wants
     least come first.

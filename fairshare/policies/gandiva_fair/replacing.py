@@ -29,8 +29,8 @@ def replace_starting(picked: Picked, turns: Turns) -> bool:
 
 
 def _resume_running(picked: Picked, turns: Turns) -> bool:
-    """Lets running gangs continue in place of gangs of the same account that would start and that the account wants
-    less.
+    """Lets running gangs that were not picked continue. They replace picked gangs of the same account that would start
+    and that the account wants less.
 
     Such a running gang was not picked in its turn, because other gangs had been given its GPUs. Those gangs have been
     moved since. Returns whether any gang was replaced.
@@ -119,11 +119,11 @@ def _fill_holes(picked: Picked, turns: Turns) -> bool:
 def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, hole: int) -> bool:
     """Replaces the picked gang `job` at `spot` by a gang that also uses the `hole` free GPUs of its node.
 
-    Returns whether it succeeded. The replacement has the same account and priority as `job`. Among the gangs that fill
-    the node, it is the one that the account wants most. There are two exceptions:
-    - Nothing is replaced if a running gang of the account fits on the node without filling it, and the account wants
-      this gang more than the replacement.
-    - A running gang does not replace `job` if `job` is the gang that the account wants most of all.
+    Returns whether `job` was replaced. The candidates are gangs of one worker with the same account and priority as
+    `job`. The replacement is the first that fills the node, in the order that the account wants. Nothing is replaced in
+    two cases:
+    - A gang that runs now and fits on the node without filling it comes before the replacement in this order.
+    - The replacement is a gang that runs now, and `job` is the gang that the account wants most of all.
     """
     facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + hole
     if not turns.is_same_claim(job, hole):

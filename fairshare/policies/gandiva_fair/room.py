@@ -100,8 +100,9 @@ class Room:
     def nearest(self, gpus: int, capacity: Room) -> Iterator[tuple[int, int]]:
         """Yields the nodes on which room for one more worker of `gpus` GPUs can be made by freeing GPUs.
 
-        Each result is a pair: the node, and the number of GPUs that must be available on it, including those that are
-        available already. Nodes on which the fewest GPUs must be freed come first.
+        Each result is a pair: the node, and how many GPUs must be available on it in the end. This number is the next
+        multiple of `gpus` above the number that is available now. It exceeds `gpus` on a node that already has room for
+        a worker. Nodes on which the fewest GPUs must be freed come first.
 
         `capacity`: all GPUs of each node, whether available or not. Nodes whose capacity is too small are left out.
         """

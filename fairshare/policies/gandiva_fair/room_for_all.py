@@ -22,11 +22,13 @@ def pick_all(facts: Facts) -> Picked | None:
     """Picks all gangs that can run, except preemptible ones, if all of them can run at the same time. Otherwise returns
     None.
 
-    Also returns None if an account would make less progress than with its guaranteed GPUs, if running gangs must not be
-    moved in this round, or if nodes are closed.
+    Also returns None in three cases:
+    - An account would make less progress than with its guaranteed GPUs.
+    - Running gangs must not be moved in this round.
+    - Nodes are closed.
 
-    Running gangs are moved only if necessary. Then only gangs with at most a certain number of GPUs are moved, the
-    lowest number that suffices.
+    Running gangs are moved only if necessary: at first none may be moved, then only the smallest, then gradually larger
+    ones. If more than _SMALL gangs run, none is moved.
     """
     if not facts.may_move or facts.snapshot.cluster.closed is not None:
         return None

@@ -53,11 +53,11 @@ def _needs(
 ) -> list[tuple[frozenset[int], list[int]]]:
     """Returns how many GPUs the remaining jobs need within sets of generations, for each step of the search.
 
-    The search places the jobs in the given order. `prefer`: the generations that each job accepts.
+    The search places the jobs in the given order, one at each step. `prefer`: the generations that each job accepts.
 
-    The result has one pair for each set of generations that is the choice of some job: the set, and a list of
-    `len(jobs)` + 1 numbers. Number i counts the GPUs needed by `jobs[i:]`, the jobs that remain after i steps. It
-    counts only jobs that accept no generation outside the set.
+    The result has a pair for each set of generations that is the choice of some job: the set, and a list of `len(jobs)`
+    + 1 numbers. Number i is for the time after i steps, when `jobs[i:]` remain. It counts the GPUs that these jobs
+    need. Jobs that also accept a generation outside the set are not counted.
     """
     found = []
     for choice in sorted(map(frozenset, set(map(tuple, prefer))), key=sorted):

@@ -146,9 +146,10 @@ class _Limits:
     def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> dict[int, Groups]:
         """Returns the limits and guarantees on the total GPUs of accounts, as groups of rows (classes of jobs).
 
-        The result maps a depth of the tree to the groups of the accounts at this depth. The deepest accounts come
-        first. All leaf accounts are in one entry, which precedes the entries of inner accounts. Accounts closer to the
-        root than `depth` are left out. A depth at which no limit and no guarantee has an effect is left out.
+        The result maps a depth of the tree to the groups of the accounts at this depth. The first entry has all leaf
+        accounts, whatever their depth. The other entries are for inner accounts, the deepest first. Two kinds of depths
+        are left out: those closer to the root than `depth`, and those at which no limit and no guarantee has an effect.
+
         `guaranteed` (T,): guaranteed GPUs of each account.
         """
         leaves = Groups.of(flow.leaf, self.total)

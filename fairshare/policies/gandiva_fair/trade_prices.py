@@ -29,10 +29,11 @@ class Grain:
     """The units in which a market divides GPUs. A party is an account that is set to trade.
 
     - `slices`: the number of equal parts into which an offer is cut.
-    - `step`: the size of a trade is a multiple of this.
-    - `line`: the minimum size of a trade. For a party that holds few GPUs, the minimum is lower.
-    - `near`: sizes of groups of parties. Parties in the same group are matched first, beginning with the first size in
-      the list.
+    - `step`: the unit of trades, in GPUs. The size of a trade is a multiple of it.
+    - `line`: the minimum size of a trade, in GPUs. For a party that holds few GPUs, the minimum is lower.
+    - `near`: sizes of blocks of neighbouring parties. Parties first trade within blocks of the first size, then within
+      blocks of the next size, and so on. Size 0 means one block of all parties. If `near` is empty, all parties trade
+      with each other from the start.
     """
 
     slices: int  # slices of each offer
@@ -73,9 +74,9 @@ def grain_of(parties: int) -> Grain:
 class Offers:
     """O offers to sell or to buy. Each has one party, one pair of generations and one ratio.
 
-    A party is an account that is set to trade. The ratio is the price limit: slow GPUs for one fast GPU. An offer
-    combines the offers of several *traders* of the party. A trader is an account on a pair of generations; see
-    `Margins`.
+    A party is an account that is set to trade. The ratio is the price limit: slow GPUs for one fast GPU. A *trader* is
+    an account on a pair of generations; see `Margins`. If several traders of a party offer the same ratio on a pair,
+    they form one offer.
     """
 
     pair: Ints  # (O,) pair of generations
@@ -156,8 +157,8 @@ def match_offers(
     are matched first.
 
     - `has`: slow GPUs with which each trader can pay.
-    - `pricing`: how prices are set. "between": the geometric mean of both ratios. "second_price": the highest ratio,
-      not above the buyer's, that another party offers.
+    - `pricing`: how prices are set. "between": the geometric mean of both ratios. "second_price": the highest ratio
+      that another party offers, among those that do not exceed the buyer's ratio.
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
     - `grain`: how finely GPUs are divided.
     - `held` (P,): all GPUs of each party. A small party may make smaller trades.
@@ -269,8 +270,10 @@ class _Side:
         be matched.
 
         Parties are grouped into blocks of `size` consecutive parties. Slices have the same key if they have the same
-        pair of generations and their parties are in the same block. If `size` is 0, only the pair counts. `places`: a
-        number greater than the index of any block, which is used to compute the keys.
+        pair of generations and their parties are in the same block. If `size` is 0, all parties are in one block.
+
+        A key is computed as (index of the pair) × `places` + (index of the block). `places` must exceed the index of
+        every block.
         """
         some = np.flatnonzero(self.steps > 0)
         offer = self.offer[some]
@@ -298,10 +301,12 @@ def _matched(
     """Returns the matches as three arrays: the offers to sell, the offers to buy, and the GPUs of each match.
 
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
-    - `grain`: the unit of the sizes of matches. If its `near` has sizes of blocks, parties in the same block are
-      matched first, from the smallest blocks to the largest.
+    - `grain`: the unit of the sizes of matches, and the blocks of parties that trade with each other first.
     - `line` (P,): minimum size of a trade of each party, in steps of the grain. If the minimums of the two parties of a
       trade differ, the smaller one applies.
+
+    If the grain has blocks, the function first decides who trades how much. Then it decides with whom: parties in the
+    same block are matched first, in the order of `grain.near`.
     """
     if not grain.near:
         sold, bought, steps = _meeting(supply, demand, 0, least, line)
@@ -348,11 +353,11 @@ def _meeting(
 def _overlaps(pair: Ints, steps: Floats, other_pair: Ints, other_steps: Floats) -> tuple[Ints, Ints, Floats]:
     """Returns where intervals of one list overlap intervals of another list with the same key.
 
-    In each list, the intervals of a key follow one another without gaps. For each key, the first intervals of both
-    lists begin at the same point.
-
     - `pair` and `other_pair`: the key of each interval, such as its pair of generations, in ascending order.
     - `steps` and `other_steps`: the length of each interval.
+
+    Only lengths are given. In each list, the intervals of one key follow one another without gaps, and the first of
+    them begins at 0.
 
     The result is three arrays with one entry for each overlap: the interval of the first list, the interval of the
     second list, and the length of the overlap.

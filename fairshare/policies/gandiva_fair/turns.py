@@ -9,12 +9,15 @@ relative to its share goes first.
 The second stage has an inner order. Some gangs are covered by the guarantee of their own leaf but not by that of an
 account above, because other users of the team have used it. These gangs go before gangs that only use surplus.
 
-Turns are taken among leaves only, not level by level of the tree, because shares were already computed level by level.
-If a user runs a gang in a gap where nothing else fits, other users of its team therefore do not have to wait longer.
+Shares were already computed level by level of the tree. Turns are taken among leaves only. Otherwise a user that runs a
+gang in a gap where nothing else fits would make the other users of its team wait longer.
 
-A leaf saves guaranteed GPU time for its next gang in two cases: the gang is too large for what the leaf has saved so
-far, or the gang is the leaf's first and finds no room. Later gangs of the leaf are then ordered as if this gang already
-ran. They are within the guarantee only if it covers them in addition to this gang.
+A leaf saves guaranteed GPU time for its next gang in two cases:
+- The gang is too large for what the leaf has saved so far.
+- The gang is the leaf's first and finds no room.
+
+Later gangs of the leaf are then ordered as if this gang already ran. A later gang is within the guarantee only if the
+guarantee covers both gangs together.
 """
 
 from __future__ import annotations
@@ -62,9 +65,10 @@ class Turns:
         - `shares`: the GPUs that each account is due.
         - `balances`: the GPU time that each account is owed from earlier rounds.
         - `chance`: the random generator of a lottery, or None for stride scheduling.
-        - `strict` (T,): whether the account, or an account above it, has a limit. An account whose next gang is beyond
-          its guarantee may offer a later gang that is within it. To find one, a strict account skips at most one gang.
-          Other accounts skip up to SCAN gangs.
+        - `strict` (T,): whether the account, or an account above it, has a limit.
+
+        An account whose next gang is beyond its guarantee can skip it, and offer a later gang that is within the
+        guarantee. A strict account skips at most one gang in this way, other accounts up to SCAN gangs.
         """
         tree, jobs, settings = facts.tree, facts.jobs, facts.settings
         self._strict = strict
@@ -271,9 +275,10 @@ class Turns:
             self._heads[account] += 1
 
     def _refresh(self, account: int) -> None:
-        """Removes the offer that is first in the order of turns, and adds the account's next offer if it has one.
+        """Replaces the offer that is first in the order of turns by the account's next offer. If there is none, only
+        removes it.
 
-        The removed offer must be one of `account`.
+        The first offer must be one of `account`.
         """
         first = self._heap[0]
         if first[4] != account:
@@ -287,9 +292,10 @@ class Turns:
             heapq.heapreplace(self._heap, turn)
 
     def _remember(self, turn: Turn) -> None:
-        """Stores the lottery number of this turn, so that numbers drawn later in the same stage are higher.
+        """Stores when the offer `turn` arrived in the lottery, so that offers drawn later in the same stage arrive
+        after it.
 
-        A lottery number includes a time of arrival. The stored time is the earliest at which later draws can arrive.
+        The random part of a lottery number encodes a time of arrival; see `_number`.
         """
         stage, number = turn[0], turn[2]
         whole = math.ceil(number) - 1
@@ -344,8 +350,8 @@ class Turns:
         yield from map(self._turn, accounts[~offers].tolist())
 
     def _overtakes(self, account: int, job: int) -> bool:
-        """Returns whether the job would run before another gang for which its account saves GPU time of the same
-        generation.
+        """Returns whether the job would run before another gang for which its account saves GPU time of a generation
+        that both accept.
 
         Returns False if the account saves GPU time for `job` too, or if `job` was postponed behind the other jobs of
         its priority.
@@ -384,12 +390,12 @@ class Turns:
     def _number(self, account: int, job: int, stage: int, kept: int) -> float:
         """Returns the number by which the offers of one stage are ordered; the lowest number goes first.
 
-        The number says by how many quanta the account is ahead of its share. `kept`: GPUs of gangs for which the
-        account saves GPU time. These gangs count as if they already ran.
+        In stride scheduling, the number says by how many quanta the account is ahead of its share. `kept`: GPUs of
+        gangs for which the account saves GPU time. These gangs count as if they already ran.
 
-        In a lottery, the number is a whole number of quanta plus a random part. The random parts are arrival times of
-        independent Poisson processes, and the earliest arrival wins. Because these processes have no memory, accounts
-        that did not win keep their numbers.
+        In a lottery, the number is a whole number plus a random part between 0 and 1. The random part encodes an
+        arrival time of a Poisson process, one for each account, and the earliest arrival wins. Because these processes
+        have no memory, accounts that did not win keep their numbers.
         """
         weight = self._share[account] or 1.0
         ahead = (self._use[account] - self._owed[account]) / weight
@@ -406,8 +412,8 @@ class Turns:
     def _set_aside(self, account: int, job: int, *, overtakes: bool) -> None:
         """Skips a gang that the account's guarantees do not cover, so that the account can offer a later gang.
 
-        `overtakes`: whether the gang would run before another gang for which the account already saves GPU time. If it
-        is false, the account saves GPU time for the skipped gang too.
+        `overtakes`: whether the gang would run before another gang for which the account already saves GPU time. If
+        not, the account also saves GPU time for the skipped gang from now on.
         """
         if not overtakes:
             self._save_for(account, job)

@@ -1,8 +1,8 @@
 """The conditions of a market equilibrium, relaxed by a slack parameter, and Newton's method to solve them.
 
-A class is a group of equal jobs of one account. The loss of a class on a generation is what one more GPU there costs
-the class minus the speed of its jobs there. The cost is the sum of the price (converted to GPUs of full speed), the
-class's gain from one more GPU, and its gain from a higher limit on the generation.
+A class is a group of equal jobs of one account. For a class, the cost of one more GPU of a generation is the sum of
+three amounts: the price (converted to GPUs of full speed), the class's gain from one more GPU, and its gain from a
+higher limit on the generation. The loss of the class on the generation is this cost minus the speed of its jobs there.
 
 In an equilibrium, at least one amount of each of the following pairs is zero (complementary slackness):
 
@@ -107,11 +107,11 @@ class Conditions:
         )
 
     def newton(self, point: Floats) -> tuple[Floats, Floats, float]:
-        """Returns Newton's step at the same slack, the direction of the solution path, and a sign.
+        """Returns three things: Newton's step at the same slack, the direction of the solution path, and a sign.
 
-        The step leads towards the point that meets the conditions. The direction is the derivative of that point with
-        respect to the logarithm of the slack. The sign is the sign of a determinant: that of the derivative of excess
-        demand with respect to prices.
+        - The step leads towards the point that meets the conditions.
+        - The direction is the derivative of that point with respect to the logarithm of the slack.
+        - The sign is that of the determinant of a matrix: the derivative of excess demand with respect to prices.
 
         The unknowns of each class and then of each account are eliminated, so that only prices remain to be solved for.
         Differences of large, nearly equal numbers are rewritten as sums of small numbers, to avoid rounding errors.

@@ -35,8 +35,8 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
     speed there. No class of jobs buys more GPUs of a generation than its gangs can occupy there.
 
     Limits are handled in three ways:
-    - A limit on all generations together reduces the number of GPUs that an account buys. The first jobs in the
-      account's order keep theirs.
+    - Under a limit on all generations together, an account buys only as many GPUs as the limit allows. They are for the
+      first jobs in the account's order.
     - A limit on one generation reduces what an account gets, but not what it pays.
     - A limit on costs applies only when gangs are picked. The GPUs that it withholds go to any account that can use
       them.

@@ -78,7 +78,8 @@ def analyse(request: ApiRequest, new: schemas.NewAnalysis) -> Status[Any]:
     """Starts an analysis of the last `days` days of a cluster, up to the last full hour. It runs in the background. For
     operators.
 
-    If an analysis of exactly this period exists, only the teams that have no result in it are analysed again.
+    If an analysis of exactly this period exists, no new one starts. The existing one then continues with the teams that
+    have no result yet.
     """
     require_permission(request, "anomalies.analyse")
     cluster = get_object_or_404(Cluster.objects.attached(), name=new.cluster)

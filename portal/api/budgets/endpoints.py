@@ -32,9 +32,11 @@ def budgets(request: ApiRequest, team: str) -> list[dict[str, Any]]:
 def set_budget(request: ApiRequest, new: schemas.NewBudget) -> dict[str, Any]:
     """Sets a team's budget per calendar month or quarter. Optional settings that are left out keep their values.
 
-    For admins and for managers of the team. A manager's amount must not exceed the smallest budget for the same period
-    among the teams above. `signing_key` in the response is the key that signs the webhook calls. Only admins and the
-    manager who set the webhook address get it; it is null for others.
+    For admins and for managers of the team. An amount that a manager sets must not exceed the budget of any team above
+    for the same kind of period.
+
+    `signing_key` in the response is the key that signs the webhook calls. It is null unless the caller is an admin, or
+    is the manager who set the webhook address.
     """
     tenant = get_object_or_404(changeable_where(request.auth, "budget.set"), slug=new.team)
     terms = new.dict(exclude={"team"})

@@ -14,8 +14,9 @@ class FairAmounts(Schema):
     """A team's amounts of GPU time, in GPU-seconds.
 
     - `entitled`: the GPU time that the team's tickets earned.
-    - `lent` and `unused`: the part of `entitled` that the team did not need. Other teams used `lent`, and nobody used
-      `unused`.
+    - `lent`: the part of `entitled` that the team did not need and that other teams used.
+    - `unused`: the part of `entitled` that the team did not need and that nobody used.
+    - `sold` and `bought`: the GPU time that the team gave and got in trades.
     - `due` = entitled - lent - unused + borrowed - sold + bought: the GPU time that the team should have received.
     - `owed` = due - received.
     """
@@ -85,9 +86,9 @@ class FinishedJobs(WithOldNames, Schema):
 class StatementLine(Schema):
     """A team's amounts for one generation, converted to GPU-seconds of the team's slowest generation.
 
-    The amounts are multiplied by `speed`: the measured speed of the team's jobs on this generation, as a multiple of
-    their speed on the slowest one. `speed` and `amounts` are null if no job was measured both on this generation and on
-    another one.
+    `speed` is the measured speed of the team's jobs on this generation, as a multiple of their speed on the slowest
+    one. The amounts are multiplied by `speed`: an hour at speed 2 counts as two hours. `speed` and `amounts` are null
+    if no job was measured both on this generation and on another one.
     """
 
     generation: str

@@ -36,11 +36,10 @@ def idle(
     team: str | None = None,
     format: FileFormat = "json",  # noqa: A002
 ) -> list[dict[str, Any]] | HttpResponseBase:
-    """Returns jobs with idle GPUs, longest idle time first, at most 500.
+    """Returns jobs with idle GPUs, longest idle time first.
 
-    With `team`, returns jobs of this team and the teams below it; otherwise, jobs of all the caller's teams. Formats
-    other than JSON contain all these jobs, even more than 500, and also the idle time of each team, as in
-    `/idle/teams`.
+    With `team`, these are jobs of this team and the teams below it; otherwise, jobs of all the caller's teams. JSON has
+    at most 500 jobs. The other formats have all jobs, and also the idle time of each team, as in `/idle/teams`.
     """
     if format != "json":
         return idle_in_format(request.auth, request.GET, format)

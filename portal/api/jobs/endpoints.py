@@ -316,7 +316,8 @@ def whole_characters(data: bytes) -> bytes:
 def show_outcome(outcome: Outcome) -> dict[str, Any]:
     """Returns the answer for one specification of a bulk submission.
 
-    Its keys are `id`, the id of the submitted job, and `problems`, the problems of a refused specification by field.
+    - `id`: the id of the submitted job; None if the specification was refused.
+    - `problems`: the problems of a refused specification, by field; empty if the job was submitted.
     """
     if isinstance(outcome, Job):
         return {"id": outcome.pk, "problems": {}}

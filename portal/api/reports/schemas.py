@@ -121,9 +121,10 @@ class CapacityIdentity(WithOldNames, Schema):
 
     tenants + written_off + classes + unallocated + drained + down = value.
 
-    In this equation, `tenants` is the sum of the costs of all tenants. `classes` is the amount by which the prices of
-    idle, preemptible and borrowed time reduced these costs. The other parts are the value of the GPU time that they
-    name.
+    - `tenants`: the sum of the costs of all tenants.
+    - `written_off`: the value of usage that corrections took back and billed to nobody else.
+    - `classes`: the amount by which the prices of idle, preemptible and borrowed time reduced the costs.
+    - `unallocated`, `drained` and `down`: the value of the GPU time in which GPUs were unallocated, drained or down.
     """
 
     currency: str

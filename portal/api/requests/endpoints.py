@@ -1,5 +1,7 @@
-"""Endpoints for requests to operators. Managers request tickets, limits, new teams, or a later end for an earlier
-request that was granted until a set time."""
+"""Endpoints for requests to operators. Managers request tickets, limits or new teams.
+
+If such a request was granted until a set time, managers can also request a later end.
+"""
 
 from __future__ import annotations
 

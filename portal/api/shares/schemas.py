@@ -72,7 +72,8 @@ class TradeSide(Schema):
 class Trade(Schema):
     """A trade between two teams. `sides` has an entry for each of the two teams that the caller may see.
 
-    If the caller may see both teams, `counterpart` is the team of the second entry. Otherwise it is `another team`.
+    `counterpart` is the team with which the team of the first entry trades. If the caller may not see that team,
+    `counterpart` is the text `another team`.
     """
 
     id: int

@@ -135,10 +135,13 @@ def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
 def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
     """Returns the font size of a table in points, and the widths of its columns in mm.
 
-    The size is the largest of `SIZES` at which the table fits: numbers and times need no line break, and each text
-    column gets at least LEAST_TEXT mm, or the width that it needs if this is less. Short text columns get the width
-    that they need, and long ones share the rest equally. If the table fits at no size, all columns of the smallest size
-    are narrowed.
+    The size is the largest of `SIZES` at which the table fits. The table fits if two conditions are met:
+
+    - All numbers and times are on one line.
+    - Each text column gets at least LEAST_TEXT mm. A column that needs less gets at least the width that it needs.
+
+    Short text columns then get the width that they need, and long ones share the rest equally. If the table fits at no
+    size, the smallest size is used, and all columns are narrowed.
     """
     texts = [place for place, column in enumerate(columns) if column.kind == Kind.TEXT]
     for size in SIZES:

@@ -26,9 +26,9 @@ def operations_in_format(query: Query, subject: str, form: str) -> HttpResponseB
 def read_operations(query: Query, subject: str, *, page: str | None = None) -> tuple[ReportRequest, Document]:
     """Returns a pair: the reader's request as read from the URL query, and the report on `subject` as a document.
 
-    `page` is None for a file, which has all rows. For a page of the portal, it is the page number in the list of nodes;
-    the document then lists single GPUs only for the nodes on that page. Raises Http404 for an unknown subject or
-    cluster.
+    `page` is None for a file, which has all rows. For a page of the portal, the list of nodes is divided into pages,
+    and `page` is the page number. The document then has single GPUs only for the nodes on this page. Raises Http404 for
+    an unknown subject or cluster.
     """
     if subject not in SUBJECTS:
         raise Http404

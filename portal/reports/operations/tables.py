@@ -56,9 +56,11 @@ def lasting(key: str, heading: str) -> Column:
 class Demand:
     """The GPU time in one interval, in GPU-seconds: what jobs wanted (`wanted`), what they held, and what was usable.
 
-    Usable means not drained, not down and not used outside Fairlot. `beyond` is the time that jobs wanted beyond what
-    was usable, added up over the hours. `wanted` is None until all hours of the interval are over. The other amounts
-    are None until the ledger has closed these hours.
+    Usable means not drained, not down and not used outside Fairlot. `beyond` is the sum, over the hours of the
+    interval, of the wanted time that exceeded the usable time of the same hour.
+
+    `wanted` is None until all hours of the interval are over. The other amounts are None until the ledger has closed
+    these hours.
     """
 
     begins: datetime
@@ -113,10 +115,11 @@ class ReportRequest:
 
     @cached_property
     def closed_until(self) -> datetime | None:
-        """Returns the time until which the ledger has closed the hours of the cluster or, without a cluster, of all
-        clusters.
+        """Returns the time until which the ledger has closed all hours.
 
-        Detached clusters count only if all clusters are detached. Returns None if none of these clusters has a ledger
+        If the report is on one cluster, this is the time of its ledger. If the report is on all clusters, it is the
+        earliest time among the attached clusters. Detached clusters count only if no attached cluster has a ledger,
+        because no more hours of detached clusters are closed. Returns None if no cluster of the report has a ledger
         yet.
         """
         if self.cluster:
@@ -182,9 +185,9 @@ def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
     """Returns the use of one GPU: the seconds in which jobs held it, and the seconds in which its node existed.
 
     - `held`: the seconds in which leases held the GPU.
-    - `elapsed`: the seconds of the period that have passed. Neither result is larger.
+    - `elapsed`: the seconds of the period that have passed. Both results are cut to this number.
 
-    The node's time is at least the held time, because a lease may be older than the node's recorded history.
+    A lease may be older than the node's recorded history. So the node counts as existing for at least the held seconds.
     """
     return GpuHeld(
         node, gpu, min(held, elapsed), min(max(node.seconds_up + node.seconds_down, held), elapsed)

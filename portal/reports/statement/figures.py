@@ -213,9 +213,9 @@ def _budgets(
 ) -> list[PastBudget]:
     """Returns the tenant's monthly and quarterly budgets whose months or quarters overlap the period.
 
-    Each has the amount and the spending at the end of its month or quarter. If `period` ends earlier, or if `now` is
-    earlier, it has those at that time. `held_now` is a function that returns the usage that the ledger has not booked
-    yet. The list is empty if the viewer may not read budgets.
+    Each has its amount and its spending at the earliest of three times: the end of the month or quarter, the end of
+    `period`, and `now`. `held_now` is a function that returns the usage that the ledger has not booked yet. The list is
+    empty if the viewer may not read budgets.
     """
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
     if not viewer.is_operator and not manages.exists():

@@ -89,9 +89,10 @@ class Command(BaseCommand):
 def _watch(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> None:
     """Watches one cluster until `stop` is set, or until the cluster is detached or its backend changes.
 
-    After a failure, starts again, with a delay that grows with the number of consecutive failures. In `passes`, stores
-    under the cluster's id a monotonic time that shows that the watch is alive. This is the last time at which the watch
-    completed all steps, stood by for another process, or failed.
+    After a failure, starts again, with a delay that grows with the number of consecutive failures.
+
+    `passes` has the monotonic time of the last sign of life of each watch, by cluster id. This function updates the
+    time when all steps are completed, when another process is watching the cluster, and after a failure.
     """
     failures = 0
 

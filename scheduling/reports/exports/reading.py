@@ -277,9 +277,12 @@ class _JobExporter:
 def _state(job: Job, there: Stretch, held: Sequence[Stretch], *, started: bool) -> str:
     """Returns the job's state at the end of the exported period.
 
-    If the job ended in the period, or if the period is not over, this is the job's present state. Otherwise the state
-    is running if the job held GPUs at the end of the period. If it did not, the state is suspended if `started` is
-    True, and queued if it is False.
+    - The period is not over, or the job ended in it: the job's present state.
+    - The job held GPUs at the end of the period: running.
+    - It held none then, but an attempt had ended before (`started`): suspended.
+    - It had no attempt before: queued.
+
+    The arguments:
 
     - `there`: the time from submission to end, cut to the period.
     - `held`: the intervals in which the job held GPUs, cut to the period.

@@ -209,7 +209,7 @@ def _token(name: str) -> str:
 def _exit_code(job: Job) -> str:
     """Returns the exit code in Slurm's form CODE:SIGNAL.
 
-    Shells report an exit code of 128 + N if signal N ended the program; it becomes 0:N.
+    Shells report an exit code of 128 + N if signal N ended the program. Such a code is returned as "0:N".
     """
     code = job.exit_code or 0
     return f"0:{code - 128}" if 128 < code < 128 + 65 else f"{code}:0"
