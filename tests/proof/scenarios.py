@@ -109,14 +109,14 @@ def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[st
             for team in jobs.values()
         )
 
-    wait_for(measured, what="speeds on both generations", every=0.5)
+    wait_for(measured, what=lambda: f"speeds on both generations, by round {_last_round(cluster)}", every=0.5)
     update_cluster(actor=None, cluster=cluster, trading=False)
     _wait_for_quanta(cluster, 3)  # lets the last trades end
     without = _steps_in(cluster, jobs, quanta)
     update_cluster(actor=None, cluster=cluster, trading=True)
     first = _last_round(cluster)
     traded = Trade.objects.filter(round__number__gt=first)
-    wait_for(traded.exists, what="a trade", every=0.2)
+    wait_for(traded.exists, what=lambda: f"a trade, by round {_last_round(cluster)}", every=0.2)
     _wait_for_quanta(cluster, 2)
     with_trades = _steps_in(cluster, jobs, quanta)
     trades = list(Trade.objects.select_related("seller", "buyer").order_by("-id")[:1])
