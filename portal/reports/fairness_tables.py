@@ -154,7 +154,7 @@ def _statement(statement: Statement) -> Table:
     nothing = [None] * len(COLUMNS)
     return Table(
         "own_speeds",
-        "Converted by the speeds of the team's jobs",
+        "Converted by job speeds",
         [
             TEAM,
             GPU,

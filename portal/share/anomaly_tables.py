@@ -105,7 +105,7 @@ def anomalies_document(
                 [_row(one) for one in rows],
                 note="For a job that has not started, the delay is a lower bound.",
             ),
-            Table("holders", "Jobs that held GPUs during the delays", HOLDERS, list(_holders(rows))),
+            Table("holders", "Jobs that held the GPUs", HOLDERS, list(_holders(rows))),
             Table(
                 "private",
                 "Private clusters of the teams",

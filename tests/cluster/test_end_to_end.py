@@ -118,7 +118,7 @@ def attach(page: Page, kubeconfig: str) -> None:
     page.get_by_text("Advanced").click()
     page.get_by_label("PersistentVolumeClaim for checkpoints").fill("checkpoints")
     page.get_by_role("button", name="Check and attach").click()
-    expect(page.locator("[data-answers]")).to_contain_text("lab is attached")
+    expect(page.locator("[data-answers]")).to_contain_text("lab has been attached")
 
 
 def submit(bob: Person) -> int:

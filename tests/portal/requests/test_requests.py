@@ -39,7 +39,7 @@ def tomorrow() -> str:
     ("kind", "form", "said"),
     [
         ("tickets", {"tickets": "300"}, "300 tickets"),
-        ("limit", LIMIT, "Each user of Astro: 50 GPU-hours, in the last 7 days, then warn"),
+        ("limit", LIMIT, "Each user of Astro: 50 GPU-hours in the last 7 days, then warn"),
         ("team", {"name": "Stars", "tickets": "50"}, "a team Stars with 50 tickets"),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_second_answer_is_refused_and_changes_nothing(scene: Scene, browser_of
         got = olga.post(f"{page}/{verb}/", form)
         assert (got.status_code, f"This request is already {by}, by {who}." in shown(got)) == (422, True)
         got = olga.post(f"{api}/{verb}", {"answer": "x"}, content_type="application/json")
-        assert (got.status_code, f"{by} already, by {who}" in got.json()["detail"]) == (409, True)
+        assert (got.status_code, f"already {by}, by {who}" in got.json()["detail"]) == (409, True)
     assert Request.objects.filter(pk=pk).values().get() == before
     assert Tenant.objects.get(slug="astro").tickets == (120 if by == "approved" else 100)
     assert AuditEvent.objects.filter(verb="request.approve").count() == (by == "approved")
@@ -310,7 +310,7 @@ def test_the_api_asks_and_answers(scene: Scene, browser_of) -> None:
     )
     assert Quota.objects.get(generation=scene.people.a100).limit == 2
     again = post(olga, f"/{pk}/decline", answer="no")
-    assert (again.status_code, "approved already" in again.json()["detail"]) == (409, True)
+    assert (again.status_code, "already approved" in again.json()["detail"]) == (409, True)
     wrong = post(alice, "", team="astro", kind="tickets", reason="x")
     assert (wrong.status_code, list(wrong.json()["problems"])) == (409, ["tickets"])
     listed = alice.get("/api/v1/requests?state=approved").json()

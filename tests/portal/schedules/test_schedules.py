@@ -216,7 +216,7 @@ def test_pausing_running_and_deleting(scene: Scene, bob: Client) -> None:
     assert "No schedules yet" in text_of(bob.get("/schedules/"))
     # The schedule's page may be open since before the deletion. The message names the deletion, not a missing
     # permission.
-    assert "supernova-yearly is deleted." in text_of(bob.post(f"{page}run/", follow=True))
+    assert "supernova-yearly has been deleted." in text_of(bob.post(f"{page}run/", follow=True))
     assert "supernova-yearly has been deleted and cannot be edited." in text_of(
         bob.get(f"{page}edit/", follow=True)
     )

@@ -11,6 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from django.utils.html import escape
 
 from accounting.models import Membership
 from portal.submit.fields import Fields, digest
@@ -143,7 +144,7 @@ def test_it_says_what_is_up_what_waits_and_why(scene: Scene, bob: Client) -> Non
     assert "2 replicas wait for GPUs" in html
     bring_up(scene, service, ready=False)
     html = text_of(bob.get(page_of(service)))
-    assert "2 running replicas are not ready: GET /health was answered with 503." in html
+    assert "2 running replicas are not ready: the answer to GET /health has HTTP status 503." in html
     bring_up(scene, service, ready=True)
     html = text_of(bob.get(page_of(service)))
     assert "2 of 2 replicas are ready." in html
@@ -201,7 +202,7 @@ def test_the_api_gives_each_trouble_that_the_page_shows(scene: Scene, bob: Clien
         "failed": "exit code 127",
     }[cause]
     assert said in shown["trouble"]
-    assert shown["trouble"] in text_of(bob.get(page_of(service)))
+    assert escape(shown["trouble"]) in text_of(bob.get(page_of(service)))
 
 
 def test_scaling_stopping_starting_and_removing(scene: Scene, bob: Client) -> None:

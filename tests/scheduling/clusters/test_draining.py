@@ -191,7 +191,7 @@ def test_a_node_with_a_past_is_removed_once_it_is_drained_and_its_past_stays() -
     with pytest.raises(Refused, match="Drain v100-0 first"):
         remove_node(actor=ada, node=node)
     drain_node(actor=ada, node=node, reason="sold")
-    with pytest.raises(Refused, match="Jobs hold GPUs of v100-0"):
+    with pytest.raises(Refused, match="Jobs still hold GPUs of v100-0"):
         remove_node(actor=ada, node=node)
     cancel_job(actor=cast.bob, job=job)
     lab.carry_out()

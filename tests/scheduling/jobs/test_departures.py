@@ -325,7 +325,7 @@ def test_only_managers_hand_over_work_and_only_to_users_who_may_submit(lab: Worl
         with pytest.raises(NotAllowed):
             settle_work(actor=actor, to=people.alice, **what)
     for to, why in (
-        (people.charlie, "charlie may not run jobs in Astro"),
+        (people.charlie, "charlie may no longer run jobs in Astro"),
         (people.bob, "bob is already the owner"),
     ):
         with pytest.raises(Refused, match=why):

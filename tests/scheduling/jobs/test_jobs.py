@@ -168,7 +168,7 @@ def test_preflight_says_never_with_numbers_for_a_gang_larger_than_the_cluster(la
     job.refresh_from_db()
     explanation = explain(job)
     assert explanation.never
-    assert "needs 12 GPUs of one generation" in explanation.sentence
+    assert "needs 12 GPUs of one type" in explanation.sentence
     assert "2 A100 and 4 V100" in explanation.sentence
 
 
@@ -212,8 +212,8 @@ def test_preflight_says_now_when_gpus_are_free_and_what_it_costs(lab: World) -> 
     ("fields", "words"),
     [
         ({"gpus_per_worker": 8}, "the largest node with A100 or V100 has 4"),
-        ({"workers": 9}, "needs 9 GPUs of one generation"),
-        ({"workers": 2, "gpus_per_worker": 3}, "needs 6 GPUs of one generation"),
+        ({"workers": 9}, "needs 9 GPUs of one type"),
+        ({"workers": 2, "gpus_per_worker": 3}, "needs 6 GPUs of one type"),
     ],
 )
 def test_preflight_says_never_with_the_reason(lab: World, fields: dict, words: str) -> None:

@@ -96,7 +96,7 @@ class TestWhatBinds:
         why = explain(waits(lab, Reason.HOURS_SPENT))
         assert not why.never
         assert why.sentence.startswith("Astro has used 4")
-        assert why.sentence.endswith(" of 0.1 GPU-hours, in the last 9 days.")
+        assert why.sentence.endswith(" of 0.1 GPU-hours in the last 9 days.")
         assert why.short == "Astro: limit of 0.1 GPU-hours is used up"
 
     def test_a_limit_that_does_not_last_names_the_months_end(self, lab: World) -> None:
@@ -131,7 +131,7 @@ class TestWhatBinds:
         limit(lab, "0.05", kind=Kind.GPU_HOURS)
         start(lab, gpus=2)
         sentence = explain(waits(lab, Reason.QUOTA_IN_USE)).sentence
-        assert "of 0.05 GPU-hours per calendar month (UTC); the rest is not enough" in sentence
+        assert "of 0.05 GPU-hours per calendar month (UTC); what remains is not enough" in sentence
 
     def test_what_leaves_it_to_idle_gpus(self, lab: World) -> None:
         limit(lab, 2, kind=Kind.GPUS, at_limit="idle")

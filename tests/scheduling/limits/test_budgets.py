@@ -273,7 +273,7 @@ class TestJustEnded:
         assert float(warning.spent) == pytest.approx(8.8, rel=0.01)
         letter = Letter.objects.get()
         assert letter.subject == "[Fairlot] Budget of Astro: 90 % was spent"
-        assert "The period was " in letter.text
+        assert "The budget period was " in letter.text
         assert json.loads(WebhookCall.objects.get().body)["ends"] == ends.isoformat()[:23] + "Z"
 
     def test_spending_warned_of_before_a_periods_end_is_not_warned_of_again(

@@ -117,7 +117,7 @@ class TestInRounds:
         lab.quantum()
         assert states(lab, job) == [(Job.State.SUSPENDED, Reason.HOURS_SPENT)]
         job.refresh_from_db()
-        assert explain(job).sentence.endswith("of 0.79 EUR, in the last 3 days.")
+        assert explain(job).sentence.endswith("of 0.79 EUR in the last 3 days.")
 
     def test_beyond_an_opportunistic_limit_a_job_runs_until_others_want_its_gpus(self, lab: World) -> None:
         limit(lab, 0, kind=Kind.GPU_HOURS, at_limit="idle")

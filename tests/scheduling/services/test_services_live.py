@@ -150,4 +150,4 @@ def test_a_revision_that_crashes_is_rolled_back_and_the_good_one_answers_all_the
     assert "exited with code 3" in service.revisions.get(number=2).why_failed
     texts = [event.text for event in service.events.filter(kind="rolled_back")]
     assert len(texts) == 1
-    assert texts[0].endswith("Back to revision 1")
+    assert texts[0].endswith("Rolled back to revision 1")
