@@ -106,7 +106,7 @@ def test_the_next_attempt_continues_the_same_log(room: Room, rig: Rig) -> None:
     # The Job's command was set at its creation, so this script does not matter.
     second = room.gang(rig, "", epoch=2)
     wait_for_text(rig, second, "attempt 2\n")
-    assert text(rig, second) == "attempt 1\ntold to stop\nturn 2\n"
+    assert text(rig, second) == "attempt 1\ntold to stop\nattempt 2\n"
 
 
 def test_a_bare_pod_is_stopped_and_its_next_attempt_continues_the_same_log(room: Room) -> None:
@@ -127,7 +127,7 @@ def test_a_bare_pod_is_stopped_and_its_next_attempt_continues_the_same_log(room:
         second = room.gang(rig, "echo attempt $FAIRLOT_EPOCH; exit 0", epoch=2)
         assert rig.wait(second).end is End.SUCCEEDED
         wait_for(partial(is_complete, rig, second), what="the log is complete")
-        assert text(rig, second) == "attempt 1\ntold to stop\nturn 2\n"
+        assert text(rig, second) == "attempt 1\ntold to stop\nattempt 2\n"
 
 
 def test_a_watcher_continues_where_the_previous_one_ended(room: Room) -> None:

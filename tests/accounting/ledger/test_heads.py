@@ -145,7 +145,7 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a head changed": (
         ("UPDATE accounting_ledgerhead SET at = at + interval '1 s' WHERE number = 1",),
-        "head 1: it was changed",
+        "head 1: this head was changed",
     ),
     "a signature changed": (
         ("UPDATE accounting_ledgerhead SET signature = sha512(''::bytea) WHERE number = 1",),
