@@ -72,7 +72,7 @@ def test_a_redirect_is_not_followed_so_that_the_token_goes_nowhere_else(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [(Answer(200, b"<h1>intranet</h1>"), "answer was incomplete"), (Answer(200, b"{}"), "not a Kubernetes"),
-     (Answer(502, b"<h1>intranet</h1>"), r"error \(502\)"), (Answer(429, b"{}"), "overloaded"),
+     (Answer(502, b"<h1>intranet</h1>"), r"error 502"), (Answer(429, b"{}"), "overloaded"),
      (Answer(403, b'{"reason": "Forbidden"}'), "refuses every request of this user")],
 )  # fmt: skip
 def test_unexpected_answers_are_explained_without_quoting_them(
@@ -246,10 +246,10 @@ def test_a_cluster_with_jobs_stays_and_says_how_many(lab: World) -> None:
     )
     lab.fill()
     lab.carry_out()
-    with pytest.raises(Refused, match=r"2 jobs have not ended on east, and 1 holds GPUs\."):
+    with pytest.raises(Refused, match=r"2 jobs have not ended on east, and 1 lease holds GPUs\."):
         detach_cluster(actor=people.ada, cluster=lab.cluster)
     Job.objects.filter(pk=waiting.pk).update(state=Job.State.CANCELLED, ended_at="2026-01-01T00:00Z")
-    with pytest.raises(Refused, match=r"1 job has not ended on east, and 1 holds GPUs\."):
+    with pytest.raises(Refused, match=r"1 job has not ended on east, and 1 lease holds GPUs\."):
         detach_cluster(actor=people.ada, cluster=lab.cluster)
     assert Cluster.objects.attached().exists()
     assert ClusterAccess.objects.exists()
