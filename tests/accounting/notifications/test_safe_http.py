@@ -135,7 +135,7 @@ def test_a_name_server_that_changes_its_answer_leads_nowhere_private() -> None:
     assert "private network (127.0.0.1)" in again["said"]
     redirects = told.pop("redirects")
     assert redirects["connected"] == ["93.184.216.34:80"]
-    assert "302; redirects are not followed" in redirects["said"]
+    assert "302, a redirect, which Fairlot does not follow" in redirects["said"]
     for label, one in ({"flips again": again} | told).items():
         assert one["connected"] == [], label
         assert any(word in one["said"] for word in ("private network", "never calls")), (label, one)

@@ -200,7 +200,7 @@ def test_a_name_is_taken_once_by_each(lab: World) -> None:
 def test_keys_have_to_be_named_where_there_are_several(lab: World) -> None:
     people = lab.people
     keep(lab, name="s3", id="me", key="it")
-    for said, words in (("s3", "say which: s3/id"), ("s3/secret", "has no key secret")):
+    for said, words in (("s3", "add one, as in s3/id"), ("s3/secret", "has no key secret")):
         with pytest.raises(SpecError, match=words):
             lab.submit(people.bob, people.astro, secrets={"T": said})
     job = lab.submit(
@@ -275,7 +275,7 @@ def test_neither_audit_nor_events_nor_logs_nor_orders_tell_it(
         (
             {"secret_files": [{"name": "a", "path": "/s"}, {"name": "b", "path": "/s/b"}]},
             "secret_files.1",
-            "way",
+            "overlap",
         ),
         ({"secret_files": [{"name": "../a"}]}, "secret_files.0.name", "is not a valid name"),
         ({"secret_files": [{"name": "a", "optional": True}]}, "secret_files.0.optional", "optional"),

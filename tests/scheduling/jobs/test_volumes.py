@@ -71,7 +71,7 @@ def test_a_volume_that_is_not_granted_is_refused_with_the_available_ones(lab: Wo
         preflight(actor=lab.people.charlie, tenant=lab.people.bio, cluster=lab.cluster, spec=spec)
     other = Cluster.objects.create(name="other", backend=Cluster.Backend.KUBERNETES)
     spec = JobSpec(name="x", command="x", environment="x", volumes=[{"name": "imagenet"}])
-    with pytest.raises(SpecError, match="in other; there is: none"):
+    with pytest.raises(SpecError, match="in other; available: none"):
         submit_job(actor=lab.people.bob, tenant=lab.people.astro, cluster=other, spec=spec)
 
 
