@@ -266,7 +266,10 @@ def test_a_local_job_finds_its_volume_and_its_end_leaves_the_data(rig: Rig, tmp_
 @pytest.mark.parametrize(
     ("mount", "words"),
     [
-        (Mount("data", "/data", "/tmp", read_only=False), "below /volumes on this machine"),
+        (
+            Mount("data", "/data", "/tmp", read_only=False),
+            "below /volumes ($FAIRLOT_VOLUMES_DIR) on this machine",
+        ),
         (Mount("data", "/volumes/data", "/no/such", read_only=False), "does not exist"),
     ],
 )

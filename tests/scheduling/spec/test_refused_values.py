@@ -29,7 +29,7 @@ NESTED = [
     ("volumes: [{name: data, mode: ro}]", "volumes.0.mode", "is not accepted here"),
     ("volumes: [{path: /data}]", "volumes.0.name", "is missing"),
     ("volumes: [{name: a, path: /a}, {name: b, path: /a/b}]", "volumes.1", "overlap"),
-    ("volumes: [{name: a, path: /a}, {name: a, path: /b}]", "volumes.1.name", "a second time"),
+    ("volumes: [{name: a, path: /a}, {name: a, path: /b}]", "volumes.1.name", "twice"),
     ("secret_files: [{name: a, path: /v/a}]\nvolumes: [{name: b, path: /v}]", "volumes.0", "overlap"),
     ("memory: 1Gi\nshm: 2Gi", "shm", "must not be more than memory"),
     ("workers: 4096\ngpus_per_worker: 64", "workers", "more than 65\xa0536 GPUs"),

@@ -104,5 +104,5 @@ def test_files_elsewhere_are_refused_with_where_they_may_be(rig: Rig) -> None:
     elsewhere = Secrets(folders=[SecretFolder("hf", "/data/hf", {"token": TEXT})])
     seen = rig.wait(rig.start(rig.gang("true", secrets=elsewhere)))
     assert seen.end is End.START_FAILED
-    assert "below /secrets on this machine" in seen.message
+    assert "below /secrets ($FAIRLOT_SECRETS_DIR) on this machine" in seen.message
     assert telling(rig) == []
