@@ -156,7 +156,8 @@ class Moment(forms.Field):
     """
 
     def __init__(self, label: str, *, step: int | None = None, **named: Any) -> None:
-        super().__init__(label=label, widget=MomentInput({"step": step} if step else {}), **named)
+        widget = MomentInput({"step": step} if step else {})
+        super().__init__(label=label, widget=widget, **{"required": False} | named)
 
     def to_python(self, value: Any) -> datetime | None:
         text = str(value or "").strip()

@@ -159,7 +159,7 @@ def sharing(request: UserRequest, pk: int) -> HttpResponse:
 class SnoozeForm(Form):
     """The form that snoozes the idle rule for a job: the time until which its GPUs may stay idle, and the reason."""
 
-    until = Moment("Until")
+    until = Moment("Until", required=True)
     reason = Text("Why", maxlength=300)
 
     def clean_until(self) -> datetime:

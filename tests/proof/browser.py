@@ -10,13 +10,14 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
 
+from tests import waiting
 from tests.proof.portal import RunningPortal
 
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync",
 ]  # fmt: skip
-PATIENCE = 600_000  # milliseconds, as in tests/waiting.py
+PATIENCE = waiting.PATIENCE * 1000  # milliseconds
 expect.set_options(timeout=PATIENCE)
 
 

@@ -405,3 +405,18 @@ def test_an_exact_price_is_shown_exactly() -> None:
     [entry] = entries([event], User(portal_role=User.PortalRole.USER))
     assert entry.changes[0].after == f"0.0125 {settings.FAIRLOT_CURRENCY}"
     assert entry.href == "/jobs/7/"
+
+
+def test_a_browser_sends_forms_whose_optional_times_are_empty(scene: Scene, browser_of) -> None:
+    """Proves that no input for a time that may be left empty has the attribute `required`.
+
+    The pages are those of a drain without a deadline and of a price that is valid immediately.
+    """
+    ada = browser_of(scene.people.ada)
+    for page, name in (
+        (f"/admin/nodes/{scene.world.cluster.nodes.first().pk}/drain/", "deadline"),
+        ("/admin/generations/", "since"),
+    ):
+        fields = re.findall(rf'<input[^>]* name="{name}"[^>]*>', ada.get(page).content.decode())
+        assert fields
+        assert [field for field in fields if " required" in field] == []
