@@ -18,7 +18,7 @@ class NewVolume(Schema):
     )
     read_only: Flag = True
     team: Line = Field(
-        "", description="Slug of the team whose jobs may mount the volume; empty for every team."
+        "", description="Slug of the team whose jobs may mount the volume; empty if jobs of every team may."
     )
 
 
@@ -26,7 +26,7 @@ class Volume(Schema):
     id: int
     name: str
     cluster: str
-    team: str = Field(description="Slug of the team whose jobs may mount the volume; empty for every team.")
+    team: str = Field(description="Slug of the team whose jobs may mount the volume; empty if jobs of every team may.")
     read_only: bool
     created_at: datetime
 

@@ -26,7 +26,7 @@ MEASURES = ("entitled", "lent", "unused", "borrowed", "sold", "bought", "due", "
 
 LACKS = (
     "Archived hours are counted only if they are completely in the period. In the tables by "
-    "job, label and day, the same applies to archived days (UTC)."
+    "job, label and day, archived days (UTC) are counted only if they are completely in the period."
 )
 
 
