@@ -26,7 +26,9 @@ class Volume(Schema):
     id: int
     name: str
     cluster: str
-    team: str = Field(description="Slug of the team whose jobs may mount the volume; empty if jobs of every team may.")
+    team: str = Field(
+        description="Slug of the team whose jobs may mount the volume; empty if jobs of every team may."
+    )
     read_only: bool
     created_at: datetime
 
