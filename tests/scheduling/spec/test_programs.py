@@ -61,15 +61,15 @@ def begin(lab: World, **fields: object) -> Session:
 
 
 def test_a_session_without_its_program_is_refused_at_its_command(lab: World) -> None:
-    for fields in (
-        {"command": "exec jupyter lab"},
-        {"command": "data"},
-        {"command": "serve", "environment": "system"},
+    for where, fields in (
+        ("default environment", {"command": "exec jupyter lab"}),
+        ("default environment", {"command": "data"}),
+        ("environment system", {"command": "serve", "environment": "system"}),
     ):
         with pytest.raises(SpecError) as refused:
             begin(lab, **fields)
         assert list(refused.value.problems) == ["command"]
-        assert "is not installed in the " in refused.value.problems["command"]
+        assert f"is not installed in the {where}" in refused.value.problems["command"]
     assert not Session.objects.exists()
     assert begin(lab, command="serve2", variables={"PATH": "/opt/mine"})
     assert begin(lab, command="exec serve").job.spec["command"] == "exec serve"
