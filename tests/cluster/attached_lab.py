@@ -49,18 +49,18 @@ class Lab(World):
     def watch_until(self, probe: Callable[[], object], what: str | Callable[[], str]) -> None:
         """Watches the cluster until `probe` returns something true; carries out no operations."""
 
-        def seen() -> object:
-            self.watch()
-            return probe()
-
-        wait_for(seen, what=what, every=0.0)
+        self._repeat(self.watch, probe, what)
 
     def until(self, probe: Callable[[], object], what: str | Callable[[], str]) -> None:
-        def done() -> object:
-            self.work()
+        self._repeat(self.work, probe, what)
+
+    @staticmethod
+    def _repeat(step: Callable[[], None], probe: Callable[[], object], what: str | Callable[[], str]) -> None:
+        def probe_after_step() -> object:
+            step()
             return probe()
 
-        wait_for(done, what=what, every=0.0)
+        wait_for(probe_after_step, what=what, every=0.0)
 
     def reaches(self, job: Job, state: str) -> Job:
         def there() -> bool:
