@@ -91,10 +91,10 @@ class Edge:
         threads = self._threads_for(scope["path"])
         if self.probe.is_silent and threads is not self.static and not await self.probe.responds(within=1.0):
             raise Refused(SILENT)
-        lease = await self._lease(threads, scope, client)
-        exchange = _Exchange(send, lease)
-        task = asyncio.create_task(self._run(lease, scope, receive, exchange))
-        task.add_done_callback(lambda _: lease.finish())
+        loan = await self._lend_thread(threads, scope, client)
+        exchange = _Exchange(send, loan)
+        task = asyncio.create_task(self._run(loan, scope, receive, exchange))
+        task.add_done_callback(lambda _: loan.finish())
         try:
             await self._until_answered(task, exchange, arrived)
         except asyncio.CancelledError:
@@ -106,7 +106,7 @@ class Edge:
             return self.static
         return self.streams if STREAMS.fullmatch(path) else self.pages
 
-    async def _lease(self, threads: Threads, scope: Scope, client: Client) -> ThreadLoan:
+    async def _lend_thread(self, threads: Threads, scope: Scope, client: Client) -> ThreadLoan:
         """Waits for a free thread, and lends it to the request. Returns the loan.
 
         Only a few requests that hash a password, such as logins, may hold threads at the same time. Such a request
@@ -149,8 +149,8 @@ class Edge:
                 )  # the thread was lent at the moment of cancellation
             raise
 
-    async def _run(self, lease: ThreadLoan, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
-        async with ThreadSensitiveContext(executor=lease):
+    async def _run(self, loan: ThreadLoan, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
+        async with ThreadSensitiveContext(executor=loan):
             await self.portal(scope, receive, exchange.send)
 
     async def _until_answered(self, task: asyncio.Task[None], exchange: _Exchange, arrived: float) -> None:
@@ -180,8 +180,8 @@ class Edge:
 class _Exchange:
     """Sends the response to one request to the client, and gives the request's thread back when the response begins."""
 
-    def __init__(self, send: Send, lease: ThreadLoan) -> None:
-        self._send, self._lease = send, lease
+    def __init__(self, send: Send, loan: ThreadLoan) -> None:
+        self._send, self._loan = send, loan
         self.begun = self.abandoned = False
 
     async def send(self, message: Message) -> None:
@@ -189,9 +189,9 @@ class _Exchange:
             return  # the client already got a 503 answer
         if message["type"] == "http.response.start":
             self.begun = True
-            self._lease.release()
+            self._loan.release()
         elif not message.get("more_body", False):
-            self._lease.finish()
+            self._loan.finish()
         await self._send(message)
 
 

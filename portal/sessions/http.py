@@ -74,7 +74,7 @@ def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
 
 
 async def relay(request: Connection, admitted: Admitted, *, notes: bool) -> None:
-    """Relays the request `request` to the program, and relays the program's response back.
+    """Relays `request` to the program, and relays the program's response back.
 
     Ends when the response is complete, when the browser or the program disconnects, or when the sender may no longer
     use the program. `notes` says whether the exchange counts as use of the program, which restarts the idle timeout of
@@ -92,7 +92,7 @@ async def relay(request: Connection, admitted: Admitted, *, notes: bool) -> None
 
 
 async def until_barred(request: Connection, admitted: Admitted) -> None:
-    """Waits until the request `request` may no longer be relayed.
+    """Waits until `request` may no longer be relayed.
 
     Returns when the sender may not use the program any more, the session has ended, or the program has another address.
     """

@@ -114,7 +114,7 @@ def with_sessions(portal: App) -> App:
 
 
 async def _open(request: HostRequest) -> None:
-    """Handles the request `request`. If the database does not answer, answers 503, unless the response has already
+    """Handles `request`. If the database does not answer, answers 503, unless the response has already
     begun."""
     begun = False
 

@@ -35,7 +35,7 @@ async def refuse(
 
 
 async def relay(request: Connection, admitted: Admitted) -> None:
-    """Relays the WebSocket of the request `request` to the program and back.
+    """Relays the WebSocket of `request` to the program and back.
 
     Ends when the browser or the program closes the WebSocket, or when the sender may no longer use the program.
     """

@@ -97,10 +97,12 @@ def delete_secret(*, actor: User, secret: Secret) -> None:
     if count := jobs.count():
         named = ", ".join(f"{job.name} ({job.pk})" for job in jobs[:3])
         more = f" and {count - 3} more" if count > 3 else ""
+        have, jobs_end, them = (
+            ("has", "this job ends", "it") if count == 1 else ("have", "these jobs end", "them")
+        )
         raise Refused(
-            f"{there.name} is used by {named}{more}, which {'has' if count == 1 else 'have'} not ended. Wait"
-            f" until {'this job ends' if count == 1 else 'these jobs end'}, cancel"
-            f" {'it' if count == 1 else 'them'}, or replace the texts of the secret instead."
+            f"{there.name} is used by {named}{more}, which {have} not ended. Wait until {jobs_end}, cancel {them}, or"
+            " replace the texts of the secret instead."
         )
     audit.record(
         actor=actor, verb="secret.delete", target=there, tenant=there.tenant, before={"keys": there.keys}

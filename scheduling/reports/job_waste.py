@@ -196,7 +196,7 @@ def _failed_or_cancelled(begins: datetime, ends: datetime) -> QuerySet[Job]:
     return jobs.filter(ended_at__gte=begins, first_started_at__lt=ends)
 
 
-def _counts_by_state(begins: datetime, ends: datetime, few: str | None) -> dict[str, Ints]:
+def _ids_by_state(begins: datetime, ends: datetime, few: str | None) -> dict[str, Ints]:
     """Returns the ids of training jobs that failed and of those that were cancelled, by state.
 
     These are the jobs that started before `ends` and ended at or after `begins`. `few` is None, or a PostgreSQL array
@@ -221,7 +221,7 @@ def _causes(reader: UsageReader, found: GroupedUsage) -> list[Ints]:
     job, none = found.keys["job_id"], np.zeros_like(found.held)
     distinct = np.unique(job)
     few = as_array(distinct) if len(distinct) <= FEW else None
-    ids = _counts_by_state(begins, ends, few)
+    ids = _ids_by_state(begins, ends, few)
     with connection.cursor() as cursor:
         cursor.execute(LOST, {"begins": begins, "ends": ends, "jobs": few})
         lost = [ints(data) for data in cursor.fetchone()]
