@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from tests import branch_coverage
 from tests.proof.browser import CHROMIUM_ARGUMENTS, People, chromium
 from tests.proof.portal import ROOT, RunningPortal
 
@@ -28,7 +29,7 @@ def portal() -> Iterator[RunningPortal]:
 
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
+    with branch_coverage.paused(), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_ARGUMENTS)
         yield browser
         browser.close()
