@@ -212,7 +212,7 @@ def test_a_lost_password_is_said_plainly(postgres):
     postgres.start()
     postgres.stop()
     postgres.password_file.unlink()
-    with pytest.raises(StartError, match=r"its password .* is gone"):
+    with pytest.raises(StartError, match=r"the file with its password is missing: restore the file"):
         postgres.start()
 
 

@@ -196,7 +196,7 @@ def test_a_drain_is_confirmed_on_a_page_that_lists_the_affected_jobs(scene, brow
     assert olga.post(path, far).status_code == 302
     nodes = " ".join(olga.get("/admin/nodes/").content.decode().split())
     assert "Draining" in nodes
-    assert "Running jobs are stopped at" in nodes
+    assert "Running jobs will be stopped at" in nodes
     assert scene.world.states([scene.job]) == ["running"]
     assert olga.post(f"/admin/nodes/{node.pk}/return/").status_code == 302
     node.refresh_from_db()

@@ -63,7 +63,7 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
     ada: Client, east: Cluster, api_server: StandIn
 ) -> None:
     listed = text_of(ada.get("/admin/clusters/"))
-    assert f"east in order checked now Kubernetes {api_server.server}" in listed
+    assert f"east in order last checked now Kubernetes {api_server.server}" in listed
     page = text_of(ada.get(f"/admin/clusters/{east.pk}/"))
     asked = len(list(needed(in_teams=False)))
     assert USER in page
@@ -74,8 +74,8 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
 @pytest.mark.parametrize(
     ("right", "said"),
     [
-        (True, "For the cluster's scheduler, each gang is a PodGroup (v1alpha2)."),
-        (None, "For the cluster's scheduler, each gang is a PodGroup (v1alpha2)."),
+        (True, "The cluster's scheduler sees each gang as a PodGroup (v1alpha2)."),
+        (None, "The cluster's scheduler sees each gang as a PodGroup (v1alpha2)."),
         (False, "The cluster offers PodGroups (v1alpha2), but Fairlot has no right to create them."),
     ],
 )
@@ -178,7 +178,7 @@ def test_an_admin_sets_what_jobs_may_reach_and_other_users_have_no_such_form(
     scene: Scene, browser_of, ada: Client, east: Cluster
 ) -> None:
     path = f"/admin/clusters/{east.pk}/"
-    assert "Network access of jobs only to jobs of the same team Gangs" in text_of(ada.get(path))
+    assert "Network access of jobs Jobs can reach only jobs of the same team. Gangs" in text_of(ada.get(path))
     assert ada.post(f"{path}reachable/", {"ranges": "10.20.0.0/16\n 2001:db8::/32"}).status_code == 302
     page = ada.get(path)
     assert "jobs of the same team, and to 10.20.0.0/16, 2001:db8::/32 Gangs" in text_of(page)
@@ -202,10 +202,15 @@ def test_an_admin_has_new_jobs_of_one_worker_run_as_pods_without_a_job(
     scene: Scene, browser_of, ada: Client, east: Cluster
 ) -> None:
     path = f"/admin/clusters/{east.pk}/"
-    assert "Single-worker jobs new jobs run as Kubernetes Jobs, like gangs" in text_of(ada.get(path))
+    assert "Single-worker jobs New jobs with one worker run as Kubernetes Jobs, like gangs." in text_of(
+        ada.get(path)
+    )
     assert ada.post(f"{path}bare-pods/", {"bare_pods": "on"}).status_code == 302
     page = ada.get(path)
-    assert "Single-worker jobs new jobs run as bare pods, without a Kubernetes Job" in text_of(page)
+    assert (
+        "Single-worker jobs New jobs with one worker run as bare pods, without a Kubernetes Job."
+        in text_of(page)
+    )
     assert 'name="bare_pods" id="bare-pods-bare_pods" checked' in page.content.decode()
     for who in (scene.people.alice, scene.people.olga):
         assert browser_of(who).post(f"{path}bare-pods/").status_code == 404

@@ -67,9 +67,9 @@ def test_a_preview_says_what_the_scheduler_would_do_and_saves_nothing(scene: Sce
     ada, before = browser_of(scene.people.ada), AuditEvent.objects.count()
     response = ada.post("/admin/tenants/astro/tickets/preview/", {"tickets": "300"})
     page = shown(response)
-    assert "300 tickets for Astro instead of 100. Nothing is saved yet." in page
+    assert "The team Astro will have 300 tickets instead of 100. Nothing is saved yet." in page
     row = next(row for row in page.split("<tr>") if "Bio" in row and "A100" in row)
-    assert re.search(r'data-label="Entitled">2 → 1<', row), row
+    assert re.search(r'data-label="Entitled, GPUs">2 → 1<', row), row
     assert AuditEvent.objects.count() == before
     assert Tenant.objects.get(slug="astro").tickets == 100
     saved = ada.post(
@@ -90,14 +90,14 @@ def test_other_tickets_of_a_member_are_previewed_before_they_are_saved(
     response = browser.post(f"{url}/preview/", {"role": "member", "tickets": "300"})
     page = shown(response)
     told = "the user's part of the team's share changes from 33 % to 75 %"
-    assert "300 tickets for bob in Astro instead of 50." in page
+    assert "bob will have 300 tickets in the team Astro instead of 50." in page
     assert told in page.replace("\N{NO-BREAK SPACE}", " ")
     rows = {(row.user.username, row.generation): row for row in response.context["rows"]}
     assert {row.tenant for row in rows.values()} == {scene.people.astro}
     bob, alice = rows["bob", "V100"], rows["alice", "V100"]
     assert bob.entitled == pytest.approx((2 / 3, 1.5))
     assert alice.entitled == pytest.approx((4 / 3, 0.5))
-    assert 'data-label="Entitled">0.667 → 1.5<' in page
+    assert 'data-label="Entitled, GPUs">0.667 → 1.5<' in page
     assert AuditEvent.objects.count() == before
     assert Membership.objects.get(pk=scene.membership.pk).tickets == 50
     form = dict(re.findall(r'type="hidden" name="(role|tickets)" value="(\w+)"', page))
@@ -227,7 +227,7 @@ def test_removing_a_limit_is_previewed(scene: Scene, browser_of) -> None:
     assert f'action="{url}preview/"' in shown(ada.get("/admin/tenants/astro/"))
     response = ada.post(f"{url}preview/")
     page = shown(response)
-    assert "Astro: GPUs at once: no limit instead of 1. Nothing is saved yet." in page
+    assert "Preview without the limit “Astro: GPUs at once”, which is 1 now. Nothing is saved yet." in page
     asked = ada.post(f"/api/v1/limits/{scene.quota.pk}/removal/preview", content_type="application/json")
     by_api = {(row["team"], row["generation"]): row["share_after"] for row in asked.json()}
     rows = {(row.tenant.slug, row.generation): row for row in response.context["rows"]}

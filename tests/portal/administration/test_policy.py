@@ -74,9 +74,9 @@ def test_a_preview_shows_shares_before_and_after_and_saves_nothing(
     ada, events = browser_of(scene.people.ada), AuditEvent.objects.count()
     page = ada.post(address(scene, "preview"), {"policy": "counting", "by": "2"}).content.decode()
     row = next(row for row in page.split("<tr>") if "Bio" in row and "A100" in row)
-    assert 'data-label="Entitled">2 → 2<' in row, "what tickets earn is no policy's to say"
-    assert 'data-label="Share">2 → 1<' in row
-    assert "counting with by 2.0. Nothing is saved yet." in page
+    assert 'data-label="Entitled, GPUs">2 → 2<' in row, "what tickets earn is no policy's to say"
+    assert 'data-label="Share, GPUs">2 → 1<' in row
+    assert "Preview of the policy counting with the options by 2.0. Nothing is saved yet." in page
     assert AuditEvent.objects.count() == events
     form = dict(re.findall(r'type="hidden" name="(policy|by)" value="([^"]*)"', page))
     assert ada.post(address(scene, "change"), form).status_code == 302
@@ -120,7 +120,10 @@ def test_the_market_is_previewed_compared_with_the_default_and_chosen(scene: Sce
     page = ada.get(address(scene), {"policy": "market"}).content.decode()
     assert re.findall(r'<input[^>]* name="(memory|least_gain|pricing)"', page) == ["memory"]
     preview = ada.post(address(scene, "preview"), {"policy": "market", "memory": "600"})
-    assert "market with memory 600.0. Nothing is saved yet." in preview.content.decode()
+    assert (
+        "Preview of the policy market with the options memory 600.0. Nothing is saved yet."
+        in preview.content.decode()
+    )
     assert ada.post(address(scene, "shadow"), {"shadow": "market:1"}).status_code == 302
     lab.quantum()
     assert ask_shadow(cluster_id=lab.cluster.pk) == 1

@@ -83,7 +83,7 @@ def test_drained_gpus_are_distinguished_and_are_draining_while_jobs_run_there(
         assert "Draining" in olga.get(page).content.decode(), page
     kind = node.generation.name
     assert "0 free · 2 drained" in text_of(olga.get("/cluster/"))
-    assert "4 of 6 busy · 0 free · 2 drained" in text_of(olga.get("/"))
+    assert "4 of 6 GPUs busy · 0 free · 2 drained" in text_of(olga.get("/"))
     asked = browser_of(cast.bob).get(f"/jobs/{scene.waiting.pk}/")
     assert f"{kind}: 0 of 6 GPUs free, 6 drained" in text_of(asked)
     scene.world.see(scene.world.lease(scene.job), Phase.ENDED, end=End.STOPPED, ended_age=0.0)

@@ -74,10 +74,10 @@ def test_an_operator_sees_what_it_would_do_changes_it_or_says_no(scene: Scene, b
     olga, path = browser_of(scene.people.olga), f"/requests/{scene.request.pk}/"
     page = shown(olga.get(path))
     assert "Effect now" in page
-    assert re.search(r"data-label=\"Entitled\">2 → 1\.33<", page)
+    assert re.search(r"data-label=\"Entitled, GPUs\">2 → 1\.33<", page)
     more = olga.post(f"{path}preview/", {"tickets": "300", "until": "", "answer": "even more"})
     assert more.status_code == 200
-    assert re.search(r"300 tickets: .*data-label=\"Entitled\">2 → 1<", shown(more))
+    assert re.search(r"300 tickets: .*data-label=\"Entitled, GPUs\">2 → 1<", shown(more))
     assert re.search(r'name="tickets" value="300"', shown(more))
     assert "even more</textarea>" in shown(more)
     wrong = olga.post(f"{path}preview/", {"tickets": "0", "until": ""})
