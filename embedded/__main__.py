@@ -19,8 +19,10 @@ def main() -> int:
         prog="python -m embedded", description="Runs Fairlot on one machine, with its data in var/."
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("up", help="start everything in the foreground; Ctrl-C stops it")
-    run = verbs.add_parser("run", help="run one command with the servers and settings of var/")
+    verbs.add_parser("up", help="start Fairlot with its servers in the foreground; Ctrl-C stops all of them")
+    run = verbs.add_parser(
+        "run", help="run one command with the servers and settings of the data folder var/"
+    )
     run.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND …")
     watcher = verbs.add_parser("guard")  # for the supervisor only, which starts it
     watcher.add_argument("supervisor", type=int)
@@ -32,7 +34,7 @@ def main() -> int:
         return 0
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
-        parser.error("run: the command is missing; give it after --")
+        parser.error("run needs a command after --, for example: run -- python manage.py check")
     return run_command(command)
 
 

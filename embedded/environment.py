@@ -25,7 +25,7 @@ class AlreadyRunningError(RuntimeError):
     """
 
     def __init__(self, about: dict[str, Any]) -> None:
-        super().__init__("another process works here")
+        super().__init__("another process uses the data folder")
         self.about = about
 
 
@@ -143,7 +143,8 @@ def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, s
                     return
                 if time.monotonic() > deadline:
                     raise StartError(
-                        f"{running.about.get('what')} is using {home.var}; try again when it has ended"
+                        f"{running.about.get('what')} is using the data folder {home.var}; "
+                        "try again when that process has ended"
                     ) from None
             time.sleep(0.1)
         for server in servers:

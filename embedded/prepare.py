@@ -15,7 +15,12 @@ from embedded.environment import ROOT, fingerprint, static_files
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--demo", type=Path, metavar="PASSWORDS_FILE", help="also load the demo")
+    parser.add_argument(
+        "--demo",
+        type=Path,
+        metavar="PASSWORDS_FILE",
+        help="also load the demo data, and store the passwords of its users in this file",
+    )
     options = parser.parse_args()
 
     import django  # noqa: PLC0415 - nothing else in this package may need Django

@@ -77,7 +77,7 @@ def run(
         start_new_session=True,
     )
     if done.returncode:
-        raise StartError(f"{argv[0]} failed:\n{(done.stderr or done.stdout).strip()}")
+        raise StartError(f"the command {argv[0]} failed:\n{(done.stderr or done.stdout).strip()}")
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals, patience: float) -> bool:
@@ -133,8 +133,8 @@ def drop_root_options(*must_reach: Path) -> tuple[str, ...]:
         if subprocess.run(argv, cwd="/", capture_output=True, check=False).returncode == 0:
             return options
     raise StartError(
-        f"PostgreSQL refuses to run as root, and the user {UNPRIVILEGED!r} may not enter "
-        f"{' or '.join(map(str, must_reach))}: run as another user, or from a folder that all users may enter"
+        f"PostgreSQL and Valkey do not run as root, and the user {UNPRIVILEGED!r} cannot read all of the folders "
+        f"{' and '.join(map(str, must_reach))}. Start Fairlot as another user, or make these folders readable"
     )
 
 
@@ -176,5 +176,5 @@ def wait_until_left(folder: Path, patience: float) -> None:
 def _program(name: str) -> str:
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
     if found is None:
-        raise StartError(f"{name} is missing: install the package util-linux")
+        raise StartError(f"the program {name} is missing: install the system package util-linux")
     return found

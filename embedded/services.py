@@ -76,10 +76,10 @@ class Service:
         code = self.process.wait()
         kill_group(self.process.pid)  # kills children that the process left behind
         self.process = None
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        ending = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         delay = self.plan_restart()
-        when = "restarting now" if delay == 0 else f"restarting in {delay:g} s"
-        return f"{self.name} {how}; {when}. {self._last_line()}".rstrip()
+        restart = "restarting now" if delay == 0 else f"restarting in {delay:g} s"
+        return f"{self.name} {ending}; {restart}. {self._last_line()}".rstrip()
 
     def plan_restart(self) -> float:
         """Schedules a restart and returns the delay in seconds.
@@ -130,7 +130,7 @@ class ServerService(Service):
     def _launch(self) -> subprocess.Popen[bytes]:
         self.server.start()
         if self.server.process is None:
-            raise RuntimeError(f"{self.name} started without a process")
+            raise RuntimeError(f"the server {self.name} has no process after its start")
         return self.server.process
 
     def _facts(self) -> list[str]:

@@ -117,7 +117,7 @@ class Supervisor:
             self.prepared = True
             return False
         demo = ["--demo", str(self.home.demo_passwords)] if first_time else []
-        self.display.say("preparing the database" + (" and loading the demo" if first_time else ""))
+        self.display.say("preparing the database" + (" and loading the demo data" if first_time else ""))
         try:
             self._run_to_its_end(
                 "prepare", [sys.executable, "-m", "embedded.prepare", *demo], PREPARE_PATIENCE
@@ -139,13 +139,13 @@ class Supervisor:
         if first_time and passwords.exists():
             message += [
                 "",
-                "Demo accounts with new passwords:",
+                "New passwords of the demo users:",
                 passwords.read_text().rstrip(),
                 f"(stored in {passwords}, which only you can read)",
             ]
         elif passwords.exists():
-            message += [f"Demo accounts and passwords are in {passwords}, which only you can read."]
-        message += ["Ctrl-C stops everything.", ""]
+            message += [f"The passwords of the demo users are in {passwords}, which only you can read."]
+        message += ["Press Ctrl-C to stop Fairlot and its servers.", ""]
         self.display.say("\n".join(message))
 
     def _start_service(self, service: Service) -> None:
@@ -176,7 +176,7 @@ class Supervisor:
             self._start_service(service)
         except StartError as error:
             delay = service.plan_restart()
-            self.display.say(f"{error}\n{service.name}: next attempt in {delay:g} s")
+            self.display.say(f"{error}\nFairlot tries to start {service.name} again in {delay:g} s")
 
     def _timeout(self) -> float | None:
         """Returns the seconds until the next restart or readiness check; None if no restart or check is scheduled."""
@@ -210,7 +210,7 @@ class Supervisor:
         """Stops all services: beat first, so that it sends no new tasks, and the servers last, because all others need
         them."""
         if any(service.process for service in self._services()):
-            self.display.say("stopping; press Ctrl-C again to hurry")
+            self.display.say("stopping all services; press Ctrl-C again to kill them immediately")
         by_name = {program.name: program for program in self.programs}
         for name in ("beat", "worker", "background", "web"):
             self._stop_service(by_name.get(name))
@@ -242,7 +242,7 @@ class Supervisor:
         try:
             self._run_to_its_end("park", manage("park"), PARK_PATIENCE)
         except StartError as error:
-            self.display.say(f"{error}\nthe next `make up` takes over jobs that still run")
+            self.display.say(f"{error}\nSome jobs may still run. The next `make up` takes them over.")
 
     # --- processes -----------------------------------------------------------------------------
 
@@ -258,10 +258,10 @@ class Supervisor:
         process = spawn(argv, log=log, env=marked, cwd=ROOT, at_our_death="KILL")
         if not self._await_end(process, patience):
             self._kill(process)
-            raise StartError(f"{name} was interrupted or took too long")
+            raise StartError(f"the step {name} was interrupted or took too long")
         if process.returncode:
             said = log.read_bytes()[offset:].decode(errors="replace")
-            raise StartError(f"{name} failed; {log} ends with:\n{said[-3000:].strip()}")
+            raise StartError(f"the step {name} failed; its log {log} ends with:\n{said[-3000:].strip()}")
 
     def _end(self, process: subprocess.Popen[bytes], how: signal.Signals, patience: float) -> None:
         if process.poll() is None:
@@ -360,9 +360,9 @@ def up() -> int:
         with home.locked("Fairlot"):
             return Supervisor(home, display).run()
     except AlreadyRunningError as running:
-        where = running.about.get("url", "it is still starting")
+        where = running.about.get("url", "address not known yet, because it is still starting")
         display.say(
-            f"Fairlot already runs in {home.var}: {where} (pid {running.about.get('pid', 'unknown')})"
+            f"Fairlot already runs in {home.var}: {where} (process {running.about.get('pid', 'unknown')})"
         )
     except StartError as error:
         display.say(f"error: {error}")
@@ -380,17 +380,19 @@ def _address() -> tuple[str, int]:
     permitted = os.environ.get("FAIRLOT_LOCAL_BEYOND_LOOPBACK", "").lower() in ("1", "true", "yes", "on")
     if host not in LOOPBACK and not permitted:
         raise StartError(
-            f"HOST={host} would let other machines run programs on this one, through the local backend. "
-            "Set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true if everyone who can reach it may do so"
+            f"HOST={host} would let users on other machines run programs on this machine. "
+            "To allow this to everyone who can reach the portal, set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true"
         )
     if named := os.environ.get("PORT"):
         if not _is_free(host, int(named)):
-            raise StartError(f"port {named} of {host} is in use: set PORT to another one, or leave it unset")
+            raise StartError(f"port {named} of {host} is in use: set PORT to a free port, or unset PORT")
         return host, int(named)
     for port in range(FIRST_PORT, LAST_PORT + 1):
         if _is_free(host, port):
             return host, port
-    raise StartError(f"no port from {FIRST_PORT} to {LAST_PORT} of {host} is free: set PORT")
+    raise StartError(
+        f"all ports from {FIRST_PORT} to {LAST_PORT} of {host} are in use: set PORT to a free port"
+    )
 
 
 def _is_free(host: str, port: int) -> bool:
