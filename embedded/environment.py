@@ -142,8 +142,9 @@ def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, s
                     yield home.environment(servers, url)
                     return
                 if time.monotonic() > deadline:
+                    program = running.about.get("what")
                     raise StartError(
-                        f"{running.about.get('what')} is using the data folder {home.var}; "
+                        f"{program} is using the data folder {home.var}; "
                         "try again when that process has ended"
                     ) from None
             time.sleep(0.1)

@@ -132,9 +132,10 @@ def drop_root_options(*must_reach: Path) -> tuple[str, ...]:
         argv = [_program("setpriv"), *options, sys.executable, "-I", "-c", probe, *map(str, must_reach)]
         if subprocess.run(argv, cwd="/", capture_output=True, check=False).returncode == 0:
             return options
+    folders = " and ".join(map(str, must_reach))
     raise StartError(
         f"PostgreSQL and Valkey do not run as root, and the user {UNPRIVILEGED!r} cannot read all of the folders "
-        f"{' and '.join(map(str, must_reach))}. Start Fairlot as another user, or make these folders readable"
+        f"{folders}. Start Fairlot as another user, or make these folders readable"
     )
 
 

@@ -76,10 +76,14 @@ class Service:
         code = self.process.wait()
         kill_group(self.process.pid)  # kills children that the process left behind
         self.process = None
-        ending = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        ending = (
+            f"{self.name} was killed by {signal.Signals(-code).name}"
+            if code < 0
+            else f"{self.name} exited with code {code}"
+        )
         delay = self.plan_restart()
         restart = "restarting now" if delay == 0 else f"restarting in {delay:g} s"
-        return f"{self.name} {ending}; {restart}. {self._last_line()}".rstrip()
+        return f"{ending}; {restart}. {self._last_line()}".rstrip()
 
     def plan_restart(self) -> float:
         """Schedules a restart and returns the delay in seconds.

@@ -362,7 +362,7 @@ def up() -> int:
     except AlreadyRunningError as running:
         where = running.about.get("url", "address not known yet, because it is still starting")
         display.say(
-            f"Fairlot already runs in {home.var}: {where} (process {running.about.get('pid', 'unknown')})"
+            f"Fairlot already runs in {home.var}: {where} (process ID {running.about.get('pid', 'unknown')})"
         )
     except StartError as error:
         display.say(f"error: {error}")
