@@ -181,7 +181,7 @@ def test_an_admin_sets_what_jobs_may_reach_and_other_users_have_no_such_form(
     assert "Network access of jobs Jobs can reach only jobs of the same team. Gangs" in text_of(ada.get(path))
     assert ada.post(f"{path}reachable/", {"ranges": "10.20.0.0/16\n 2001:db8::/32"}).status_code == 302
     page = ada.get(path)
-    assert "jobs of the same team, and to 10.20.0.0/16, 2001:db8::/32 Gangs" in text_of(page)
+    assert "jobs of the same team, and the IP ranges 10.20.0.0/16, 2001:db8::/32. Gangs" in text_of(page)
     assert "\n10.20.0.0/16\n2001:db8::/32</textarea>" in page.content.decode()
     refused = ada.post(f"{path}reachable/", {"ranges": "the internet"})
     assert refused.status_code == 422
