@@ -116,8 +116,8 @@ def test_a_job_on_a_node_that_is_drained_says_why_and_until_when(scene: Scene, b
     page = f"/jobs/{scene.job.pk}/"
     assert "is being drained" not in text_of(bob.get(page))
     drain_node(actor=scene.people.ada, node=node, reason="new fan")
-    told = f"At least one worker runs on {node.name}, which is being drained: new fan."
-    assert f"{told} Jobs on this node may finish." in text_of(bob.get(page))
+    told = f"At least one worker runs on node {node.name}, which is being drained: new fan."
+    assert f"{told} Jobs that run on this node can run to their end." in text_of(bob.get(page))
     assert f"{node.name} is being drained: new fan; the job may continue until it ends" in text_of(
         bob.get(f"{page}events/")
     ), "names stay as they are written"
@@ -125,7 +125,8 @@ def test_a_job_on_a_node_that_is_drained_says_why_and_until_when(scene: Scene, b
     drain_node(actor=scene.people.ada, node=node, reason="new fan", mode=DrainMode.DEADLINE, deadline=at)
     for tab in (page, f"{page}events/", f"{page}log/"):
         said = text_of(bob.get(tab))
-        assert f"{told} Jobs on this node are stopped at 1 Jan 2100 00:00:00" in said, tab
+        stop = "Jobs on this node will be stopped and continue on other nodes. Time of the stop: 1 Jan 2100 00:00:00"
+        assert f"{told} {stop}" in said, tab
     drain_node(actor=scene.people.ada, node=node, reason="new fan", mode=DrainMode.NOW)
     assert told not in text_of(bob.get(page)), "it is stopping already"
 

@@ -41,7 +41,7 @@ def test_admins_correct_lines_and_all_who_see_the_job_see_why(scene: Scene, brow
     assert standing(scene) == []
     html = browser_of(scene.people.bob).get(f"/jobs/{scene.job.pk}/bill/").content.decode()
     assert html.count("taken back") == count
-    assert "by ada: wrong team" in html
+    assert "by ada. Reason: wrong team" in html
 
 
 def test_lines_are_billed_to_another_team(scene: Scene, browser_of) -> None:

@@ -189,7 +189,7 @@ def test_the_cost_is_as_of_now_and_what_the_end_will_book(scene: Scene, browser_
         seconds,
         {"EUR": money},
     )
-    assert "all of it is booked" in booked.content.decode()
+    assert "all GPU time is booked" in booked.content.decode()
 
 
 def test_unbooked_usage_costs_the_price_of_its_time(scene: Scene) -> None:
@@ -298,7 +298,7 @@ def test_a_job_says_for_how_long_it_has_been_so_and_where_it_runs(scene: Scene, 
     scene.world.see(scene.world.lease(scene.job), Phase.RUNNING, steps=1200.0, steps_age=0.0)
     text = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk])).content.decode()
     assert "The log reports 1\xa0200 completed steps." in text
-    assert re.search(r"The job runs on 4 × (A100|V100): \w+-0 GPU 0, 1, 2, 3\.", text)
+    assert re.search(r"The job runs on 4 × (A100|V100): GPU 0, 1, 2, 3 on node \w+-0\.", text)
     waiting = browser_of(scene.people.alice).get(reverse("job", args=[scene.waiting.pk])).content.decode()
     # The head of the page keeps its height when the job alternates between running and waiting.
     assert "note-steady" in waiting
@@ -384,7 +384,7 @@ def test_the_expected_start_stays_on_the_jobs_page_and_in_the_list(scene: Scene,
     api = browser.get(f"/api/v1/jobs/{scene.waiting.pk}/scheduling").json()
     assert datetime.fromisoformat(api["starts_by"]) == told.starts_by
     JobForecast.objects.update(starts_by=None)
-    assert "is not expected to start before" in browser.get(page).content.decode()
+    assert "The job will probably wait until" in browser.get(page).content.decode()
     assert browser.get(f"/api/v1/jobs/{scene.waiting.pk}/scheduling").json()["not_before"]
     Job.objects.filter(pk=scene.waiting.pk).update(reason=int(Reason.NEVER_TOO_LARGE))
     assert "expected to start" not in browser.get(page).content.decode()
