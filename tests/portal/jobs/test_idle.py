@@ -225,7 +225,7 @@ def test_a_job_without_any_process_is_reported(scene: Scene, warned: Job, browse
     bob = browser_of(scene.people.bob)
     assert bob.get("/api/v1/idle").json()[0]["processless_since"] is None
     GpuUse.objects.update(processless_since=now_from_database() - 5 * MINUTE)
-    assert "no process since" in text(bob, PAGE)
+    assert "no process on the GPUs since" in text(bob, PAGE)
     assert bob.get("/api/v1/idle").json()[0]["processless_since"] is not None
 
 

@@ -33,7 +33,7 @@ def closed(scene: Scene) -> Scene:
 def test_page_file_and_api_say_the_same_and_the_books_close(closed: Scene, browser_of) -> None:
     browser = browser_of(closed.people.olga)
     html = browser.get(f"/usage/capacity/?{WIDE}").content.decode()
-    assert "The costs sum to capacity × price" in html
+    assert "The costs add up to capacity × price" in html
     assert "Every GPU-second is in exactly one class" in html
     told = browser.get(f"/api/v1/capacity?{WIDE}").json()
     (identity,) = told["identities"]
@@ -88,8 +88,8 @@ def test_the_report_names_what_the_ledger_refuses(scene: Scene, browser_of) -> N
     )
     assert bill_running(cluster_id=book) == 0
     html = browser_of(scene.people.olga).get("/usage/capacity/").content.decode()
-    held = f"{scene.job.name}</a> on {scene.world.cluster.name} held GPUs in this hour"
-    assert f"{held}. The job still runs, but its usage of this hour is not booked yet." in html
+    held = f"{scene.job.name}</a> on cluster {scene.world.cluster.name} held GPUs in this hour"
+    assert f"{held}, and its usage is not booked yet. The job still runs." in html
 
 
 def test_only_operators_are_shown_the_way_there(scene: Scene, browser_of) -> None:

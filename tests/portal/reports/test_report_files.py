@@ -181,10 +181,10 @@ def test_the_trade_book_tells_rounds_apart_that_are_seconds_apart(full: Scene, b
 def test_each_page_says_what_it_calls_owed(full: Scene, browser_of) -> None:
     olga = browser_of(full.people.olga)
     share = olga.get("/share/?team=astro").content.decode()
-    assert "Owed now is the balance that the next rounds repay" in share
+    assert "“Owed now” is the GPU time that the next rounds will repay" in share
     assert 'href="/usage/fairness/"' in share
     fairness = olga.get(f"/usage/fairness/?{WIDE}").content.decode()
-    assert "shows the balance that the next rounds repay" in fairness
+    assert "shows how much GPU time the next rounds will repay" in fairness
 
 
 def test_numbers_that_name_something_stand_as_they_are() -> None:
@@ -339,17 +339,17 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
         "teams",
         {
             "Team": lambda row: row["team"],
-            "Idle, GPU-h": lambda row: hours(row["idle_gpu_seconds"]),
-            "With no process, GPU-h": lambda row: hours(row["processless_gpu_seconds"]),
-            "Held, GPU-h": lambda row: hours(row["held_gpu_seconds"]),
-            "Idle part": lambda row: percent(row["part"]),
+            "Idle GPU-hours": lambda row: hours(row["idle_gpu_seconds"]),
+            "GPU-hours without a process": lambda row: hours(row["processless_gpu_seconds"]),
+            "Held GPU-hours": lambda row: hours(row["held_gpu_seconds"]),
+            "Idle part of the held time": lambda row: percent(row["part"]),
             "Cost of idle time": lambda row: money(Decimal(row["idle_cost"]), row["currency"]),
             "Cost": lambda row: money(Decimal(row["cost"]), row["currency"]),
         },
     ),
     (
         f"/usage/fairness/?{WIDE}",
-        "Weighted GPU-hours of each team",
+        "GPU-hours of each team, weighted by GPU type",
         "compared",
         {
             "Team": lambda row: row["team"],
@@ -371,7 +371,7 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
             "Jobs with known ρ": lambda row: str(row["rho_known"]),
             "Median ρ": lambda row: f"{row['rho_median']:.2f}" if row["rho_median"] else "–",
             "Worst ρ": lambda row: f"{row['rho_worst']:.2f}" if row["rho_worst"] else "–",
-            "Later than alone": lambda row: str(row["worse_off_than_alone"]),
+            "Slower than on a private cluster": lambda row: str(row["worse_off_than_alone"]),
             "Left out": lambda row: str(row["left_out"]),
         },
     ),
