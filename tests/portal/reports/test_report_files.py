@@ -339,10 +339,10 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
         "teams",
         {
             "Team": lambda row: row["team"],
-            "Idle GPU-hours": lambda row: hours(row["idle_gpu_seconds"]),
+            "Idle, GPU-h": lambda row: hours(row["idle_gpu_seconds"]),
             "GPU-hours without a process": lambda row: hours(row["processless_gpu_seconds"]),
-            "Held GPU-hours": lambda row: hours(row["held_gpu_seconds"]),
-            "Idle part of the held time": lambda row: percent(row["part"]),
+            "Held, GPU-h": lambda row: hours(row["held_gpu_seconds"]),
+            "Idle part": lambda row: percent(row["part"]),
             "Cost of idle time": lambda row: money(Decimal(row["idle_cost"]), row["currency"]),
             "Cost": lambda row: money(Decimal(row["cost"]), row["currency"]),
         },

@@ -149,7 +149,7 @@ def test_it_says_what_is_up_what_waits_and_why(scene: Scene, bob: Client) -> Non
     html = text_of(bob.get(page_of(service)))
     assert "2 of 2 replicas are ready." in html
     assert "127.0.0.1:20001" in html
-    assert "EUR so far" in html
+    assert "cost so far: " in html
     replica = Job.objects.filter(service=service).earliest("pk")
     assert "ready at <code>127.0.0.1:20001</code>" in text_of(bob.get(f"/jobs/{replica.pk}/"))
 
