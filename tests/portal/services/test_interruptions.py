@@ -79,7 +79,7 @@ def test_a_session_on_notice_says_when_it_may_go_and_afterwards_why_it_went(
     assert "1 interruption in the last 7 days" in text
     assert "bob has 3 GPUs, of which 2 are guaranteed; waiting jobs get 1" in text
     assert "not running again yet" in text
-    assert "expected to start by" in text
+    assert "Expected latest start:" in text
     assert not re.search("bio|charlie|secret-of-bio", text, re.IGNORECASE)
     after = api_of(people.bob).get(f"/api/v1/sessions/{last.pk}").json()
     assert after["claimable_from"] is None

@@ -184,7 +184,8 @@ def test_operators_have_it_analysed_again_and_others_read_when_it_is(
     html = browser_of(cast.bob).get(PAGE).content.decode()
     assert "No jobs were compared" in html
     assert (
-        "Fairlot will repeat the analysis after the next midnight (UTC). Operators can repeat it now." in html
+        "Fairlot will repeat the analysis automatically after the next midnight (UTC). "
+        "Operators can repeat the analysis now." in html
     )
     told = browser_of(cast.bob).get(API).json()["without_result"]
     assert told == [{"team": "astro", "why": "ValueError: no sense"}]

@@ -58,8 +58,8 @@ def test_a_refusal_stands_beside_its_field(scene: Scene, browser_of) -> None:
 def test_a_team_sees_what_teams_above_it_allow(scene: Scene, browser_of) -> None:
     TradeLimit.objects.create(tenant=scene.people.uni, trades=False)
     bob, alice = browser_of(scene.people.bob), browser_of(scene.people.alice)
-    assert "set by a team above" in bob.get(SHARE).content.decode()
-    assert "a team above this one, also sets a limit" in alice.get(PAGE).content.decode()
+    assert "limit set by a team above" in bob.get(SHARE).content.decode()
+    assert ", also limits trades" in alice.get(PAGE).content.decode()
 
 
 def test_the_api_says_and_takes_the_same(scene: Scene, browser_of) -> None:
