@@ -72,7 +72,7 @@ PERMISSIONS: dict[str, Permission] = {
     "report.all": Permission("Read capacity, operations and chargeback reports", (ADMIN, OPERATOR)),
     "report.export": Permission("Export job records", (ADMIN, OPERATOR, MANAGER)),
     "audit.read": Permission(
-        "Read the audit trail (managers: only that of their team)", (ADMIN, OPERATOR, MANAGER)
+        "Read the audit trail (managers: only entries about their team)", (ADMIN, OPERATOR, MANAGER)
     ),
     "anomalies.analyse": Permission("Analyse sharing anomalies", (ADMIN, OPERATOR)),
     "cluster.read": Permission(
@@ -140,9 +140,8 @@ def require(actor: User | None, verb: str, tenant: Tenant | None = None) -> None
         f"{role}s" for role in roles if tenant or role not in IN_TEAMS or {*roles} <= {*IN_TEAMS}
     ]
     who = f"{', '.join(others)} and {last}" if others else last
-    raise NotAllowed(
-        f"Only {who}{f' of {tenant}' if tenant and MANAGER in PERMISSIONS[verb].roles else ''} may do this."
-    )
+    of_team = f" of {tenant}" if tenant and MANAGER in roles else ""
+    raise NotAllowed(f"Only {who}{of_team} may do this.")
 
 
 def as_markdown() -> str:

@@ -100,7 +100,7 @@ def _set_webhook(actor: User | None, budget: Budget, url: str) -> None:
     if url:
         if settings.FAIRLOT_WEBHOOKS_TO_PRIVATE and actor is not None and not may(actor, "budget.set"):
             raise Refused(
-                "Only admins may set a webhook here, because webhooks of this portal may call private networks.",
+                "Only admins may set the webhook of a budget, because this portal lets webhooks call private networks.",
                 "webhook_url",
             )
         try:
@@ -130,13 +130,12 @@ def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> N
     least = above.select_related("tenant").order_by("amount", "pk").first()
     if least is None or amount <= least.amount:
         return
-    known = may(actor, "team.read", least.tenant)
-    whose = (
-        f"that of {least.tenant}, which is {least.amount.normalize():f}"
-        if known
-        else "that of a team above it"
+    whose, amount_above = "of a team above this team", ""
+    if may(actor, "team.read", least.tenant):
+        whose, amount_above = f"of team {least.tenant}", f" ({least.amount.normalize():f})"
+    raise Refused(
+        f"The budget must not be larger than the {period}ly budget {whose}{amount_above}.", "amount"
     )
-    raise Refused(f"The budget of a team for a {period} must not be larger than {whose}.", "amount")
 
 
 @transaction.atomic(durable=True)
@@ -278,7 +277,7 @@ def _tell(warning: BudgetWarning, stands: Outlook) -> None:
         memberships__tenant__in=tenant.lineage, memberships__role=Membership.Role.MANAGER
     )
     period = f"{stands.begins:%-d %B %Y} to {stands.ends:%-d %B %Y} (UTC)"
-    said = f"{_in_words(warning, is_over)}\n\nThe budget period {'was' if is_over else 'is'} {period}."
+    said = f"{_in_words(warning, is_over)}\n\nBudget period: {period}"
     text = f"{said}\n{settings.PUBLIC_URL}/team/{tenant.slug}/\n"
     subject = f"Budget of {tenant.name}: {_what(warning, is_over)}"
     mail.write(managers.distinct(), subject=subject, text=text)
@@ -295,15 +294,15 @@ def _in_words(warning: BudgetWarning, is_over: bool) -> str:
         if is_over:
             return f"{spent_so_far}. The budget period has ended."
         return (
-            f"{spent_so_far}. At this rate, it will have spent {fixed(warning.forecast or 0, 2)} {currency} when the"
-            " period ends."
+            f"{spent_so_far}. At this rate, the team will have spent {fixed(warning.forecast or 0, 2)} {currency}"
+            " by the end of the budget period."
         )
     return f"{spent_so_far}, which is at least {warning.threshold} % of the budget."
 
 
 def _what(warning: BudgetWarning, is_over: bool) -> str:
     if warning.threshold != BudgetWarning.FORECAST:
-        return f"{warning.threshold} % {'was' if is_over else 'is'} spent"
+        return f"spending reached {warning.threshold} % of the budget"
     return "spending exceeded the budget" if is_over else "spending is forecast to exceed the budget"
 
 

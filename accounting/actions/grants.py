@@ -32,7 +32,7 @@ from accounting.models import Generation, Membership, Quota, Request, Tenant, Us
 from accounting.models.requests import TICKETS, limit_target, team_target
 
 Kind = Request.Kind
-CHANGED_SINCE = "somebody has changed the value since the grant, so the changed value stays"
+CHANGED_SINCE = "the value stays, because somebody has changed it since the grant"
 
 
 class NotYet(Refused):
@@ -125,12 +125,12 @@ def check_longer(extended: Request, until: datetime | None) -> None:
     """Raises Refused unless the new end `until` (None: no end) makes the grant `extended` last longer."""
     if extended.overtaken_at is not None:
         raise Refused(
-            "This grant cannot be extended: somebody has changed the granted value, so the grant no longer has an end."
+            "This grant cannot be extended. Somebody has changed the granted value, so the value stays without an end."
         )
     if extended.ends_at is None:
-        raise Refused("The grant already has no end, so it cannot be extended.")
+        raise Refused("The grant has no end, so it cannot be extended.")
     if until is not None and until <= extended.ends_at:
-        raise Refused("The grant already lasts until then or longer. Choose a later end.", "until")
+        raise Refused("The new end must be later than the present end of the grant.", "until")
 
 
 def end(request: Request) -> str:
@@ -150,11 +150,11 @@ def end(request: Request) -> str:
     if later is not None:
         later.former = request.former
         later.save(update_fields=["former"])
-        return f"request {later.pk} now determines the value"
+        return f"the value stays, because request {later.pk} has granted a newer value"
     if _present_value(request) != value:
         return CHANGED_SINCE
     _put_back(request)
-    return f"the value was set back to {request.former}" if request.former else "removed again"
+    return f"the former value {request.former} was restored" if request.former else "the limit was removed"
 
 
 def _next_stacked_grant(request: Request, value: str) -> Request | None:
@@ -221,14 +221,14 @@ def _end_team(request: Request) -> str:
     if team is None:
         return "the team had already been deleted"
     if request.overtaken_at is not None:
-        return f"somebody has restored {team} since the grant, so the team stays"
+        return f"team {team} stays, because somebody has restored it from the archive"
     if team.archived_at:
-        return f"{team} had already been archived"
+        return f"team {team} had already been archived"
     try:
         archive_within(actor=None, tenant=team)
     except Refused as refusal:
         raise NotYet(f"the team cannot be archived yet: {refusal}"[:200]) from refusal
-    return f"{team} is archived"
+    return f"team {team} was archived"
 
 
 def quota_of(tenant: Tenant, values: Mapping[str, Any]) -> Quota:
@@ -252,7 +252,7 @@ def quota_of(tenant: Tenant, values: Mapping[str, Any]) -> Quota:
     try:
         limit = Decimal(str(values.get("limit", "")))
     except InvalidOperation:
-        raise Refused("Must be a number, such as 2.50.", "limit") from None
+        raise Refused("Enter a number, such as 2.50.", "limit") from None
     check_limit(quota, limit)
     return quota
 
@@ -260,5 +260,5 @@ def quota_of(tenant: Tenant, values: Mapping[str, Any]) -> Quota:
 def _whole(wanted: Mapping[str, Any], field: str) -> int:
     number = wanted.get(field)
     if isinstance(number, bool) or not isinstance(number, int):
-        raise Refused("Must be a whole number.", field)
+        raise Refused("Enter a whole number.", field)
     return number

@@ -19,7 +19,6 @@ from accounting.core.errors import Refused
 from accounting.models import CapacitySegment, Generation, Price, UsageSegment, User
 
 NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9 ._+()]*")
-NAME_IN_WORDS = "letters (a–z, A–Z), digits, spaces and - . _ + ( ), and must begin with a letter or digit"
 
 
 @transaction.atomic(durable=True)
@@ -36,7 +35,11 @@ def create_generation_within(*, actor: User | None, generation: Generation) -> G
     generation.name, generation.description = generation.name.strip(), generation.description.strip()
     check_fields(generation, "name", "description", "memory_gib")
     if not NAME.fullmatch(generation.name):
-        raise Refused(f"A name may only contain {NAME_IN_WORDS}.", "name")
+        raise Refused(
+            "A name may only contain letters (a–z, A–Z), digits, spaces and - . _ + ( ). It must begin with a letter"
+            " or a digit.",
+            "name",
+        )
     with refused_if_taken("A GPU type with this name already exists.", "name"):
         generation.save(force_insert=True)
     names = ("name", "description", "memory_gib")
@@ -163,8 +166,8 @@ def _require_unbilled(generation: Generation, since: datetime) -> None:
     until = max(filter(None, booked), default=None)
     if until is not None:
         raise Refused(
-            f"{generation} usage has already been billed until {until:%Y-%m-%d %H:%M:%S} UTC. Let the new price begin"
-            " at that time or later.",
+            f"Usage of GPU type {generation} has already been billed until {until:%Y-%m-%d %H:%M:%S} UTC. The new price"
+            " must begin then or later.",
             "since",
         )
 
@@ -173,4 +176,4 @@ def _locked(generation: Generation) -> Generation:
     try:
         return Generation.objects.select_for_update(no_key=True).get(pk=generation.pk)
     except Generation.DoesNotExist:
-        raise Refused(f"{generation} no longer exists.") from None
+        raise Refused(f"GPU type {generation} no longer exists.") from None

@@ -49,9 +49,9 @@ def add_within(*, actor: User | None, membership: Membership) -> Membership:
     user = membership.user
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=membership.tenant_id)
     if tenant.archived_at:
-        raise Refused(f"{tenant} is archived.", "tenant")
+        raise Refused(f"Team {tenant} is archived and accepts no new members.", "tenant")
     if not user.is_active:
-        raise Refused(f"{user} is deactivated.", "user")
+        raise Refused(f"The account of {user} is deactivated.", "user")
     membership.tenant = tenant
     _check(membership)
     with refused_if_taken(f"{user} is already a member of {tenant}.", "user"):

@@ -81,7 +81,7 @@ def limit_of(tenant: Tenant, **which: Unpack[Which]) -> Quota:
     else:
         quota.period = quota.period or Quota.Period.MONTH
     _check_period(quota)
-    check_choice("action at the limit", quota.at_limit, Quota.AtLimit.values, "at_limit")
+    check_choice("limit action", quota.at_limit, Quota.AtLimit.values, "at_limit")
     if quota.at_limit == Quota.AtLimit.IDLE and quota.kind not in Quota.MAY_RUN_IDLE:
         raise Refused("This kind of limit can block or warn, but not make jobs preemptible.", "at_limit")
     if quota.generation and quota.kind in Quota.WITHOUT_GENERATION:
@@ -110,7 +110,7 @@ def check_limit(quota: Quota, limit: Decimal) -> None:
     if not limit.is_finite() or limit < 0:
         raise Refused("A limit must be 0 or more.", "limit")
     if quota.kind in Quota.COUNTED and limit != limit.to_integral_value():
-        raise Refused(f"{quota.get_kind_display()} must be a whole number.", "limit")
+        raise Refused(f"A limit of the kind “{quota.get_kind_display()}” must be a whole number.", "limit")
     quota.limit = limit
     check_fields(quota, "limit")
 

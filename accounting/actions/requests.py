@@ -49,7 +49,7 @@ def ask(
     if tenant.archived_at:
         raise Refused(f"{tenant} is archived and accepts no requests.")
     check_choice("kind of request", kind, Request.Kind.values, "kind")
-    _check_text(reason, "reason", "Say what the request is for.")
+    _check_text(reason, "reason", "Enter a reason for the request.")
     _check_user(actor, tenant, wanted)
     now = now_from_database()
     _check_until(until, now)
@@ -89,7 +89,7 @@ def withdraw_request(*, actor: User, request: Request) -> Request:
 def decline_request(*, actor: User | None, request: Request, answer: str) -> Request:
     """Declines an open request, and mails the answer to the requester and the managers of the team."""
     require(actor, "request.answer")
-    _check_text(answer, "answer", "Give the reason why the request is declined.")
+    _check_text(answer, "answer", "Enter the reason why the request is declined.")
     held = _open(request)
     _decide(held, actor, Request.State.DECLINED, answer)
     held.save(update_fields=["state", "decided_by", "decided_at", "answer"])
@@ -157,7 +157,7 @@ def end_within(*, request: Request) -> Request | None:
     held.ended_at = now_from_database()
     held.save(update_fields=["ending", "ended_at"])
     more = Request.objects.in_force().filter(extends=held)
-    more.update(ended_at=held.ended_at, ending=f"ended together with request {held.pk}")
+    more.update(ended_at=held.ended_at, ending=f"the extension ended together with request {held.pk}")
     audit.record(
         actor=None, verb="request.end", target=held, tenant=tenant,
         before=grants.audit_values(held, held.granted or {}),
@@ -177,7 +177,7 @@ def _note_hindrance(held: Request, hindrance: str) -> None:
         audit.record(actor=None, verb="request.overdue", target=held, tenant=held.tenant, after=after)
         _tell(
             held,
-            "cannot end yet",
+            "the grant cannot end yet",
             "The end of the grant has passed, but Fairlot cannot end the grant yet.",
         )
 
@@ -224,8 +224,8 @@ def _open(request: Request) -> Request:
         .get(pk=request.pk)
     )
     if held.state != Request.State.OPEN:
-        by = f", by {held.decided_by.get_username()}" if held.decided_by else ""
-        raise Refused(f"This request is already {held.get_state_display().lower()}{by}.")
+        by = f" by {held.decided_by.get_username()}" if held.decided_by else ""
+        raise Refused(f"This request was already {held.get_state_display().lower()}{by}.")
     return held
 
 
@@ -253,14 +253,14 @@ def _check_user(actor: User, tenant: Tenant, wanted: Mapping[str, Any]) -> None:
         return
     members = Membership.objects.filter(user=user, tenant__path__startswith=tenant.path)
     if not members.exists() and not Quota.objects.filter(user=user, tenant=tenant).exists():
-        raise Refused("There is no such user in this team.", "user")
+        raise Refused("The user is not in this team.", "user")
 
 
 def _check_until(until: datetime | None, now: datetime) -> None:
     if until is not None and until.year > LATEST_YEAR:
-        raise Refused(f"The year must be {LATEST_YEAR} or earlier.", "until")
+        raise Refused(f"The end of the grant must be in the year {LATEST_YEAR} or earlier.", "until")
     if until is not None and until <= now:
-        raise Refused("The end must be in the future.", "until")
+        raise Refused("The end of the grant must be in the future.", "until")
 
 
 def _check_extension(tenant: Tenant, extends: Request | None, until: datetime | None) -> None:
@@ -268,7 +268,9 @@ def _check_extension(tenant: Tenant, extends: Request | None, until: datetime | 
         raise NotAllowed("You can only extend grants of your team.")
     extends = Request.objects.get(pk=extends.pk)  # read again, because the grant may have changed
     if not extends.is_in_force or extends.ends_at is None:
-        raise Refused("You can only extend a grant that has an end and has not ended.")
+        raise Refused(
+            "You can extend a grant only before it ends. A grant without an end cannot be extended."
+        )
     grants.check_longer(extends, until)
 
 

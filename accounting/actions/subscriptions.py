@@ -76,7 +76,10 @@ def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) ->
     check_choice("report", report, kinds.values, "report")
     if report not in ReportSubscription.OF_TEAMS and (report == kinds.STATEMENT) != (tenant is not None):
         raise Refused(
-            "Choose a team for a statement. Choose no team for a report that only operators receive.", "team"
+            "Choose the team of the statement."
+            if report == kinds.STATEMENT
+            else "This report is not about one team. Choose no team.",
+            "team",
         )
     if report != kinds.USAGE and by:
         raise Refused("Only the usage report can be grouped.", "by")
@@ -85,7 +88,10 @@ def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) ->
         check_choice("grouping", by, ReportSubscription.By.values, "by")
     if (by == ReportSubscription.By.LABEL) != bool(label):
         raise Refused(
-            "Grouping by label needs a label key. Leave the key empty for every other grouping.", "label"
+            "Only a report that is grouped by label takes a label key. Leave the label key empty."
+            if label
+            else "Enter the label key by which the report is grouped.",
+            "label",
         )
     if len(label) > LONGEST_LABEL or "\0" in label:
         raise Refused("No job has a label with this key.", "label")

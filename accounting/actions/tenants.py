@@ -109,7 +109,7 @@ def archive_within(*, actor: User | None, tenant: Tenant) -> Tenant:
     """
     tenant = _locked(tenant)
     if tenant.archived_at:
-        raise Refused(f"{tenant} is already archived.")
+        raise Refused(f"Team {tenant} is already archived.")
     children = list(tenant.children.active().values_list("name", flat=True))
     if children:
         raise Refused(f"{tenant} has teams below it that are not archived: {', '.join(children)}.")
@@ -127,7 +127,7 @@ def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
     parent = _locked(tenant.parent) if tenant.parent else None
     tenant = _locked(tenant)
     if tenant.archived_at is None:
-        raise Refused(f"{tenant} is not archived.")
+        raise Refused(f"Team {tenant} is not archived.")
     if parent and parent.archived_at:
         raise Refused(f"{parent}, the team above {tenant}, is archived. Restore {parent} first.")
     tenant.archived_at = None
@@ -194,13 +194,16 @@ def _locked(tenant: Tenant) -> Tenant:
     try:
         return Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     except Tenant.DoesNotExist:
-        raise Refused(f"{tenant} no longer exists.") from None
+        raise Refused(f"Team {tenant} no longer exists.") from None
 
 
 def _path(parent: Tenant | None, tenant: Tenant) -> str:
     path = f"{parent.path if parent else ''}{tenant.pk}/"
     if len(path) > 255:
-        raise Refused("This team would be too many levels below the top. Choose a team further up.", "parent")
+        raise Refused(
+            "The team would have too many teams above it. Choose a parent team that is closer to the top.",
+            "parent",
+        )
     return path
 
 
@@ -219,7 +222,7 @@ def check_parent(parent: Tenant | None, *, below: Tenant | None = None) -> None:
     if parent and below and parent.path.startswith(below.path):
         raise Refused(f"{below} cannot be moved below itself or below one of its subteams.", "parent")
     if parent and parent.archived_at:
-        raise Refused(f"{parent} is archived.", "parent")
+        raise Refused(f"Team {parent} is archived. Choose a parent team that is not archived.", "parent")
 
 
 def check_tickets(tickets: int) -> None:

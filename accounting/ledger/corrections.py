@@ -43,7 +43,7 @@ def correct_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) 
     """
     require_transaction()
     if trade.kind != LedgerTransaction.Kind.TRADE:
-        raise Refused("This is not a trade.")
+        raise Refused("This ledger transaction is not a trade.")
     if LedgerTransaction.objects.filter(corrects=trade, month=trade.month).exists():
         raise Refused("This trade has already been corrected.")
     correction = LedgerTransaction(

@@ -137,7 +137,7 @@ def _user_named(name: str | None, among: QuerySet[User]) -> User | None:
     found = among.filter(username=name).first()
     # the same text as in the action, so that callers cannot find out whether users of other teams exist
     if found is None:
-        raise Refused("There is no such user in this team.", "user")
+        raise Refused("The user is not in this team.", "user")
     return found
 
 

@@ -193,7 +193,7 @@ class TestTree:
     def test_the_tree_has_a_greatest_depth(self, cast: Cast) -> None:
         longest = f"/{cast.bio.pk}/".rjust(254, "9")
         Tenant.objects.filter(pk=cast.bio.pk).update(path=longest)
-        with pytest.raises(Refused, match="too many levels below the top"):
+        with pytest.raises(Refused, match="too many teams above it"):
             actions.create_tenant(actor=cast.ada, name="Deep", parent=cast.bio)
         assert not Tenant.objects.filter(name="Deep").exists()
 

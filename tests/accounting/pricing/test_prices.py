@@ -95,7 +95,7 @@ def test_a_price_begins_now_unless_told_otherwise(cast: Cast) -> None:
 def test_a_price_never_changes_the_past(cast: Cast) -> None:
     book(cast)
     with pytest.raises(
-        Refused, match="A100 usage has already been billed until 2026-05-04 12:30:00 UTC"
+        Refused, match="Usage of GPU type A100 has already been billed until 2026-05-04 12:30:00 UTC"
     ) as refusal:
         set_price(cast, "4", NOON + minutes(29))
     assert refusal.value.field == "since"

@@ -59,12 +59,12 @@ def test_a_manager_sets_a_budget_within_that_of_the_team_above(scene: Scene, bro
     over = alice.post("/team/astro/budgets/set/", BUDGET)
     assert over.status_code == 422
     assert (
-        "The budget of a team for a month must not be larger than that of a team above it."
+        "The budget must not be larger than the monthly budget of a team above this team."
         in html_module.unescape(over.content.decode())
     )
     make.membership(cast.alice, cast.uni, role=Membership.Role.MANAGER)
     over = alice.post("/team/astro/budgets/set/", BUDGET)
-    assert "that of Uni, which is 400" in over.content.decode()
+    assert "the monthly budget of team Uni (400)" in over.content.decode()
     assert alice.post("/team/astro/budgets/set/", BUDGET | {"amount": "400"}).status_code == 302
     assert alice.post(f"/team/astro/budgets/{budget.pk}/remove/").status_code == 302
     assert not Budget.objects.in_force().filter(tenant=cast.astro).exists()

@@ -342,7 +342,7 @@ def test_only_operators_get_reports_for_operators(scene: Scene, alice: User, bro
     assert browser.put("/api/v1/subscriptions", post, content_type="application/json").status_code == 404
     with pytest.raises(NotAllowed):
         actions.subscribe_to_report(actor=alice, report=report, rhythm="monthly")
-    with pytest.raises(Refused, match="Choose a team for a statement"):
+    with pytest.raises(Refused, match="This report is not about one team"):
         actions.subscribe_to_report(actor=alice, report=report, tenant=scene.people.astro, rhythm="monthly")
     with pytest.raises(IntegrityError, match="a_statement_is_of_a_team"), transaction.atomic():
         ReportSubscription.objects.create(

@@ -85,11 +85,11 @@ def test_an_operator_sees_what_it_would_do_changes_it_or_says_no(scene: Scene, b
     assert Tenant.objects.get(slug="astro").tickets == 100
     refused = olga.post(f"{path}decline/", {"answer": " "})
     assert refused.status_code == 422
-    assert "Give the reason why the request is declined." in shown(refused)
+    assert "Enter the reason why the request is declined." in shown(refused)
     assert olga.post(f"{path}approve/", {"tickets": "120", "until": ""}).status_code == 302
     assert Tenant.objects.get(slug="astro").tickets == 120
     again = olga.post(f"{path}decline/", {"answer": "no"})
-    assert "This request is already approved, by olga." in shown(again)
+    assert "This request was already approved by olga." in shown(again)
 
 
 def test_a_refusal_keeps_what_was_typed(scene: Scene, browser_of) -> None:
@@ -97,7 +97,7 @@ def test_a_refusal_keeps_what_was_typed(scene: Scene, browser_of) -> None:
     before = Request.objects.count()
     for kind, form, said in (
         ("tickets", {"tickets": "0", "reason": "why"}, "whole number from 1"),
-        ("tickets", {"tickets": "5", "reason": " "}, "Say what the request is for."),
+        ("tickets", {"tickets": "5", "reason": " "}, "Enter a reason for the request."),
         ("limit", LIMIT | {"days": "0", "reason": "why"}, "1 to 366 days"),
         (
             "team",
@@ -194,7 +194,7 @@ def test_a_second_answer_is_refused_and_changes_nothing(scene: Scene, browser_of
     who = {"withdrawn": "alice", "declined": "ada", "approved": "olga"}[by]
     for verb, form in (("approve", {"tickets": "300", "until": ""}), ("decline", {"answer": "no"})):
         got = olga.post(f"{page}/{verb}/", form)
-        assert (got.status_code, f"This request is already {by}, by {who}." in shown(got)) == (422, True)
+        assert (got.status_code, f"This request was already {by} by {who}." in shown(got)) == (422, True)
         got = olga.post(f"{api}/{verb}", {"answer": "x"}, content_type="application/json")
         assert (got.status_code, f"already {by}, by {who}" in got.json()["detail"]) == (409, True)
     assert Request.objects.filter(pk=pk).values().get() == before
@@ -247,10 +247,10 @@ def test_a_manager_who_requests_a_limit_sees_no_other_users(scene: Scene, browse
         new = {"team": "astro", "kind": "limit", "reason": "x", "limit": limit}
         got = alice.post("/api/v1/requests", new, content_type="application/json")
         told.append((got.status_code, got.json()["problems"]))
-    assert told == [(409, {"user": "There is no such user in this team."})] * 2
+    assert told == [(409, {"user": "The user is not in this team."})] * 2
     form = {"kind": "gpus", "limit": "3", "user": str(cast.charlie.pk), "reason": "x", "until": ""}
     got = alice.post("/team/astro/ask/limit/", form)
-    assert (got.status_code, "There is no such user in this team." in shown(got)) == (422, True)
+    assert (got.status_code, "The user is not in this team." in shown(got)) == (422, True)
     assert "charlie" not in shown(got)
 
 

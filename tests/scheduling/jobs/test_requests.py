@@ -94,7 +94,7 @@ def test_a_manager_asks_an_operator_approves_and_it_ends_when_it_said(cast: Cast
     request.refresh_from_db()
     assert (tickets(cast), request.ending, request.is_in_force) == (
         100,
-        "the value was set back to 100",
+        "the former value 100 was restored",
         False,
     )
     verbs = list(AuditEvent.objects.order_by("pk").values_list("verb", "actor__username"))
@@ -217,7 +217,7 @@ def test_a_value_changed_since_stays(cast: Cast) -> None:
     request.refresh_from_db()
     assert (tickets(cast), request.ending) == (
         70,
-        "somebody has changed the value since the grant, so the changed value stays",
+        "the value stays, because somebody has changed it since the grant",
     )
     limited = granted(cast, "limit")
     Quota.objects.all().delete()
@@ -230,7 +230,7 @@ def test_a_team_that_was_archived_by_hand_is_left(cast: Cast) -> None:
     archive_tenant(actor=cast.ada, tenant=Tenant.objects.get(name="Stars"))
     run_out(request)
     request.refresh_from_db()
-    assert request.ending == "Stars had already been archived"
+    assert request.ending == "team Stars had already been archived"
 
 
 def test_a_team_with_one_below_it_is_archived_when_that_is_gone(cast: Cast) -> None:
@@ -246,7 +246,7 @@ def test_a_team_with_one_below_it_is_archived_when_that_is_gone(cast: Cast) -> N
     tasks.end_grants()
     request.refresh_from_db()
     stars.refresh_from_db()
-    assert (request.is_in_force, request.ending) == (False, "Stars is archived")
+    assert (request.is_in_force, request.ending) == (False, "team Stars was archived")
     assert stars.archived_at is not None
     assert AuditEvent.objects.filter(verb="request.end").count() == 1
 
@@ -358,7 +358,7 @@ class Ends:
         one.refresh_from_db()
         assert one.ended_at is not None
         assert (
-            one.ending == "somebody has changed the value since the grant, so the changed value stays"
+            one.ending == "the value stays, because somebody has changed it since the grant"
         ) is is_overtaken
         trail = AuditEvent.objects.filter(verb="request.end").latest("pk")
         assert (trail.target_id, trail.after["ending"]) == (str(one.pk), one.ending)
@@ -415,7 +415,7 @@ def test_a_hand_that_sets_the_same_means_it_to_stay(cast: Cast) -> None:
     request.refresh_from_db()
     assert (tickets(cast), request.ending) == (
         300,
-        "somebody has changed the value since the grant, so the changed value stays",
+        "the value stays, because somebody has changed it since the grant",
     )
 
 
@@ -428,7 +428,7 @@ def test_a_limit_of_a_generation_that_is_gone_comes_to_its_end(cast: Cast) -> No
     request.refresh_from_db()
     assert (request.is_in_force, request.ending) == (
         False,
-        "somebody has changed the value since the grant, so the changed value stays",
+        "the value stays, because somebody has changed it since the grant",
     )
 
 
@@ -442,7 +442,7 @@ def test_a_team_that_was_restored_is_not_archived_again(cast: Cast) -> None:
     stars.refresh_from_db()
     assert (stars.archived_at, request.ending) == (
         None,
-        "somebody has restored Stars since the grant, so the team stays",
+        "team Stars stays, because somebody has restored it from the archive",
     )
 
 
@@ -468,15 +468,15 @@ def test_more_time_only_ever_makes_it_longer_and_is_over_with_what_it_extends(ca
     until = [base.ends_at + timedelta(days=days) for days in (1, 2, 3)]
     first, second, third = [asked(cast, "extension", extends=base, until=one) for one in until]
     approve_request(actor=cast.olga, request=second, until=until[1])
-    with pytest.raises(Refused, match="already lasts until then"):
+    with pytest.raises(Refused, match="later than the present end"):
         approve_request(actor=cast.olga, request=first, until=until[0])
     approve_request(actor=cast.olga, request=third, until=None)
-    with pytest.raises(Refused, match="already has no end"):
+    with pytest.raises(Refused, match="has no end"):
         approve_request(actor=cast.olga, request=first, until=until[2])
     run_out(base)
     for one in (second, third):
         one.refresh_from_db()
-        assert (one.is_in_force, one.ending) == (False, f"ended together with request {base.pk}")
+        assert (one.is_in_force, one.ending) == (False, f"the extension ended together with request {base.pk}")
 
 
 def test_a_value_changed_since_is_not_extended(cast: Cast) -> None:
@@ -607,7 +607,7 @@ class TestMail:
         run_out(request)
         subject, lines = self.letter_to("alice")
         assert subject == "[Fairlot] Tickets for Astro: ended"
-        assert "Result: the value was set back to 100" in lines
+        assert "Result: the former value 100 was restored" in lines
         assert "Granted: 150 tickets" in lines
 
     def test_a_mail_says_whether_the_grant_equals_the_request(self, cast: Cast) -> None:

@@ -110,7 +110,7 @@ def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
     spend(lab, "101")
     tasks.watch_budgets()
     [letter] = Letter.objects.all()
-    assert letter.subject == "[Fairlot] Budget of Uni: 100 % is spent"
+    assert letter.subject == "[Fairlot] Budget of Uni: spending reached 100 % of the budget"
     assert letter.text.startswith("Uni has spent 101.0")
 
 
@@ -237,7 +237,7 @@ def test_it_is_warned_of_by_forecast(lab: World) -> None:
     tasks.watch_budgets()
     warning = made.warnings.get()
     assert (warning.threshold, 100 < warning.forecast < 106) == ("forecast", True)
-    assert "it will have spent 10" in Letter.objects.get().text
+    assert "the team will have spent 10" in Letter.objects.get().text
 
 
 class TestJustEnded:
@@ -272,8 +272,8 @@ class TestJustEnded:
         assert (warning.threshold, warning.begins) == ("90", ends - timedelta(days=90))
         assert float(warning.spent) == pytest.approx(8.8, rel=0.01)
         letter = Letter.objects.get()
-        assert letter.subject == "[Fairlot] Budget of Astro: 90 % was spent"
-        assert "The budget period was " in letter.text
+        assert letter.subject == "[Fairlot] Budget of Astro: spending reached 90 % of the budget"
+        assert "Budget period: " in letter.text
         assert json.loads(WebhookCall.objects.get().body)["ends"] == ends.isoformat()[:23] + "Z"
 
     def test_spending_warned_of_before_a_periods_end_is_not_warned_of_again(
