@@ -240,7 +240,7 @@ def _require_archivable(month: date, books: list[ClosedBook]) -> None:
         one = closed.get(book)
         if one is None or min(one.until, one.priced_until) < ends:
             raise Refused(
-                f"The ledger of cluster {book} is not yet closed and priced up to the end of {month:%Y-%m}.",
+                f"Fairlot has not yet closed and priced all hours of {month:%Y-%m} in the ledger of cluster {book}.",
                 "month",
             )
         first_day = start_of_day(one.since - MICROSECOND) + DAY
@@ -249,8 +249,8 @@ def _require_archivable(month: date, books: list[ClosedBook]) -> None:
         )
         if early.exists():
             raise Refused(
-                f"The ledger of cluster {book} has bills of {month:%Y-%m} that are older than its first closed"
-                " day and so are missing from its rollups.",
+                f"The ledger of cluster {book} has bills of {month:%Y-%m} from before the first closed day. The"
+                " rollups do not contain these bills, so the month cannot be archived.",
                 "month",
             )
         sealed = LedgerSeal.objects.filter(book=book).aggregate(last=Max("last_id"))["last"]
@@ -362,7 +362,7 @@ def _sealed_files_of(month: date) -> dict[str, str]:
     for book in books_of(month):
         if sealed_files(book, month) not in (None, leaf_of_files(digests)):
             raise Refused(
-                f"The file digests in the archive record of {month:%Y-%m} differ from those in the hash chain."
+                f"The archive record of {month:%Y-%m} and the hash chain contain different digests of the files."
             )
     return digests
 
@@ -376,7 +376,7 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Pa
         file = folder / f"{name}.csv.gz"
         if _digest(file) != digests.get(file.name):
             raise Refused(
-                f"{file} differs from the file that was written when this month was last archived.", "folder"
+                f"{file} is not the file that Fairlot wrote when it last archived the month.", "folder"
             )
         yield name, file
 

@@ -154,7 +154,7 @@ def _booking(book: int, hour: datetime, name: str, charges: Sequence[ClassCharge
         kind=LedgerTransaction.Kind.PRICING,
         period=DateTimeTZRange(hour, hour + HOUR),
         description=(
-            f"{name.capitalize()} by class of GPU time for the hour from {hour.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+            f"{name.capitalize()} for classes of GPU time in the hour from {hour.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         ),
     )
     return Booking(booked, entries_of_charges(charges, LedgerAccount.Kind.CLASSES), charges=charges)

@@ -191,5 +191,5 @@ def _key(model: type[models.Model]) -> _Field:
 def _field(model: type[models.Model], name: str) -> _Field:
     field = model._meta.pk if name == "pk" else model._meta.get_field(name)
     if not isinstance(field, models.Field):
-        raise TypeError(f"{name} of {model.__name__} is not a column")
+        raise TypeError(f"the field {name} of {model.__name__} has no column in the database")
     return field

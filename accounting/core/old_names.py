@@ -17,8 +17,8 @@ def contradictions(data: Mapping[str, Any], new_names: Mapping[str, str]) -> dic
     """
     return {
         old: (
-            f"{shown(data[old])} contradicts {new}: {shown(data[new])}. Send only {new}: {old} is the old name of the"
-            " same field."
+            f"{old} is the old name of {new}, but their values differ: {shown(data[old])} and {shown(data[new])}. Send"
+            f" only {new}."
         )
         for old, new in new_names.items()
         if _is_given(data, old) and _is_given(data, new) and _as_json(data[old]) != _as_json(data[new])

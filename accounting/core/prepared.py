@@ -210,7 +210,9 @@ def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tu
             types.append(next(name for kind, name in TYPES.items() if isinstance(one, kind)))
         shown.append(AsIs(f"${numbers[place]}"))
     if missing := marks.values() - numbers.keys():
-        raise ValueError(f"the SQL of the query has no parameters for the arguments at {sorted(missing)}")
+        raise ValueError(
+            f"the SQL of the query does not use the arguments at the positions {sorted(missing)}"
+        )
     with connection.cursor() as cursor:
         return Statement(cursor.mogrify(sql, shown).decode(), *types), list(numbers)
 

@@ -33,7 +33,7 @@ def why_not_storable(text: str) -> str:
     if "\0" in text:
         return "must not contain zero bytes (U+0000)"
     if SURROGATES.search(text):
-        return "must not contain lone surrogates (U+D800 to U+DFFF), which are halves of a character"
+        return "must not contain lone surrogates (U+D800 to U+DFFF), which are half characters"
     return ""
 
 
@@ -115,9 +115,9 @@ def not_storable(data: object) -> tuple[tuple[str, ...], str] | None:
         key, value = entry
         seen += 1
         if seen > MOST_VALUES:
-            return _place(path[:1]), f"must not have more than {fixed(MOST_VALUES)} values"
+            return _place(path[:1]), f"must not contain more than {fixed(MOST_VALUES)} values"
         if isinstance(key, str) and (why := why_not_storable(key)):
-            return _place(path), f"has a key that {why}"
+            return _place(path), f"has an invalid key: a key {why}"
         if why := _why_not(value):
             return _place([*path, key]), why
         if len(path) >= DEEPEST:

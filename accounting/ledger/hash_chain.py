@@ -318,7 +318,7 @@ def _long_unsealed(book: int, now: datetime, resumed: datetime | None) -> str:
             [book, sealed_until(book), now - heads.LONGEST_PAUSE, resumed],
         )
         row = cursor.fetchone()
-    return f"{name_of(book)}: {row[0]} was written more than a day ago and has no seal." if row else ""
+    return f"{name_of(book)}: row {row[0]} was written more than a day ago and has no seal." if row else ""
 
 
 def _last_seal(book: int) -> LedgerSeal | None:
@@ -576,18 +576,17 @@ def first_lost_end() -> Broken | None:
         if made.get(book) != last.get(book):
             number, _ = made.get(book) or last[book]
             ends = last.get(book, (0, b""))[0] or "none"
-            return Broken(
-                book, number, f"this is the last seal that was made, but the last seal in the chain is {ends}"
-            )
+            what = f"the last seal in the hash chain ({ends}) is not the last seal that Fairlot made"
+            return Broken(book, number, what)
     return None
 
 
 def _broken(seal: LedgerSeal, before: LedgerSeal | None, whole_until: int) -> str | None:
     follows = before.number + 1 if before else 1
     if seal.number != follows:
-        return f"the previous seal, number {follows}, is missing"
+        return f"an earlier seal, number {follows}, is missing"
     if seal.form not in LEAVES or (before is not None and seal.form < before.form):
-        return "the leaves of this seal have an unknown format, or an older format than those of the previous seal"
+        return "this seal has an unknown format, or an older format than the previous seal"
     if digest_of(seal, bytes(before.digest) if before else b"", seal.sealed_at) != bytes(seal.digest):
         return "this seal or an earlier one was changed"
     if seal.of_sums:
@@ -660,12 +659,14 @@ def _difference(
             return f"{len(gone)} {word}s from {gone[0]} to {gone[-1]} were removed"
         added = (at for at, one in enumerate(rest, place) if one[:ID_BYTES] not in sealed_ids)
         if (at := next(added, None)) is not None:
-            return f"{keys[at]} was inserted"
-        return f"{keys[place]} was changed"
+            return f"row {keys[at]} was inserted"
+        return f"row {keys[place]} was changed"
     if len(rest) < len(were):
         where = f"after {keys[place - 1]}" if place else f"before {keys[0]}" if keys else "of this seal"
-        return f"{len(were) - len(rest)} {word}s {where} were removed"
-    return f"{keys[place]} was {'inserted' if len(rest) > len(were) else 'changed'}"
+        count = len(were) - len(rest)
+        return f"{count} {word}s {where} were removed"
+    was = "inserted" if len(rest) > len(were) else "changed"
+    return f"row {keys[place]} was {was}"
 
 
 def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
@@ -683,13 +684,13 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
         (is_back,) = cursor.fetchone()
     now = leaves_of_sums(seal.book, month, seal.form)
     if now[LEAF_BYTES:] != leaves[LEAF_BYTES : 2 * LEAF_BYTES]:
-        return f"node hours of {month:%Y-%m} were changed after this month was archived"
+        return f"the GPU time of nodes in {month:%Y-%m} was changed after this month was archived"
     if not stands or is_back:
         return None
     if now[:LEAF_BYTES] != leaves[:LEAF_BYTES]:
         return f"hourly or daily rollups of {month:%Y-%m} were changed after this month was archived"
     if seal.form < NUMBERED and _has_classes(seal.book, month):
-        return f"classes of GPU time were inserted into hours of {month:%Y-%m} after this month was archived"
+        return f"the hours of {month:%Y-%m} got additional classes of GPU time after this month was archived"
     return None
 
 

@@ -166,10 +166,10 @@ def lost_end(book: int, last: LedgerSeal | None) -> str:
     if is_last == ((named.seal, bytes(named.seal_digest)) if named else None):
         return ""
     if named is None:
-        return f"{name_of(book)}: no ledger head refers to a seal of this chain."
+        return f"{name_of(book)}: no ledger head refers to a seal of this hash chain."
     return (
-        f"{name_of(book)}: the last seal is not seal {named.seal},"
-        f" which ledger head {named.number} gives as the last one."
+        f"{name_of(book)}: ledger head {named.number} says that seal {named.seal} is the last seal, but the last seal"
+        " is a different one."
     )
 
 
@@ -183,7 +183,7 @@ def why_stopped(now: datetime) -> str:
         old_events = AuditEvent.objects.filter(at__lt=now - LONGEST_PAUSE)
         # Resuming makes a head. So this is reached only if there never was a head or all heads were deleted.
         if old.exists() or old_events.exists():
-            return "The ledger has rows from more than a day ago, but neither seals nor heads."
+            return "The ledger has rows that are older than a day, but neither seals nor heads."
         return not_published()
     if now - head.at > LONGEST_PAUSE:
         return f"Nothing has been sealed since {head.at:%Y-%m-%d %H:%M} UTC."
@@ -199,7 +199,7 @@ def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
     if not signer and any(keys):
         return f"Head {head.number} is not signed, although FAIRLOT_SIGNING_KEYS has a key."
     if not signer and LedgerHead.objects.filter(number=head.number - 1).exclude(signer=b"").exists():
-        return f"Head {head.number} is not signed, although the head before it is."
+        return f"Head {head.number} is not signed, although the previous head is signed."
     return ""
 
 
@@ -277,9 +277,9 @@ def last_published() -> Printed | None:
     for head in filter(None, map(Printed.read, reversed(text.split("\n")[:-1]))):
         if not keys or any(map(head.is_signed_by, keys)):
             return head
-    raise HeadsFileError(
-        f"{path} contains no complete head{' that is signed with a key of this ledger' if keys else ''}."
-    )
+    if keys:
+        raise HeadsFileError(f"{path} contains no complete head that is signed with a key of this ledger.")
+    raise HeadsFileError(f"{path} contains no complete head.")
 
 
 def differs(noted: Printed) -> str:
@@ -290,10 +290,8 @@ def differs(noted: Printed) -> str:
     head = LedgerHead.objects.filter(number=noted.number).first()
     if head is None:
         last = last_head()
-        return (
-            f"Head {noted.number} was noted earlier but no longer exists (last head now:"
-            f" {last.number if last else 'none'})."
-        )
+        now = f"head {last.number}" if last else "none"
+        return f"Head {noted.number} was noted earlier but no longer exists (last head now: {now})."
     if message_of(head) != noted.message:
         return (
             f"Head {noted.number} differs from the head that was noted earlier: the hash chain was rebuilt."
@@ -378,21 +376,20 @@ def first_broken(trusted: Collection[bytes]) -> str | None:
             last = named.get(head.book)
             if last is not None and head.seal != last.seal + 1:
                 return (
-                    f"head {head.number}: this head refers to seal {head.seal} of {name_of(head.book)}, but the head"
-                    " before it"
-                    f" referred to seal {last.seal}"
+                    f"head {head.number}: this head refers to seal {head.seal} of {name_of(head.book)}, but the"
+                    f" previous head of this book refers to seal {last.seal}"
                 )
             named[head.book] = head
         before = head
     if before is not None and (what := _untrusted(before, trusted or [bytes(before.signer)])):
         return what
-    return _gone(named) or _unnamed(named, before.number + 1 if before else 1)
+    return _gone(named) or _unnamed(named, before.number if before else 0)
 
 
 def _broken(head: LedgerHead, before: LedgerHead | None) -> str:
     follows = before.number + 1 if before else 1
     if head.number != follows:
-        return f"the previous head, number {follows}, is missing"
+        return f"an earlier head, number {follows}, is missing"
     if digest_of(head, before) != bytes(head.digest):
         return f"this head or head {before.number} was changed" if before else "this head was changed"
     if before is None:
@@ -408,7 +405,7 @@ def _broken(head: LedgerHead, before: LedgerHead | None) -> str:
             else "the signature of this head is wrong"
         )
     if head.at - before.at > LONGEST_PAUSE and not head.reason:
-        return f"nothing was sealed from {before.at:%Y-%m-%d %H:%M} UTC until this head, and no reason is recorded"
+        return f"nothing was sealed between {before.at:%Y-%m-%d %H:%M} UTC and this head, and no reason is recorded"
     return ""
 
 
@@ -418,15 +415,15 @@ def _gone(named: Mapping[int, LedgerHead]) -> str | None:
         if seal is None:
             return f"{name_of(book)}, seal {head.seal}: this seal is missing, although head {head.number} refers to it"
         if bytes(seal) != bytes(head.seal_digest):
-            return f"{name_of(book)}, seal {head.seal}: its digest differs from the one in head {head.number}"
+            return f"{name_of(book)}, seal {head.seal}: this seal and head {head.number} contain different digests"
     return None
 
 
-def _unnamed(named: Mapping[int, LedgerHead], ends: int) -> str | None:
+def _unnamed(named: Mapping[int, LedgerHead], heads: int) -> str | None:
     last = LedgerSeal.objects.order_by("book", "-number").distinct("book").values_list("book", "number")
     for book, number in last:
         if book not in named or named[book].seal != number:
-            return f"{name_of(book)}, seal {number}: no head before number {ends} refers to this seal"
+            return f"{name_of(book)}, seal {number}: none of the {heads} ledger heads refers to this seal"
     return None
 
 

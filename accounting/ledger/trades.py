@@ -117,4 +117,4 @@ def _booked(wanted: Mapping[Place, Booking]) -> dict[Place, LedgerTransaction]:
 def _require_same(booked: LedgerTransaction, there: Entries, wanted: Booking) -> None:
     one = wanted.transaction
     if (booked.book, booked.kind, booked.period, there) != (one.book, one.kind, one.period, wanted.entries):
-        raise BookedOtherwise(f"the ledger already has {one.key} with different contents")
+        raise BookedOtherwise(f"the ledger already contains transaction {one.key} with different contents")

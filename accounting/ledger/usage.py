@@ -174,7 +174,7 @@ def span_of(segments: Sequence[UsageSegment]) -> DateTimeTZRange:
 def in_words(segments: Sequence[UsageSegment]) -> str:
     first, leases = segments[0], {one.lease_id for one in segments}
     if len(leases) == 1:
-        return f"{first.gpus} {first.generation.name} for {first.job_name}"
+        return f"{first.gpus} {first.generation.name} for job {first.job_name}"
     return f"Usage of {len(leases)} leases"
 
 
@@ -186,11 +186,11 @@ def _require_same(booked: UsageSegment, piece: UsageSegment) -> None:
     for fact in ("book", "lease_id", "job_id", "tenant_id", "user_id", "generation_id", "gpus", "period"):
         old, new = getattr(booked, fact), getattr(piece, fact)
         if old != new:
-            raise BookedOtherwise(f"{key_of(booked)} has {fact} {old} in the ledger, not {new}")
+            raise BookedOtherwise(f"in the ledger, {fact} of {key_of(booked)} is {old}, not {new}")
 
 
 def _booked_already(pieces: Iterable[UsageSegment]) -> str:
-    return f"part of the time of leases {sorted({piece.lease_id for piece in pieces})} is already booked"
+    return f"the ledger already contains some of the time of leases {sorted({piece.lease_id for piece in pieces})}"
 
 
 def _booked(wanted: Mapping[Place, UsageSegment]) -> dict[Place, UsageSegment]:

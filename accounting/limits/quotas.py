@@ -70,7 +70,7 @@ class LimitUsage:
                 return f"The time limit of {self.whose} is {limit} h, and the job has run for {used} h"
             case Quota.Kind.BORROWED:
                 of = f" of {quota.generation.name}" if quota.generation else ""
-                return f"{self.whose} has borrowed GPUs worth {used} of its entitlement{of}, and the limit is {limit}"
+                return f"{self.whose} has borrowed {used} times its entitlement{of}, and the limit is {limit} times"
             case _:
                 return f"{self.whose} has used {used} of {limit} {quota.unit()} {quota.when()}"
 
@@ -82,12 +82,12 @@ class LimitUsage:
         """
         if self.quota.tenant_id in seen:
             return str(self)
-        return f"A{a_limit_above(self.tenant)[1:]} is reached"
+        return f"A limit of a team above {self.tenant.name} is reached"
 
     def in_short(self, seen: Container[int]) -> str:
         """Returns a short form of the sentence from `in_words`."""
         if self.quota.tenant_id not in seen:
-            return f"{a_limit_above(self.tenant)} reached"
+            return f"{a_limit_above(self.tenant)} is reached"
         quota = self.quota
         of = f" {quota.generation.name}" if quota.generation else ""
         match quota.kind:
@@ -178,10 +178,11 @@ def never_fits(
     reasons = dict.fromkeys(
         _limit_in_words(quota)
         if seen is None or quota.tenant_id in seen
-        else f"{a_limit_above(tenant)} forbids it"
+        else f"{a_limit_above(tenant)} is too low"
         for quota in obstacles.values()
     )
-    return f"{'; '.join(reasons)}; this job needs {gpus}"
+    needed = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+    return f"{'; '.join(reasons)}; this job needs {needed}"
 
 
 def _limit_in_words(quota: Quota) -> str:

@@ -78,7 +78,7 @@ def test_moments_in_any_zone_and_values_that_stand_twice(people: Cast) -> None:
         values = since.astimezone(zone), until.astimezone(UTC), name
         assert ask(*values) == list(build(*values))
     assert len(ask._made) == 1
-    with pytest.raises(ValueError, match="has no parameters for the arguments"):
+    with pytest.raises(ValueError, match="does not use the arguments"):
         Prepared(lambda at: Tenant.objects.filter(created_at__gt=at - timedelta(days=1)))(now)
 
 
@@ -138,7 +138,7 @@ def test_of_endless_lengths_of_lists_only_some_are_kept(people: Cast) -> None:
 
 
 def test_what_does_not_pass_its_values_on_is_refused() -> None:
-    with pytest.raises(ValueError, match="has no parameters for the arguments"):
+    with pytest.raises(ValueError, match="does not use the arguments"):
         Prepared(lambda pk: Tenant.objects.filter(pk__gt=pk + 1))(1)
     with pytest.raises(ValueError, match="cannot use prefetch_related"):
         Prepared(lambda: Tenant.objects.prefetch_related("children"))()

@@ -114,7 +114,7 @@ def test_the_place_of_what_cannot_be_stored_is_named(data: object, place: tuple[
 def test_data_has_a_bounded_number_of_values() -> None:
     data: dict[str, object] = {"a": [0] * (MOST_VALUES - 2), "b": 1}
     assert not_storable(data) is None
-    assert not_storable({"b": data}) == (("b",), "must not have more than 200\xa0000 values")
+    assert not_storable({"b": data}) == (("b",), "must not contain more than 200\xa0000 values")
 
 
 def test_data_nested_without_end_is_refused_without_recursion() -> None:

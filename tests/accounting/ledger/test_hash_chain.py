@@ -99,7 +99,7 @@ def test_a_chain_that_lost_its_end_is_found(sealed: Cast, forgery: str, seal: in
     with without_guards():
         sql(forgery.replace("digest = NULL", "digest = sha256('')"))
     assert first_broken() is None
-    with pytest.raises(CommandError, match=rf"book \d, seal {seal}: this is the last seal that was made"):
+    with pytest.raises(CommandError, match=rf"book \d, seal {seal}: the last seal in the hash chain"):
         call_command("verify_ledger")
 
 
@@ -195,10 +195,7 @@ def test_no_seal_goes_back_to_the_former_leaves(sealed: Cast) -> None:
         )
     broken = first_broken()
     assert broken is not None
-    assert (
-        broken.what
-        == "the leaves of this seal have an unknown format, or an older format than those of the previous seal"
-    )
+    assert broken.what == "this seal has an unknown format, or an older format than the previous seal"
 
 
 def test_the_first_bad_row_is_named(sealed: Cast) -> None:
@@ -209,7 +206,7 @@ def test_the_first_bad_row_is_named(sealed: Cast) -> None:
     broken = first_broken()
     assert broken is not None
     assert (broken.book, broken.seal) == (1, 1)
-    assert broken.what.startswith("trade:1 was changed")
+    assert broken.what.startswith("row trade:1 was changed")
 
 
 def test_a_removed_and_a_smuggled_transaction_are_found(sealed: Cast) -> None:

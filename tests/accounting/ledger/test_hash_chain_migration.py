@@ -119,7 +119,7 @@ def test_seals_of_a_former_release_hold() -> None:
         sql(f"ALTER TABLE {part} DISABLE TRIGGER append_only")
         sql(f"UPDATE {part} SET job_name = 'another'")  # noqa: S608
         sql(f"ALTER TABLE {part} ENABLE ALWAYS TRIGGER append_only")
-        assert "book 1, seal 1: usage:1 was changed" in manage("verify_ledger", returncode=1)
+        assert "book 1, seal 1: row usage:1 was changed" in manage("verify_ledger", returncode=1)
 
 
 @pytest.mark.django_db(transaction=True)

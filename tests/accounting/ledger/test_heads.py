@@ -86,7 +86,7 @@ ALTERED = (
     "DELETE FROM accounting_ledgerseal WHERE book = 2",
 )
 FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
-    "a book's seals removed for beat to make others": (ALTERED, "book 2, seal 1: this is the last seal that was made"),
+    "a book's seals removed for beat to make others": (ALTERED, "book 2, seal 1: the last seal in the hash chain"),
     "and what tells of the last one": (
         (*ALTERED, "DELETE FROM accounting_sealedbook WHERE book = 2"),
         r"book 2, seal 1: this seal is missing, although head \d+ refers to it",
@@ -97,7 +97,7 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
             "DELETE FROM accounting_sealedbook WHERE book = 2",
             "DELETE FROM accounting_ledgerhead WHERE book = 2",
         ),
-        "head 3: the previous head, number 2, is missing",
+        "head 3: an earlier head, number 2, is missing",
     ),
     "all rows of a book": (
         (
@@ -124,7 +124,7 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "an audit event changed": (
         ("UPDATE accounting_auditevent SET actor_name = 'nobody' WHERE verb = 'tenant.set_tickets'",),
-        r"audit events, seal 1: audit event \d+ was changed",
+        r"audit events, seal 1: row audit event \d+ was changed",
     ),
     "an audit event removed": (
         ("DELETE FROM accounting_auditevent WHERE verb = 'tenant.set_tickets'",),
@@ -132,7 +132,7 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "tickets of the past": (
         ("UPDATE accounting_ticketchange SET tickets = 8 WHERE tickets = 7",),
-        r"ticket changes, seal 1: ticket change \d+ was changed",
+        r"ticket changes, seal 1: row ticket change \d+ was changed",
     ),
     "an empty sum put in": (
         (
@@ -141,7 +141,7 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
             " SELECT 0, transaction_id, book, month, hour,"
             " tenant_id, user_id, generation_id, 0, 0, 0, 0, 'USD', 0 FROM accounting_usagehour LIMIT 1",
         ),
-        r"usage hours, seal 1: usage hour 0 was inserted",
+        r"usage hours, seal 1: row usage hour 0 was inserted",
     ),
     "a head changed": (
         ("UPDATE accounting_ledgerhead SET at = at + interval '1 s' WHERE number = 1",),
@@ -177,7 +177,10 @@ def test_beat_makes_no_seal_again(sealed: Cast, caplog: pytest.LogCaptureFixture
     forge(*ALTERED, "DELETE FROM accounting_sealedbook WHERE book = 2")
     seal_all(BOOKS)
     assert LedgerSeal.objects.count() == seals
-    assert "book 2: the last seal is not seal 1, which ledger head 2 gives as the last one" in caplog.text
+    assert (
+        "book 2: ledger head 2 says that seal 1 is the last seal, but the last seal is a different one"
+        in caplog.text
+    )
     with pytest.raises(
         CommandError, match="book 2, seal 1: this seal is missing, although head 2 refers to it"
     ):
@@ -196,7 +199,7 @@ def test_what_beat_seals_again_is_told_by_the_heads(sealed: Cast) -> None:
     )
     seal_all(BOOKS)
     assert LedgerSeal.objects.filter(book=2).exists()
-    assert told() == "head 3: the previous head, number 2, is missing"
+    assert told() == "head 3: an earlier head, number 2, is missing"
 
 
 # By type: an expression for a different value, and the value that replaces NULL.
@@ -382,7 +385,7 @@ def test_a_row_of_long_ago_without_a_seal_gets_none(sealed: Cast, settings: Any,
         "UPDATE accounting_ledgertransaction SET recorded_at = recorded_at - interval '25 h' WHERE book = 3"
     )
     with pytest.raises(
-        SealingStopped, match=r"book 3: usage:3:.* was written more than a day ago and has no seal"
+        SealingStopped, match=r"book 3: row usage:3:.* was written more than a day ago and has no seal"
     ):
         seal_book(3)
     assert any("book 3: usage:3:" in why for why in why_stopped(datetime.now(UTC)))

@@ -244,7 +244,7 @@ class TestNeverFits:
         quota(cast.astro, "2", generation=cast.a100, at_limit="warn")
         assert never_fits(cast.astro, [cast.a100.pk], 4) is None
         why = never_fits(cast.astro, [cast.a100.pk], 8)
-        assert why == "Astro may hold at most 4 A100 at once; this job needs 8"
+        assert why == "Astro may hold at most 4 A100 at once; this job needs 8 GPUs"
         assert never_fits(cast.bio, [cast.a100.pk], 8) is None
 
     def test_another_accepted_generation_saves_it(self, cast: Cast) -> None:
@@ -253,18 +253,18 @@ class TestNeverFits:
         assert never_fits(cast.astro, [], 8) is None
         quota(cast.astro, "2", generation=cast.v100)
         assert never_fits(cast.astro, [], 8) == (
-            "Astro may hold at most 4 A100 at once; Astro may hold at most 2 V100 at once; this job needs 8"
+            "Astro may hold at most 4 A100 at once; Astro may hold at most 2 V100 at once; this job needs 8 GPUs"
         )
 
     def test_a_limit_of_a_tenant_above_counts(self, cast: Cast) -> None:
         quota(cast.uni, "6")
         quota(cast.astro, "12")
-        assert never_fits(cast.astro, [], 8) == "Uni may hold at most 6 GPUs at once; this job needs 8"
+        assert never_fits(cast.astro, [], 8) == "Uni may hold at most 6 GPUs at once; this job needs 8 GPUs"
 
     def test_a_limit_of_a_user_counts_for_that_user(self, cast: Cast) -> None:
         quota(cast.uni, "6", user=cast.bob)
         quota(cast.uni, "7", each_user=True)
-        said = "bob in Uni may hold at most 6 GPUs at once; this job needs 7"
+        said = "bob in Uni may hold at most 6 GPUs at once; this job needs 7 GPUs"
         assert never_fits(cast.astro, [], 7, cast.bob.pk) == said
         assert never_fits(cast.astro, [], 7, cast.alice.pk) is None
         assert never_fits(cast.astro, [], 8, cast.alice.pk) is not None
@@ -272,6 +272,6 @@ class TestNeverFits:
     def test_no_hours_at_all_is_never(self, cast: Cast) -> None:
         stars = make.tenant("Stars", parent=cast.astro)
         quota(cast.astro, "0", kind=HOURS, generation=cast.a100)
-        assert never_fits(stars, [cast.a100.pk], 1) == "Astro may not use any A100; this job needs 1"
+        assert never_fits(stars, [cast.a100.pk], 1) == "Astro may not use any A100; this job needs 1 GPU"
         Quota.objects.update(limit=Decimal("0.5"))
         assert never_fits(stars, [cast.a100.pk], 1) is None

@@ -63,6 +63,6 @@ def test_admins_see_which_book_is_not_sealed(scene: Scene, head: LedgerHead, bro
         heads.append(-1, 1, b"gone", heads.hold())
     html = browser_of(scene.people.ada).get("/admin/settings/").content.decode()
     assert (
-        f"audit events: the last seal is not seal 1, which ledger head {head.number + 1} gives as the last"
+        f"audit events: ledger head {head.number + 1} says that seal 1 is the last seal, but the last seal"
         in html
     )

@@ -90,7 +90,7 @@ def test_a_job_specification_is_read_by_old_names(old: str) -> None:
     with pytest.raises(SpecError) as refused:
         JobSpec.parse(SPEC | {old: True, new: False})
     assert refused.value.problems == {
-        old: f"true contradicts {new}: false. Send only {new}: {old} is the old name of the same field."
+        old: f"{old} is the old name of {new}, but their values differ: true and false. Send only {new}."
     }
 
 
@@ -105,8 +105,8 @@ def test_a_client_of_the_last_version_submits_finds_and_changes_jobs(scene: Scen
     wrong = bob.get("/api/v1/jobs?only_idle=true&preemptible=false")
     assert wrong.status_code == 422
     assert wrong.json()["problems"] == {
-        "only_idle": '"true" contradicts preemptible: "false". Send only preemptible: '
-        "only_idle is the old name of the same field."
+        "only_idle": 'only_idle is the old name of preemptible, but their values differ: "true" and "false". Send'
+        " only preemptible."
     }
     url = f"/api/v1/jobs/{made['id']}/sharing"
     changed = bob.post(url, {"only_idle": False}, content_type="application/json").json()

@@ -227,7 +227,7 @@ def test_preflight_knows_the_quota(lab: World) -> None:
     found = preflight(
         actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec(gpus_per_worker=2)
     )
-    assert (found.verdict, "a limit of a team above Astro forbids it" in found.sentences[0]) == (
+    assert (found.verdict, "a limit of a team above Astro is too low" in found.sentences[0]) == (
         "never",
         True,
     )
@@ -244,7 +244,7 @@ def test_never_applies_if_a_limit_forbids_the_only_generation_that_fits(
     Quota.objects.create(tenant=lab.people.uni, kind=Quota.Kind.GPUS, limit=2, generation=lab.people.v100)
     wanted = spec(gpus_per_worker=3)
     where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": wanted}
-    said = "The job can never run: a limit of a team above Astro forbids it; this job needs 3."
+    said = "The job can never run: a limit of a team above Astro is too low; this job needs 3 GPUs."
     assert preflight(**where).sentences == (said,)
     with pytest.raises(Refused) as refused:
         submit_job(**where, even_if_never=False)

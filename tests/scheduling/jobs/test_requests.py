@@ -476,7 +476,10 @@ def test_more_time_only_ever_makes_it_longer_and_is_over_with_what_it_extends(ca
     run_out(base)
     for one in (second, third):
         one.refresh_from_db()
-        assert (one.is_in_force, one.ending) == (False, f"the extension ended together with request {base.pk}")
+        assert (one.is_in_force, one.ending) == (
+            False,
+            f"the extension ended together with request {base.pk}",
+        )
 
 
 def test_a_value_changed_since_is_not_extended(cast: Cast) -> None:

@@ -39,7 +39,7 @@ FORGERIES = {
     "the whole lease": ("DELETE FROM scheduling_lease", LEASE),
     "what a node was": (
         "UPDATE scheduling_nodechange SET gpus = gpus + 1 WHERE id = (SELECT max(id) FROM scheduling_nodechange)",
-        r"node changes, seal \d+: node change \d+ was changed",
+        r"node changes, seal \d+: row node change \d+ was changed",
     ),
     "that a node changed": (
         "DELETE FROM scheduling_nodechange WHERE id = (SELECT max(id) FROM scheduling_nodechange)",

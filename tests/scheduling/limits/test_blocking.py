@@ -193,9 +193,10 @@ class TestOfTeamsAbove:
         where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": spec}
         [sentence] = preflight(**where).sentences
         assert (
-            sentence == "The job can never run: a limit of a team above Astro forbids it; this job needs 2."
+            sentence
+            == "The job can never run: a limit of a team above Astro is too low; this job needs 2 GPUs."
         )
-        with pytest.raises(Refused, match="a limit of a team above Astro forbids it"):
+        with pytest.raises(Refused, match="a limit of a team above Astro is too low"):
             submit_job(**where, even_if_never=False)
 
     def test_queue_places(self, lab: World) -> None:
@@ -253,7 +254,7 @@ class TestWarnings:
             (
                 "0.1",
                 {"kind": Kind.BORROWED},
-                "Astro has borrowed GPUs worth 0 of its entitlement, and the limit is 0.1",
+                "Astro has borrowed 0 times its entitlement, and the limit is 0.1 times",
             ),
         ],
     )

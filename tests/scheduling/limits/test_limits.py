@@ -149,7 +149,7 @@ class TestInRounds:
         assert held(lab) == {"bob": 3, "charlie": 1}
         waiting = Job.objects.get(pk__in=[job.pk for job in jobs], state=Job.State.QUEUED)
         assert waiting.reason == Reason.BORROWED_ENOUGH
-        said = "Astro has borrowed GPUs worth 0.5 of its entitlement, and the limit is 0.5. This job needs 1 more GPU."
+        said = "Astro has borrowed 0.5 times its entitlement, and the limit is 0.5 times. This job needs 1 more GPU."
         assert explain(waiting).sentence == said
 
     def test_gpus_at_once_are_counted_over_all_clusters(self, lab: World) -> None:

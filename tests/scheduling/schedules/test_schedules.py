@@ -290,7 +290,7 @@ def test_a_job_that_a_limit_can_never_allow_is_refused(lab: World, clock: Clock)
         lambda _: set_quota(actor=people.ada, tenant=people.astro, kind=Quota.Kind.GPUS, limit=1),
         spec=spec(gpus_per_worker=2),
     )
-    assert "Astro may hold at most 1 GPUs at once; this job needs 2" in text
+    assert "Astro may hold at most 1 GPUs at once; this job needs 2 GPUs" in text
 
 
 @pytest.mark.parametrize("kind", [Quota.Kind.GPUS, Quota.Kind.QUEUED_JOBS])
