@@ -148,12 +148,12 @@ def _check_host(host: str, *, bracketed: bool, to_private: bool) -> None:
             f" {ACCEPTED}"
         )
     if not to_private and (len(labels) == 1 or labels[-1].lower() in LOCAL_ENDINGS):
-        raise WrongAddress(f"{host} is in a private network; Fairlot calls only public hosts. {ACCEPTED}")
+        raise WrongAddress(f"{host} is in a private network. Fairlot calls only public hosts. {ACCEPTED}")
 
 
 def _check_literal(ip: IPv4Address | IPv6Address, to_private: bool) -> None:
     if why := why_not_callable(str(ip), to_private=to_private):
-        raise WrongAddress(f"{ip} {why}; Fairlot calls only public hosts. {ACCEPTED}")
+        raise WrongAddress(f"{ip} {why}. Fairlot calls only public hosts. {ACCEPTED}")
 
 
 def _ipv4(host: str) -> IPv4Address:
@@ -172,5 +172,5 @@ def _ipv6(host: str) -> IPv6Address:
         return IPv6Address(host)
     except AddressValueError:
         raise WrongAddress(
-            f"{host} is not a valid IPv6 address. Write it without a zone. {ACCEPTED}"
+            f"{host} is not a valid IPv6 address. Write the address without a zone (the part from % on). {ACCEPTED}"
         ) from None

@@ -33,7 +33,7 @@ def text_of(request: Request, said: str) -> Callable[[User], str]:
 def _value(value: str | datetime | None, reader: User) -> str:
     if isinstance(value, datetime):
         return exact(value.astimezone(zone_named(reader.time_zone)))
-    return "for good" if value is None else value
+    return "no end" if value is None else value
 
 
 def _facts(request: Request) -> list[Fact]:

@@ -47,4 +47,5 @@ class Words:
             **{name: told[name] for name in names},
         )
         then = quota.get_at_limit_display()
-        return f"{quota.whose()}: {number(float(Decimal(told['limit'])))} {quota.what()}, then {then}"
+        limit = number(float(Decimal(told["limit"])))
+        return f"{quota.whose()}: limit of {limit} {quota.what()}, action at the limit: {then}"

@@ -86,7 +86,7 @@ class _Line:
     def hold(self, connected: socket.socket) -> None:
         with self._lock:
             if self._is_cut:
-                raise NotReachable("The call took longer than its time limit.")
+                raise NotReachable(f"The call took longer than {SECONDS:g} seconds.")
             self._connected = connected
 
     def cut(self) -> None:

@@ -20,7 +20,7 @@ def a_closing_differs_from_what_was_billed() -> Found | None:
     closing.
     """
     return first_row(
-        "the closing of an hour differs from what was billed in that hour",
+        "the GPU time or cost of a closed hour differs from the bills of the hour",
         f"""
         SELECT book, hour, generation_id
         FROM (
@@ -54,7 +54,7 @@ def a_closing_is_of_an_open_hour() -> Found | None:
 
 def nodes_differ_from_their_closing() -> Found | None:
     return first_row(
-        "the node hours do not add up to the closing of their hour",
+        "the GPU time of the nodes in a closed hour differs from the GPU time of the hour",
         """
         SELECT book, hour, generation_id
         FROM (
@@ -81,7 +81,7 @@ def more_is_summed_than_was_held() -> Found | None:
     the closing.
     """
     return first_row(
-        "the rollups of an hour exceed the held GPU time in the closing of that hour",
+        "the rollups of a closed hour contain more GPU time than jobs held in the hour",
         """
         SELECT book, hour, generation_id
         FROM (

@@ -46,7 +46,7 @@ def an_entry_belongs_nowhere() -> Found | None:
 
 def a_transaction_does_not_balance() -> Found | None:
     return first_row(
-        "a transaction does not balance",
+        "the entries of a transaction do not add up to 0",
         """
         SELECT booked.key, account.unit, sum(entry.amount)
         FROM accounting_ledgertransaction booked
@@ -132,7 +132,7 @@ def a_voucher_belongs_nowhere() -> Found | None:
             """  # noqa: S608 - own names
         )
     return first_row(
-        "a voucher has no transaction of the same kind, book and time",
+        "a voucher (usage segment or charge) has no transaction of the same kind, book and time",
         f"SELECT * FROM ({' UNION ALL '.join(queries)}) found ORDER BY transaction_id, id LIMIT 1",  # noqa: S608
     )
 
@@ -141,7 +141,7 @@ def a_transaction_differs_from_its_vouchers() -> Found | None:
     """Finds a transaction whose entries differ from its vouchers (detailed rows) in any account, in GPU-seconds or
     money."""
     return first_row(
-        "the amounts of a transaction differ from its vouchers",
+        "the amounts of a transaction differ from the amounts of its vouchers",
         f"""
         WITH voucher AS (
             SELECT transaction_id, month, tenant_id, user_id, generation_id, currency, version > 0 AS again,
@@ -227,7 +227,7 @@ def an_entry_is_of_an_account_of_another_kind() -> Found | None:
     In archived months, no other check finds such entries.
     """
     return first_row(
-        "an entry uses an account that this kind of transaction must not change",
+        "a transaction has an entry in an account that its kind of transaction never uses",
         f"""
         SELECT booked.key, booked.kind, account.kind, entry.id
         FROM accounting_ledgerentry entry
@@ -320,7 +320,7 @@ def a_segment_was_never_taken_back() -> Found | None:
     Both versions must have the same lease, time, GPUs, idle and assembling time, price and cost.
     """
     return first_row(
-        "a usage segment was booked again, although no earlier segment was taken back",
+        "a usage segment was booked again, although no correction took back the earlier segment",
         """
         SELECT segment.id, segment.lease_id, segment.version
         FROM accounting_usagesegment segment

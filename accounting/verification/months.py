@@ -21,7 +21,7 @@ def a_month_is_missing() -> Found | None:
     Ignores the tables of vouchers (detailed usage rows), because archiving a month drops their partitions.
     """
     return first_row(
-        "a ledger table has no partition for a month for which other tables have one",
+        "a ledger table has no partition for a month, although other ledger tables have one",
         """
         WITH parents AS (
             SELECT unnest(ARRAY['accounting_ledgertransaction', 'accounting_ledgerentry', 'accounting_capacitysegment',
@@ -65,7 +65,7 @@ def _unsealed(book: int, record: ArchiveRecord) -> str | None:
         return f"seal {number}, which was made when {month:%Y-%m} was archived, is missing"
     files = sealed_files(book, month)
     if files is not None and files != leaf_of_files(record.digests):
-        return f"the sealed file digests of {month:%Y-%m} differ from those in its archive record"
+        return f"the seal and the archive record of {month:%Y-%m} contain different file digests"
     if files is None and not of_month.filter(of_sums=True).exists() and _must_be_sealed(record):
         return f"the vouchers of {month:%Y-%m} are missing, and no seal shows that they were archived"
     return None
@@ -89,14 +89,14 @@ def a_book_is_told_to_be_archived_until_otherwise() -> Found | None:
     told = ClosedBook.objects.aggregate(until=Max("details_since"))["until"]
     if told != until:
         return Found(
-            "the books and the archive records disagree about the last month that was archived", (told,)
+            "the books and the archive records disagree about which month was archived last", (told,)
         )
     return None
 
 
 def an_archived_transaction_was_not_sealed() -> Found | None:
     return first_row(
-        "a transaction of an archived month is not covered by the seals of that archive run",
+        "a transaction of an archived month is not covered by the seals that Fairlot made when it archived the month",
         f"""
         SELECT booked.key
         FROM accounting_ledgertransaction booked
@@ -119,7 +119,7 @@ def archived_entries_differ_from_sums() -> Found | None:
     Compares the sums over the whole month, in GPU-seconds and in money.
     """
     return first_row(
-        "the entries of an archived month do not add up to its hourly rollups",
+        "the entries and the hourly rollups of an archived month have different sums",
         f"""
         SELECT book, month, tenant_id, user_id, sum(amount)
         FROM (
@@ -149,7 +149,7 @@ def archived_entries_differ_from_closings() -> Found | None:
     hour in one currency and closed it in another.
     """
     return first_row(
-        "the entries of an archived month differ from its closings",
+        "the entries of an archived month differ from its closed hours",
         f"""
         SELECT book, month, kind, sum(amount)
         FROM (

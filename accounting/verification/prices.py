@@ -54,7 +54,7 @@ def _priced_otherwise(table: str) -> str:
 
 def a_segment_has_another_price() -> Found | None:
     return first_row(
-        "the price of a usage segment is not the one that was valid at its time",
+        "a usage segment does not have the price that was valid at its time",
         f"""
         SELECT voucher.id, voucher.lease_id, voucher.period, voucher.price_per_gpu_hour
         {_priced_otherwise("usagesegment")} ORDER BY voucher.id LIMIT 1
@@ -75,7 +75,7 @@ def a_segment_costs_otherwise() -> Found | None:
 
 def a_closing_has_another_price() -> Found | None:
     return first_row(
-        "the price in a closing is not the one that was valid at its time",
+        "a closed hour does not have the price that was valid in the hour",
         f"""
         SELECT voucher.book, voucher.period, voucher.generation_id, voucher.price_per_gpu_hour
         {_priced_otherwise("capacitysegment")} ORDER BY voucher.id LIMIT 1
@@ -90,7 +90,7 @@ def a_bill_is_in_another_currency() -> Found | None:
     posted before the migration that gave prices a currency.
     """
     return first_row(
-        "a bill or a closing is not in the currency of its price",
+        "a bill or a closed hour does not have the currency of its price",
         f"""
         SELECT voucher.name, voucher.id, voucher.period, voucher.currency
         FROM (
@@ -121,7 +121,7 @@ def a_closing_is_worth_otherwise() -> Found | None:
         + [(f"{name}_value", name) for name in ("free", "others", "drained", "down")]
     )
     return first_row(
-        "the value of a closing is not its GPU time multiplied by its price",
+        "the value of a closed hour is not its GPU time multiplied by its price",
         f"""
         SELECT book, period, generation_id, value
         FROM accounting_capacitysegment voucher
@@ -146,7 +146,7 @@ def a_charge_costs_otherwise() -> Found | None:
         " + (segment.gpu_seconds - charge.idle - charge.preemptible - charge.borrowed) * segment.price_per_gpu_hour"
     )
     return first_row(
-        "the amount of a charge differs from the cost of its classes of GPU time",
+        "the amount of a charge does not match the GPU time and price of each class",
         f"""
         SELECT charge.segment_id, charge.amount
         FROM accounting_classcharge charge
@@ -180,7 +180,7 @@ def a_charge_is_missing() -> Found | None:
     """
     worth = "segment.idle * price.idle + (segment.gpu_seconds - segment.idle) * segment.price_per_gpu_hour"
     return first_row(
-        "idle GPU time in a settled hour is not charged at the price of idle time",
+        "idle GPU time of a priced hour is not charged at the price of idle time",
         f"""
         SELECT segment.id, segment.lease_id, segment.idle
         FROM accounting_usagesegment segment
@@ -206,7 +206,7 @@ def archived_usage_costs_otherwise() -> Found | None:
     Considers the prices of all classes. Tolerates the errors of rounding each bill to the last decimal.
     """
     return first_row(
-        "the cost in the rollups of an archived hour does not follow from any price of that hour",
+        "the cost in the rollups of an archived hour is outside the range of that hour's prices",
         f"""
         WITH summed AS (
             SELECT book, hour, tenant_id, user_id, generation_id, currency, sum(gpu_seconds) AS gpu_seconds,

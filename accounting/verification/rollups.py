@@ -36,11 +36,11 @@ def an_hour_differs_from_its_segments() -> Found | None:
 
 
 def a_day_differs_from_its_hours() -> Found | None:
-    return _days("the rollups of a day differ from the sums of its hours", "usageday")
+    return _days("the rollups of a day differ from the sums of its hourly rollups", "usageday")
 
 
 def days_of_jobs_differ_from_their_hours() -> Found | None:
-    return _days("the rollups of a job's day differ from the sums of its hours", "jobday")
+    return _days("the daily rollups of jobs differ from the sums of the hourly rollups", "jobday")
 
 
 def _days(what: str, table: str) -> Found | None:
@@ -67,7 +67,7 @@ def _days(what: str, table: str) -> Found | None:
 
 def a_jobs_day_differs_from_its_segments() -> Found | None:
     return first_row(
-        "the rollups of a job's day differ from the sums of its usage segments",
+        "the daily rollups of a job differ from the sums of its usage segments",
         f"""
         SELECT book, day, job_id
         FROM (

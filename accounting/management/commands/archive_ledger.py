@@ -31,7 +31,7 @@ class Command(BaseCommand):
             "--keep-months",
             type=whole_argument,
             metavar="N",
-            help="number of whole months before the current one whose vouchers stay in the database",
+            help="number of whole months before the current month; their vouchers stay in the database",
         )
         what.add_argument(
             "--bring-back",
@@ -44,7 +44,7 @@ class Command(BaseCommand):
         try:
             if month := options["bring_back"]:
                 rows = bring_back_month(actor=None, month=month, folder=_folder(options["folder"], month))
-                self.stdout.write(f"{month:%Y-%m}: {rows} rows brought back")
+                self.stdout.write(f"{month:%Y-%m}: {rows} rows brought back into the database")
             else:
                 self._archive(options["folder"], options["keep_months"])
         except (Refused, OSError) as error:
@@ -52,7 +52,7 @@ class Command(BaseCommand):
 
     def _archive(self, folder: Path, keep_months: int) -> None:
         if keep_months < FEWEST:
-            raise Refused(f"Keep at least {FEWEST} whole months.")
+            raise Refused(f"--keep-months must be {FEWEST} or more.")
         months = archivable_before(now_from_database(), keep_months=keep_months)
         if months:
             call_command("verify_ledger", stdout=self.stdout)

@@ -15,11 +15,15 @@ from accounting.core.errors import Refused
 
 class Command(BaseCommand):
     help = (
-        "Resumes the sealing of the ledger after a pause of more than a day, a restored backup or a lost key."
+        "Resumes the sealing of the ledger after it has stopped, for example after a pause of more than a day, a"
+        " restored backup or a lost key."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("reason", help="what happened; recorded in the hash chain and in the audit trail")
+        parser.add_argument(
+            "reason",
+            help="why sealing had stopped; Fairlot records this reason in the hash chain and in the audit trail",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

@@ -45,8 +45,8 @@ class Command(BaseCommand):
             default=[],
             metavar="HEAD",
             help=(
-                "a ledger head that was noted earlier, as printed on statements and by this command, or a seal of"
-                " one book as BOOK:NUMBER:DIGEST"
+                "ledger head that you noted from a statement or from an earlier run of this command, or a seal as"
+                " BOOK:NUMBER:DIGEST; may be repeated"
             ),
         )
 
@@ -59,7 +59,7 @@ class Command(BaseCommand):
         with consistent_read(), connection.cursor() as cursor:
             for noted in options["noted"]:
                 _compare(noted)
-                self.stdout.write(f"The current hash chain continues {noted}")
+                self.stdout.write(f"The hash chain still contains {noted}")
             found = first_found()
             if found is not None:
                 raise CommandError(str(found))
@@ -74,12 +74,12 @@ class Command(BaseCommand):
             )
         if months:
             self.stdout.write(
-                f"These months were not compared with their vouchers, which are archived: {_named(months)}"
+                f"The vouchers of these months are archived and were not checked: {_named(months)}"
             )
         if unsealed := [month for month in months if month not in with_seals]:
             self.stdout.write(
-                "An earlier release archived these months. Some of their remaining rows are sealed only when the"
-                f" next month is archived: {_named(unsealed)}"
+                f"An earlier release archived these months: {_named(unsealed)}. Some of their remaining rows are"
+                " sealed only when the next month is archived."
             )
         self.stdout.write(f"OK: {transactions} transactions, {entries} entries, {segments} segments")
 

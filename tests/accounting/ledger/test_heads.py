@@ -511,7 +511,7 @@ def test_a_noted_head_tells_whether_todays_books_descend_from_it(sealed: Cast) -
     seal_all(BOOKS)
     out = io.StringIO()
     call_command("verify_ledger", noted=[noted], stdout=out)
-    assert f"The current hash chain continues {noted}" in out.getvalue()
+    assert f"The hash chain still contains {noted}" in out.getvalue()
     assert head_line() != noted
     # Somebody with access to the database rebuilds the chain, for example by running the periodic task: a consistent
     # chain with other heads.
@@ -700,7 +700,7 @@ def test_a_month_that_is_gone_is_named(sealed: Cast, how: str) -> None:
     with transaction.atomic():
         run(how.format("accounting_ledgertransaction_2026_05"))
         assert (
-            told() == "a ledger table has no partition for a month for which other tables have one: "
+            told() == "a ledger table has no partition for a month, although other ledger tables have one: "
             "accounting_ledgertransaction, 2026-05"
         )
         transaction.set_rollback(True)

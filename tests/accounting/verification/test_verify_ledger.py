@@ -198,14 +198,14 @@ def moved(booked: str, kind: str, to: str) -> str:
 FORGERIES = {
     "what a tenant pays, on both sides": (
         [amounts("amount * 2", OPEN, "cost", "revenue")],
-        "the amounts of a transaction differ from its vouchers: usage:5:.*, cost, EUR",
+        "the amounts of a transaction differ from the amounts of its vouchers: usage:5:.*, cost, EUR",
     ),
     "that and the price with it": (
         [
             amounts("amount * 2", OPEN, "cost", "revenue"),
             "UPDATE accounting_usagesegment SET price_per_gpu_hour = 6, cost = cost * 2 WHERE book = 2",
         ],
-        "the price of a usage segment is not the one that was valid at its time: .*, 5, ",
+        "a usage segment does not have the price that was valid at its time: .*, 5, ",
     ),
     "that by less than is rounded": (
         [
@@ -216,11 +216,11 @@ FORGERIES = {
     ),
     "the price list": (
         ["UPDATE accounting_price SET per_gpu_hour = 4 WHERE per_gpu_hour = 3"],
-        "the price of a usage segment is not the one that was valid at its time: .*, 1, ",
+        "a usage segment does not have the price that was valid at its time: .*, 1, ",
     ),
     "the currency of a price": (
         ["UPDATE accounting_price SET currency = 'USD' WHERE per_gpu_hour = 3"],
-        "a bill or a closing is not in the currency of its price: usagesegment, .*, EUR",
+        "a bill or a closed hour does not have the currency of its price: usagesegment, .*, EUR",
     ),
     "the currency in which an hour was closed": (
         [
@@ -232,15 +232,15 @@ FORGERIES = {
             " WHERE account_id = (SELECT id FROM accounting_ledgeraccount WHERE (kind, unit) = ('revenue', 'EUR'))"
             " AND transaction_id IN (SELECT id FROM accounting_ledgertransaction WHERE kind = 'closing')",
         ],
-        "a bill or a closing is not in the currency of its price: capacitysegment, .*, USD",
+        "a bill or a closed hour does not have the currency of its price: capacitysegment, .*, USD",
     ),
     "when a price began": (
         ["UPDATE accounting_price SET valid = tstzrange('2026-05-04 12:10+0', NULL) WHERE per_gpu_hour = 3"],
-        "the price of a usage segment is not the one that was valid at its time: .*, 1, ",
+        "a usage segment does not have the price that was valid at its time: .*, 1, ",
     ),
     "the price of a class": (
         ["UPDATE accounting_classcharge SET idle_price = 2"],
-        "the amount of a charge differs from the cost of its classes of GPU time",
+        "the amount of a charge does not match the GPU time and price of each class",
     ),
     "that what was idle has a price": (
         [
@@ -252,23 +252,23 @@ FORGERIES = {
             ),
             removed("ledgertransaction", f"id = {PRICING}"),
         ],
-        "idle GPU time in a settled hour is not charged at the price of idle time: .*, 1, ",
+        "idle GPU time of a priced hour is not charged at the price of idle time: .*, 1, ",
     ),
     "what the cluster earned": (
         [moved(OPEN, "revenue", "classes")],
-        "the amounts of a transaction differ from its vouchers: usage:5:.*, classes, EUR",
+        "the amounts of a transaction differ from the amounts of its vouchers: usage:5:.*, classes, EUR",
     ),
     "what was taken back": (
         ["UPDATE accounting_ledgeraccount SET kind = 'drained' WHERE kind = 'waived' AND generation_id IS NULL"],
-        "the amounts of a transaction differ from its vouchers: correction:.*, drained, EUR",
+        "the amounts of a transaction differ from the amounts of its vouchers: correction:.*, drained, EUR",
     ),
     "what was free": (
         ["UPDATE accounting_ledgeraccount SET kind = 'down' WHERE kind = 'free' AND generation_id IS NOT NULL"],
-        "the amounts of a transaction differ from its vouchers: closing:1:2026-05-04T00:.*, down, GPU-s",
+        "the amounts of a transaction differ from the amounts of its vouchers: closing:1:2026-05-04T00:.*, down, GPU-s",
     ),
     "how many GPUs there were": (
         [amounts("amount + sign(amount)", NOONS, "installed", "free") + " AND abs(amount) > 10000"],
-        "the amounts of a transaction differ from its vouchers: closing:1:2026-05-04T12:.*, free, GPU-s",
+        "the amounts of a transaction differ from the amounts of its vouchers: closing:1:2026-05-04T12:.*, free, GPU-s",
     ),
     "of which generation an account is": (
         [
@@ -289,11 +289,11 @@ FORGERIES = {
             "UPDATE accounting_ledgertransaction SET kind = 'trade' WHERE book = 2",
             "DELETE FROM accounting_usagesegment WHERE book = 2",
         ],
-        "an entry uses an account that this kind of transaction must not change: usage:5:.*, trade, ",
+        "a transaction has an entry in an account that its kind of transaction never uses: usage:5:.*, trade, ",
     ),
     "in which book it is": (
         ["UPDATE accounting_usagesegment SET book = 3 WHERE book = 2"],
-        "a voucher has no transaction of the same kind, book and time: usagesegment",
+        r"a voucher \(usage segment or charge\) has no transaction of the same kind, book and time: usagesegment",
     ),
     "that it was booked anew": (
         [
@@ -301,7 +301,7 @@ FORGERIES = {
             moved(OPEN, "revenue", "waived"),
             moved(OPEN, "capacity", "waived"),
         ],
-        "a usage segment was booked again, although no earlier segment was taken back: .*, 5, 1",
+        "a usage segment was booked again, although no correction took back the earlier segment: .*, 5, 1",
     ),
     "a closing": (
         [
@@ -310,7 +310,7 @@ FORGERIES = {
             "DELETE FROM accounting_nodehour WHERE hour = '2026-05-04 12:00+0'",
             removed("ledgertransaction", f"id = {NOONS}"),
         ],
-        "the closing of an hour differs from what was billed in that hour: 1, 2026-05-04 12:",
+        "the GPU time or cost of a closed hour differs from the bills of the hour: 1, 2026-05-04 12:",
     ),
     "until when hours are closed": (
         [
@@ -324,7 +324,7 @@ FORGERIES = {
             "UPDATE accounting_capacitysegment SET down = free, free = 0, down_value = free_value, free_value = 0",
             "UPDATE accounting_ledgeraccount SET kind = 'down' WHERE kind = 'free'",
         ],
-        "the node hours do not add up to the closing of their hour: 1, 2026-05-04 00:",
+        "the GPU time of the nodes in a closed hour differs from the GPU time of the hour: 1, 2026-05-04 00:",
     ),
     "what an hour costs": (
         ["UPDATE accounting_usagehour SET cost = cost + 1 WHERE hour = '2026-05-04 13:00+0'"],
@@ -332,13 +332,13 @@ FORGERIES = {
     ),
     "what a day costs": (
         ["UPDATE accounting_usageday SET cost = cost + 1"],
-        "the rollups of a day differ from the sums of its hours: 1, 2026-05-04",
+        "the rollups of a day differ from the sums of its hourly rollups: 1, 2026-05-04",
     ),
     "what a day of a job costs": (
         ["UPDATE accounting_jobday SET cost = cost + CASE job_id WHEN 2 THEN 1 ELSE -1 END WHERE user_id = "
          "(SELECT user_id FROM accounting_jobday GROUP BY user_id HAVING count(DISTINCT job_id) > 1)"
          " AND id IN (SELECT max(id) FROM accounting_jobday GROUP BY job_id, user_id)"],
-        "the rollups of a job's day differ from the sums of its usage segments: 1, 2026-05-04",
+        "the daily rollups of a job differ from the sums of its usage segments: 1, 2026-05-04",
     ),
     "who wrote the sums": (
         ["UPDATE accounting_usageday SET transaction_id = transaction_id + 999999"],

@@ -39,7 +39,11 @@ def tomorrow() -> str:
     ("kind", "form", "said"),
     [
         ("tickets", {"tickets": "300"}, "300 tickets"),
-        ("limit", LIMIT, "Each user of Astro: 50 GPU-hours in the last 7 days, then warn"),
+        (
+            "limit",
+            LIMIT,
+            "Each user of Astro: limit of 50 GPU-hours in the last 7 days, action at the limit: warn",
+        ),
         ("team", {"name": "Stars", "tickets": "50"}, "a team Stars with 50 tickets"),
     ],
 )
