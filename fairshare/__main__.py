@@ -22,9 +22,12 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m fairshare")
     check = parser.add_subparsers(required=True).add_parser(
-        "check", help="check a policy against its promises in random economies"
+        "check",
+        help="check whether a policy keeps its promises in random economies (small simulated clusters)",
     )
-    check.add_argument("--seed", type=int, required=True, help="seed of the random economies")
+    check.add_argument(
+        "--seed", type=int, required=True, help="seed (whole number) from which the random economies are made"
+    )
     check.add_argument("--economies", type=int, default=100, help="number of economies (default: 100)")
     check.add_argument("--policy", choices=list(POLICIES), default=DEFAULT.name)
     names = [promise.name for promise in PROMISES]
@@ -34,7 +37,9 @@ def main() -> int:
         action="append",
         help="check only this promise; may be repeated (default: all)",
     )
-    check.add_argument("--all", action="store_true", help="print the table even if promises are broken")
+    check.add_argument(
+        "--all", action="store_true", help="print the table of all promises, even if some are broken"
+    )
     asked = parser.parse_args()
     policy = POLICIES[asked.policy]
     promises = [promise for promise in PROMISES if not asked.promise or promise.name in asked.promise]

@@ -139,7 +139,7 @@ def _open(data: bytes, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(arrays.pop(_HEADER).tobytes())
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise UnreadableRecord("this is not the record of a round") from error
+        raise UnreadableRecord("the data is not the record of a round") from error
     if (header.get("version"), header.get("kind")) != (VERSION, kind):
         raise UnreadableRecord(f"this is not a {kind} of version {VERSION}")
     return header, arrays

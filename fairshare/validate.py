@@ -34,7 +34,7 @@ def validate(plan: Decision, view: Snapshot) -> None:
     jobs, cluster = view.jobs, view.cluster
     run, place, start = plan.run, plan.place_node, plan.place_start
     if len(np.unique(run)) != len(run) or np.any((run < 0) | (run >= len(jobs))):
-        raise InvalidPlan("a job is picked twice or does not exist")
+        raise InvalidPlan("the plan picks a job twice, or picks a job that does not exist")
     shapes = {gpus.shape for gpus in (plan.share, plan.guaranteed) if gpus is not None}
     fits = len(plan.generation) == len(run) and len(start) == len(run) + 1 and start[-1] == len(place)
     if not fits or shapes != {view.accounts.owed.shape} or len(plan.reason) != len(jobs):
@@ -70,7 +70,7 @@ def validate(plan: Decision, view: Snapshot) -> None:
         _only(~cluster.closed[place] | stays[run[picked]], run[picked], "starts on a closed node")
     tree = Tree.of(view.accounts.parent)
     if not view.settings.may_preempt:
-        _only(stays | ~_may_go_on(view, tree), np.arange(len(jobs)), "is stopped or moved by a fill round")
+        _only(stays | ~_may_go_on(view, tree), np.arange(len(jobs)), "is stopped or moved between two quanta")
     elif view.settings.reclaim and plan.guaranteed is not None:
         # A buyer may have traded some of its guarantee for fewer but faster GPUs.
         bound = np.minimum(plan.guaranteed.sum(axis=1), plan.share.sum(axis=1))
@@ -201,4 +201,4 @@ def _within_limits(plan: Decision, view: Snapshot, tree: Tree, starts: Bools) ->
     new = _used(view, tree, plan.run[starts], generation) > 0
     found: Bools = (each & new).any(axis=1) | (total & new.any(axis=1))
     if found.any():
-        raise InvalidPlan(f"account {int(np.argmax(found))} is given more than its limits allow")
+        raise InvalidPlan(f"account {int(np.argmax(found))} gets more GPUs than its limits allow")

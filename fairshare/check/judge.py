@@ -51,7 +51,9 @@ class Tally:
 
     def __str__(self) -> str:
         promise = self.promise
-        said = f"{promise.name:>3}  {promise.title:<70} {self.broken:>5} of {self.judged:>5} broken"
+        said = (
+            f"{promise.name:>3}  {promise.title:<70} broken in {self.broken:>5} of {self.judged:>5} economies"
+        )
         if self.figures:
             said += f"; {promise.measure}: {min(self.figures):.3g} to {max(self.figures):.3g}"
         return said

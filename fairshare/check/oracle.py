@@ -252,7 +252,7 @@ class Oracle:
                 best = self._best(self._below[t], rows + wanted, bounds + held)
                 if best is None:
                     return (
-                        f"the shares {np.round(total, 3).tolist()} of account {t} and others are impossible",
+                        f"the shares {np.round(total, 3).tolist()} of account {t} and others are not possible together",
                         INF,
                     )
                 gain = float(self._below[t] @ best - total[t])

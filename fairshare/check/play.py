@@ -123,7 +123,7 @@ def invalid(economy: Economy, places: Placements) -> str | None:
         job = economy.jobs[j]
         kinds = {economy.nodes[n][0] for n in nodes}
         if len(nodes) != job.workers or len(kinds) != 1 or not economy.able[j, next(iter(kinds))]:
-            return f"job {j} does not run as a whole on one generation that it accepts, but on nodes {nodes}"
+            return f"job {j} must run with all workers on one generation that it accepts, but it runs on nodes {nodes}"
         for node in nodes:
             free[node] -= job.gpus
         used[economy.paths[job.account], next(iter(kinds))] += job.size
@@ -132,5 +132,5 @@ def invalid(economy: Economy, places: Placements) -> str | None:
     for t, account in enumerate(economy.accounts):
         over = used[t].sum() > account.cap_total or any(used[t, k] > most for k, most in account.cap.items())
         if over:
-            return f"account {t} has {used[t].tolist()} GPUs, which is more than its limit"
+            return f"account {t} has {used[t].tolist()} GPUs, but its limits allow fewer"
     return None

@@ -114,11 +114,11 @@ def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
         return None
     leaf = economy.jobs[job].account
     having = ", ".join(
-        f"account {t} has {use[t]:g} GPUs, its guarantee is {played.oracle(one).guarantee[2][t]:.2f} and it can have"
-        f" saved {played.credit[one.number][t]:.2f} GPU-quanta"
+        f"account {t} has {use[t]:g} GPUs with a guarantee of {played.oracle(one).guarantee[2][t]:.2f} GPUs and savings"
+        f" of at most {played.credit[one.number][t]:.2f} GPU-quanta"
         for t in above
     )
-    return f"account {leaf} has {use[leaf]:g} of {fewest[leaf]:.2f} guaranteed GPUs, but {having}"
+    return f"account {leaf} has only {use[leaf]:g} of its {fewest[leaf]:.2f} guaranteed GPUs, while {having}"
 
 
 def _is_next(played: Played, one: PlayedRound, job: int) -> bool:
@@ -167,7 +167,7 @@ def _is_market(played: Played) -> Verdict | None:
             }
             better |= {
                 "its private cluster": oracle.entitled[t],
-                "its own share plus what is left": one.share[t] + left,
+                "its own share and all unused GPUs": one.share[t] + left,
             }
             for what, gpus in better.items():
                 could = oracle.progress_of(gpus, t)
@@ -175,7 +175,7 @@ def _is_market(played: Played) -> Verdict | None:
                 if could > has * 1.005 + 0.005:
                     broken.append(
                         f"round {one.number}: account {t} makes the progress of {has:.3f} GPUs of full speed; with"
-                        f" {what} it would make {could:.3f}"
+                        f" {what}, account {t} would make the progress of {could:.3f}"
                     )
     return _verdict(broken, worst)
 
@@ -196,7 +196,9 @@ def _services_stay(played: Played) -> Verdict | None:
                 judged = True
                 if j in one.stopped or j in one.moved:
                     how = "is stopped" if j in one.stopped else "moves"
-                    broken.append(f"round {one.number}: service {j} {how} within its account's guarantee")
+                    broken.append(
+                        f"round {one.number}: service {j} {how}, although its account is within its guarantee"
+                    )
     return _verdict(broken) if judged else UNTESTED
 
 
@@ -213,7 +215,9 @@ def _own_order(played: Played) -> Verdict | None:
             ]
             rest = {j: nodes for j, nodes in one.after.items() if j not in instead}
             if instead and would_fit(economy, job, rest):
-                broken.append(f"round {one.number}: job {job} is stopped and {instead} start in its place")
+                broken.append(
+                    f"round {one.number}: job {job} is stopped, and jobs {instead} of the same account start instead"
+                )
     return _verdict(broken)
 
 
@@ -242,7 +246,7 @@ def _stays(played: Played) -> Verdict | None:
                 moves += len(moved) + len(one.stopped)
                 if moved or one.stopped:
                     broken.append(
-                        f"round {one.number}: {moved} move and {one.stopped} stop although nothing changed"
+                        f"round {one.number}: jobs {moved} move and jobs {one.stopped} stop although nothing changed"
                     )
     return _verdict(broken, float(moves)) if judged else UNTESTED
 
@@ -358,8 +362,8 @@ def _lag(played: Played, bound: float, off: Floats) -> Verdict:
         return Verdict(None, worst / played.fluid if played.fluid else 0.0)
     number, account = np.unravel_index(int(off.argmax()), off.shape)
     return Verdict(
-        f"round {number}: account {account} is {played.lag[number, account]:.1f} GPU-quanta away from its due; a"
-        f" fluid stride needs {played.fluid:.1f}, the bound is {bound:.1f}",
+        f"round {number}: account {account} has received {played.lag[number, account]:.1f} GPU-quanta more than it was"
+        f" due; the bound is {bound:.1f}, and an ideal stride scheduler deviates by {played.fluid:.1f}",
         worst / played.fluid,
     )
 
@@ -535,8 +539,8 @@ def _first_gets_turns(played: Played) -> Verdict | None:
         worst = min(worst, turns / ideal)
         if turns < 0.75 * ideal - 3:
             broken.append(
-                f"job {first}, the first of account {t}, ran in {turns} of {len(rounds)} rounds; a guarantee of"
-                f" {oracle.guarantee[1][t]:.2f} GPUs is worth {ideal:.1f} rounds of {size} GPUs"
+                f"job {first}, which account {t} wants most, ran in {turns} of {len(rounds)} rounds; the account's"
+                f" guarantee of {oracle.guarantee[1][t]:.2f} GPUs is enough for {ideal:.1f} rounds with {size} GPUs"
             )
     return _verdict(broken, worst) if judged else UNTESTED
 
@@ -585,8 +589,8 @@ def _trades_pay(played: Played) -> Verdict | None:
         worst = min(worst, ratio)
         if ratio < 0.98:
             broken.append(
-                f"account {t} makes the progress of {traded[t]:.1f} GPU-quanta of full speed with trading, and of"
-                f" {without[t]:.1f} without; {due:.1f} of these are due to its private cluster"
+                f"account {t} makes the progress of {traded[t]:.1f} GPU-quanta of full speed with trading, and"
+                f" {without[t]:.1f} without trading; it must make 98 % of {due:.1f}, minus two gangs"
             )
     return _verdict(broken, worst)
 
@@ -619,7 +623,8 @@ def _fair_chances(played: Played) -> Verdict | None:
     chance = float(chi2.sf(distance, len(leaves) - 1))
     if chance < 1e-6:  # one in a million over all economies that are checked
         return Verdict(
-            f"accounts win {wins[leaves].tolist()} lotteries where {expected.tolist()} are due: chance {chance:.1e}",
+            f"accounts win {wins[leaves].tolist()} lotteries, but {expected.tolist()} are expected; this result has"
+            f" the probability {chance:.1e}",
             chance,
         )
     return Verdict(None, chance)
@@ -629,49 +634,50 @@ PROMISES = (
     Promise(
         "1",
         "No gang within its account's guarantee is stopped for surplus",
-        "A guarantee is the best use of the account's private cluster. An account has surplus if it has more"
-        " than its guarantee plus all that it can have saved, in any order of its gangs. What an account saves"
-        " for its next gang is not available to its later gangs at the same time (promise 9).",
+        "A guarantee is the best use of the account's private cluster. Surplus is what an account has beyond its"
+        " guarantee and its savings, in whichever order its gangs are counted. Savings are the unused"
+        " guarantee of earlier rounds. Time that is saved for the next gang is not available to later gangs"
+        " (promise 9).",
         "stops",
         lambda played: _within_guarantee(played, ran=True),
     ),
     Promise(
         "2",
         "No job is stopped for another job that its account wants less",
-        "A job counts as stopped for others if it would fit, within all limits, without certain jobs: those of"
-        " its account that started in that round and are wanted less. A smaller job that fills GPUs left over by"
-        " another account's turn does not count.",
+        "This promise is broken if a stopped job would fit, within all limits, in place of jobs that started in"
+        " the same round, belong to the same account and are wanted less. A smaller job may fill GPUs that are left"
+        " over by another account's turn.",
         "stops",
         _own_order,
     ),
     Promise(
         "3",
         "If all jobs fit, all of them run and stay",
-        "Jobs fit if an assignment exists in which all of them run and every account makes the progress of its"
-        " private cluster (promise 4). After one round and the minimum hold of running jobs, all jobs run and"
-        " none stops. If every job is equally fast wherever it may run, no job moves, either. Economies with"
-        " services are excluded, because a gang may find no room beside services, which stay (promise 13).",
+        "Jobs fit if all of them can run while every account makes the progress of its private cluster (promise"
+        " 4). After one round and the minimum hold of running jobs, all jobs run and none stops. If every job is"
+        " equally fast wherever it may run, no job moves, either. Economies with services are excluded: services"
+        " stay where they run (promise 13), so a gang may find no room.",
         "moves",
         _stays,
     ),
     Promise(
         "4",
         "No account is locked out of a generation",
-        "Each leaf account makes 95 % of the progress that its most wanted jobs would make in its private"
-        " cluster, at their own speeds. Two gangs, which turns may cost, are subtracted. The progress is in"
-        " proportion to what whole gangs can use. Which jobs run depends on the account's own order (promises 2"
-        " and 9). Where they run depends on their speeds, also in the private cluster. A team that had its"
-        " guarantee owes its users nothing more by this promise. No account is due more than whole gangs, in its"
-        " own order, can make of an empty cluster.",
-        "ratio to private progress",
+        "Each account without subaccounts makes at least 95 % of the progress that its most wanted jobs would make"
+        " in its private cluster, minus two gangs, which its turns may cost. Only the part of the cluster that"
+        " whole gangs can use counts. The account's own order decides which jobs run (promises 2 and 9), and the"
+        " speeds of jobs decide where they run. An account is not checked if its team got its whole guarantee."
+        " No account is due more progress than its whole gangs, in its own order, can make in an empty"
+        " cluster.",
+        "ratio to the progress of the private cluster",
         _not_locked_out,
     ),
     Promise(
         "5",
         "Shares are max-min fair over what each account can use",
-        "While guarantees are kept, no account can have more without taking from a sibling that has no more per"
-        " ticket. The tolerance is 1e-4 GPUs, and limits are on GPUs of all generations together. If jobs have"
-        " different speeds, promise 4 checks by progress which of the fast GPUs an account keeps.",
+        "An account could get more GPUs only if a guarantee were broken, or if a sibling account with at most as"
+        " many GPUs per ticket lost GPUs. The tolerance is 1e-4 GPUs. Limits are on GPUs of all generations"
+        " together. If jobs have different speeds, promise 4 checks which fast GPUs an account keeps.",
         "GPUs missed",
         lambda played: _max_min(played, limited=False),
     ),
@@ -685,20 +691,21 @@ PROMISES = (
     Promise(
         "6",
         "Lag is bounded",
-        "Applies if all accounts want more than their private clusters; otherwise surplus is lent and is never a"
-        " debt (promise 1). The GPU time received minus the GPU time due is within 1.25 times the fluid stride's"
-        " lag, or the largest gang, plus one GPU-quantum. GPUs that fit only accounts ahead of their share must"
-        " not idle (promise 8a); what these accounts get there beyond that lag is no loss to others. No account"
-        " is due more than its gangs could use of an empty cluster.",
-        "ratio to fluid lag",
+        "Applies if all accounts can use their whole private clusters. Otherwise GPUs are lent, and lent GPUs are"
+        " never a debt (promise 1). The lag is the GPU time that an account received minus the GPU time that it was"
+        " due. In both directions, the lag is at most 1.25 times the lag of an ideal stride scheduler (or 1.25 times"
+        " the largest gang, if this is more), plus one GPU-quantum. An account ahead of its share may still get GPUs"
+        " that fit no other account (promise 8a), which is no loss to other accounts. No account is due"
+        " more than its gangs could use of an empty cluster.",
+        "ratio to the lag of an ideal stride scheduler",
         _bounded_lag,
     ),
     Promise(
         "7",
         "A minimum hold starves no account",
-        "Accounts that wait have the lag bound of promise 6 plus as many quanta of the largest share as a"
-        " minimum hold lasts.",
-        "ratio to fluid lag",
+        "An account that waits is behind by at most the bound of promise 6, plus the largest share (in GPUs) times"
+        " the quanta that a minimum hold lasts.",
+        "ratio to the lag of an ideal stride scheduler",
         _held_lag,
     ),
     Promise(
@@ -711,55 +718,53 @@ PROMISES = (
     Promise(
         "8b",
         "An account's next jobs fill nodes exactly where they can",
-        "Compares jobs of one account and priority that may start, if both are within the guarantee or both are"
-        " surplus. No such job starts and leaves GPUs of a node idle if another such job would fill the node"
-        " exactly. No running job is stopped for this. A job that was stopped for the first job goes before jobs"
-        " that are wanted less (promise 2).",
+        "Compares waiting jobs of one account and priority that are all within the guarantee or all surplus. A job"
+        " that would leave GPUs of its node idle does not start if another of these jobs would fill the node"
+        " exactly. No running job is stopped to fill a node. A job that was just stopped goes before jobs that its"
+        " account wants less (promise 2).",
         "gaps",
         _well_packed,
     ),
     Promise(
         "9",
         "An account's most wanted job gets its turns",
-        "The job runs in at least three quarters of its due rounds, minus three. The due rounds are those that"
-        " the guarantee is worth where the job may run, in proportion to what whole gangs can use. Two kinds of"
-        " GPUs count as used, not as saved. The first are GPUs that other jobs of its account (or team) have in"
-        " the meantime and that only accounts ahead of their share want. Stopping others for the job would break"
-        " promise 1 there. The second are GPUs that a larger job of the same account and priority gets by"
-        " filling a node that this job would not fill (promise 8b)."
-        " Rounds in which the first jobs of other accounts leave no room for the job do not count, because one"
-        " of these jobs has to wait. Economies with services, which stay, are excluded (promise 13).",
-        "ratio to its due turns",
+        "The job runs in at least three quarters of its due rounds, minus three. Its due rounds are the rounds for"
+        " which the account's guarantee is enough, on GPUs where the job may run. While the job waits, its account"
+        " saves its guarantee, with two exceptions. Other jobs of the account or team may use GPUs that only"
+        " accounts ahead of their share want (stopping others for the job would break promise 1). A larger job of"
+        " the same account and priority may go first if it fills a node that this job would not fill (promise 8b)."
+        " A round is not due if the most wanted jobs of other accounts leave no room for the job. Economies with"
+        " services are excluded, because services stay where they run (promise 13).",
+        "ratio of rounds run to rounds due",
         _first_gets_turns,
     ),
     Promise(
         "9b",
         "If an account shares evenly, its jobs take turns",
-        "The rounds received by jobs of equal shape, accepted generations and priority differ by at most three"
-        " at any time: one for the quantum in which a running job continues, one for the current turn, and one"
-        " for a gap that only one of the jobs fills.",
+        "Compares jobs of equal shape, accepted generations and priority. At any time, the numbers of rounds in"
+        " which they ran differ by at most three: one for the quantum in which a running job continues, one for the"
+        " current turn, and one for a gap that only one of the jobs fills.",
         "rounds apart",
         _takes_turns,
     ),
     Promise(
         "10",
         "Trading costs no account its progress",
-        "With trading, each account makes at least 98 % of its progress without trading, minus two gangs."
-        " Progress without trading beyond the account's private cluster, in its own order, came from time on a"
-        " generation that others did not want and that the account did not pay for. An account that sells this"
-        " time does not owe this progress.",
+        "With trading, each account makes at least 98 % of the progress that it would make without trading, minus"
+        " two gangs. An account is never due more progress than its jobs, in its own order, would make in its private"
+        " cluster: progress beyond that came from GPUs that others did not want, and the account may sell this time.",
         "ratio to progress without trading",
         _trades_pay,
     ),
     Promise(
         "12",
         "Shares are those of a market equilibrium",
-        "Applies if no account has a limit, and checks for a market equilibrium in which an account's tickets"
-        " are its income. Measured by its own speeds, no account would make more progress with another account's"
-        " share (in proportion to their"
-        " incomes), with its private cluster, or with its own share plus what is left. The tolerance is 0.5 %"
-        " and 0.005 GPUs. Trades and max-min fairness without a market do not promise this.",
-        "GPUs of full speed missed",
+        "Applies if no account has a limit. In the market, tickets are the income of accounts. Three exchanges"
+        " would bring no account more progress, measured by the speeds of its own jobs. The first is to get another"
+        " account's share, in proportion to their incomes. The second is to get its own private cluster. The third is"
+        " to get all unused GPUs in addition to its own share. The tolerance is 0.5 % and 0.005 GPUs. Policies"
+        " without a market do not promise this.",
+        "missing GPUs of full speed",
         _is_market,
     ),
     Promise(
@@ -773,10 +778,10 @@ PROMISES = (
     Promise(
         "14",
         "Debts are paid immediately",
-        "An account that waits for its next gang within its guarantee gets that gang in the same round, unless a"
-        " gang with surplus is within its minimum hold. This applies to the turns of a quantum, and to the round"
-        " between two quanta when jobs come or go. In a lottery that begins without running gangs, all accounts"
-        " take part in the first round (promise 15).",
+        "If an account's guarantee covers its next gang, this gang starts in the same round. It may have to wait"
+        " only for gangs with surplus that are within their minimum hold. The promise applies when a quantum ends,"
+        " and between two quanta when jobs come or go. It does not apply to the first round of a lottery, in which"
+        " all accounts take part (promise 15).",
         "waits",
         lambda played: _within_guarantee(played, ran=False),
     ),

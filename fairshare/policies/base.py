@@ -117,18 +117,18 @@ class Option:
         """Returns the value converted to the option's type. Raises InvalidOption if the value is not accepted."""
         if self.choices:
             if value not in self.choices:
-                raise InvalidOption(self.name, f"{value!r} is not one of {', '.join(self.choices)}")
+                raise InvalidOption(self.name, f"must be one of {', '.join(self.choices)}, not {value!r}")
             return value
         if self.kind is bool or isinstance(value, bool):
             if self.kind is not bool or not isinstance(value, bool):
-                raise InvalidOption(self.name, f"{value!r} is not {_KINDS[self.kind]}")
+                raise InvalidOption(self.name, f"must be {_KINDS[self.kind]}, not {value!r}")
             return value
         if not isinstance(value, int | float) or (self.kind is int and value != int(value)):
-            raise InvalidOption(self.name, f"{value!r} is not {_KINDS[self.kind]}")
+            raise InvalidOption(self.name, f"must be {_KINDS[self.kind]}, not {value!r}")
         if not np.isfinite(value) or not (
             (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
         ):
-            raise InvalidOption(self.name, f"{value:g} is not {self.bounds}")
+            raise InvalidOption(self.name, f"must be {self.bounds}, not {value:g}")
         return self.kind(value)
 
     @property

@@ -24,7 +24,7 @@ class HasShare(Protocol):
 Division = TypeVar("Division", bound=HasShare)
 
 ORDERING = "How the next account is chosen: in turns by tickets (stride), or at random by tickets (lottery)"
-MEMORY = "Largest debt to an account that is remembered, in seconds of the account's share"
+MEMORY = "Maximum GPU time that stays owed to an account, in seconds of the account's share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,11 @@ class Options:
     trading: bool = option(True, "Teams trade GPU time across GPU types when both sides gain")
     pricing: Literal["between", "second_price"] = option(
         "between",
-        "Price of a trade: between the speed-ups of the two sides, or the second-highest buyer's speed-up",
+        "Price of a trade: between the speed-ups of seller and buyer, or the speed-up of the second-highest buyer",
     )
-    least_gain: float = option(1.05, "Minimum ratio of the two speed-ups for a trade", least=1.0)
+    least_gain: float = option(
+        1.05, "Minimum ratio of the buyer's speed-up to the seller's speed-up for a trade", least=1.0
+    )
     memory: float = option(3600.0, MEMORY, least=0.0)
 
 

@@ -55,7 +55,7 @@ class Market(GandivaFair):
         by_tickets, market = share_out(seen, tree, sharing), market_shares(seen, tree, sharing)
         if not market.missed <= MOST_MISSED:
             return by_tickets, (
-                f"No market equilibrium found: prices miss it by {market.missed:.2%}."
+                f"No market equilibrium was found: the prices differ from an equilibrium by {market.missed:.2%}."
                 " Shares are max-min fair by tickets instead, as with gandiva_fair without trades."
             )
         bought, most = market.share.sum(axis=1), by_tickets.guaranteed.sum(axis=1)

@@ -40,12 +40,12 @@ def test_options_have_defaults_bounds_and_a_line_of_explanation() -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"ordering": "dice"}, "ordering: 'dice' is not one of stride, lottery"),
-        ({"memory": -1}, "memory: -1 is not at least 0"),
-        ({"memory": "long"}, "memory: 'long' is not a number"),
-        ({"memory": float("nan")}, "memory: nan is not at least 0"),
-        ({"trading": 1}, "trading: 1 is not true or false"),
-        ({"memory": True}, "memory: True is not a number"),
+        ({"ordering": "dice"}, "ordering: must be one of stride, lottery, not 'dice'"),
+        ({"memory": -1}, "memory: must be at least 0, not -1"),
+        ({"memory": "long"}, "memory: must be a number, not 'long'"),
+        ({"memory": float("nan")}, "memory: must be at least 0, not nan"),
+        ({"trading": 1}, "trading: must be true or false, not 1"),
+        ({"memory": True}, "memory: must be a number, not True"),
         ({"colour": "red"}, "colour: gandiva_fair has no such option. Available: ordering, trading"),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_policy_may_ask_for_the_next_round_but_not_at_once(seconds: float | No
 @pytest.mark.parametrize(
     ("gangs", "problem"),
     [
-        ([STAYS, STAYS], "picked twice"),
+        ([STAYS, STAYS], "picks a job twice"),
         ([(1, 0, (0,))], "job 1 runs with a wrong number of workers"),
         ([(1, 0, (0, 2))], "job 1 has a worker on a node of another generation"),
         ([(1, 1, (0, 1))], "job 1 has a worker on a node of another generation"),
@@ -206,7 +206,7 @@ def test_a_fill_round_that_stops_or_moves_a_gang_is_refused(
     gangs: list[tuple[int, int, tuple[int, ...]]],
 ) -> None:
     given = crowd(may_preempt=False)
-    with pytest.raises(InvalidPlan, match="job 0 is stopped or moved by a fill round"):
+    with pytest.raises(InvalidPlan, match="job 0 is stopped or moved between two quanta"):
         validate(planned(given, *gangs), given)
     validate(planned(crowd(), *gangs), crowd())
     validate(planned(given, (0, 0, (1, 0))), given)  # the workers may swap nodes
@@ -218,7 +218,7 @@ def test_a_plan_that_starts_a_gang_beyond_a_limit_is_refused_but_running_ones_ma
     lowered = replace(given, accounts=replace(given.accounts, cap_total=np.array([2.0, np.inf])))
     validate(planned(lowered, (0, 0, (0,))), lowered)
     for view, job, account in ((given, 1, 0), (lowered, 1, 0), (given, 2, 1)):
-        with pytest.raises(InvalidPlan, match=f"account {account} is given more than its limits allow"):
+        with pytest.raises(InvalidPlan, match=f"account {account} gets more GPUs than its limits allow"):
             validate(planned(view, (0, 0, (0,)), (job, 0, (0,))), view)
 
 

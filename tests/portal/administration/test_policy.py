@@ -47,7 +47,7 @@ def test_an_admin_chooses_the_policy_and_its_options_which_is_audited(scene: Sce
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ({"policy": "counting", "by": "-1"}, "by: -1 is not at least 0."),
+        ({"policy": "counting", "by": "-1"}, "by: must be at least 0, not -1."),
         ({"policy": "counting", "by": "much"}, "A number"),
         ({"policy": "fifo"}, "There is no policy"),
     ],
