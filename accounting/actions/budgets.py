@@ -130,11 +130,12 @@ def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> N
     least = above.select_related("tenant").order_by("amount", "pk").first()
     if least is None or amount <= least.amount:
         return
-    whose, amount_above = "of a team above this team", ""
     if may(actor, "team.read", least.tenant):
-        whose, amount_above = f"of team {least.tenant}", f" ({least.amount.normalize():f})"
+        above_it = f"team {least.tenant} ({least.amount.normalize():f})"
+    else:
+        above_it = "a team above this team"
     raise Refused(
-        f"The budget must not be larger than the {period}ly budget {whose}{amount_above}.", "amount"
+        f"The {period}ly budget must not be larger than the {period}ly budget of {above_it}.", "amount"
     )
 
 

@@ -13,7 +13,7 @@ DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[e
 # Texts that are numbers, but with too many digits.
 LONG = re.compile(r"[-+]?[0-9]{20,}")
 LONG_DECIMAL = re.compile(r"[-+]?(?=.*[0-9])[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?")
-IN_WORDS = "a whole number, written with the digits 0 to 9"
+IN_WORDS = "a whole number in digits (0 to 9)"
 DECIMAL_IN_WORDS = "a number such as 2.50"
 
 

@@ -89,12 +89,12 @@ class LimitUsage:
         if self.quota.tenant_id not in seen:
             return f"{a_limit_above(self.tenant)} is reached"
         quota = self.quota
-        of = f" {quota.generation.name}" if quota.generation else ""
+        gpus = quota.generation.name if quota.generation else "GPUs"
         match quota.kind:
             case Quota.Kind.GPUS:
-                return f"{self.whose}: limit of {figure(quota.limit)}{of or ' GPUs'} at once"
+                return f"{self.whose}: limit of {figure(quota.limit)} {gpus} at once"
             case Quota.Kind.BORROWED:
-                return f"{self.whose}: limit on borrowed{of or ' GPUs'}"
+                return f"{self.whose}: limit on borrowed {gpus}"
             case _:
                 spent = "is used up" if self.is_reached else "is nearly used up"
                 return f"{self.whose}: limit of {figure(quota.limit)} {quota.unit()} {spent}"

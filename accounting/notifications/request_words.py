@@ -48,4 +48,4 @@ class Words:
         )
         then = quota.get_at_limit_display()
         limit = number(float(Decimal(told["limit"])))
-        return f"{quota.whose()}: limit of {limit} {quota.what()}, action at the limit: {then}"
+        return f"{quota.whose()}: limit of {limit} {quota.what()}; when the limit is reached: {then}"

@@ -85,7 +85,7 @@ def breach(
             if verdict.broken:
                 return Breach(promise.name, promise.title, verdict.broken, economy)
     except Invalid as invalid:
-        return Breach(VALID, "a decision can be carried out", str(invalid), economy)
+        return Breach(VALID, "every decision can be carried out", str(invalid), economy)
     return None
 
 
@@ -123,6 +123,6 @@ def judged(
                     if verdict.broken:
                         yield Breach(promise.name, promise.title, verdict.broken, economy)
             except Invalid as invalid:
-                yield Breach(VALID, "a decision can be carried out", str(invalid), economy)
+                yield Breach(VALID, "every decision can be carried out", str(invalid), economy)
 
     return list(tallies.values()), breaches()

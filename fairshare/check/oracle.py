@@ -258,8 +258,8 @@ class Oracle:
                 gain = float(self._below[t] @ best - total[t])
                 if gain > max(TOLERANCE, worst[1]):
                     worst = (
-                        f"account {t} has {total[t]:.3f} GPUs; {total[t] + gain:.3f} are possible without taking"
-                        " from a sibling that has less per ticket",
+                        f"account {t} has {total[t]:.3f} GPUs, but could have {total[t] + gain:.3f} without taking GPUs"
+                        " from a sibling account that has less per ticket",
                         gain,
                     )
         return worst

@@ -128,7 +128,7 @@ def invalid(economy: Economy, places: Placements) -> str | None:
             free[node] -= job.gpus
         used[economy.paths[job.account], next(iter(kinds))] += job.size
     if min(free, default=0) < 0:
-        return f"node {free.index(min(free))} gives {-min(free)} GPUs more than it has"
+        return f"on node {free.index(min(free))}, jobs use {-min(free)} GPUs more than the node has"
     for t, account in enumerate(economy.accounts):
         over = used[t].sum() > account.cap_total or any(used[t, k] > most for k, most in account.cap.items())
         if over:

@@ -616,7 +616,7 @@ def _fair_chances(played: Played) -> Verdict | None:
             again = first.decide(1000 * played.seed + seed)
             if again.run.tolist() != decision.run.tolist():
                 return Verdict(
-                    f"seed {seed} picks {decision.run.tolist()} the first time and {again.run.tolist()} the second time"
+                    f"seed {seed} picks jobs {decision.run.tolist()} first and {again.run.tolist()} the second time"
                 )
     expected = draws * oracle.entitled[leaves, 0]
     distance = float(((wins[leaves] - expected) ** 2 / expected).sum())
@@ -770,8 +770,8 @@ PROMISES = (
     Promise(
         "13",
         "Services and sessions are not time-sliced",
-        "A running service or session is neither stopped nor moved while the guarantees of its account and of"
-        " all accounts above cover all their running services and sessions.",
+        "A running service or session is neither stopped nor moved. This applies while the running services and"
+        " sessions of its account, and of each account above it, are within the guarantee of that account.",
         "stops and moves",
         _services_stay,
     ),

@@ -59,7 +59,7 @@ def test_a_manager_sets_a_budget_within_that_of_the_team_above(scene: Scene, bro
     over = alice.post("/team/astro/budgets/set/", BUDGET)
     assert over.status_code == 422
     assert (
-        "The budget must not be larger than the monthly budget of a team above this team."
+        "The monthly budget must not be larger than the monthly budget of a team above this team."
         in html_module.unescape(over.content.decode())
     )
     make.membership(cast.alice, cast.uni, role=Membership.Role.MANAGER)

@@ -42,7 +42,7 @@ def tomorrow() -> str:
         (
             "limit",
             LIMIT,
-            "Each user of Astro: limit of 50 GPU-hours in the last 7 days, action at the limit: warn",
+            "Each user of Astro: limit of 50 GPU-hours in the last 7 days; when the limit is reached: warn",
         ),
         ("team", {"name": "Stars", "tickets": "50"}, "a team Stars with 50 tickets"),
     ],

@@ -627,7 +627,7 @@ class TestMail:
         Letter.objects.all().delete()
         approve_request(actor=cast.olga, request=more, until=more.until)
         _, lines = self.letter_to("alice")
-        what = f"more time for request {base.pk} (Astro: limit of 2 GPUs at once, action at the limit: block)"
+        what = f"more time for request {base.pk} (Astro: limit of 2 GPUs at once; when the limit is reached: block)"
         assert lines[3] == f"Asked for: {what}"
         assert lines[7:9] == [f"Granted: {what}", f"Granted until: {exact(more.until)}"]
 
