@@ -180,7 +180,7 @@ def test_rules_of_a_service_in_the_api_are_numbers(scene: Scene, client: Client)
         assert (answer.status_code, field in answer.json()["problems"]) == (422, True)
     answer = client.get("/api/v1/jobs?limit=１０", **bearer)
     assert answer.status_code == 422
-    assert "digits 0 to 9" in answer.json()["problems"]["limit"]
+    assert "digits (0 to 9)" in answer.json()["problems"]["limit"]
 
 
 @pytest.mark.parametrize("text", ["1_0", "１", "0x1", "1.0", "ten"])
