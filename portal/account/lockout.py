@@ -190,7 +190,7 @@ def lift(*, actor: User, pk: int) -> None:
     require(actor, "user.change")
     row = _locked().filter(pk=pk).first()
     if row is None:
-        raise Refused("This lock has already ended.")
+        raise Refused("This sign-in lock has already ended.")
     user = User.objects.filter(username=row.username).first() if row.username else None
     if row.username:
         lift_of_user(row.username)

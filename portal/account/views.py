@@ -75,8 +75,8 @@ class PreferencesForm(Form):
         "How your jobs share your GPU time",
         User.JobOrder.choices,
         widget=RadioSelect,
-        help_text="In order: jobs of higher priority first, then older jobs. Evenly: jobs of equal "
-        "priority share your GPU time.",
+        help_text="“In order” runs jobs of higher priority first, then older jobs. “Evenly” divides "
+        "your GPU time among jobs of equal priority.",
     )
 
     def __init__(self, user: User, request: HttpRequest | None = None) -> None:

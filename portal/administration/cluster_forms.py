@@ -45,7 +45,7 @@ class KubeconfigForm(Form):
             return
         if file.size is None or file.size > MOST_CHARACTERS:
             self.refuse(
-                f"This file is too large for a kubeconfig: at most {MOST_CHARACTERS // 1024} KiB are accepted.",
+                f"This kubeconfig file is too large. Upload a file of at most {MOST_CHARACTERS // 1024} KiB.",
                 "kubeconfig",
             )
             return
@@ -74,11 +74,11 @@ class AttachForm(KubeconfigForm):
         "PersistentVolumeClaim for checkpoints",
         maxlength=253,
         required=False,
-        help_text="Name of a ReadWriteMany claim in each team's namespace. If left empty, "
-        "preempted jobs start again from the beginning.",
+        help_text="Name of a ReadWriteMany PersistentVolumeClaim in each team's namespace. Without "
+        "one, preempted jobs start again from the beginning.",
     )
-    writes_per_second = Measure("API writes per second", initial=50)
-    writes_at_once = Whole("Burst of API writes", initial=100)
+    writes_per_second = Measure("Maximum API writes per second", initial=50)
+    writes_at_once = Whole("Maximum API writes in a burst", initial=100)
 
 
 class ReachableForm(Form):
@@ -92,7 +92,8 @@ class ReachableForm(Form):
         spellcheck="false",
         autocapitalize="off",
         placeholder="10.20.0.0/16",
-        help_text="One CIDR range per line. 0.0.0.0/0 allows all IPv4 addresses. Leave empty to allow none.",
+        help_text="Addresses that jobs may reach: one CIDR range per line. 0.0.0.0/0 allows all IPv4 "
+        "addresses. Leave empty to allow no addresses.",
     )
 
 
@@ -122,8 +123,9 @@ class MetricsForm(Form):
         autocapitalize="off",
         placeholder=USUAL_QUERY,
         help_text=mark_safe(
-            "PromQL for GPU utilisation in percent by <code>namespace</code> and "
-            "<code>pod</code>. <code>$window</code> becomes the time window. Leave empty to use the default query."
+            "PromQL query that returns the GPU utilisation in percent by <code>namespace</code> "
+            "and <code>pod</code>. Fairlot replaces <code>$window</code> by a time range, such "
+            "as <code>60s</code>. Leave empty to use the default query."
         ),
     )
 
@@ -141,7 +143,7 @@ class VolumeForm(Form):
     def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:
         super().__init__("volume", request)
         if cluster.backend == Cluster.Backend.LOCAL:
-            self.fields["source"].label = "Folder on Fairlot's machine"
+            self.fields["source"].label = "Path of a folder on Fairlot's machine"
             kept_apart = isolation.isolation_in(cluster)
             if not (kept_apart and kept_apart.namespaces):
                 self.fields["read_only"].widget.choices = [("off", "read and write")]

@@ -49,7 +49,11 @@ class DrainForm(Form):
         help_text="A stopped job can save a checkpoint in its grace period. It then waits in the "
         "queue and continues on other nodes.",
     )
-    deadline = Moment("Deadline", help_text="Used only if running jobs may continue until a deadline.")
+    deadline = Moment(
+        "Deadline",
+        help_text="Time at which running jobs are stopped. Needed only for “Let running jobs continue "
+        "until a deadline”.",
+    )
 
     def clean(self) -> None:
         """Discards the deadline unless the mode is “until a deadline”."""
@@ -74,8 +78,8 @@ class SchedulingForm(Form):
         "Ordering",
         Cluster.Ordering.choices,
         widget=RadioSelect,
-        help_text="How Fairlot chooses the next gangs when not all of them fit on the GPUs. Both "
-        "methods are fair over time. A lottery can be reproduced from its stored seed.",
+        help_text="How Fairlot chooses the next gangs if not all gangs fit on the GPUs. Stride and "
+        "lottery are both fair over time. A lottery can be reproduced from its stored seed.",
     )
     slicing = Choice(
         "Time slicing",
@@ -95,8 +99,8 @@ class SchedulingForm(Form):
     overhead_limit = Percentage("Highest switching overhead, %")
     cpu_per_gpu = Measure("CPUs", required=False)
     memory_per_gpu = Measure("Memory, GiB", required=False)
-    cpu_limit_per_gpu = Measure("Maximum CPUs", required=False)
-    memory_limit_per_gpu = Measure("Maximum memory, GiB", required=False)
+    cpu_limit_per_gpu = Measure("Maximum CPUs per GPU", required=False)
+    memory_limit_per_gpu = Measure("Maximum memory per GPU, GiB", required=False)
     trading = Switch("Trade GPU time between GPU types")
 
     def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:
@@ -108,7 +112,7 @@ class SchedulingForm(Form):
         )
         self.fields["overhead_limit"].help_text = (
             "Fairlot lengthens the quantum so that switching jobs takes at most this part of the "
-            f"time. Measured: one switch takes {cluster.switch_seconds:.1f} s."
+            f"time. At present, one switch takes {cluster.switch_seconds:.1f} s."
         )
         for name in ("notice_seconds", *OF_WORKERS):
             if self.is_bound and name not in self.data:

@@ -31,9 +31,9 @@ from scheduling.models import Cluster, IdleRule, Node
 
 # The message about the node's running jobs that the operator reads after a drain, by mode.
 DRAINS = {
-    DrainMode.NOW: "Jobs on the node are being stopped and will continue on other nodes. ",
-    DrainMode.DEADLINE: "Jobs on the node may run until the deadline and then continue on other nodes. ",
-    DrainMode.FINISH: "Jobs on the node run to their end. ",
+    DrainMode.NOW: "Running jobs are being stopped and will continue on other nodes.",
+    DrainMode.DEADLINE: "Running jobs may stay until the deadline and then continue on other nodes.",
+    DrainMode.FINISH: "Running jobs stay until they end.",
 }
 SORTING = Sorting(
     {
@@ -104,8 +104,8 @@ def drain(request: UserRequest, pk: int) -> HttpResponse:
         DrainForm("drain", request),
         lambda values: draining.drain_node(actor=request.user, node=node, **values),
         done=lambda values: (
-            f"{DRAINS[values['mode']]}No new job starts on {node.name}. You can return the "
-            "node to use on this page at any time."
+            f"No new job starts on {node.name}. {DRAINS[values['mode']]} You can return the node "
+            "to use on this page at any time."
         ),
         to=("admin_nodes",),
         page=partial(_drain_page, node=node),

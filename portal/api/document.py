@@ -25,9 +25,9 @@ from portal.tokens.actions import find_token
 from scheduling.reports.exports import FORMS
 
 ERRORS = {
-    400: "The body is not JSON or not UTF-8.",
+    400: "The request body is not valid JSON, or is not UTF-8 text.",
     401: "The call has neither a valid token nor a session.",
-    403: "The caller may not do this, or a call with a session has no CSRF token.",
+    403: "The caller may not do this, or the call uses a session but sends no CSRF token.",
     404: "The resource does not exist, or the caller may not see it.",
     408: "The request body did not arrive in time.",
     413: "The body is larger than this address accepts.",
@@ -59,7 +59,7 @@ PROBLEM_SCHEMA = {
         "problems": {
             "type": "object",
             "additionalProperties": {"type": "string"},
-            "description": "For each wrong field or parameter: what is wrong and what is accepted.",
+            "description": "For each wrong field or parameter, by its name: what is wrong and what is accepted.",
         },
     },
 }

@@ -26,7 +26,10 @@ NOT_ACCEPTED = "The request is not accepted. `problems` names what is wrong by f
 # Steps of a pydantic error location that are no fields: the tried member of a union, and the mark of a mapping's key.
 BRANCH = re.compile(r"str|int|float|bool|none|.*\[.*\]")
 _WORDS = {
-    403: "The call was refused. Calls with a session cookie that change something need the CSRF token.",
+    403: (
+        "The call was refused. A call that uses a session cookie and changes something must "
+        "send the CSRF token."
+    ),
     405: "This address does not support this method. The header Allow lists the supported methods.",
     500: "Something went wrong inside Fairlot. Fairlot's log has the details.",
     503: "The database is busy or does not answer. Try again in a moment.",
@@ -104,7 +107,7 @@ def _words(response: HttpResponseBase) -> str:
     status."""
     if isinstance(response, HttpResponse) and response.headers.get("Content-Type") == "text/plain":
         return response.content.decode().strip()
-    return _WORDS.get(response.status_code, "The call was refused.")
+    return _WORDS.get(response.status_code, "The call was refused. The HTTP status says why.")
 
 
 def answer_with_problems(api: NinjaAPI) -> None:

@@ -28,9 +28,10 @@ from scheduling.models import GpuUse, ProcesslessStretch
 ROWS_PER_PAGE = 50
 TEAMS = 20
 BY_TEAM = (
-    "Contains the booked time of the period. The row of a team does not include the teams below "
-    "it. Cost of idle time: the sum, over all hours, of cost times idle fraction. With no process: the part of the "
-    "idle time in which no process was observed on the GPU."
+    "The table contains the time in this period that the ledger has booked. The row of a "
+    "team does not include the teams below it. The cost of idle time is the cost of each "
+    "hour times the idle fraction of this hour, summed over all hours. GPU-hours without "
+    "a process are the part of the idle time in which no process was observed on the GPU."
 )
 
 

@@ -27,7 +27,7 @@ NOW = [
     Column("gpus", "GPUs", Kind.NUMBER),
     Column("idle_since", "Idle since", Kind.MOMENT),
     Column("idle_seconds", "Idle, min", Kind.MINUTES, 1),
-    Column("processless_since", "No process since", Kind.MOMENT),
+    Column("processless_since", "GPUs without a process since", Kind.MOMENT),
     Column("percent", "Use, %", Kind.NUMBER, 1),
     Column("measure", "Measured by"),
     Column("acts_at", "Acts at", Kind.MOMENT),
@@ -38,7 +38,7 @@ NOW = [
 TEAMS = [
     Column("team", "Team"),
     Column("idle_gpu_seconds", "Idle, GPU-h", Kind.GPU_TIME, 4),
-    Column("processless_gpu_seconds", "With no process, GPU-h", Kind.GPU_TIME, 4),
+    Column("processless_gpu_seconds", "GPU-hours without a process", Kind.GPU_TIME, 4),
     Column("held_gpu_seconds", "Held, GPU-h", Kind.GPU_TIME, 4),
     Column("part", "Idle part", Kind.NUMBER, 3),
     Column("idle_cost", "Cost of idle time", Kind.MONEY, 6),

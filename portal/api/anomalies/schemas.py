@@ -34,11 +34,13 @@ class SharingAnomaly(Schema):
         description="Main cause of the anomaly, such as `over_borrowing`, `fragmentation`, "
         "`reservation`, `priority` or `failure`."
     )
-    causes: dict[str, float] = Field(description="Delay in seconds, by cause.")
-    late_seconds: float = Field(description="Delay in seconds; a lower bound if the job has not started.")
+    causes: dict[str, float] = Field(description="Delay of the job in seconds, divided among its causes.")
+    late_seconds: float = Field(
+        description="Delay of the job in seconds. If the job has not started, the real delay may be longer."
+    )
     at_end: bool = Field(
-        description="True: the job ended later than on its team's private "
-        "cluster. False: the job started later."
+        description="True: the job ended later than it would have on its team's private cluster. False: "
+        "it only started later than there."
     )
     started_at: datetime | None
     ended_at: datetime | None

@@ -73,8 +73,8 @@ class DrainedJob(Schema):
     owner: str
     gpus: int
     gpus_elsewhere: int = Field(
-        description="Number of GPUs that the job has on other nodes. They become free too, because a gang "
-        "stops as a whole."
+        description="Number of GPUs that the job has on other nodes. When the job stops, these GPUs "
+        "become free too, because a gang stops as a whole."
     )
     since: datetime | None
     ends: datetime | None = Field(description="Latest time at which the job ends; null if unknown.")
@@ -127,7 +127,7 @@ class StandalonePods(WithOldNames, Schema):
 
 class ClusterAccess(WithOldNames, Schema):
     server: str
-    user: str = Field(description="The name of Fairlot's account in the cluster.")
+    user: str = Field(description="Name of the Kubernetes user as which Fairlot acts in the cluster.")
     version: str
     namespace_prefix: str
     checkpoint_claim: str
@@ -155,7 +155,8 @@ class AttachedCluster(Schema):
     backend: str
     detached_at: datetime | None
     access: ClusterAccess | None = Field(
-        description="How Fairlot reaches the cluster; null unless this is an attached Kubernetes cluster."
+        description="How Fairlot reaches the Kubernetes cluster; null for other clusters and for "
+        "detached clusters."
     )
 
 
@@ -163,8 +164,8 @@ class PolicyChoice(Schema):
     name: Line
     options: dict[str, Flag | float | Line] = Field(
         default_factory=dict,
-        description="Values of options, by name. An option that is left out takes its default "
-        "value. `choices` lists all options.",
+        description="Values of the policy's options, by name. An option that is left out takes its "
+        "default value. `choices` lists all options.",
     )
 
 
@@ -176,8 +177,8 @@ class PolicyVersion(Schema):
 class NewPolicy(PolicyChoice):
     shadow: PolicyVersion | None = Field(
         None,
-        description="Shadow policy: a second policy that also decides, only for comparison and "
-        "without effect. Null for no shadow policy.",
+        description="Shadow policy: a second policy whose decisions have no effect and serve only for "
+        "comparison. Null for no shadow policy.",
     )
 
 

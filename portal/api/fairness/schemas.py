@@ -30,7 +30,9 @@ class FairAmounts(Schema):
     due: float
     received: float
     owed: float
-    delivered: float | None = Field(description="Ratio of received to due GPU time; null if nothing was due.")
+    delivered: float | None = Field(
+        description="Received GPU time divided by due GPU time; null if no GPU time was due."
+    )
 
 
 class FairnessRow(Schema):

@@ -19,14 +19,14 @@ class GpuUse(Schema):
         "report no utilisation."
     )
     percent: float = Field(
-        description="Utilisation in percent at the last measurement. With measure `gpu`: of the "
-        "GPUs. With measure `cpu`: 100 is one full CPU."
+        description="Utilisation at the last measurement. If `measure` is `gpu`: percent of the job's "
+        "GPUs. If `measure` is `cpu`: percent of one CPU, so 200 means two full CPUs."
     )
     idle_since: datetime | None = Field(
         description="Time since which the GPUs are idle; null if the GPUs are in use."
     )
     idle_seconds: float = Field(
-        description="Number of seconds since `idle_since` for which measurements show no use."
+        description="Number of seconds since `idle_since` in which the job held GPUs and did not use them."
     )
     processless_since: datetime | None = Field(
         description="Time since which no process has used the GPUs; null if a process uses them, or if unknown."
@@ -37,13 +37,14 @@ class GpuUse(Schema):
         "Null if nothing happens."
     )
     acts_at: datetime | None = Field(
-        description="Earliest time of the action in `then`. The action does not happen if the GPUs "
-        "are used before then."
+        description="Earliest time of the action in `then`. If the job uses its GPUs before this time, "
+        "the action does not happen."
     )
     snoozed_until: datetime | None
     snooze_reason: str
     snooze_at_most: datetime | None = Field(
-        description="Latest accepted value of `until` in a snooze; null if the job cannot be snoozed."
+        description="Latest time until which the rule can be snoozed for this job; null if the rule "
+        "cannot be snoozed."
     )
 
 
@@ -71,7 +72,8 @@ class IdleTeam(WithOldNames, Schema):
     held_gpu_seconds: Figure = answered_too("allocated_gpu_seconds")
     part: float = Field(description="Idle time as a fraction of the allocated time.")
     idle_cost: Figure = Field(
-        description="Cost of the idle time: the sum, over all hours, of cost times idle fraction."
+        description="Cost of the idle time: the cost of each hour times the idle fraction of this hour, "
+        "summed over all hours."
     )
     cost: Figure = Field(description="Cost of all allocated time.")
     currency: str
@@ -96,7 +98,7 @@ class NewIdleRule(Schema):
     after_minutes: Whole
     grace_minutes: Whole = 30
     snooze_hours: Whole = Field(
-        24, description="Longest snooze that owners may choose, in hours; 0 forbids snoozing."
+        24, description="Longest time, in hours, for which owners may snooze the rule; 0 forbids snoozing."
     )
     services: Flag = Field(
         False,

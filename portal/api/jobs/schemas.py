@@ -122,7 +122,8 @@ class Job(WithOldNames):
     gpus: int
     priority: int
     preemptible: bool = Field(
-        description="Whether the job runs only on GPUs that nobody else wants, outside the fair share."
+        description="Whether the job is preemptible: it runs only on GPUs that nobody else wants, and "
+        "takes no part in the fair share."
     )
     only_idle: bool = answered_too("preemptible")
     labels: dict[str, str]
@@ -151,8 +152,8 @@ class JobFilters(WithOldNames, Schema):
     kind: Line = ""
     team: Line = Field("", description="Slug of a team.")
     owner: Line = Field("", description="User name of the owner.")
-    q: Line = Field("", description="Text that the job's name contains.")
-    label: Line = Field("", description="A label as `key=value`, or only `key` for any value.")
+    q: Line = Field("", description="Only jobs whose name contains this text.")
+    label: Line = Field("", description="Only jobs with this label: `key=value`, or `key` for any value.")
     preemptible: AskedFlag | None = Field(
         None, description="True: only preemptible jobs. False: only jobs that are not preemptible."
     )
@@ -182,7 +183,7 @@ class Event(WithOldNames, Schema):
     at: datetime
     kind: str
     code: str = Field(
-        description="Code of the event, for programs; empty for events that earlier "
+        description="Kind of the event as a fixed code for programs; empty for events that earlier "
         "releases of Fairlot recorded."
     )
     text: str = Field(description="Description of the event for people; the wording may change.")
@@ -230,13 +231,14 @@ class Scheduling(Schema):
         "start earlier if another job ends."
     )
     not_before: datetime | None = Field(
-        description="If `starts_by` is unknown: end of the forecast, before which the job is not "
-        "expected to start. Otherwise null."
+        description="If `starts_by` is unknown: time before which the job is not expected to start. "
+        "Otherwise null."
     )
     deadline: datetime | None = Field(description="Time by which the job should end, as set by its owner.")
     ends_by: datetime | None = Field(
-        description="Expected end of the job, calculated from the run time that its owner expects "
-        "and, for a waiting job, from `starts_by`. Null if unknown, or if the job has already run longer."
+        description="Expected end of the job, calculated from the run time that its owner expects. For a "
+        "waiting job, this run time is added to `starts_by`. Null if unknown, or if the job "
+        "has already run longer than expected."
     )
     is_late: bool = Field(description="Whether the job ended, or is expected to end, after its deadline.")
 
@@ -250,7 +252,7 @@ class Preflight(Schema):
         max_length=2,
     )
     cost_per_hour: dict[str, Figure] = Field(
-        description="Cost of one hour of all workers of the job, by generation."
+        description="Cost of running all workers of the job for one hour, by generation."
     )
     detail: list[str]
     currencies: dict[str, str] = Field(description="Currency of each cost in `cost_per_hour`, by generation.")

@@ -16,8 +16,8 @@ AtLimit = Literal["block", "idle", "warn"]
 
 class LimitTerms(Schema):
     kind: LimitKind = Field(
-        description="What is limited. A limit of `longest_run` is in hours; a limit of `borrowed` is a "
-        "fraction of the entitlement."
+        description="What is limited. For `longest_run`, the limit is a number of hours. For `borrowed`, "
+        "it is a fraction of the entitlement."
     )
     limit: Amount
     generation: Line | None = Field(
@@ -33,8 +33,8 @@ class LimitTerms(Schema):
     days: Whole | None = Field(None, description="Length of a rolling period in days.")
     at_limit: AtLimit = Field(
         "block",
-        description="What happens at the limit: `block` stops further jobs, `idle` runs jobs only on idle "
-        "GPUs, `warn` sends a warning.",
+        description="What happens to jobs beyond the limit: `block` does not let them run, `idle` makes "
+        "them preemptible, `warn` lets them run and sends a warning.",
     )
 
 
@@ -45,8 +45,8 @@ class NewLimit(LimitTerms):
 class Limit(NewLimit):
     id: int
     used: Figure | None = Field(
-        description="Current usage; with `each_user`, the usage of the user who uses most. Null in the "
-        "response to a change."
+        description="Current usage. If `each_user` is true, the usage of the user who uses most. Null in "
+        "the response to a change of the limit."
     )
 
 
@@ -54,7 +54,8 @@ class NewTickets(Schema):
     team: Line
     user: Line | None = Field(
         None,
-        description="User name of the member whose tickets to set; null for the tickets of the team itself.",
+        description="User name of the member whose tickets change; null to change the tickets of the "
+        "team itself.",
     )
     tickets: Whole
 

@@ -46,8 +46,9 @@ class Usage(Schema):
     rows: list[UsageRow]
     totals: list[UsageRow]
     lacks_before: datetime | None = Field(
-        description="Usage before this time is archived. Archived hours are counted only if they "
-        "are completely in the period. In usage by job, the same applies to archived days (UTC)."
+        description="Usage before this time is archived. Archived hours are counted only if they are "
+        "completely in the period. In usage by job, archived days (UTC) are counted only if "
+        "they are completely in the period."
     )
 
 
@@ -56,15 +57,18 @@ class Days(Schema):
 
     period: Literal["this-month", "last-month", "dates"] | None = Field(
         None,
-        description="Period of the report: `dates` by default if `from` or `to` is set, otherwise `this-month`.",
+        description="Period of the report. The default is `dates` if `from` or `to` is set, otherwise "
+        "`this-month`.",
     )
     first: Line = Field(
         "",
         alias="from",
-        description="The first day, such as `2026-11-21`; by default the first of this month.",
+        description="First day of the period, such as `2026-11-21`; by default the first day of this month.",
     )
-    to: Line = Field("", description="The last day, which is included; by default today.")
-    zone: Line = Field("UTC", description="IANA name of the time zone of the days, such as `Europe/Berlin`.")
+    to: Line = Field("", description="Last day of the period, which is included; by default today.")
+    zone: Line = Field(
+        "UTC", description="IANA name of the time zone in which days begin and end, such as `Europe/Berlin`."
+    )
 
 
 class StatementQuery(Days):
@@ -134,11 +138,11 @@ class CapacityIdentity(WithOldNames, Schema):
     )
     taken_back: Figure = answered_too("written_off")
     classes: Figure = Field(
-        description="Amount by which the prices of idle, preemptible and borrowed time reduced bills; "
-        "negative if they increased bills."
+        description="Amount by which the separate prices of idle, preemptible and borrowed time reduced "
+        "bills; negative if these prices increased bills."
     )
     unallocated: Figure = Field(
-        description="Value of free GPUs, of GPUs used outside Fairlot, and of rounding."
+        description="Value of free GPUs and of GPUs used outside Fairlot, including rounding differences."
     )
     used_by_others: Figure = Field(description="The part of `unallocated` for GPUs used outside Fairlot.")
     rounding: Figure = Field(

@@ -56,8 +56,8 @@ class Request(Schema):
     granted: dict[str, Any] | None
     ends_at: datetime | None
     overtaken_at: datetime | None = Field(
-        description="When somebody changed the granted value by hand; null if nobody did. The end of the "
-        "grant does not undo that change."
+        description="Time at which somebody changed the granted value by hand; null if nobody changed "
+        "it. The end of the grant does not undo this change."
     )
     ended_at: datetime | None
     ending: str = Field(description="What happened when the grant ended, or why it cannot end yet.")

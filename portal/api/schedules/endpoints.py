@@ -98,8 +98,8 @@ def change(request: ApiRequest, schedule_id: int, new: schemas.NewSchedule) -> d
     if new.team not in {"", schedule.tenant.slug}:
         raise SpecError(
             {
-                "team": f'The team of a schedule cannot change. Send "{schedule.tenant.slug}" or nothing, or create '
-                f'another schedule for "{new.team[:40]}".'
+                "team": f'The team of a schedule cannot change. Send "{schedule.tenant.slug}" or leave the field out. '
+                f'For the team "{new.team[:40]}", create another schedule.'
             }
         )
     cluster = schedule.cluster

@@ -22,7 +22,9 @@ class NewSchedule(NewJob):
     )
 
     expression: Line = Field(
-        description="A cron expression of five fields, or `R[n]/start/period` of ISO 8601."
+        description="When jobs are submitted. Either a cron expression of five fields, such as `30 2 * * "
+        "MON-FRI` (at 02:30 from Monday to Friday). Or a repeat of ISO 8601, such as "
+        "`R5/2026-11-21T08:00:00Z/PT6H` (5 runs from 08:00 UTC, 6 hours apart)."
     )
     time_zone: Line = Field("UTC", description="IANA name of a time zone, such as `Europe/Berlin`.")
     begins: AwareDatetime | None = None
@@ -42,8 +44,8 @@ class NewSchedule(NewJob):
     )
     even_if_never: Literal[False] = Field(
         False,
-        description="Always false for schedules: a run that can never start is refused, and the "
-        "list of runs gives the reason.",
+        description="Must be false for schedules. A job that can never start is refused, and the list of "
+        "runs gives the reason.",
     )
 
 
@@ -72,8 +74,11 @@ class Schedule(Schema):
 
 
 class ScheduleInFull(Schedule):
-    words: str = Field(description="The expression in plain words.")
-    notes: list[str] = Field(description="Effects of the expression that are easily overlooked.")
+    words: str = Field(description="Meaning of `expression` in plain words.")
+    notes: list[str] = Field(
+        description="Effects of `expression` that are easily overlooked, such as steps of minutes that "
+        "start again each hour."
+    )
     next_runs: list[datetime]
 
 
@@ -107,7 +112,8 @@ class ScheduleRun(Schema):
     text: str
     job_id: int | None
     asked_by: str | None = Field(
-        description="User name of the person who started the run by hand; null if the timetable started the run."
+        description="User name of the person who started the run by hand; null if the schedule started "
+        "the run."
     )
     at: datetime
 

@@ -15,10 +15,10 @@ from portal.api.jobs.schemas import NewJob, Spec
 class ServiceRules(Schema):
     replicas: Whole | None = Field(None, description="Number of replicas; 1 by default.")
     max_surge: Whole | None = Field(
-        None, description="Extra replicas allowed during a rollout; 1 by default."
+        None, description="Number of extra replicas allowed during a rollout; 1 by default."
     )
     max_unavailable: Whole | None = Field(
-        None, description="Replicas that may be unavailable during a rollout; 0 by default."
+        None, description="Number of replicas that may be unavailable during a rollout; 0 by default."
     )
     progress_deadline_seconds: Whole | None = Field(
         None, description="Seconds without progress after which a rollout counts as failed; 600 by default."
@@ -60,7 +60,7 @@ class ServiceRevision(Schema):
     author: str
     at: datetime
     proved_at: datetime | None = Field(
-        description="When all replicas of this revision had become ready; null until then."
+        description="Time at which all replicas of this revision had become ready; null before that time."
     )
     failed_at: datetime | None
     why_failed: str
@@ -77,7 +77,10 @@ class Interruption(Schema):
     text: str = Field(description="Cause of the interruption in plain words.")
     began_at: datetime
     ended_at: datetime | None = Field(description="End of the interruption; null while it lasts.")
-    seconds: float = Field(description="Length of the interruption in seconds, so far if it still lasts.")
+    seconds: float = Field(
+        description="Length of the interruption in seconds. If the interruption still lasts, its length "
+        "until now."
+    )
 
 
 class ServiceReplica(Schema):
@@ -89,7 +92,7 @@ class ServiceReplica(Schema):
     state: str
     reason: str = Field(description="Why the replica waits, in a few words; empty if it does not wait.")
     ready: bool
-    address: str = Field(description="Host and port; empty while the replica does not run.")
+    address: str = Field(description="Host and port of the replica; empty while the replica does not run.")
     why_not_ready: str
     claimable_from: datetime | None = Field(
         description="Time from which other jobs may preempt the replica; null while its GPUs are guaranteed."
@@ -118,8 +121,8 @@ class Service(Schema):
     created_at: datetime
     status: str = Field(description="State of the service in one or two words, as on the service's page.")
     url: str = Field(
-        description="URL of the service for members of the team, in a browser or with an API token that "
-        "may write. Empty if the portal has no host names for services."
+        description="URL at which members of the team reach the service, in a browser or with an API "
+        "token that may write. Empty if the portal has no host names for services."
     )
     trouble: str = Field(description="Problems of the service in plain words; empty if there is no problem.")
 
@@ -129,8 +132,12 @@ class ReplicaFailure(Schema):
     name: str
     ended_at: datetime
     end_message: str
-    exit_meaning: str = Field(description="What the exit code means; empty if the code has no known meaning.")
-    last_lines: list[str] = Field(description="The end of the log as plain text: at most 20 lines or 4 KB.")
+    exit_meaning: str = Field(
+        description="What the exit code of the failed replica means; empty if the code has no known meaning."
+    )
+    last_lines: list[str] = Field(
+        description="The end of the failed replica's log as plain text: at most 20 lines or 4 KB."
+    )
 
 
 class ServiceInFull(Service):

@@ -59,12 +59,12 @@ class TradeSide(Schema):
     got_generation: str
     speedup: float
     without: float = Field(
-        description="GPUs that this team gave, converted to GPUs of the slow generation with the measured "
-        "speed-up of its jobs."
+        description="Number of GPUs that this team gave, converted to GPUs of the slow generation by the "
+        "measured speed-up of this team's jobs."
     )
     with_trade: float = Field(
-        description="GPUs that this team got, converted to GPUs of the slow generation with the measured "
-        "speed-up of its jobs."
+        description="Number of GPUs that this team got, converted to GPUs of the slow generation by the "
+        "measured speed-up of this team's jobs."
     )
     gain: float
 
@@ -106,7 +106,7 @@ class TradePage(Schema):
 class TradePeriod(Days):
     period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = Field(  # type: ignore[assignment]  # other names than those of whole days
         None,
-        description="Period to cover: `dates` by default if `from` or `to` is set, otherwise `24h`.",
+        description="Period to cover. The default is `dates` if `from` or `to` is set, otherwise `24h`.",
     )
 
 

@@ -27,15 +27,17 @@ class NewSubscription(Schema):
     ] = "statement"
     team: Line = Field(
         "",
-        description="Slug of a team; required for `statement`. If empty, `usage`, `fairness`, `idle`, "
-        "`trades` and `anomalies` cover all teams that the caller may see. Only operators may "
-        "subscribe to the other reports.",
+        description="Slug of the team that the report covers. Required for `statement`. If empty, "
+        "`usage`, `fairness`, `idle`, `trades` and `anomalies` cover all teams that the "
+        "caller may see. Must be empty for the other reports, which only operators receive.",
     )
     by: Literal["", "user", "job", "generation", "day", "label", "tenant"] = Field(
         "", description="How the `usage` report is grouped; by user if empty."
     )
     label: Line = Field(
-        "", description="Key of the label by which `usage` is grouped; only with `by` set to `label`."
+        "",
+        description="Key of the label by which the `usage` report is grouped. Accepted only if `by` is "
+        "`label`.",
     )
     rhythm: Literal["weekly", "monthly"]
     form: Literal["pdf", "xlsx", "csv", "link"] = "pdf"

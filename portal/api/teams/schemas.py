@@ -25,7 +25,7 @@ class Me(Schema):
 
 class MaybeDry(Schema):
     dry_run: Flag = Field(
-        False, description="True: only return how the change would affect shares; nothing is saved."
+        False, description="True: Fairlot returns how the change would affect shares, and saves nothing."
     )
 
 

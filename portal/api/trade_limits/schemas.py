@@ -16,7 +16,8 @@ class TradeLimit(Schema):
     generation: Line = ""
     trades: Flag = Field(
         True,
-        description="Whether the team trades GPUs of this generation. If false, the team neither gives nor takes them.",
+        description="Whether the team trades GPUs of this generation. If false, the team neither gives "
+        "nor takes such GPUs.",
     )
     most_gpus: Amount | None = Field(
         None,

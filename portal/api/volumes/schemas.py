@@ -18,7 +18,9 @@ class NewVolume(Schema):
     )
     read_only: Flag = True
     team: Line = Field(
-        "", description="Slug of the team whose jobs may mount the volume; empty if jobs of every team may."
+        "",
+        description="Slug of the team whose jobs may mount the volume. Empty if the jobs of all teams "
+        "may mount it.",
     )
 
 
@@ -27,7 +29,8 @@ class Volume(Schema):
     name: str
     cluster: str
     team: str = Field(
-        description="Slug of the team whose jobs may mount the volume; empty if jobs of every team may."
+        description="Slug of the team whose jobs may mount the volume. Empty if the jobs of all teams "
+        "may mount it."
     )
     read_only: bool
     created_at: datetime

@@ -183,7 +183,7 @@ def test_a_drain_is_confirmed_on_a_page_that_lists_the_affected_jobs(scene, brow
     for told in ("supernova", "Training", "Astro", "bob", "1 job"):
         assert told in page, told
     assert re.search(r'value="finish"[^>]* checked', page)
-    said = {"finish": "Jobs on the node run to their end", "now": "Jobs on the node are being stopped"}
+    said = {"finish": "Running jobs stay until they end", "now": "Running jobs are being stopped"}
     for mode, told in said.items():
         drained = olga.post(f"/admin/nodes/{spare.pk}/drain/", {"reason": "fan", "mode": mode}, follow=True)
         assert told in drained.content.decode()
