@@ -23,7 +23,7 @@ class Percentages(Text):
 
     def to_python(self, value: Any) -> Any:
         if not NUMBERS.fullmatch(value or ""):
-            raise ValidationError("Enter whole numbers separated by commas, such as 80, 100.")
+            raise ValidationError("Enter whole numbers of percent, separated by commas, such as 80, 100.")
         return [int(one) for one in (value or "").split(",")]
 
 

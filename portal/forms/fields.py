@@ -100,7 +100,7 @@ class Whole(Number):
         if number is None:
             raise ValidationError(f"This {why_not_whole(text)}.")
         if abs(number) >= 2**31:
-            raise ValidationError(f"This number is too large. Accepted: less than {fixed(2**31)}.")
+            raise ValidationError(f"This number is too large. Enter a number below {fixed(2**31)}.")
         return number
 
 
@@ -112,7 +112,9 @@ class Exact(Number):
         if number is None:
             raise ValidationError(f"This {why_not_decimal(text)}.")
         if number and not -MOST_DIGITS <= number.adjusted() <= MOST_DIGITS:
-            raise ValidationError("This number is too large or too small.")
+            raise ValidationError(
+                "This number is too large or too close to 0. Enter a number with fewer digits."
+            )
         return number
 
 
@@ -133,8 +135,11 @@ class Percentage(Exact):
     def read(self, text: str) -> Decimal:
         percent = super().read(text)
         if not 0 <= percent <= 100 or (percent == 0 and self.required):
-            least = "more than 0 and at most" if self.required else "from 0 to"
-            raise ValidationError(f"This must be {least} 100 %.")
+            raise ValidationError(
+                "This must be more than 0 and at most 100 %."
+                if self.required
+                else "This must be from 0 to 100 %."
+            )
         return percent / 100
 
     def prepare_value(self, value: Any) -> Any:

@@ -24,9 +24,9 @@ class IdleRuleForm(Form):
     """
 
     action = Choice("What happens when GPUs are idle")
-    after_minutes = Whole("Idle time before the warning, minutes")
-    grace_minutes = Whole("Time between warning and action, minutes")
-    snooze_hours = Whole("Longest snooze, hours")
+    after_minutes = Whole("Idle time before a warning, minutes")
+    grace_minutes = Whole("Time between the warning and the action, minutes")
+    snooze_hours = Whole("Longest snooze of the rule, hours")
     services = Switch("Also warn about idle service replicas")
 
     def __init__(
@@ -64,7 +64,11 @@ class IdleRuleForm(Form):
     def of_tenant(cls, rules: IdleRules, tenant: Tenant, request: HttpRequest | None = None) -> Self:
         holds = rules.rule_of(tenant.parent, None) if tenant.parent else rules.of_all
         is_of_team = holds is not None and holds.tenant is not None
-        above = f"use the rule of {holds}" if is_of_team else "use the rule of the cluster or of all teams"
+        above = (
+            f"use the rule of the team {holds}"
+            if is_of_team
+            else "use the rule of the cluster, or else the rule of all teams"
+        )
         return cls("idle", request, rule=rules.of_tenants.get(tenant.pk), holds=holds, above=above)
 
     def clean(self) -> None:

@@ -25,7 +25,7 @@ class LimitForm(Form):
     period = Choice("Period for GPU-hours and money", PERIODS, initial="month")
     days = Whole("Last days", required=False)
     limit = Text("Limit", inputmode="decimal", autocomplete="off", css="input-number")
-    at_limit = Choice("At the limit", Quota.AtLimit.choices, initial=Quota.AtLimit.BLOCK)
+    at_limit = Choice("What happens at the limit", Quota.AtLimit.choices, initial=Quota.AtLimit.BLOCK)
 
     def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
         super().__init__("quota", request)

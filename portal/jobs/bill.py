@@ -36,10 +36,11 @@ class CorrectionForm(Form):
     to = Moment(
         "and before",
         step=1,
-        help_text="Corrects lines that begin before this time. Leave empty to include the last line.",
+        help_text="Only lines of the bill that begin before this time are corrected. Leave empty to "
+        "include the last line.",
     )
     team = Row(
-        "Bill these lines to",
+        "Team that pays these lines instead",
         Tenant.objects.active().order_by(*by_name("name")),
         required=False,
         others={"": "nobody"},
@@ -49,9 +50,10 @@ class CorrectionForm(Form):
     def __init__(self, request: UserRequest | None = None) -> None:
         super().__init__("correct", request)
         self.fields["from"] = Moment(
-            "Correct the lines from",
+            "Correct lines that begin at or after",
             step=1,
-            help_text="Corrects lines that begin at or after this time. Leave empty to start with the first line.",
+            help_text="Only lines of the bill that begin at or after this time are corrected. Leave empty "
+            "to start with the first line.",
         )
         self.order_fields(["from"])
 
@@ -129,7 +131,7 @@ def _take_back(request: UserRequest, shown: Job, values: Values) -> Sequence[Led
         lines = lines.filter(period__startswith__lt=ends)
     lines = lines.select_related("generation", "user")
     if team is not None and not lines.exclude(tenant=team).exists():
-        raise Refused("All these lines are already billed to that team. Choose another team.", "team")
+        raise Refused(f"All chosen lines are already billed to {team.name}. Choose another team.", "team")
     return take_back_usage(
         actor=request.user,
         segments=list(lines),

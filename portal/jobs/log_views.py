@@ -178,7 +178,9 @@ def log_piece(request: UserRequest, pk: int) -> HttpResponse:
     elif asked["end"] is not None:
         begin, end = max(0, asked["end"] - PIECE), asked["end"]
     else:
-        return HttpResponseBadRequest("begin, end or around must be a whole number")
+        return HttpResponseBadRequest(
+            "One of the parameters begin, end and around is required. It must be a whole number."
+        )
     try:
         size = log_file.size()
         begin = log_file.line_start(min(begin, size))
@@ -202,7 +204,9 @@ async def log_search(request: UserRequest, pk: int) -> HttpResponse:
     if not text or len(text) > 500:
         return JsonResponse({"problem": "Enter 1 to 500 characters to search for."}, status=422)
     if begin is None:
-        return JsonResponse({"problem": "from must be a byte offset, 0 or more."}, status=422)
+        return JsonResponse(
+            {"problem": "The parameter from must be a byte offset: a whole number, 0 or more."}, status=422
+        )
     try:
         search = Search(log_file, text, regex=request.GET.get("regex") == "1", most=MOST_FOUND, begin=begin)
         while await sync_to_async(search.look, thread_sensitive=False)():

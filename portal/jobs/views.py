@@ -147,12 +147,8 @@ def sharing(request: UserRequest, pk: int) -> HttpResponse:
     except (NotAllowed, Refused) as refused:
         messages.error(request, str(refused))
     else:
-        how = (
-            "the job runs only on GPUs that nobody else wants"
-            if preemptible
-            else "the job runs within the fair share"
-        )
-        messages.success(request, f"{shown.name}: {how}, from the next round on.")
+        how = "only on GPUs that nobody else wants" if preemptible else "within the fair share"
+        messages.success(request, f"From the next round on, the job {shown.name} runs {how}.")
     return redirect("job", pk=pk)
 
 

@@ -41,6 +41,8 @@ WORDS = {
     "down": "Down",
 }
 
+SUMS, NO_SUMS = "The costs sum to capacity x price", "The costs do not sum to capacity x price"
+
 
 @require_safe
 @permitted("report.all")
@@ -119,7 +121,8 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
                     )
                     for row in report.rows
                 ],
-                note="Times are in GPU-hours. The classes of a row sum to its capacity. Worth is capacity x price.",
+                note="All times are in GPU-hours. In each row, the classes of GPU time add up to the "
+                "capacity. Worth is capacity x price.",
             ),
             Table(
                 "bearers",
@@ -134,7 +137,8 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
                     for identity in report.identities
                     for name, amount in (*_lines(identity), ("Capacity x price", identity.value))
                 ],
-                note="All other lines add up exactly to the last line, capacity x price.",
+                note="The last line, capacity x price, is the worth of all GPU time. All other lines add "
+                "up exactly to the last line.",
             ),
         ],
         zone=period.zone,
@@ -155,10 +159,7 @@ def capacity_facts(
         ("Cluster", cluster.name if cluster else "All"),
         ("Closed until", until),
         *_state(cluster, period, report),
-        *(
-            (f"Identity, {one.currency}", "adds up" if one.closes else "does not add up")
-            for one in report.identities
-        ),
+        *((f"Costs in {one.currency}", SUMS if one.closes else NO_SUMS) for one in report.identities),
     ]
 
 
@@ -195,9 +196,9 @@ def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
     """
     for share in identity.tenants:
         yield share.tenant, share.cost
-    yield "Written off by corrections", identity.written_off
+    yield "Usage written off by corrections", identity.written_off
     if identity.classes:
-        yield "Reduced by the prices of idle, preemptible and borrowed time", identity.classes
+        yield "Reduction by separate prices of idle, preemptible and borrowed time", identity.classes
     yield "Unallocated", identity.unallocated
     yield "Drained", identity.drained
     yield "Down", identity.down

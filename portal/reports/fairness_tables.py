@@ -64,13 +64,14 @@ def fairness_document(report: FairnessReport) -> Document:
 def _tables(report: FairnessReport) -> Iterator[Table]:
     yield Table(
         "rows",
-        "Entitled and received",
+        "Entitled and received GPU time",
         [TEAM, GPU, *_measures("{}_gpu_seconds"), _ratio("delivered", "Delivered")],
         [
             (row.tenant.name, row.generation.name, *_figures(row.amounts), _figure(row.amounts.delivered))
             for row in report.rows
         ],
-        note="GPU-hours of each GPU type, not weighted. The row of a team does not include the teams below it.",
+        note="The table shows GPU-hours of each GPU type without weights. The row of a team does "
+        "not include the teams below it.",
     )
     if report.indices:
         yield from _compared(report, report.indices)
@@ -83,7 +84,7 @@ def _tables(report: FairnessReport) -> Iterator[Table]:
             Column("rho_known", "Compared", Kind.NUMBER),
             _ratio("rho_median", "Median"),
             _ratio("rho_worst", "Worst"),
-            Column("worse_off_than_alone", "Slower than on a private cluster", Kind.NUMBER),
+            Column("worse_off_than_alone", "Jobs slower than on a private cluster", Kind.NUMBER),
             Column("left_out", "Left out", Kind.NUMBER),
         ],
         [
@@ -98,8 +99,9 @@ def _tables(report: FairnessReport) -> Iterator[Table]:
             )
             for one in report.finished
         ],
-        note="Time from submission to end, divided by the time on a private cluster of the team. "
-        "Above 1, a job took longer on the shared cluster.",
+        note="The ratio of a job is its time from submission to end, divided by the time it would "
+        "have taken on the team's private cluster. If the ratio is above 1, the job took "
+        "longer on the shared cluster.",
     )
     if report.statement:
         yield _statement(report.statement)
@@ -130,7 +132,8 @@ def _compared(report: FairnessReport, over_all: Indices) -> Iterator[Table]:
             )
             for one in report.compared
         ],
-        note="GPU-hours of each GPU type, multiplied by its published weight and summed over all types.",
+        note="The table shows weighted GPU-hours: the GPU-hours of each GPU type times its "
+        "published weight, summed over all types.",
     )
     yield Table(
         "indices",
@@ -154,7 +157,7 @@ def _statement(statement: Statement) -> Table:
     nothing = [None] * len(COLUMNS)
     return Table(
         "own_speeds",
-        "Converted by job speeds",
+        "GPU time converted by measured job speeds",
         [
             TEAM,
             GPU,
@@ -172,7 +175,8 @@ def _statement(statement: Statement) -> Table:
             )
             for line in statement.lines
         ],
-        note="Converted to GPU-hours of the slowest GPU type. GPU types without a measured speed are left out.",
+        note="All GPU time is converted to GPU-hours of the slowest GPU type, by the measured "
+        "speeds of the team's jobs. GPU types without a measured speed are left out.",
     )
 
 

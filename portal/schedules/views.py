@@ -94,7 +94,7 @@ def run(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: run_schedule_now(actor=request.user, schedule=one, request_key=key),
-        "a job has been submitted.",
+        "has submitted a job.",
     )
 
 
@@ -105,13 +105,15 @@ def pause(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: pause_schedule(actor=request.user, schedule=one, reason=reason),
-        "paused.",
+        "has been paused.",
     )
 
 
 @require_POST
 def resume(request: UserRequest, pk: int) -> HttpResponse:
-    return _perform(request, pk, lambda one: resume_schedule(actor=request.user, schedule=one), "resumed.")
+    return _perform(
+        request, pk, lambda one: resume_schedule(actor=request.user, schedule=one), "has been resumed."
+    )
 
 
 @require_POST
@@ -120,7 +122,7 @@ def delete(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: delete_schedule(actor=request.user, schedule=one),
-        "deleted.",
+        "has been deleted.",
         to="schedules",
     )
 
@@ -134,7 +136,7 @@ def _perform(
     except (NotAllowed, Refused, SpecError) as refused:
         messages.error(request, str(refused))
     else:
-        messages.success(request, f"{shown.name}: {done}")
+        messages.success(request, f"The schedule {shown.name} {done}")
         if to:
             return redirect(to)
     return redirect("schedule", pk=pk)

@@ -143,7 +143,7 @@ def scale(request: UserRequest, pk: int) -> HttpResponse:
             request,
             pk,
             lambda one: change_service(actor=request.user, service=one, **rules.read()),
-            "changed.",
+            "has been changed.",
         )
     except SpecError as error:
         return _page(request, visible_service(request.user, pk), rules.with_problems(error))
@@ -152,14 +152,20 @@ def scale(request: UserRequest, pk: int) -> HttpResponse:
 @require_POST
 def stop(request: UserRequest, pk: int) -> HttpResponse:
     return _perform(
-        request, pk, lambda one: change_service(actor=request.user, service=one, stopped=True), "stopped."
+        request,
+        pk,
+        lambda one: change_service(actor=request.user, service=one, stopped=True),
+        "has been stopped.",
     )
 
 
 @require_POST
 def start(request: UserRequest, pk: int) -> HttpResponse:
     return _perform(
-        request, pk, lambda one: change_service(actor=request.user, service=one, stopped=False), "started."
+        request,
+        pk,
+        lambda one: change_service(actor=request.user, service=one, stopped=False),
+        "has been started.",
     )
 
 
@@ -171,14 +177,18 @@ def roll_back(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: roll_back_service(actor=request.user, service=one, number=number),
-        f"revision {number} is being rolled out.",
+        f"is being rolled back to revision {number}.",
     )
 
 
 @require_POST
 def remove(request: UserRequest, pk: int) -> HttpResponse:
     return _perform(
-        request, pk, lambda one: remove_service(actor=request.user, service=one), "removed.", to="services"
+        request,
+        pk,
+        lambda one: remove_service(actor=request.user, service=one),
+        "has been removed.",
+        to="services",
     )
 
 
@@ -191,7 +201,7 @@ def _perform(
     except (NotAllowed, Refused) as refused:
         messages.error(request, str(refused))
     else:
-        messages.success(request, f"{shown.name}: {done}")
+        messages.success(request, f"The service {shown.name} {done}")
         if to:
             return redirect(to)
     return redirect("service", pk=pk)

@@ -26,21 +26,23 @@ CHECK_SECONDS = 15.0
 PIECE = 64 * 1024
 # The longest pause between two chunks of an upload, in seconds.
 PAUSE_SECONDS = 60.0
-TOO_LARGE = (413, "The upload is too large: the limit is FAIRLOT_SESSIONS_BODY_LIMIT_BYTES.")
-TOO_SLOW = (408, "The upload paused for too long.")
-SILENT = (502, "The session's program did not answer.")
-_MOST = (
-    f"{headers.MOST_BYTES // 1024} KiB or {headers.MOST_LINES} lines, which is the most that Fairlot accepts."
+TOO_LARGE = (
+    413,
+    "The upload is too large. The setting FAIRLOT_SESSIONS_BODY_LIMIT_BYTES is the largest accepted size.",
 )
-HEADERS_TOO_LARGE = (431, f"The request's headers, including cookies, have more than {_MOST}")
+TOO_SLOW = (408, "The upload paused for too long.")
+SILENT = (502, "The program of the session or service did not answer.")
+_MOST = f"Fairlot accepts headers of at most {headers.MOST_BYTES // 1024} KiB and {headers.MOST_LINES} lines."
+HEADERS_TOO_LARGE = (431, f"The headers of the request, including cookies, are too large. {_MOST}")
 NOT_PASSED_ON = (
     502,
-    f"The session's program did not answer with HTTP, or its headers have more than {_MOST}",
+    f"The program did not answer with valid HTTP, or the headers of its answer are too large. {_MOST}",
 )
 # The answer after a timeout, which is typical of network policies that drop packets.
 OUT_OF_REACH = (
     504,
-    "Nothing answers at the session's address. If this persists, a network policy may block the portal.",
+    "Nothing answers at the address of the session or service. If this persists, a network "
+    "policy may block the portal.",
 )
 
 

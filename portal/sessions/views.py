@@ -109,7 +109,12 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def keep(request: UserRequest, pk: int) -> HttpResponse:
     """Restarts the session's idle timeout."""
-    return _perform(request, pk, lambda one: keep_session(actor=request.user, session=one), "kept.")
+    return _perform(
+        request,
+        pk,
+        lambda one: keep_session(actor=request.user, session=one),
+        "has been kept: its idle timeout starts again.",
+    )
 
 
 @require_POST
@@ -126,7 +131,7 @@ def _perform(request: UserRequest, pk: int, act: Callable[[Session], object], do
     except (NotAllowed, Refused) as refused:
         messages.error(request, str(refused))
     else:
-        messages.success(request, f"{shown}: {done}")
+        messages.success(request, f"The session {shown} {done}")
     return redirect("session", pk=pk)
 
 

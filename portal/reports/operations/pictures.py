@@ -58,15 +58,17 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
             use = week.get((day, hour))
             held, busy = (use.part_held, use.part_busy) if use else (None, None)
             told = (
-                "no closed hour in the period"
+                "no closed hour in this period"
                 if held is None or busy is None
-                else f"{percent(held)} held, {percent(busy)} busy"
+                else f"{percent(held)} of GPUs held, {percent(busy)} busy"
             )
             title = f"{name} {hour:02}:00: {told}"
             cells.append(HeatCell(LABEL + hour * step, step, (day - 1) * ROW, held, title))
     known = sorted((cell for cell in cells if cell.part is not None), key=lambda cell: cell.part or 0.0)
     summary = (
-        f"Highest: {known[-1].title}. Lowest: {known[0].title}." if known else "No hour has been closed yet"
+        f"Highest use: {known[-1].title}. Lowest use: {known[0].title}."
+        if known
+        else "No hour has been closed yet"
     )
     return Week(
         cells,

@@ -225,7 +225,7 @@ def use_document(asked: ReportRequest) -> Document:
     columns += [seconds("capacity", "Capacity"), part("held_part", "Held"), part("busy_part", "Busy")]
     week = Table(
         "week",
-        "By hour of the week",
+        "GPU use by hour of the week",
         [Column("weekday", "Weekday"), count("hour", "Hour"), *columns],
         [
             [
@@ -240,8 +240,8 @@ def use_document(asked: ReportRequest) -> Document:
             ]
             for (day, hour), one in sorted(asked.week.items())
         ],
-        note="Contains closed hours only, each listed at its start. Fractions are of capacity. "
-        "Usable: held or free.",
+        note="The table contains only closed hours. Each hour is listed by its start. Held and "
+        "busy parts are fractions of the capacity. Usable GPU time is held or free.",
     )
     demand = Table(
         "demand",
@@ -255,8 +255,8 @@ def use_document(asked: ReportRequest) -> Document:
             seconds("beyond", "Beyond capacity"),
         ],
         [[one.begins, one.ends, one.wanted, one.held, one.usable, one.beyond] for one in asked.demand],
-        note="Wanted: GPU time of all jobs from submission to end. Beyond capacity: the excess of "
-        "wanted over usable time in each hour, summed.",
+        note="Wanted is the GPU time of all jobs from submission to end. Beyond capacity is the "
+        "wanted time that exceeds the usable time of the same hour, summed over all hours.",
     )
     return _of_closed_hours("Use and demand", asked, [week, demand])
 
@@ -288,14 +288,14 @@ def nodes_document(asked: ReportRequest) -> Document:
             ]
             for one in asked.nodes
         ],
-        note="GPU time covers closed hours only; other figures are as observed. MTBF: time up "
-            "divided by the number of failures of the node or its GPUs. MTTR: time down divided by "
-            "how often the node went down.",
+        note="GPU time covers only closed hours. All other figures are as observed. MTBF is the "
+"time up, divided by the number of failures of the node and its GPUs. MTTR is the "
+"time down, divided by the number of times the node went down.",
     )  # fmt: skip
     of_page = (
         ""
         if asked.page is None
-        else " This table shows the GPUs of the nodes above. The files contain all GPUs."
+        else " This table shows only the GPUs of the nodes on this page. The files contain the GPUs of all nodes."
     )
     gpus = Table(
         "gpus",
@@ -306,7 +306,7 @@ def nodes_document(asked: ReportRequest) -> Document:
             Column("gpu_index", "GPU"),
             Column("generation", "Generation"),
             seconds("held", "Held"),
-            seconds("known", "Of"),
+            seconds("known", "Existed"),
             part("held_part", "Part"),
         ],
         [
@@ -321,8 +321,8 @@ def nodes_document(asked: ReportRequest) -> Document:
             ]
             for one in asked.gpus
         ],
-        note="Of: the time for which the node existed, up to now. Held: the part of that time in "
-        f"which jobs held the GPU, as observed from leases.{of_page}",
+        note="Existed is the time for which the node existed in the period, up to now. Held is "
+        f"the part of this time in which jobs held the GPU, as observed from leases.{of_page}",
     )
     happened, count_of_events = node_events(
         *asked.bounds, cluster=asked.cluster, most=MOST_EVENTS if asked.is_page else None
@@ -353,7 +353,7 @@ def nodes_document(asked: ReportRequest) -> Document:
             ]
             for one in happened
         ],
-        note="Latest first.",
+        note="The latest change comes first.",
         more=count_of_events - len(happened),
     )
     return _of_closed_hours("Nodes", asked, [health, gpus, events])
@@ -377,19 +377,26 @@ def waits_document(asked: ReportRequest) -> Document:
             [one.generation or "all", one.size or "all", one.jobs, one.p50, one.p90, one.p95, one.mean, one.most]
             for one in waits(None, *asked.bounds)
         ],
-        note="Time from submission to the first GPUs, for training jobs and sessions that got their "
-            "first GPUs in this period.",
+        note="A wait is the time from submission to the first GPUs. The table covers training "
+"jobs and sessions that got their first GPUs in this period.",
     )  # fmt: skip
     expanded = Table(
         "expansion",
         "Expansion factors",
-        [*sizes, part("weighted", "Weighted"), part("p50", "p50"), part("p90", "p90"), part("p95", "p95")],
+        [
+            *sizes,
+            part("weighted", "Weighted mean"),
+            part("p50", "p50"),
+            part("p90", "p90"),
+            part("p95", "p95"),
+        ],
         [
             [one.generation or "all", one.size or "all", one.jobs, one.weighted, one.p50, one.p90, one.p95]
             for one in expansions(None, *asked.bounds)
         ],
-        note="(Running + waiting) ÷ running, of training jobs that ended in this period."
-        " Weighted by GPUs × time running.",
+        note="The expansion factor of a job is (time running + time waiting) ÷ time running. The "
+        "table covers training jobs that ended in this period. In the weighted mean, each "
+        "job counts by its GPUs × time running.",
     )
     return _document("Waits", asked, [waited, expanded])
 
@@ -401,8 +408,8 @@ def waste_document(asked: ReportRequest) -> Document:
     lacks = ""
     if archived and asked.period.begins < archived:
         lacks = (
-            f" Bills before {archived:%-d %B %Y} are archived. Archived days (UTC) that are "
-            "only partly in the period are left out."
+            f" Bills before {archived:%-d %B %Y} are archived. The table leaves out archived days "
+            "(UTC) that are only partly in the period."
         )
     users = [one for one in told.users if one.wasted]
     tables = [
@@ -448,8 +455,8 @@ def _waste_table(
         columns,
         [[*named(one), *cells(one)] for one in rows],
         totals=[["all", *[None] * (len(names) - 1), *cells(total)]] if total else (),
-        note="Each wasted GPU-second has one cause: failed or cancelled training jobs, work lost "
-        "and run again, or idle GPUs.",
+        note="Each wasted GPU-second has exactly one cause: a failed training job, a cancelled "
+        "training job, work that was lost and run again, or an idle GPU.",
     )
 
 
@@ -474,7 +481,8 @@ def prices_document(asked: ReportRequest) -> Document:
              one.set_by, one.set_at]
             for one in price_history(*asked.bounds)
         ],
-        note="All prices that are valid at some time in the period. Until is empty if no later price is set.",
+        note="The table contains all prices that are valid at some time in the period. The column "
+"Until is empty if no later price is set.",
     )  # fmt: skip
     return _document("Prices", asked, [table])
 
@@ -490,7 +498,7 @@ def chargeback_document(asked: ReportRequest) -> Document:
             Column("generation", "GPU"), Column("gpu_seconds", "Held, GPU-h", Kind.GPU_TIME, digits=2),
             seconds("busy", "Busy"), seconds("idle", "Idle"), seconds("assembling", "Assembling"),
             Column("cost", "Cost", Kind.MONEY, digits=6),
-            Column("corrections", "Cost from corrections", Kind.MONEY, digits=6), Column("currency", "Currency"),
+            Column("corrections", "Cost change by corrections", Kind.MONEY, digits=6), Column("currency", "Currency"),
         ],
         [
             [one.path, one.tenant, one.slug, one.parent, one.generation, *_borne([one]), one.currency]
@@ -500,8 +508,8 @@ def chargeback_document(asked: ReportRequest) -> Document:
             ["all", *[None] * 4, *_borne([one for one in asked.charges if one.currency == currency]), currency]
             for currency in sorted({one.currency for one in asked.charges})
         ],
-        note="Contains closed hours only. The row of a team does not include the teams below it. "
-            "The costs sum to the amounts that teams bear in the capacity report.",
+        note="The table contains only closed hours. The row of a team does not include the teams "
+"below it. The costs add up to the amounts that the capacity report shows for teams.",
     )  # fmt: skip
     return _of_closed_hours(
         "Chargeback", asked, [table], waiting=unsettled_of(None, *asked.bounds, book=asked.book)

@@ -48,7 +48,7 @@ def test_lines_are_billed_to_another_team(scene: Scene, browser_of) -> None:
     browser, count = browser_of(scene.people.ada), len(standing(scene))
     same = correct(browser, scene, team=str(scene.people.astro.pk))
     assert same.status_code == 422
-    assert "are already billed to that team" in same.content.decode()
+    assert "All chosen lines are already billed to Astro." in same.content.decode()
     correct(browser, scene, team=str(scene.people.bio.pk))
     owner = scene.job.owner.username
     assert standing(scene) == [("Bio", owner)] * count

@@ -241,8 +241,8 @@ def test_admins_set_rules_of_all_of_a_cluster_and_of_teams(scene: Scene, browser
     assert {rule.whose for rule in IdleRule.objects.all()} == {"all teams", "lab", "Astro"}
     html = text(ada, "/admin/tenants/astro/")
     assert 'value="20"' in html
-    assert "use the rule of the cluster or of all teams" in html
-    assert "use the rule of Astro" not in html
+    assert "use the rule of the cluster, or else the rule of all teams" in html
+    assert "use the rule of the team Astro" not in html
     assert ada.post("/admin/tenants/astro/idle/", {"action": "above"}).status_code == 302
     assert not IdleRule.objects.filter(tenant=scene.people.astro).exists()
     refused = ada.post("/admin/tenants/astro/idle/", FIELDS | {"after_minutes": "0"})

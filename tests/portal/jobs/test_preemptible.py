@@ -16,11 +16,11 @@ def test_a_user_who_may_cancel_a_job_makes_it_preemptible_and_back(scene: Scene,
     bob, url = browser_of(scene.people.bob), f"/jobs/{scene.job.pk}/sharing/"
     assert "Make this job preemptible?" in page_of(bob, scene.job)
     html = bob.post(url, {"preemptible": "true"}, follow=True).content.decode()
-    assert "the job runs only on GPUs that nobody else wants, from the next round on" in html
+    assert f"the job {scene.job.name} runs only on GPUs that nobody else wants." in html
     assert "End preemptible mode?" in html
     assert ">preemptible</a>" in html.split('id="job-head"')[1].split("</header>")[0]
     html = bob.post(url, {"preemptible": ""}, follow=True).content.decode()
-    assert "the job runs within the fair share, from the next round on" in html
+    assert f"the job {scene.job.name} runs within the fair share." in html
     assert browser_of(scene.people.charlie).post(url, {"preemptible": "true"}).status_code == 404
     scene.job.refresh_from_db()
     assert not scene.job.preemptible

@@ -201,7 +201,9 @@ def test_for_others_it_does_not_exist(scene: Scene, browser_of, verb: str) -> No
 def test_pausing_running_and_deleting(scene: Scene, bob: Client) -> None:
     page = f"/schedules/{scene.schedule.pk}/"
     assert "Paused by bob" in text_of(bob.post(f"{page}pause/", follow=True))
-    assert "supernova-yearly: resumed." in text_of(bob.post(f"{page}resume/", follow=True))
+    assert "The schedule supernova-yearly has been resumed." in text_of(
+        bob.post(f"{page}resume/", follow=True)
+    )
     for _ in range(2):
         html = text_of(bob.post(f"{page}run/", {"request_key": "once"}, follow=True))
     job = Job.objects.get(name="supernova-yearly")

@@ -113,7 +113,7 @@ def test_an_update_makes_a_revision_and_the_page_shows_what_changed(scene: Scene
     assert "+ command: python better.py" in html
     assert "Revision 2 is being rolled out: 0 of 2 replicas have become ready." in html
     shown = text_of(bob.post(f"{page}rollback/", {"revision": "1"}, follow=True))
-    assert "supernova-api: revision 1 is being rolled out." in shown
+    assert "The service supernova-api is being rolled back to revision 1." in shown
     assert "bob rolled the service back from revision 2 to 1" in shown
     assert "has no revision 7" in text_of(bob.post(f"{page}rollback/", {"revision": "7"}, follow=True))
 
