@@ -40,4 +40,6 @@ def take_slot(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> No
         found = cursor.fetchone()
     if found is None:
         connection.close()
-        raise OperationalError("the web servers already use all database connections that they may use")
+        raise OperationalError(
+            "The web servers already use all database connections that are allowed for them."
+        )

@@ -43,8 +43,8 @@ def bench_trace(path: Path, tell: Callable[[str], None], *, since: datetime) -> 
     jobs, seconds = counted(path)
     compare(Cluster.objects.get(name=NAME), jobs, seconds)
     tell(
-        f"{sum(jobs.values()):,} jobs of {len(jobs)} teams with {sum(seconds.values()):,} "
-        "GPU-seconds, as in the file; the classes add up to the capacity"
+        f"the reports agree with the file: {sum(jobs.values()):,} jobs of {len(jobs)} teams "
+        f"used {sum(seconds.values()):,} GPU-seconds"
     )
     begun = time.perf_counter()
     call_command("verify_ledger")
@@ -76,16 +76,21 @@ def compare(cluster: Cluster, jobs: dict[str, int], seconds: dict[str, int]) -> 
     book = ClosedBook.objects.get(book=cluster.pk)
     operator = User.objects.filter(portal_role=User.PortalRole.OPERATOR).first()
     if operator is None:
-        raise CommandError("there is no user with the role operator, which reading the reports needs")
+        raise CommandError("There is no user with the role operator. Only operators may read the reports.")
     usage = usage_report(operator, book.since, book.until, by=(By.TENANT,))
     if {row.tenant: row.gpu_seconds for row in usage.rows} != seconds:
-        raise CommandError("the GPU time billed to the teams differs from the file")
+        raise CommandError(
+            "The GPU time that was billed to the teams differs from the GPU time in the trace's file."
+        )
     by_job = usage_report(operator, book.since, book.until, by=(By.TENANT, By.JOB))
     if len(by_job.rows) != sum(jobs.values()):
-        raise CommandError(f"{len(by_job.rows)} jobs were billed, {sum(jobs.values())} are in the file")
+        raise CommandError(
+            f"{len(by_job.rows)} jobs were billed, but the trace's file has {sum(jobs.values())} jobs."
+        )
     capacity = capacity_report(book.since, book.until, book=cluster.pk)
     closes = capacity.classes_close and all(one.closes for one in capacity.identities)
     if not closes or sum(row.held for row in capacity.rows) != sum(seconds.values()):
         raise CommandError(
-            "the classes of GPU time do not add up to the capacity, or the held time differs from the file"
+            "The classes of GPU time do not add up to the capacity, or the held GPU time differs "
+            "from the trace's file."
         )

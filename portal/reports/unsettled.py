@@ -13,7 +13,7 @@ from accounting.closing.class_prices import unsettled
 from accounting.core.wording import to_the_minute
 from scheduling.models import Cluster
 
-PROVISIONAL = "Provisional: more usage of this period will be booked."
+PROVISIONAL = "Provisional: figures of this period may still change."
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Unsettled:
             return ""
         told = [f"{name} from {to_the_minute(at.astimezone(zone))} on" for name, at in self.since.items()]
         return (
-            "The cost of idle, preemptible and borrowed time is not settled on these clusters: "
-            f"{'; '.join(told)}."
+            "The separate prices of idle, preemptible and borrowed time are not applied yet on "
+            f"these clusters: {'; '.join(told)}."
         )
 
 
@@ -51,7 +51,7 @@ def state_of(waiting: Unsettled, zone: tzinfo, *, is_over: bool) -> list[tuple[s
     the period is over and all its usage is settled.
     """
     facts = [] if is_over and not waiting else [("State", PROVISIONAL)]
-    return facts + [("Not settled yet", waiting.in_words(zone))] * bool(waiting)
+    return facts + [("Costs not final yet", waiting.in_words(zone))] * bool(waiting)
 
 
 def unsettled_of(

@@ -135,7 +135,7 @@ def usage_facts(question: UsageRequest, report: UsageReport) -> list[tuple[str, 
     if told := left.in_words(period.zone):
         facts.append(("Not booked yet", told))
     if told := waiting.in_words(period.zone):
-        facts.append(("Not settled yet", told))
+        facts.append(("Costs not final yet", told))
     return facts
 
 

@@ -13,7 +13,7 @@ from portal.forms.fields import Exact, Moment, Text, Whole
 from portal.forms.form import Form
 from portal.forms.limit import LimitForm
 
-UNTIL = "Until (leave empty for no end)"
+UNTIL = "End of the grant (leave empty for no end)"
 
 
 class Why(Form):

@@ -32,15 +32,16 @@ class SecretForm(Form):
         css="code",
     )
     lines = Text(
-        "Keys and texts",
+        "Several texts with keys",
         rows=4,
         required=False,
         strip=False,
         widget=SecretInput,
         placeholder="api-key=…",
         help_text=mark_safe(
-            "For several texts: one <code>KEY=VALUE</code> per line. A job refers to a text as "
-            "<code>secret/key</code>. If a job mounts the secret, each key becomes a file."
+            "To store several texts, write one <code>KEY=VALUE</code> per line. A job refers to "
+            "a text by the names of the secret and the key, as <code>secret/key</code>. If a job "
+            "mounts the secret, each key becomes a file."
         ),
         is_code=True,
         css="code",
@@ -53,7 +54,9 @@ class SecretForm(Form):
         """
         text, lines = (self.cleaned_data[name].replace("\r\n", "\n") for name in HIDDEN)
         if text and lines.strip():
-            raise Refused("Enter one text, or several texts with keys, but not both.", "value")
+            raise Refused(
+                "Fill in either one text or several texts with keys. Leave the other field empty.", "value"
+            )
         if not lines.strip():
             return {ONLY_KEY: text}
         try:
@@ -68,7 +71,9 @@ class NewSecret(SecretForm):
     name = Text(
         "Name",
         maxlength=63,
-        help_text=mark_safe("Lowercase letters, digits and hyphens, such as <code>hf-token</code>."),
+        help_text=mark_safe(
+            "Name of the secret: lowercase letters, digits and hyphens, such as <code>hf-token</code>."
+        ),
         is_code=True,
     )
     team = Choice("For")

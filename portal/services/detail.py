@@ -142,14 +142,14 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
         told.append(f"{_are(len(running), 'running replica is', 'running replicas are')} not ready: {said}.")
     if any(Reason(member.job.reason).is_never for member in members if member.reason):
         never = next(one.reason for one in members if one.reason and Reason(one.job.reason).is_never)
-        told.append(f"The service can never run with this specification: {never}.")
+        told.append(f"The service can never run with its present specification: {never}.")
     elif _is_stuck(service, members):
         told.append(
-            "The rollout waits for GPUs. Allow one replica to be missing; then the new replica gets the GPUs of "
-            "an old one."
+            "The rollout waits for GPUs. Set “Missing replicas during a rollout” to 1. Then a "
+            "new replica gets the GPUs of an old one."
         )
     if service.why_unknown:
-        told.append(f"The service's network name does not work: {service.why_unknown}")
+        told.append(f"Jobs cannot reach the service by its network name: {service.why_unknown}")
     return told
 
 

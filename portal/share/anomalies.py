@@ -30,7 +30,7 @@ from scheduling.anomalies.seen import CAUSES, read_analyses, read_anomalies, rea
 from scheduling.models import Cluster, SharingAnalysis
 
 ANOMALIES_PER_PAGE = 25
-EXPECTED = "Even if nothing went wrong, expect about {} of the compared jobs in this report.".format(
+EXPECTED = ("Even if nothing went wrong, this report contains some of the compared jobs: about {}.").format(
     ", ".join(f"{percent(part)} at a load of {percent(load)}" for load, part in FALSE_RATES)
 )
 ANALYSES_TO_CHOOSE = 30

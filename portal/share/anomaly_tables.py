@@ -37,9 +37,9 @@ PRIVATE = [
         Column(name, heading, Kind.NUMBER)
         for name, heading in {
             "judged": "Jobs compared",
-            "unfinished": "Compared only by their start",
-            "carried": "Not compared: begun before the period",
-            "too_large": "Not compared: too large for the private cluster",
+            "unfinished": "Jobs compared only by their start",
+            "carried": "Jobs not compared, because they began before the period",
+            "too_large": "Jobs not compared, because they are too large for the private cluster",
         }.items()
     ),
     Column("trouble", "Trouble"),
@@ -103,7 +103,7 @@ def anomalies_document(
                 "Anomalies",
                 _columns(),
                 [_row(one) for one in rows],
-                note="For a job that has not started, the delay is a lower bound.",
+                note="If a job has not started, its delay is so far a lower bound.",
             ),
             Table("holders", "Jobs that held the GPUs", HOLDERS, list(_holders(rows))),
             Table(
@@ -140,7 +140,7 @@ def document_of_analyses(
     told = [anomalies_document(user, one, tenant=tenant, zone=period.zone) for one in analyses]
     if not told:
         teams = tenant.name if tenant else "All teams that you may see"
-        nothing = "No analysis has finished for a time range that ends in this period."
+        nothing = "No finished analysis covers a time range that ends in this period."
         return Document("Sharing anomalies", [], [*facts, ("Teams", teams), ("State", nothing)], period.zone)
     if len(told) == 1:
         [only] = told

@@ -17,12 +17,12 @@ HEIGHT = 1000
 ABOVE = ("own", "bought", "borrowed")  # received GPU time, by origin
 BELOW = ("lent", "sold", "unused")  # entitled GPU time that the team did not use
 LABELS = {
-    "own": "received from own share",
-    "bought": "received, bought",
-    "borrowed": "received, borrowed",
-    "lent": "lent (below zero)",
-    "sold": "sold (below zero)",
-    "unused": "unused (below zero)",
+    "own": "received from the team's own share",
+    "bought": "received by buying",
+    "borrowed": "received by borrowing",
+    "lent": "lent (shown below zero)",
+    "sold": "sold (shown below zero)",
+    "unused": "unused (shown below zero)",
 }
 
 

@@ -64,7 +64,8 @@ def trade_book(user: User, period: Period, *, generation: str = "", tenant: Tena
                 "GPU time by GPU type",
                 [Column("generation", "GPU"), *_times("gave", "got", "net")],
                 [(one.generation, one.gave, one.got, one.net) for one in totals(found, sides)],
-                note="Sums over these trades. A trade that still runs counts until now.",
+                note="The table contains sums over the trades above. A trade that still runs counts until "
+                "now.",
             ),
             *([] if generation else [_booked(booked)]),
         ],
@@ -79,10 +80,11 @@ def _times(*names: str) -> list[Column]:
 def _booked(booked: Iterable[BookedTrades]) -> Table:
     return Table(
         "booked",
-        "Booked in the ledger",
+        "Trades booked in the ledger",
         [Column("generation", "GPU"), *_times("gave", "got", "sum")],
         [(one.generation, one.gave, one.got, one.sum) for one in booked],
-        note="Trades that have ended, exact to the microsecond. Over all teams, the amounts sum to zero.",
+        note="The table contains trades that have ended. Amounts are exact to the microsecond. "
+        "Over all teams, they sum to zero.",
     )
 
 
@@ -99,8 +101,8 @@ COLUMNS = [
     Column("rate", "Rate", Kind.NUMBER, 3),
     *_times("gave", "got"),
     Column("measured_speedup", "Measured speed-up", Kind.NUMBER, 3),
-    Column("without_slow_gpus", "Worth without the trade, in slow GPUs", Kind.NUMBER, 3),
-    Column("with_slow_gpus", "Worth with the trade, in slow GPUs", Kind.NUMBER, 3),
+    Column("without_slow_gpus", "Worth of the GPUs given, in slower GPUs", Kind.NUMBER, 3),
+    Column("with_slow_gpus", "Worth of the GPUs received, in slower GPUs", Kind.NUMBER, 3),
     Column("gain", "Gain", Kind.NUMBER, 3),
 ]
 

@@ -24,7 +24,7 @@ def read_variables(text: str, field: str = "variables", *, hidden: bool = False)
             continue
         name, equals, value = line.partition("=")
         if not equals:
-            raise SpecError({field: f"line {number} has no “=” (accepted: one KEY=VALUE on each line)"})
+            raise SpecError({field: f"line {number} has no “=”; write one KEY=VALUE on each line"})
         if name.strip() in variables:
             raise SpecError(
                 {field: f"line {number} names {'a key' if hidden else name.strip()} a second time"}

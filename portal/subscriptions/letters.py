@@ -198,10 +198,10 @@ def _statement(user: User, tenant: Tenant, period: ReportPeriod, *, whole: bool)
     return Letter(
         period,
         [
-            f"{tenant.name}, {period.in_words}, number {statement.number}:",
+            f"Statement of {tenant.name}, {period.in_words}, number {statement.number}:",
             "",
             *(f"    {money(total.cost, total.currency)}" for total in statement.totals),
-            f"    {hours} GPU-hours, of which {wasted} wasted",
+            f"    {hours} GPU-hours; {wasted} of these GPU-hours were wasted",
             *(["", PROVISIONAL] if statement.is_provisional else []),
             *(["", "Ledger head:", printed(statement.head)] if statement.head else []),
         ],

@@ -19,7 +19,7 @@ from portal.reports.periods import GIVEN, ReportPeriod
 from portal.subscriptions.letters import Letter, letter_of
 
 MOST_ATTACHED = 5 * 1024 * 1024
-TOO_LARGE = "The file is too large for a mail. Download it from the report's page."
+TOO_LARGE = "The report's file is too large for a mail. Download the file from the report's page."
 
 
 def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
@@ -108,7 +108,10 @@ def _text(letter: Letter) -> str:
             "",
             f"Full report: {settings.PUBLIC_URL}{letter.page}",
             "",
-            f"You get this mail because you subscribed to it. Unsubscribe: {settings.PUBLIC_URL}{letter.page}#by-mail",
+            (
+                "You get this mail because you subscribed to the report. Unsubscribe at "
+                f"{settings.PUBLIC_URL}{letter.page}#by-mail"
+            ),
             "",
         ]
     )

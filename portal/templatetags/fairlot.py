@@ -71,8 +71,8 @@ def archived_teams(user: User) -> str:
     names = list(archived.order_by(*by_name("name")).values_list("name", flat=True))
     if not names:
         return ""
-    are, them = ("is", "it") if len(names) == 1 else ("are", "them")
-    return f"{get_text_list(names, 'and')} {are} archived; an admin can restore {them}."
+    named = f"The team {names[0]} is" if len(names) == 1 else f"The teams {get_text_list(names, 'and')} are"
+    return f"{named} archived. An admin can restore archived teams."
 
 
 @register.simple_tag

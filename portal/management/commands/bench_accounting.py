@@ -138,16 +138,20 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--jobs", type=int, default=1_000_000)
         parser.add_argument(
-            "--hours", type=float, default=12.5, help="Run time of the longest job, in hours."
+            "--hours",
+            type=float,
+            default=12.5,
+            help="Run time of the longest job in the generated year, in hours.",
         )
         parser.add_argument("--requests", type=int, default=40, help="Number of requests for each page.")
         parser.add_argument(
             "--trace",
             type=Path,
-            help="File with a trace for `import_trace`, used instead of the generated year.",
+            help="Path of a trace in the format of `import_trace`. The command imports this trace "
+            "instead of generating a year of data.",
         )
         parser.add_argument(
-            "--keep", action=BooleanOptionalAction, help="Keep the database after the measurement."
+            "--keep", action=BooleanOptionalAction, help="Keep the temporary database after the measurement."
         )
 
     def handle(
@@ -198,7 +202,7 @@ class Command(BaseCommand):
                 self._tell(
                     f"{page:<42} {who:<9} {statistics.median(laps):>5.0f} ms {p95:>13.0f} ms {laps[-1]:>6.0f} ms"
                 )
-        self._tell(f"95th percentile of the slowest page: {worst:.0f} ms")
+        self._tell(f"The slowest page has a 95th percentile of {worst:.0f} ms.")
 
 
 def _lap(client: Client, path: str) -> float:
@@ -206,7 +210,7 @@ def _lap(client: Client, path: str) -> float:
     answer = client.get(path)
     elapsed = (time.perf_counter() - begun) * 1000
     if answer.status_code != 200:
-        raise CommandError(f"{path} answers with status {answer.status_code}")
+        raise CommandError(f"The page {path} answers with HTTP status {answer.status_code} instead of 200.")
     return elapsed
 
 
@@ -228,25 +232,25 @@ def _pages(user: User, dice: random.Random) -> Iterator[tuple[str, Callable[[], 
 
     groups = ["user", "job", "generation", "day", *(["tenant"] if user.is_operator else [])]
     for by in groups:
-        yield f"usage by {by}, a month", lambda by=by: f"/usage/?by={by}&{month()}"  # type: ignore[misc]
-        yield f"usage by {by}, this month", lambda by=by: f"/usage/?by={by}"  # type: ignore[misc]
-        yield f"usage by {by}, a quarter", lambda by=by: f"/usage/?by={by}&{quarter()}"  # type: ignore[misc]
+        yield f"usage by {by} in a past month", lambda by=by: f"/usage/?by={by}&{month()}"  # type: ignore[misc]
+        yield f"usage by {by} in this month", lambda by=by: f"/usage/?by={by}"  # type: ignore[misc]
+        yield f"usage by {by} in a past quarter", lambda by=by: f"/usage/?by={by}&{quarter()}"  # type: ignore[misc]
     team = "&team=team-3-3" if user.is_operator else ""
-    yield "usage by label, a month", lambda: f"/usage/?by=label&label=project&{month()}"
-    yield "statement of a team, a month", lambda: f"/usage/statement/?{month()}{team}"
-    yield "statement of a team, this month", lambda: f"/usage/statement/?{team}"
+    yield "usage by label in a past month", lambda: f"/usage/?by=label&label=project&{month()}"
+    yield "statement of a team in a past month", lambda: f"/usage/statement/?{month()}{team}"
+    yield "statement of a team in this month", lambda: f"/usage/statement/?{team}"
     if user.is_operator:
         yield (
-            "statement of a department (a tenth of the teams), a month",
+            "statement of ten teams in a past month",
             lambda: f"/usage/statement/?{month()}&team=department-3",
         )
     yield "bill of a job", lambda: f"/jobs/{dice.choice(jobs)}/bill/"
     if user.is_operator:
-        yield "capacity, a month", lambda: f"/usage/capacity/?{month()}"
-        yield "capacity, a quarter", lambda: f"/usage/capacity/?{quarter()}"
+        yield "capacity report of a past month", lambda: f"/usage/capacity/?{month()}"
+        yield "capacity report of a past quarter", lambda: f"/usage/capacity/?{quarter()}"
         for subject in ("use", "nodes", "waits", "waste", "chargeback"):
             yield (
-                f"operations: {subject}, a month",
+                f"report on {subject} in a past month",
                 lambda subject=subject: f"/usage/operations/{subject}/?{month()}",  # type: ignore[misc]
             )
 
@@ -298,7 +302,7 @@ class _Year:
             cursor.execute("ANALYZE")
             self._sum()
             self._do(cursor, "capacity segments", CAPACITY, values)
-            self._do(cursor, "hourly figures of nodes", NODE_HOURS, values)
+            self._do(cursor, "rows with the hourly GPU time of nodes", NODE_HOURS, values)
             cursor.execute("SET session_replication_role = DEFAULT")
             cursor.execute("VACUUM ANALYZE")
 
@@ -319,7 +323,7 @@ class _Year:
     def _do(self, cursor: Any, what: str, statement: str, values: Any) -> None:
         begun = time.perf_counter()
         cursor.execute(statement, values)
-        self.tell(f"{cursor.rowcount:>12,} {what} in {time.perf_counter() - begun:.0f} s")
+        self.tell(f"wrote {cursor.rowcount:>12,} {what} in {time.perf_counter() - begun:.0f} s")
 
     def _sum(self) -> None:
         begun, book = time.perf_counter(), self.cluster.pk
@@ -330,7 +334,7 @@ class _Year:
             if hour == start_of_day(hour):
                 write_days(transaction_id=0, book=book, day=hour - DAY)
         ClosedBook.objects.create(book=book, since=self.begins, until=self.ends, priced_until=self.ends)
-        self.tell(f"summed in {time.perf_counter() - begun:.0f} s")
+        self.tell(f"computed the rollups in {time.perf_counter() - begun:.0f} s")
 
 
 def _guarded(cursor: Any) -> list[str]:

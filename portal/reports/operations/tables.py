@@ -289,8 +289,8 @@ def nodes_document(asked: ReportRequest) -> Document:
             for one in asked.nodes
         ],
         note="GPU time covers only closed hours. All other figures are as observed. MTBF is the "
-"time up, divided by the number of failures of the node and its GPUs. MTTR is the "
-"time down, divided by the number of times the node went down.",
+            "time up, divided by the number of failures of the node and its GPUs. MTTR is the "
+            "time down, divided by the number of times the node went down.",
     )  # fmt: skip
     of_page = (
         ""
@@ -378,7 +378,7 @@ def waits_document(asked: ReportRequest) -> Document:
             for one in waits(None, *asked.bounds)
         ],
         note="A wait is the time from submission to the first GPUs. The table covers training "
-"jobs and sessions that got their first GPUs in this period.",
+            "jobs and sessions that got their first GPUs in this period.",
     )  # fmt: skip
     expanded = Table(
         "expansion",
@@ -482,7 +482,7 @@ def prices_document(asked: ReportRequest) -> Document:
             for one in price_history(*asked.bounds)
         ],
         note="The table contains all prices that are valid at some time in the period. The column "
-"Until is empty if no later price is set.",
+            "Until is empty if no later price is set.",
     )  # fmt: skip
     return _document("Prices", asked, [table])
 
@@ -509,7 +509,7 @@ def chargeback_document(asked: ReportRequest) -> Document:
             for currency in sorted({one.currency for one in asked.charges})
         ],
         note="The table contains only closed hours. The row of a team does not include the teams "
-"below it. The costs add up to the amounts that the capacity report shows for teams.",
+            "below it. The costs add up to the amounts that the capacity report shows for teams.",
     )  # fmt: skip
     return _of_closed_hours(
         "Chargeback", asked, [table], waiting=unsettled_of(None, *asked.bounds, book=asked.book)

@@ -42,11 +42,11 @@ def document_of(statement: Statement) -> Document:
     if statement.is_provisional:
         facts.append(("State", PROVISIONAL))
     if not statement.days and not statement.is_whole and statement.gpu_seconds:
-        facts.append(("Days", "For a period this long, only the CSV, XLSX and JSON files list the days."))
+        facts.append(("Days", "This period is long. Only its CSV, XLSX and JSON files list the days."))
     if left := statement.unbooked.in_words(period.zone):
         facts.append(("Not booked yet", left))
     if left := statement.unsettled.in_words(period.zone):
-        facts.append(("Not settled yet", left))
+        facts.append(("Costs not final yet", left))
     if statement.lacks_before:
         until = to_the_minute(statement.lacks_before.astimezone(period.zone))
         facts.append(("Archived", f"Usage before {until} is archived. {LACKS}"))
@@ -110,9 +110,9 @@ def _head(head: LedgerHead) -> Table:
         "Ledger head",
         [Column("head", "Head"), Column("at", "Made at", Kind.MOMENT)],
         [(printed(head), head.at)],
-        note="The head covers everything that was in the hash chain when the head was made. Keep "
-        "the head: with it, Fairlot can check at any time that its ledger still contains all of "
-        "these entries unchanged.",
+        note="The ledger head is a signed record of everything that was in the ledger's hash "
+        "chain when the head was made. Keep the head. With it, Fairlot can check later that "
+        "its ledger still contains all of these entries unchanged.",
     )
 
 
@@ -149,10 +149,11 @@ def _lines(statement: Statement) -> Table:
             ("Total", None, None, None, one.gpu_seconds, None, one.cost, one.currency)
             for one in statement.totals
         ],
-        note="All bookings of the ledger, including corrections. An amount is GPU-hours × price. "
-        "The ledger rounds the costs of hours and jobs separately; Rounding is the difference. "
-        "From and Before limit the time in which a price is valid. Idle, preemptible and "
-        "borrowed time may have separate prices; all other time has the class Owned.",
+        note="The table contains all bookings of the ledger, including corrections. An amount is "
+        "GPU-hours × price. The ledger rounds the costs of hours and jobs separately. The "
+        "line Rounding contains the difference. A price is valid from the time in the column "
+        "From to the time in the column Before. Idle, preemptible and borrowed time "
+        "may have separate prices. All other time has the class Owned.",
     )
 
 
@@ -197,11 +198,12 @@ def _taken_back(statement: Statement) -> Table:
             ("Total", *[None] * 9, -seconds, -cost, currency)
             for currency, (seconds, cost) in _by_currency(statement.taken_back).items()
         ],
-        note="Corrections of usage in this period. A negative amount was taken back from the team "
-        "and is not in the lines above. A positive amount was billed to the team instead of "
-        "another team and is in the lines above. Each row shows the number of its correction "
-        "and the transactions that had booked the usage. The class prices of corrected usage "
-        "are settled later, for the team that pays after the correction.",
+        note="The table contains corrections of usage in this period. A negative amount was taken "
+        "back from the team and is not in the lines above. A positive amount was billed to "
+        "the team instead of another team and is in the lines above. Each row shows the "
+        "number of its correction, and the transactions that had booked the usage. The "
+        "separate prices of idle, preemptible and borrowed time are applied later to "
+        "corrected usage, for the team that pays after the correction.",
     )
 
 
@@ -226,14 +228,15 @@ def _held(statement: Statement) -> Table:
         [Column("generation", "GPU"), *columns],
         rows,
         totals=[("Total", *_sums(rows, range(1, 5)))],
-        note="Assembling: held before all workers of the gang ran. Idle: held, but observed to be unused.",
+        note="Assembling GPU time was held before all workers of the gang ran. Idle GPU time was "
+        "held, but observed to be unused.",
     )
 
 
 def _budgets(statement: Statement) -> Table:
     others = sorted({one.currency for one in statement.totals} - {settings.FAIRLOT_CURRENCY})
     left_out = (
-        f" Budgets are in {settings.FAIRLOT_CURRENCY}; costs in {' or '.join(others)} are not included."
+        f" Budgets are in {settings.FAIRLOT_CURRENCY}. They do not include costs in {' or '.join(others)}."
     )
     money = [
         Column(name, heading, Kind.MONEY, 2)
@@ -269,11 +272,11 @@ def _budgets(statement: Statement) -> Table:
             )
             for one in statement.budgets
         ],
-        note=f"Budgets whose period overlaps these days, at most the latest {MOST_PERIODS} of each "
-        "kind. Amounts are as of the end of the budget's period or of these days, whichever is "
-        "earlier, and include usage that is not booked yet. The forecast is for the end of the "
-        "budget's period. There is no forecast in the first two days and after the end of that "
-        f"period.{left_out if others else ''}",
+        note="The table contains the budgets whose period overlaps the days of this statement, at "
+        f"most the latest {MOST_PERIODS} of each kind. Amounts are as of the time in the "
+        "column As of, and include usage that is not booked yet. The forecast is for the end "
+        "of the budget's period. There is no forecast in the first two days of the budget's "
+        f"period, and after its end.{left_out if others else ''}",
     )
 
 
@@ -289,8 +292,9 @@ def _ahead(ahead: Sequence[Ahead]) -> Table:
             CURRENCY,
         ],
         [(one.begins, one.ends, _rounded(one.spent), _rounded(one.forecast), one.currency) for one in ahead],
-        note="The cost of this month if usage continues at the present rate, including usage that is not booked yet. "
-        "There is no forecast in the first two days of a month.",
+        note="The forecast is the cost of this month if usage continues at the present rate. It "
+        "includes usage that is not booked yet. There is no forecast in the first two days "
+        "of a month.",
     )
 
 
@@ -322,7 +326,9 @@ def _totals(statement: Statement, name: str | None) -> list[Sequence[Cell]]:
 def _people(statement: Statement) -> Table:
     users = statement.users
     more = users.count - len(users.rows)
-    note = "Only the largest users are listed. The total includes all users." if more else ""
+    note = (
+        "The table lists only the users with the most GPU time. The total includes all users." if more else ""
+    )
     table = _usage(statement, "users", users.rows, by="user", heading="User", title="By user", note=note)
     return replace(table, more=more)
 
@@ -351,8 +357,8 @@ def _labels(statement: Statement) -> Table:
         "By label",
         [Column("label", "Label"), Column("value", "Value"), TIME, AMOUNT, CURRENCY],
         rows,
-        note="The values of each label sum to the total. The value (none) stands for jobs without "
-        f"the label.{keys}",
+        note="For each label, the amounts of its values add up to the total. The value (none) "
+        f"stands for jobs without the label.{keys}",
         more=sum(one.count - len(one.rows) for one in statement.labels),
     )
 
@@ -380,10 +386,11 @@ def _shares(statement: Statement) -> Table:
     ]
     return Table(
         "shares",
-        "Entitled and received",
+        "Entitled and received GPU time",
         [Column("generation", "GPU"), *columns],
         rows,
-        note="Due = entitled − lent − unused + borrowed − sold + bought. Owed = due − received.",
+        note="Due = entitled − lent − unused + borrowed − sold + bought. Owed = due − received. A "
+        "negative owed amount means that the team received more than it was due.",
     )
 
 
@@ -401,12 +408,13 @@ def _waits(statement: Statement) -> Table:
             (one.size or "All", one.jobs, *(getattr(one, name) for name, _ in figures))
             for one in statement.waits
         ],
-        note="Time from submission to the first GPUs, for jobs that got their first GPUs in this period.",
+        note="A wait is the time from submission to the first GPUs. The table covers jobs that "
+        "got their first GPUs in this period.",
     )
 
 
 def _expansions(statement: Statement) -> Table:
-    names = {"weighted": "Weighted", "p50": "Median", "p90": "90 %", "p95": "95 %"}
+    names = {"weighted": "Weighted mean", "p50": "Median", "p90": "90 %", "p95": "95 %"}
     return Table(
         "expansions",
         "Expansion factor",
@@ -419,8 +427,9 @@ def _expansions(statement: Statement) -> Table:
             (one.size or "All", one.jobs, *(getattr(one, name) for name in names))
             for one in statement.expansions
         ],
-        note="(Time running + time waiting) ÷ time running, of training jobs that ended in this period. A job "
-        "that never waited has the factor 1.",
+        note="The expansion factor of a job is (time running + time waiting) ÷ time running. A "
+        "job that never waited has the factor 1. The table covers training jobs that ended "
+        "in this period. In the weighted mean, each job counts by its GPUs × time running.",
     )
 
 
@@ -432,7 +441,7 @@ def _waste(statement: Statement) -> Table:
         "run_again": "Work run again after a preemption",
         "idle": "Idle",
     }
-    part = Column("part", "Part of the held time, %", Kind.NUMBER, 1)
+    part = Column("part", "Part of the held GPU time, %", Kind.NUMBER, 1)
     rows = [
         (text, seconds, _percent(seconds, total.held))
         for name, text in causes.items()

@@ -154,7 +154,7 @@ def test_an_unsettled_cluster_keeps_no_other_clusters_chargeback_provisional(
     Price.objects.update(preemptible=1)
     past = "period=dates&from=2026-01-01&to=2199-12-31"
     facts = facts_of_the_chargeback(closed, browser_of, past)
-    assert (facts["State"], "other from" in facts["Not settled yet"]) == (PROVISIONAL, True)
+    assert (facts["State"], "other from" in facts["Costs not final yet"]) == (PROVISIONAL, True)
     own = facts_of_the_chargeback(closed, browser_of, f"{past}&cluster={closed.world.cluster.name}")
     assert "State" not in own
     take_back_usage(actor=closed.people.ada, segments=wrong, reason="a test")

@@ -144,7 +144,7 @@ def test_heads_have_units_and_the_currency_in_every_format(rich: Scene, browser_
     assert heads["GPU time"][:4] == ["GPU", "Class", "From", "Before"]
     assert heads["GPU time"][4:] == ["GPU-hours", "Price per GPU-hour, EUR", "Amount, EUR", "Currency"]
     assert heads["Budgets"][-5:] == ["Budget, EUR", "Spent, EUR", "Left, EUR", "Forecast, EUR", "Currency"]
-    assert heads["Entitled and received"][1:3] == ["Entitled, GPU-h", "Lent, GPU-h"]
+    assert heads["Entitled and received GPU time"][1:3] == ["Entitled, GPU-h", "Lent, GPU-h"]
     assert heads["Waits for GPUs"][2:] == ["Median, min", "90 %, min", "95 %, min", "Longest, min"]
     in_pdf = text_of(alice.get(f"/usage/statement.pdf?{ASTRO}").content)
     assert "Amount, EUR" in in_pdf
@@ -375,11 +375,11 @@ def test_only_the_clusters_on_which_a_team_held_time_keep_its_statement_provisio
     for viewer, team, cluster in ((cast.alice, cast.astro, "lyra"), (cast.charlie, cast.bio, "vega")):
         facts = dict(document_of(statement_of(viewer, team, period("2020-05-01", "2020-05-31"))).facts)
         assert facts["State"] == PROVISIONAL
-        assert facts["Not settled yet"].endswith(f": {cluster} from 4 May 2020, 12:00 UTC on.")
+        assert facts["Costs not final yet"].endswith(f": {cluster} from 4 May 2020, 12:00 UTC on.")
         ClosedBook.objects.filter(book=Cluster.objects.get(name=cluster).pk).update(priced_until=F("until"))
         settled = statement_of(viewer, team, period("2020-05-01", "2020-05-31"))
         assert not settled.is_provisional
-        assert "Not settled yet" not in dict(document_of(settled).facts)
+        assert "Costs not final yet" not in dict(document_of(settled).facts)
 
 
 def test_a_statement_is_recomputed_from_its_file_alone(rich: Scene, browser_of) -> None:

@@ -27,11 +27,11 @@ def test_a_trace_is_compared_with_what_its_file_says(tmp_path: Path) -> None:
     make.user("olga", portal_role="operator")
     told: list[str] = []
     bench_trace(path, told.append, since=make.LONG_AGO)
-    assert told[1].startswith("3 jobs of 2 teams with 5,220 GPU-seconds, as in the file; ")
+    assert told[1] == "the reports agree with the file: 3 jobs of 2 teams used 5,220 GPU-seconds"
     cluster = Cluster.objects.get(name=NAME)
     jobs, seconds = counted(path)
     assert seconds == {f"{NAME} astro": 1220, f"{NAME} bio": 4000}
-    with pytest.raises(CommandError, match="the GPU time billed to the teams differs from the file"):
+    with pytest.raises(CommandError, match="The GPU time that was billed to the teams differs"):
         compare(cluster, jobs, seconds | {f"{NAME} bio": 3999})
-    with pytest.raises(CommandError, match="3 jobs were billed, 4 are in the file"):
+    with pytest.raises(CommandError, match="3 jobs were billed, but the trace's file has 4 jobs"):
         compare(cluster, jobs | {f"{NAME} bio": 2}, seconds)

@@ -351,7 +351,7 @@ def test_members_of_only_an_archived_team_see_that(scene: Scene, browser_of) -> 
     Tenant.objects.filter(pk=people.bio.pk).update(archived_at=now_from_database())
     for page in ("/", "/submit/", "/schedules/new/", "/services/new/", "/sessions/new/"):
         html = bio.get(page).content.decode()
-        assert "Bio is archived; an admin can restore it." in html, page
+        assert "The team Bio is archived. An admin can restore archived teams." in html, page
         assert "Ask an admin to add you to a team" not in html, page
     stranger = browser_of(make.user("dora"))
     assert "archived" not in stranger.get("/").content.decode()
