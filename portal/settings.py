@@ -99,7 +99,9 @@ SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
 BEHIND_PROXY = env.bool("BEHIND_PROXY", False)
 FAIRLOT_TRUSTED_PROXIES = env.int("FAIRLOT_TRUSTED_PROXIES", 1 if BEHIND_PROXY else 0)
 if not 0 <= FAIRLOT_TRUSTED_PROXIES <= 10 or (FAIRLOT_TRUSTED_PROXIES and not BEHIND_PROXY):
-    raise ImproperlyConfigured("FAIRLOT_TRUSTED_PROXIES must be 0 to 10; above 0, it needs BEHIND_PROXY=true")
+    raise ImproperlyConfigured(
+        "FAIRLOT_TRUSTED_PROXIES must be from 0 to 10. A number above 0 needs BEHIND_PROXY=true"
+    )
 if BEHIND_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     USE_X_FORWARDED_HOST = True

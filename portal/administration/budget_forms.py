@@ -50,7 +50,7 @@ def set_budget_of(
         lambda values: actions.set_budget(
             actor=request.user, tenant=tenant, period=values.pop("budget_period"), **values
         ),
-        done=f"The budget of {tenant.name} has been saved.",
+        done=f"The budget of the team {tenant.name} has been saved.",
         to=(to, tenant.slug),
         page=partial(page, slug=tenant.slug),
     )

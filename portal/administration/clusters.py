@@ -182,7 +182,7 @@ def replace(request: UserRequest, pk: int) -> HttpResponse:
         request,
         KubeconfigForm("replace", request),
         lambda values: replace_kubeconfig(actor=request.user, cluster=found, **values),
-        done=f"The kubeconfig of {found.name} has been replaced.",
+        done=f"The kubeconfig of the cluster {found.name} has been replaced.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )
@@ -196,7 +196,7 @@ def reachable(request: UserRequest, pk: int) -> HttpResponse:
         request,
         ReachableForm("reachable", request),
         lambda values: set_reachable(actor=request.user, cluster=found, **values),
-        done=f"The address ranges that jobs of {found.name} may reach have been saved.",
+        done=f"The address ranges that jobs in the cluster {found.name} may reach have been saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )
@@ -210,7 +210,7 @@ def bare_pods(request: UserRequest, pk: int) -> HttpResponse:
         request,
         BarePodsForm("bare-pods", request),
         lambda values: set_bare_pods(actor=request.user, cluster=found, **values),
-        done=f"The setting for new single-worker jobs of {found.name} has been saved.",
+        done=f"The setting for new single-worker jobs in the cluster {found.name} has been saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )

@@ -99,7 +99,7 @@ def _remove(request: UserRequest, *, slug: str, pk: int, is_admin: bool) -> Http
         request,
         _work_form(request, membership),
         lambda values: tell(request, remove_member(actor=request.user, membership=membership, **values)),
-        done=f"{membership.user.get_username()} is no longer in the team.",
+        done=f"The user {membership.user.get_username()} is no longer a member of the team.",
         to=("admin_tenant", slug) if is_admin else partial(team_or_home, request, slug),
         page=partial(_leaving, slug=slug, pk=pk, is_admin=is_admin),
     )

@@ -81,7 +81,7 @@ def set_price(request: UserRequest, pk: int) -> HttpResponse:
         request,
         PriceForm(generation, request),
         lambda values: actions.set_price(actor=request.user, generation=generation, **values),
-        done=f"The price of {generation.name} has been saved.",
+        done=f"The price of the GPU type {generation.name} has been saved.",
         to=("admin_generations",),
         page=_generations,
     )

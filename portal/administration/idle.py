@@ -30,7 +30,7 @@ def of_tenant(request: UserRequest, slug: str) -> HttpResponse:
         request,
         IdleRuleForm.of_tenant(IdleRules.read(), tenant, request),
         lambda values: _set(request.user, values, tenant=tenant),
-        done=f"The rule for idle GPUs of {tenant.name} has been saved.",
+        done=f"The rule for idle GPUs of the team {tenant.name} has been saved.",
         to=("admin_tenant", slug),
         page=partial(tenant_page, slug=slug),
     )
@@ -44,7 +44,7 @@ def of_cluster(request: UserRequest, pk: int) -> HttpResponse:
         request,
         IdleRuleForm.of_cluster(IdleRules.read(), cluster, request),
         lambda values: _set(request.user, values, cluster=cluster),
-        done=f"The rule for idle GPUs of {cluster.name} has been saved.",
+        done=f"The rule for idle GPUs of the cluster {cluster.name} has been saved.",
         to=("admin_settings",),
         page=settings_page,
     )
@@ -80,7 +80,7 @@ def metrics(request: UserRequest, pk: int) -> HttpResponse:
         request,
         MetricsForm("metrics", request),
         lambda values: set_metrics_source(actor=request.user, cluster=cluster, **values),
-        done=f"The source of the GPU metrics of {cluster.name} has been saved.",
+        done=f"The settings for GPU metrics of the cluster {cluster.name} have been saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )

@@ -35,7 +35,7 @@ def set_quota(request: UserRequest, slug: str) -> HttpResponse:
         lambda values: actions.set_quota(
             actor=request.user, tenant=found, limit=values["limit"], **form.which()
         ),
-        done=f"The limit of {found.name} has been saved.",
+        done=f"The limit of the team {found.name} has been saved.",
         to=("admin_tenant", slug),
         page=partial(tenant_page, slug=slug),
     )

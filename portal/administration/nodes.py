@@ -134,7 +134,9 @@ def declare(request: UserRequest, pk: int) -> HttpResponse:
         request,
         DeclareForm(f"declare-{pk}", request),
         lambda values: clusters.declare_node(actor=request.user, cluster=cluster, **values),
-        done=lambda values: f"The simulated node {values['name']} has been added to {cluster.name}.",
+        done=lambda values: (
+            f"The simulated node {values['name']} has been added to the cluster {cluster.name}."
+        ),
         to=("admin_nodes",),
         page=_nodes,
     )
@@ -213,7 +215,8 @@ def change_settings(request: UserRequest, pk: int) -> HttpResponse:
         request,
         SchedulingForm(cluster, request),
         lambda values: clusters.update_cluster(actor=request.user, cluster=cluster, **values),
-        done=f"The settings of {cluster.name} have been saved. They apply from the next round on.",
+        done=f"The settings of the cluster {cluster.name} have been saved. They apply from the "
+        "next round on.",
         to=("admin_settings",),
         page=settings_page,
     )

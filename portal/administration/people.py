@@ -143,14 +143,26 @@ def change(request: UserRequest, pk: int, verb: str) -> HttpResponse:
     person = get_object_or_404(User, pk=pk)
     name = person.get_username()
     acts: dict[str, tuple[Form, Callable[..., object], str]] = {
-        "role": (RoleForm("role", request), actions.set_portal_role, f"The role of {name} has been changed."),
-        "deactivate": (_work_form(person, request), deactivate_user, f"{name} can no longer sign in."),
+        "role": (
+            RoleForm("role", request),
+            actions.set_portal_role,
+            f"The role of the user {name} has been changed.",
+        ),
+        "deactivate": (
+            _work_form(person, request),
+            deactivate_user,
+            f"The user {name} can no longer sign in.",
+        ),
         "settle": (
             _work_form(person, request),
             settle_work,
-            f"Your choice for the unfinished work of {name} has been applied.",
+            f"Your choice for the unfinished work of the user {name} has been applied.",
         ),
-        "reactivate": (Form("reactivate", request), actions.reactivate_user, f"{name} can sign in again."),
+        "reactivate": (
+            Form("reactivate", request),
+            actions.reactivate_user,
+            f"The user {name} can sign in again.",
+        ),
     }
     form, act, done = acts[verb]
     return perform(

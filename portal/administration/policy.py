@@ -137,7 +137,7 @@ def change(request: UserRequest, pk: int) -> HttpResponse:
         lambda _: clusters.update_cluster(
             actor=request.user, cluster=cluster, policy=form.name, policy_options=form.given()
         ),
-        done=f"The policy of {cluster.name} has been saved. It applies from the next round on.",
+        done=f"The policy of the cluster {cluster.name} has been saved. It applies from the next round on.",
         to=("admin_cluster_policy", pk),
         page=partial(policy_page, pk=pk),
     )

@@ -68,7 +68,7 @@ def change_member(request: UserRequest, slug: str, pk: int) -> HttpResponse:
         request,
         MemberForm(membership, request),
         lambda values: actions.change_membership(actor=request.user, membership=membership, **values),
-        done=f"The membership of {membership.user.get_username()} has been changed.",
+        done=f"The membership of the user {membership.user.get_username()} has been changed.",
         to=partial(team_or_home, request, slug),
         page=partial(team_page, slug=slug),
     )
@@ -83,7 +83,7 @@ def add_member(request: UserRequest, slug: str) -> HttpResponse:
         lambda values: actions.add_member(
             actor=request.user, tenant=tenant, **values | {"user": find_user(values["user"])}
         ),
-        done=lambda values: f"{values['user']} has been added to {tenant.name}.",
+        done=lambda values: f"The user {values['user']} has been added to the team {tenant.name}.",
         to=("team", slug),
         page=partial(team_page, slug=slug),
     )

@@ -56,7 +56,7 @@ class TicketsForm(Form):
     def __init__(self, tenant: Tenant, request: HttpRequest | None = None) -> None:
         super().__init__(f"tickets-{tenant.pk}", request, initial={"tickets": tenant.tickets})
         self.fields["tickets"].widget.attrs |= {
-            "aria-label": f"Tickets of {tenant.name}",
+            "aria-label": f"Tickets of the team {tenant.name}",
             "hx-post": reverse("admin_tenant_effect", args=[tenant.slug, "tickets"]),
             "hx-trigger": "input delay:350ms",
             "hx-swap": "none",

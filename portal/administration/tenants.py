@@ -70,7 +70,7 @@ def tickets(request: UserRequest, slug: str) -> HttpResponse:
         request,
         TicketsForm(tenant, request),
         lambda values: actions.set_tickets(actor=request.user, tenant=tenant, **values),
-        done=lambda values: f"The number of tickets of {tenant.name} is now {values['tickets']}.",
+        done=lambda values: f"The number of tickets of the team {tenant.name} is now {values['tickets']}.",
         to=("admin_tenants",),
         page=tenants_page,
     )
@@ -166,7 +166,7 @@ def add_member(request: UserRequest, slug: str) -> HttpResponse:
         request,
         NewMemberFromList(found, request),
         lambda values: actions.add_member(actor=request.user, tenant=found, **values),
-        done=lambda values: f"{values['user']} has been added to {found.name}.",
+        done=lambda values: f"The user {values['user']} has been added to the team {found.name}.",
         to=("admin_tenant", slug),
         page=partial(tenant_page, slug=slug),
     )
@@ -182,7 +182,7 @@ def change_member(request: UserRequest, slug: str, pk: int) -> HttpResponse:
         request,
         MemberForm(membership, request),
         lambda values: actions.change_membership(actor=request.user, membership=membership, **values),
-        done=f"The membership of {membership.user.get_username()} has been changed.",
+        done=f"The membership of the user {membership.user.get_username()} has been changed.",
         to=("admin_tenant", slug),
         page=partial(tenant_page, slug=slug),
     )

@@ -147,8 +147,12 @@ def sharing(request: UserRequest, pk: int) -> HttpResponse:
     except (NotAllowed, Refused) as refused:
         messages.error(request, str(refused))
     else:
-        how = "only on GPUs that nobody else wants" if preemptible else "within the fair share"
-        messages.success(request, f"From the next round on, the job {shown.name} runs {how}.")
+        done = (
+            f"From the next round on, the job {shown.name} runs only on GPUs that nobody else wants."
+            if preemptible
+            else f"From the next round on, the job {shown.name} runs within the fair share."
+        )
+        messages.success(request, done)
     return redirect("job", pk=pk)
 
 

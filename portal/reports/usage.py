@@ -133,7 +133,7 @@ def usage_facts(question: UsageRequest, report: UsageReport) -> list[tuple[str, 
     if left.jobs or not is_over or waiting:
         facts.append(("State", PROVISIONAL))
     if told := left.in_words(period.zone):
-        facts.append(("Not booked yet", told))
+        facts.append(("Usage not booked yet", told))
     if told := waiting.in_words(period.zone):
         facts.append(("Costs not final yet", told))
     return facts

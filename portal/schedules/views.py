@@ -94,7 +94,7 @@ def run(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: run_schedule_now(actor=request.user, schedule=one, request_key=key),
-        "has submitted a job.",
+        "The schedule {} has submitted a job.",
     )
 
 
@@ -105,14 +105,17 @@ def pause(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: pause_schedule(actor=request.user, schedule=one, reason=reason),
-        "has been paused.",
+        "The schedule {} has been paused.",
     )
 
 
 @require_POST
 def resume(request: UserRequest, pk: int) -> HttpResponse:
     return _perform(
-        request, pk, lambda one: resume_schedule(actor=request.user, schedule=one), "has been resumed."
+        request,
+        pk,
+        lambda one: resume_schedule(actor=request.user, schedule=one),
+        "The schedule {} has been resumed.",
     )
 
 
@@ -122,7 +125,7 @@ def delete(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: delete_schedule(actor=request.user, schedule=one),
-        "has been deleted.",
+        "The schedule {} has been deleted.",
         to="schedules",
     )
 
@@ -136,7 +139,7 @@ def _perform(
     except (NotAllowed, Refused, SpecError) as refused:
         messages.error(request, str(refused))
     else:
-        messages.success(request, f"The schedule {shown.name} {done}")
+        messages.success(request, done.format(shown.name))
         if to:
             return redirect(to)
     return redirect("schedule", pk=pk)

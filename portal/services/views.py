@@ -143,7 +143,7 @@ def scale(request: UserRequest, pk: int) -> HttpResponse:
             request,
             pk,
             lambda one: change_service(actor=request.user, service=one, **rules.read()),
-            "has been changed.",
+            "The service {} has been changed.",
         )
     except SpecError as error:
         return _page(request, visible_service(request.user, pk), rules.with_problems(error))
@@ -155,7 +155,7 @@ def stop(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: change_service(actor=request.user, service=one, stopped=True),
-        "has been stopped.",
+        "The service {} has been stopped.",
     )
 
 
@@ -165,7 +165,7 @@ def start(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: change_service(actor=request.user, service=one, stopped=False),
-        "has been started.",
+        "The service {} has been started.",
     )
 
 
@@ -177,7 +177,7 @@ def roll_back(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: roll_back_service(actor=request.user, service=one, number=number),
-        f"is being rolled back to revision {number}.",
+        f"The service {{}} is being rolled back to revision {number}.",
     )
 
 
@@ -187,7 +187,7 @@ def remove(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: remove_service(actor=request.user, service=one),
-        "has been removed.",
+        "The service {} has been removed.",
         to="services",
     )
 
@@ -201,7 +201,7 @@ def _perform(
     except (NotAllowed, Refused) as refused:
         messages.error(request, str(refused))
     else:
-        messages.success(request, f"The service {shown.name} {done}")
+        messages.success(request, done.format(shown.name))
         if to:
             return redirect(to)
     return redirect("service", pk=pk)

@@ -113,14 +113,17 @@ def keep(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: keep_session(actor=request.user, session=one),
-        "has been kept: its idle timeout starts again.",
+        "The session {} has been kept. Its idle timeout starts again.",
     )
 
 
 @require_POST
 def stop(request: UserRequest, pk: int) -> HttpResponse:
     return _perform(
-        request, pk, lambda one: stop_session(actor=request.user, session=one), "is being stopped."
+        request,
+        pk,
+        lambda one: stop_session(actor=request.user, session=one),
+        "The session {} is being stopped.",
     )
 
 
@@ -131,7 +134,7 @@ def _perform(request: UserRequest, pk: int, act: Callable[[Session], object], do
     except (NotAllowed, Refused) as refused:
         messages.error(request, str(refused))
     else:
-        messages.success(request, f"The session {shown} {done}")
+        messages.success(request, done.format(shown))
     return redirect("session", pk=pk)
 
 

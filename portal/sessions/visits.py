@@ -78,7 +78,9 @@ def invite_to_service(*, actor: User, service: Service, login: str) -> str:
     NotAllowed if the actor may not use the service.
     """
     if not may_use(service.pk, actor):
-        raise NotAllowed(f"Only members of {service.tenant.name} and operators may use its services.")
+        raise NotAllowed(
+            f"Only operators and members of the team {service.tenant.name} may use this service."
+        )
     audit.record(actor=actor, verb="service.open", target=service, tenant=service.tenant)
     return _ticket(service=service, user=actor, login=login)
 

@@ -103,7 +103,7 @@ def anomalies_document(
                 "Anomalies",
                 _columns(),
                 [_row(one) for one in rows],
-                note="If a job has not started, its delay is so far a lower bound.",
+                note="If a job has not started, its delay may still grow.",
             ),
             Table("holders", "Jobs that held the GPUs", HOLDERS, list(_holders(rows))),
             Table(

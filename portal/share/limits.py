@@ -130,7 +130,7 @@ def trade_limits(request: UserRequest, slug: str) -> HttpResponse:
         request,
         form,
         lambda _: set_trade_limits(actor=request.user, tenant=tenant, allowances=form.allowances()),
-        done=f"The trade limits of {tenant.name} have been saved. They apply now.",
+        done=f"The trade limits of the team {tenant.name} have been saved. They apply now.",
         to=("trade_limits", slug),
         page=page,
     )

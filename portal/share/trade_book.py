@@ -101,8 +101,8 @@ COLUMNS = [
     Column("rate", "Rate", Kind.NUMBER, 3),
     *_times("gave", "got"),
     Column("measured_speedup", "Measured speed-up", Kind.NUMBER, 3),
-    Column("without_slow_gpus", "Worth of the GPUs given, in slower GPUs", Kind.NUMBER, 3),
-    Column("with_slow_gpus", "Worth of the GPUs received, in slower GPUs", Kind.NUMBER, 3),
+    Column("without_slow_gpus", "Worth without the trade, in slower GPUs", Kind.NUMBER, 3),
+    Column("with_slow_gpus", "Worth with the trade, in slower GPUs", Kind.NUMBER, 3),
     Column("gain", "Gain", Kind.NUMBER, 3),
 ]
 

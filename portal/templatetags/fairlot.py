@@ -71,8 +71,9 @@ def archived_teams(user: User) -> str:
     names = list(archived.order_by(*by_name("name")).values_list("name", flat=True))
     if not names:
         return ""
-    named = f"The team {names[0]} is" if len(names) == 1 else f"The teams {get_text_list(names, 'and')} are"
-    return f"{named} archived. An admin can restore archived teams."
+    if len(names) == 1:
+        return f"The team {names[0]} is archived. An admin can restore archived teams."
+    return f"The teams {get_text_list(names, 'and')} are archived. An admin can restore archived teams."
 
 
 @register.simple_tag

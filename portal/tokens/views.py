@@ -40,7 +40,7 @@ class NewToken(Form):
         help_text="What the token is for, such as “nightly training”.",
     )
     days = Choice("Valid for", LIFETIMES.items(), initial="90")
-    may_write = Switch("May also submit and cancel jobs")
+    may_write = Switch("Token may also submit and cancel jobs")
 
     def clean_days(self) -> int | None:
         text = self.cleaned_data["days"]
@@ -79,9 +79,11 @@ def revoke(request: UserRequest, pk: int) -> HttpResponse:
 def revoke_every(request: UserRequest) -> HttpResponse:
     """Revokes all tokens of the user."""
     revoked = revoke_all(actor=request.user)
-    messages.success(request, f"{how_many(revoked)} revoked." if revoked else "You had no token to revoke.")
+    messages.success(request, what_was_revoked(revoked))
     return redirect("preferences")
 
 
-def how_many(tokens: int) -> str:
-    return "1 API token is" if tokens == 1 else f"{tokens} API tokens are"
+def what_was_revoked(tokens: int) -> str:
+    if not tokens:
+        return "You had no token to revoke."
+    return "1 API token has been revoked." if tokens == 1 else f"{tokens} API tokens have been revoked."

@@ -40,7 +40,7 @@ class SharingAnomaly(Schema):
     )
     at_end: bool = Field(
         description="True: the job ended later than it would have on its team's private cluster. False: "
-        "it only started later than there."
+        "only its start was later."
     )
     started_at: datetime | None
     ended_at: datetime | None

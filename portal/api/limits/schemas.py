@@ -17,7 +17,7 @@ AtLimit = Literal["block", "idle", "warn"]
 class LimitTerms(Schema):
     kind: LimitKind = Field(
         description="What is limited. For `longest_run`, the limit is a number of hours. For `borrowed`, "
-        "it is a fraction of the entitlement."
+        "the limit is a fraction of the entitlement."
     )
     limit: Amount
     generation: Line | None = Field(

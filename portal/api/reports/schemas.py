@@ -14,7 +14,7 @@ from portal.api.old_names import WithOldNames, answered_too
 class Fact(Schema):
     """A line in the header of a report: a label and a text.
 
-    The lines `State` and `Not booked yet` appear only while figures may still change.
+    The lines `State` and `Usage not booked yet` appear only while figures may still change.
     """
 
     label: str

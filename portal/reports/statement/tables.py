@@ -44,7 +44,7 @@ def document_of(statement: Statement) -> Document:
     if not statement.days and not statement.is_whole and statement.gpu_seconds:
         facts.append(("Days", "This period is long. Only its CSV, XLSX and JSON files list the days."))
     if left := statement.unbooked.in_words(period.zone):
-        facts.append(("Not booked yet", left))
+        facts.append(("Usage not booked yet", left))
     if left := statement.unsettled.in_words(period.zone):
         facts.append(("Costs not final yet", left))
     if statement.lacks_before:

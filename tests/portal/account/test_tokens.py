@@ -138,7 +138,7 @@ def test_a_password_change_keeps_tokens_and_offers_to_revoke_them(scene: Scene, 
     assert find_token(scene.secret)
     assert browser.get("/account/tokens/revoke/").status_code == 405
     done = browser.post("/account/tokens/revoke/", follow=True).content.decode()
-    assert "1 API token is revoked." in done
+    assert "1 API token has been revoked." in done
     assert "Revoke API token" not in done
     assert find_token(scene.secret) is None
     event = AuditEvent.objects.get(verb="token.revoke_all")

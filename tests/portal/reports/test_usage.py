@@ -227,12 +227,12 @@ def test_a_file_tells_what_is_not_booked_yet(scene: Scene, browser_of) -> None:
     told = browser.get("/usage.json?by=user").json()
     facts = {fact["label"]: fact["text"] for fact in told["facts"]}
     assert facts["State"] == PROVISIONAL
-    assert "are not in these figures. All usage until" in facts["Not booked yet"]
+    assert "are not in these figures. All usage until" in facts["Usage not booked yet"]
     statement = browser.get("/usage/statement.json?team=astro").json()
-    assert {"State", "Not booked yet"} <= {fact["label"] for fact in statement["facts"]}
+    assert {"State", "Usage not booked yet"} <= {fact["label"] for fact in statement["facts"]}
     long_ago = "period=dates&from=2020-01-01&to=2020-01-31"
     old = browser.get(f"/usage.json?by=user&{long_ago}").json()
-    assert not {"State", "Not booked yet"} & {fact["label"] for fact in old["facts"]}
+    assert not {"State", "Usage not booked yet"} & {fact["label"] for fact in old["facts"]}
 
 
 def test_the_api_tells_as_much_as_the_file_of_what_is_not_booked_yet(scene: Scene, browser_of) -> None:
@@ -243,12 +243,12 @@ def test_the_api_tells_as_much_as_the_file_of_what_is_not_booked_yet(scene: Scen
 
     told = facts("/api/v1/usage?by=user&team=astro")
     assert (told["Teams"], told["State"]) == ("Astro", PROVISIONAL)
-    assert "are not in these figures. All usage until" in told["Not booked yet"]
+    assert "are not in these figures. All usage until" in told["Usage not booked yet"]
     for query in ("by=user&team=astro", "by=label&label=project", "by=day"):
         of_file = facts(f"/usage.json?{query}&zone=UTC")
         assert facts(f"/api/v1/usage?{query}").keys() == of_file.keys()
     long_ago = "period=dates&from=2020-01-01&to=2020-01-31"
-    assert not {"State", "Not booked yet"} & facts(f"/api/v1/usage?{long_ago}").keys()
+    assert not {"State", "Usage not booked yet"} & facts(f"/api/v1/usage?{long_ago}").keys()
 
 
 def test_a_report_of_capacity_says_that_hours_are_left(scene: Scene, browser_of) -> None:
