@@ -162,7 +162,7 @@ def test_a_cluster_without_the_policies_is_reported(admin: Api, cluster: Cluster
 
     admin.delete(f"{policies}/fairlot-account")
     try:
-        wait_for(lambda: "policies of deploy/kubernetes are not in force" in trouble(), what=trouble)
+        wait_for(lambda: "Fairlot's admission policies are not in force" in trouble(), what=trouble)
     finally:
         for document in manifests():
             admin.apply_one(document)
@@ -194,7 +194,7 @@ def test_a_policy_that_only_warns_is_not_in_force(admin: Api, cluster: Cluster) 
         return check_cluster(actor=None, cluster=cluster).trouble
 
     try:
-        assert "are not in force in this cluster (fairlot-work): apply all files" in act("Warn")
+        assert "are not in force in this cluster (fairlot-work). Apply all files" in act("Warn")
     finally:
         assert act("Deny") == ""
 

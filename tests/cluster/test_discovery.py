@@ -93,7 +93,7 @@ def test_taints_close_a_node_unless_they_are_tolerated(host: Host, taint: Object
 def test_a_node_that_is_not_ready_says_why(host: Host) -> None:
     host.api.merge(host.path, {"metadata": {"annotations": {"test.fairlot/ready": "false"}}})
     wait_for(
-        lambda: all(why.startswith("not ready: ") for why in host.why_not()),
+        lambda: all(why.startswith("the node is not ready: ") for why in host.why_not()),
         what=lambda: str(host.why_not()),
     )
 

@@ -193,7 +193,7 @@ def test_a_foreign_namespace_of_that_name_is_left_alone(ours: Ours) -> None:
 
 def test_a_namespace_of_another_tenant_is_left_alone(ours: Ours) -> None:
     ours.create(**{"fairlot.io/tenant": "another"})
-    with pytest.raises(Unusable, match="belongs to tenant another"):
+    with pytest.raises(Unusable, match="belongs to the team another"):
         ours.ensure()
 
 

@@ -238,7 +238,7 @@ class Stream(Text):
             *lines, rest = (rest + piece).split(b"\n")
             yield from (_parsed(line) for line in lines if line.strip())
         if rest.strip():
-            raise Unreachable("the connection broke in the middle of an event")
+            raise Unreachable("the connection to the API server broke while an event was sent")
 
 
 def _body(answer: urllib3.HTTPResponse) -> bytes:
@@ -252,9 +252,9 @@ def _parsed(data: bytes) -> Object:
     try:
         parsed = json.loads(data)
     except ValueError as error:
-        raise Unreachable("the answer is not JSON") from error
+        raise Unreachable("the API server's answer is not JSON") from error
     if not isinstance(parsed, dict):
-        raise Unreachable("the answer is not a JSON object")
+        raise Unreachable("the API server's answer is not a JSON object")
     return parsed
 
 

@@ -168,14 +168,14 @@ class KubernetesBackend:
 
     def prepare(self) -> None:
         """Checks that the API server answers and accepts the credentials. Raises BackendError if it does not."""
-        with _as_backend_errors("the API server"):
+        with _as_backend_errors("the connection cannot be checked"):
             self.api.get(ALL_JOBS, limit=1)
 
     # --- orders --------------------------------------------------------------------------------
 
     def preload(self, job_id: int) -> None:
         """Loads the job's namespace and the kubeconfig, so that later orders to the job do not read the database."""
-        with _as_backend_errors(f"an order to job {job_id}"):
+        with _as_backend_errors(f"job {job_id} cannot get orders"):
             self._preload(job_id)
         self._opened()
 
@@ -204,7 +204,7 @@ class KubernetesBackend:
         attempt = objects.Attempt(
             gang.epoch, str(gang.token), gang.generation, nodes, may_have_begun=gang.may_have_begun
         )
-        with _as_backend_errors(f"the start of job {gang.job_id}"):
+        with _as_backend_errors(f"job {gang.job_id} cannot be started"):
             self._settle(self.api, gang.job_id)
             claims.check(self.api, self._namespace_of(gang.job_id), gang.mounts)
             outcome = self._orders(gang.job_id).start(gang.job_id, pod, attempt)
@@ -217,7 +217,7 @@ class KubernetesBackend:
         The grace period is the shorter of the pod's own grace period and `grace_seconds`. `epoch` and `token` identify
         the lease.
         """
-        with _as_backend_errors(f"the stop of job {job_id}"):
+        with _as_backend_errors(f"job {job_id} cannot be stopped"):
             outcome = self._order_stop(job_id, epoch, str(token))
             if outcome is Outcome.DONE:
                 self._shorten(job_id, epoch, grace_seconds)
@@ -246,7 +246,7 @@ class KubernetesBackend:
     def remove_files(self, *, job_id: int) -> None:
         """Deletes the job's logs, and its Job or bare pod if one still exists. Raises BackendError while the job
         runs."""
-        with _as_backend_errors(f"the removal of job {job_id}"):
+        with _as_backend_errors(f"job {job_id} cannot be removed"):
             there = self._orders(job_id).find(job_id)
             if there is not None:
                 if not objects.is_at_rest(there):
@@ -262,7 +262,7 @@ class KubernetesBackend:
 
         The endpoints of the Kubernetes Service are the ready replicas of Fairlot's service with ID `service`.
         """
-        with _as_backend_errors(f"the Service {name}"):
+        with _as_backend_errors(f"the Service {name} cannot be created"):
             self._settle(self.api, job_id)
             probes.announce(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
 
@@ -271,7 +271,7 @@ class KubernetesBackend:
 
         The Kubernetes Service is in the namespace of the tenant of the job `job_id`.
         """
-        with _as_backend_errors(f"the Service {name}"):
+        with _as_backend_errors(f"the Service {name} cannot be deleted"):
             probes.withdraw(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
 
     # --- reports -------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class KubernetesBackend:
         Does nothing in processes that do not watch the cluster.
         """
         if self._watch:
-            with _as_backend_errors("managing the gangs"):
+            with _as_backend_errors("starting gangs cannot be managed"):
                 self._ungater.advance(self.api, self._watch.view, self._orders)
 
     def node_gpus(self) -> Sequence[NodeGpus] | None:
@@ -407,7 +407,7 @@ class KubernetesBackend:
         if self._watch:
             return self._watch.view
         view = ClusterCache()
-        with _as_backend_errors("listing the cluster's objects"):
+        with _as_backend_errors("the cluster's objects cannot be listed"):
             for mirror, path, query in self._kinds(view)[:2]:
                 began = time.monotonic()
                 found, _ = self.api.list_all(path, **query)
@@ -472,7 +472,7 @@ def _run(reflector: Reflector) -> None:
 def _as_backend_errors(what: str) -> Iterator[None]:
     """Converts errors inside the `with` block to BackendError, whose message is for users.
 
-    `what` describes the action in the block; the message begins with it. Raises the subclass Unanswered if the effect
+    `what` says which action failed; the message begins with it. Raises the subclass Unanswered if the effect
     of a request is unknown or the API server is overloaded.
     """
     try:
@@ -484,7 +484,7 @@ def _as_backend_errors(what: str) -> Iterator[None]:
             raise Unanswered(
                 f"{what}: the API server cannot handle the request now: {refusal.message}"
             ) from refusal
-        raise BackendError(f"{what} was refused: {refusal.message or refusal.reason}") from refusal
+        raise BackendError(f"{what}: the API server refuses the request: {refusal.message or refusal.reason}") from refusal
     except (NotOurs, StillThere, NameTaken) as trouble:
         raise BackendError(f"{what}: {trouble}") from trouble
     except KeyError as missing:

@@ -106,7 +106,7 @@ def _rights(api: Api, namespace_prefix: str) -> tuple[dict[str, bool], list[str]
 
     def allowed(right: Right, namespace: str = "") -> bool:
         if time.monotonic() > until:
-            raise TooSlow(f"the answers take too long, more than {LONGEST_SECONDS:.0f} s")
+            raise TooSlow(f"its answers take more than {LONGEST_SECONDS:.0f} s")
         return _allowed(api, right, namespace)
 
     # Rights in teams' namespaces are granted with each namespace, so the check needs an existing namespace.
@@ -186,7 +186,7 @@ def _other_user(user: str) -> str:
         return ""
     return (
         f"The credentials belong to {user}, but Fairlot's policies in this cluster allow only {FAIRLOT}. Use a token"
-        " of that account."
+        f" of {FAIRLOT}."
     )
 
 
@@ -205,16 +205,16 @@ def _policies(api: Api) -> str:
     versions = {one["metadata"]["name"]: _version(one) for one in policies}
     denying = {one["spec"]["policyName"] for one in bindings if "Deny" in one["spec"]["validationActions"]}
     if missing := sorted(POLICIES - (versions.keys() & denying)):
-        return f"{_NOT_IN_FORCE} ({_few(missing)}): apply all files of that folder."
+        return f"{_NOT_IN_FORCE} ({_few(missing)}). Apply all files of deploy/kubernetes."
     if older := sorted(name for name in POLICIES if versions[name] < POLICIES_VERSION):
         return (
             f"The admission policies in this cluster are older than this release of Fairlot ({_few(older)}): apply"
             " all files of deploy/kubernetes from this release."
         )
-    return "" if _refuses(api) else f"{_NOT_IN_FORCE}: apply all files of that folder."
+    return "" if _refuses(api) else f"{_NOT_IN_FORCE}. Apply all files of deploy/kubernetes."
 
 
-_NOT_IN_FORCE = "The admission policies of deploy/kubernetes are not in force in this cluster"
+_NOT_IN_FORCE = "Fairlot's admission policies are not in force in this cluster"
 
 
 def _version(policy: Object) -> int:
@@ -262,11 +262,11 @@ def in_words(error: Unreachable | Refused) -> str:
         return "The API server does not accept the token or certificate: it is wrong, has expired or was revoked."
     if isinstance(error, Refused):
         if 300 <= error.code < 400:
-            return "The API server redirects to another address. Fairlot follows no redirects, so enter that address."
+            return "The API server redirects to another address. Fairlot follows no redirects: enter the other address."
         if error.code == 429:
             return "The API server is overloaded and does not answer."
         if error.code == 403 and error.reason == "Forbidden":
-            return "The API server refuses every request of this user, even the one for the user's own name."
+            return "The API server refuses every request of this user, even the request for the user's own name."
         return f"The server at this address answers with error {error.code}. It may not be an API server."
     return _unreachable_in_words(error)
 
@@ -280,8 +280,8 @@ def _unreachable_in_words(error: Unreachable) -> str:
         if "expired" in said:
             return "The API server's certificate has expired."
         return (
-            "The API server's certificate is not signed by the authority that the kubeconfig names "
-            "(certificate-authority-data): the server may belong to another cluster, or may be an impostor."
+            "The API server's certificate is not signed by the kubeconfig's certificate-authority-data. The server "
+            "may belong to another cluster, or may be an impostor."
         )
     if isinstance(cause, urllib3.exceptions.NameResolutionError):
         return "The API server cannot be reached: its name cannot be resolved."
@@ -290,7 +290,7 @@ def _unreachable_in_words(error: Unreachable) -> str:
     if isinstance(cause, urllib3.exceptions.ConnectTimeoutError | urllib3.exceptions.ReadTimeoutError):
         return "The API server cannot be reached: it does not answer in time."
     if "SSL" in said:
-        return "The TLS connection to the server at this address failed. The server may not be an API server."
+        return "The TLS connection to this address failed. The server there may not be an API server."
     if isinstance(error, TooSlow):
         return f"The API server cannot be used: {said}."
     return "The API server cannot be reached, or its answer was incomplete."

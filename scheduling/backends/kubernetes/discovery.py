@@ -82,7 +82,7 @@ def _is_ready(node: Object) -> bool:
 def _why_not(node: Object, tolerated: Collection[str]) -> str:
     if not _is_ready(node):
         said = _ready(node).get("message") or "the node has not reported that it is ready"
-        return f"not ready: {said}"
+        return f"the node is not ready: {said}"
     if node["spec"].get("unschedulable"):
         return "cordoned"
     for taint in node["spec"].get("taints", ()):

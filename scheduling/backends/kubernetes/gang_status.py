@@ -18,16 +18,20 @@ ENDS = frozenset(end.value for end in End)
 # Reasons of a waiting container that do not go away by waiting: the user has to change something.
 HOPELESS = frozenset({"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"})
 IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff"})
-KILLED_BY = {137: "was killed by SIGKILL", 139: "was killed by SIGSEGV", 143: "was ended by SIGTERM"}
+KILLED_BY = {
+    137: "{worker} was killed by SIGKILL",
+    139: "{worker} was killed by SIGSEGV",
+    143: "{worker} was ended by SIGTERM",
+}
 # Types of Job conditions that mean that the outcome is decided.
 ENDING = ("FailureTarget", "SuccessCriteriaMet", "Failed", "Complete")
 # Describes why the cluster removed a pod, by the reason of the pod's condition DisruptionTarget.
 REMOVAL_REASONS = {
-    "PreemptionByScheduler": "was preempted by a pod with higher priority",
-    "DeletionByTaintManager": "was removed because its node has a new taint",
-    "EvictionByEvictionAPI": "was evicted, for example by a drain of its node",
-    "DeletionByPodGC": "was lost with its node",
-    "TerminationByKubelet": "was ended by its node, which was short of resources",
+    "PreemptionByScheduler": "{worker} was preempted by a pod with higher priority",
+    "DeletionByTaintManager": "{worker} was removed because its node has a new taint",
+    "EvictionByEvictionAPI": "{worker} was evicted, for example by a drain of its node",
+    "DeletionByPodGC": "{worker} was lost with its node",
+    "TerminationByKubelet": "{worker} was ended, because its node was short of resources",
 }
 
 
@@ -196,9 +200,9 @@ def disruption(pods: Sequence[Object]) -> str:
     """Explains to users why the cluster removed a worker. Returns "" if no pod has the condition DisruptionTarget."""
     for pod in pods:
         if found := objects.condition(pod, "DisruptionTarget"):
-            how = REMOVAL_REASONS.get(found.get("reason", ""), "was removed by the cluster")
+            why = REMOVAL_REASONS.get(found.get("reason", ""), "{worker} was removed by the cluster")
             said = f": {found['message']}" if found.get("message") else ""
-            return f"{_named(pod)} {how}{said}"
+            return why.format(worker=_named(pod)) + said
     return ""
 
 
@@ -289,7 +293,8 @@ def _why_failed(job: Object, pods: Sequence[Object], failed: Object) -> tuple[in
                 code = int(ended["exitCode"])
                 if ended.get("reason") == "OOMKilled":
                     return code, f"{_named(pod)} was killed because it ran out of memory"
-                return code, f"{_named(pod)} {KILLED_BY.get(code, f'exited with code {code}')}"
+                how = KILLED_BY.get(code, "{worker} exited with code {code}")
+                return code, how.format(worker=_named(pod), code=code)
         if pod.get("status", {}).get("phase") == "Failed":
             said = pod["status"].get("message") or pod["status"].get("reason") or "failed"
             return None, f"{_named(pod)}: {said}"

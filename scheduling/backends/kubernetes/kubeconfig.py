@@ -21,22 +21,25 @@ from scheduling.spec import yaml_core
 MOST_CHARACTERS = 64 * 1024
 LONGEST_SERVER = 500
 
-_FLATTEN = "`kubectl config view --raw --flatten --minify` includes the content of the file"
-_INSTEAD = "use a token of the service account fairlot instead"
-# Keys that are refused, each with what to do instead.
+_FLATTEN = "Run `kubectl config view --raw --flatten --minify` and paste its output, which contains the files."
+_INSTEAD = "Use a token of the service account fairlot instead."
+_NO_FILES = "Fairlot does not read files that a kubeconfig names."
+# Keys that are refused, each with the reason and what to do instead.
 _OF_CLUSTERS = {
-    "certificate-authority": f"names a file that the portal does not have; {_FLATTEN}",
-    "proxy-url": "is not accepted: Fairlot connects to the API server directly",
+    "certificate-authority": f"{_NO_FILES} {_FLATTEN}",
+    "proxy-url": "Fairlot connects to the API server directly, without a proxy.",
 }
 _OF_USERS = {
-    "client-certificate": f"names a file that the portal does not have; {_FLATTEN}",
-    "client-key": f"names a file that the portal does not have; {_FLATTEN}",
-    "tokenFile": f"names a file that the portal does not have; {_INSTEAD}",
-    "exec": f"would run a program on the portal's machine; {_INSTEAD}",
-    "auth-provider": f"would run a plug-in on the portal's machine; {_INSTEAD}",
-    "username": f"is not accepted; {_INSTEAD}",
-    "password": f"is not accepted; {_INSTEAD}",
-    **dict.fromkeys(("as", "as-uid", "as-groups", "as-user-extra"), f"would act as another user; {_INSTEAD}"),
+    "client-certificate": f"{_NO_FILES} {_FLATTEN}",
+    "client-key": f"{_NO_FILES} {_FLATTEN}",
+    "tokenFile": f"{_NO_FILES} {_INSTEAD}",
+    "exec": f"Fairlot does not run programs that a kubeconfig names. {_INSTEAD}",
+    "auth-provider": f"Fairlot does not run plug-ins that a kubeconfig names. {_INSTEAD}",
+    "username": f"Fairlot does not log in with a password. {_INSTEAD}",
+    "password": f"Fairlot does not log in with a password. {_INSTEAD}",
+    **dict.fromkeys(
+        ("as", "as-uid", "as-groups", "as-user-extra"), f"Fairlot does not act as another user. {_INSTEAD}"
+    ),
 }
 _KEPT_OF_CLUSTERS = ("server", "certificate-authority-data", "tls-server-name")
 _KEPT_OF_USERS = ("token", "client-certificate-data", "client-key-data")
@@ -75,7 +78,7 @@ def parse(text: str) -> Kubeconfig:
     except yaml_core.NotYaml as error:
         raise Unusable(f"The kubeconfig cannot be read as YAML{error.where}.") from None
     if not isinstance(found, dict) or found.get("kind", "Config") != "Config":
-        raise Unusable("This is not a kubeconfig, which would contain `kind: Config`.")
+        raise Unusable("The text is not a kubeconfig: it must contain `kind: Config`.")
     context = _context(found)
     cluster = _named(found, "clusters", "cluster", _text(context, "cluster", "The context"))
     user = _named(found, "users", "user", _text(context, "user", "The context"))
@@ -142,7 +145,7 @@ def _kept(
 ) -> dict[str, str]:
     for key, value in entry.items():
         if key in refused and value:
-            raise Unusable(f"The {what} has {key}, which {refused[key]}.")
+            raise Unusable(f"The {what} has {key}, which is not accepted. {refused[key]}")
         if key not in kept and key not in refused and key not in _IGNORED:
             raise Unusable(f"The {what} has {_shown(key)}, which Fairlot does not know.")
     return {key: _text(entry, key, f"The {what}") for key in kept if entry.get(key)}
@@ -199,7 +202,7 @@ def _decoded(entry: Mapping[str, str], key: str) -> bytes:
     try:
         return base64.b64decode("".join(entry[key].split()), validate=True)
     except (binascii.Error, ValueError):
-        raise Unusable(f"The kubeconfig's {key} is not base64.") from None
+        raise Unusable(f"The kubeconfig's {key} is not valid base64.") from None
 
 
 def _ends(user: Mapping[str, str]) -> datetime | None:
@@ -211,21 +214,21 @@ def _ends(user: Mapping[str, str]) -> datetime | None:
     if "client-certificate-data" in user or "client-key-data" in user:
         ends.append(_end_of_certificate(user))
     if not ends:
-        raise Unusable(f"The user has no credentials; {_INSTEAD}.")
+        raise Unusable("The user has no credentials. Use a token of the service account fairlot.")
     return min((end for end in ends if end), default=None)
 
 
 def _end_of_certificate(user: Mapping[str, str]) -> datetime:
     if not ("client-certificate-data" in user and "client-key-data" in user):
         raise Unusable(
-            "The user has only one of client-certificate-data and client-key-data, but needs both."
+            "The user has only one of client-certificate-data and client-key-data. Enter both."
         )
     certificate = _certificates(user, "client-certificate-data")[0]
     decoded = _decoded(user, "client-key-data")
     try:
         key = load_pem_private_key(decoded, password=None)
     except (ValueError, TypeError):
-        raise Unusable("The user's client-key-data is not a key in base64, or has a password.") from None
+        raise Unusable("The user's client-key-data must be a private key in base64, without a password.") from None
     if key.public_key() != certificate.public_key():
         raise Unusable("The user's client-key-data does not match client-certificate-data.")
     return certificate.not_valid_after_utc

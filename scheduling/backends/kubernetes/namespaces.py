@@ -115,13 +115,13 @@ def _check_owner(there: Object, labels: Mapping[str, str]) -> None:
         )
     if found[TENANT] != labels[TENANT]:
         raise Unusable(
-            f"The namespace {name} belongs to tenant {found[TENANT]}, not {labels[TENANT]}: see its label {TENANT}."
+            f"The namespace {name} belongs to the team {found[TENANT]}, not to {labels[TENANT]}: see the label {TENANT}."
         )
     if found.get(CLUSTER, labels[CLUSTER]) != labels[CLUSTER]:
         raise Unusable(
             f"The namespace {name} was created by another Fairlot, or before this cluster was attached again. "
-            f"Give the cluster another prefix for namespaces; or, if the other Fairlot is gone, run: "
-            f"kubectl label namespace {name} {CLUSTER}-"
+            "If another Fairlot uses the namespace, give this cluster another prefix for namespaces. "
+            f"Otherwise run: kubectl label namespace {name} {CLUSTER}-"
         )
     if "deletionTimestamp" in there["metadata"]:
         raise Unusable(
@@ -147,8 +147,8 @@ def _bind_role(api: Api, namespace: str) -> None:
             there = api.get(f"{bindings}/{ACCOUNT}")
     if (there["roleRef"], there.get("subjects")) != (wanted["roleRef"], wanted["subjects"]):
         raise Unusable(
-            f"The RoleBinding {ACCOUNT} in {namespace} was changed by someone else. Delete it, and Fairlot"
-            " creates it again."
+            f"Someone else changed the RoleBinding {ACCOUNT} in the namespace {namespace}. Delete the RoleBinding;"
+            " Fairlot then creates it again."
         )
 
 
@@ -170,8 +170,8 @@ def _wait_for_rights(api: Api, namespace: str) -> None:
             return
         if time.monotonic() > deadline:
             raise Unusable(
-                f"Fairlot has no rights in {namespace}: apply deploy/kubernetes again, "
-                f"with its ClusterRole {ROLE}, and use the kubeconfig of its service account."
+                f"Fairlot has no rights in the namespace {namespace}. Apply deploy/kubernetes again, which contains "
+                f"the ClusterRole {ROLE}, and use the kubeconfig of Fairlot's service account."
             )
         time.sleep(pause)
         pause = min(2 * pause, 1.0)

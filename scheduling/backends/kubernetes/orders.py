@@ -180,7 +180,7 @@ class Orders:
                     raise
             else:
                 return Outcome.DONE
-        raise StillThere(f"the Kubernetes Job of job {job_id} had to be created again too often")
+        raise StillThere(f"the Kubernetes Job of job {job_id} was deleted again and again")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """Suspends the Kubernetes Job of a job, which stops its pods. Returns the effect of the order.
@@ -261,7 +261,8 @@ def look_up(api: Api, path: str, *, namespace: str, owner: str) -> Object | None
         raise
     if there["metadata"].get("labels", {}).get(objects.OWNER) != owner:
         raise NotOurs(
-            f"{there['kind']} {there['metadata']['name']} in {namespace} does not belong to this Fairlot"
+            f"the {there['kind']} {there['metadata']['name']} in the namespace {namespace} does not belong to this"
+            " Fairlot"
         )
     return there
 

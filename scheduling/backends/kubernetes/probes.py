@@ -92,7 +92,7 @@ def _find(api: Api, namespace: str, name: str, *, service: int, owner: str) -> O
         return None
     found = there["metadata"].get("labels", {})
     if (found.get(SERVICE), found.get(OWNER)) != (str(service), owner):
-        raise NameTaken(f"the Service {name} in {namespace} does not belong to this Fairlot")
+        raise NameTaken(f"the Service {name} in the namespace {namespace} does not belong to this Fairlot")
     return there
 
 

@@ -169,7 +169,7 @@ class Reflector:
                 code = int(thing.get("code") or 500)
                 raise (Gone if code == 410 else Refused)(code, thing)
             case unknown:
-                raise Unreachable(f"an event of type {unknown}")
+                raise Unreachable(f"the API server sent an event of the unknown type {unknown}")
         self._version = str(thing["metadata"]["resourceVersion"])
 
     def _pause(self, at_least: float) -> None:

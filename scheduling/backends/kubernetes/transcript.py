@@ -67,7 +67,7 @@ def read_mark(files: LogFiles, rank: int) -> Mark | None:
         return Mark(**found) if found is not None else None
     except TypeError:
         raise ValueError(
-            f"{mark_path(files, rank).name} is damaged: it does not hold a position in the log"
+            f"{mark_path(files, rank).name} is damaged: the file does not contain a position in the log"
         ) from None
 
 
