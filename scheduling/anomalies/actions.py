@@ -247,15 +247,15 @@ def _why_nothing(found: Findings, seen: Seen) -> str:
     - `seen`: the cluster's history that was analysed.
     """
     if not seen.generations:
-        return "the cluster's nodes in this period are unknown"
+        return "it is unknown which nodes the cluster had in this period"
     if found.judged:
         return ""
     reasons = [
-        f"{count} {why}"
+        why.format(jobs="1 job" if count == 1 else f"{count} jobs")
         for count, why in (
-            (found.carried, "submitted before the period, so a longer period may help"),
-            (found.too_large, "larger than the team's private cluster"),
-            (found.preemptible, "preemptible"),
+            (found.carried, "{jobs} submitted before the period (a longer period may help)"),
+            (found.too_large, "{jobs} larger than the team's private cluster"),
+            (found.preemptible, "{jobs} in preemptible mode"),
         )
         if count
     ]

@@ -88,7 +88,7 @@ def read_ranges(text: str) -> list[str]:
             found.append(str(network))
     if len(found) > MOST_RANGES:
         raise ValueError(
-            f"there are {len(found)} ranges, but at most {MOST_RANGES} are accepted: combine some of them"
+            f"there are {len(found)} address ranges, but at most {MOST_RANGES} are accepted: combine some of them"
         )
     return found
 

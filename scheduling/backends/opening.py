@@ -74,14 +74,14 @@ def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
     the file before the check.
     """
     if flags & os.O_TRUNC:
-        raise ValueError("O_TRUNC is not accepted, because it empties a file before the file is checked")
+        raise ValueError("open_file does not accept O_TRUNC, which would empty a file before the check")
     fd = os.open(_checked(name), flags | CAREFULLY, mode, dir_fd=folder)
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise NotPlain(name, f"the file is {_kind(found.st_mode)}, not a plain file")
+            raise NotPlain(name, f"a plain file is expected, but the file is {_kind(found.st_mode)}")
         if found.st_nlink > 1:
-            raise NotPlain(name, f"the file has {found.st_nlink} names (hard links) instead of one")
+            raise NotPlain(name, f"the file has {found.st_nlink} hard links, but only one is allowed")
     except BaseException:
         os.close(fd)
         raise
@@ -171,7 +171,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except RecursionError:
         raise ValueError(f"{path.name} is damaged: the JSON in it is nested too deeply") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path.name} is damaged: the file does not hold a JSON object")
+        raise ValueError(f"{path.name} is damaged: the file does not contain a JSON object")
     return content
 
 
@@ -193,7 +193,7 @@ def why(error: OSError | ValueError) -> str:
 
 def _checked(name: str) -> str:
     if not name or "/" in name or name in {".", ".."}:
-        raise ValueError(f"{name!r} is not the name of a file")
+        raise ValueError(f"{name!r} is not a file name: it must not be empty, . or .. and must not contain /")
     return name
 
 

@@ -56,7 +56,7 @@ class Log:
             self._leave_out(len(data) - written)
             if not self.trouble:
                 self._missing = 0
-            self._note(f"output is cut here: {self._why}; the program continues")
+            self._note(f"output is cut here, because {self._why}; the program continues")
 
     @property
     def size(self) -> int:
@@ -77,7 +77,7 @@ class Log:
         """Closes the file. If output was dropped, first appends a note that says how much. Called when no more output
         will come."""
         if self._cut:
-            self._note(f"{self._cut:,} bytes of output were cut: {self._why}")
+            self._note(f"{self._cut:,} bytes of output were cut, because {self._why}")
         self.release()
 
     def release(self) -> None:
@@ -97,7 +97,7 @@ class Log:
         """
         if not (self._resumes and self.trouble):
             return False
-        if self._missing and not self._note(f"{self._missing:,} bytes are missing here: {self._why}"):
+        if self._missing and not self._note(f"{self._missing:,} bytes of output are missing here: {self._why}"):
             return False
         self._missing, self.trouble, self._stopped = 0, "", False
         self._why = f"this log is limited to {self._limit:,} bytes"

@@ -328,7 +328,7 @@ class LocalBackend:
             if other["epoch"] > epoch:
                 return False
             if other["epoch"] == epoch and other["token"] != str(token):
-                raise BackendError(f"epoch {epoch} of job {files.job_id} belongs to another lease")
+                raise BackendError(f"attempt {epoch} of job {files.job_id} belongs to another lease")
         forgotten = known[2]
         return forgotten is None or forgotten["epoch"] < epoch
 
@@ -346,8 +346,7 @@ class LocalBackend:
             try:
                 described = self._gang_as_json(gang, files)
             except ValueError as error:
-                message = f"could not be started: {error}"
-                reports.finish(files, gang.epoch, str(gang.token), End.START_FAILED, message)
+                reports.finish(files, gang.epoch, str(gang.token), End.START_FAILED, str(error))
                 return
             described["continues"] = self._continues(files, described) if thaw else None
             secret_files.write(files, gang.epoch, gang.secrets)
@@ -410,7 +409,7 @@ class LocalBackend:
             known = ", ".join(self.environments)
             raise ValueError(f"there is no environment {name!r} on this machine (available: {known})")
         if [worker.rank for worker in gang.workers] != list(range(len(gang.workers))):
-            raise ValueError("the workers' ranks are not 0, 1, 2 …")
+            raise ValueError("the workers' ranks must be 0, 1, 2 and so on, without gaps")
         found = self.isolation
         if not (found.keeps_apart or gang.is_trusted):
             raise ValueError(found.refusal)
@@ -452,7 +451,7 @@ class LocalBackend:
         try:
             closed = devices.of_others(held, self.places.dev) if found.namespaces else []
         except gpus.NvmlError as error:
-            raise BackendError(f"the GPUs that the job does not hold cannot be determined: {error}") from None
+            raise BackendError(f"Fairlot cannot find the GPUs that the job must not use: {error}") from None
         return self.places.confinement(found, files.folder, gang.uid, binds, closed=closed)
 
     def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:
@@ -561,8 +560,8 @@ def _launch(files: JobFiles, run_lock: int, prefix: Sequence[str]) -> None:
         except subprocess.TimeoutExpired:
             launcher.kill()
             launcher.wait()
-            raise BackendError("the supervisor did not start in time") from None
+            raise BackendError("the job's supervisor did not start in time") from None
     if code != 0:
         raise BackendError(
-            f"the supervisor did not start (exit code {code}); see supervisor.log in the job's folder"
+            f"the job's supervisor did not start (exit code {code}); see supervisor.log in the job's folder"
         )

@@ -27,7 +27,7 @@ def of_others(held: Collection[str], dev: Path = DEV) -> list[str]:
             raise
         known = {}
     if missing := sorted(set(held) - known.keys()):
-        raise ValueError(f"the GPU {missing[0]} is not on this machine now")
+        raise ValueError(f"the GPU {missing[0]} is missing on this machine")
     every = {*found, *(path for paths in known.values() for path in paths)}
     own = {path for uuid in held for path in known[uuid]}
     return sorted(str(path) for path in every - own if path.exists())

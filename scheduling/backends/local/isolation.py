@@ -77,7 +77,7 @@ class Isolation:
         if self.namespaces:
             return "Each team's jobs run as a separate user and cannot see other teams' files and processes."
         return (
-            "Each team's jobs run as a separate user. These jobs cannot read other teams' files, but can see that"
+            "Each team's jobs run as a separate user. Jobs cannot read the files of other teams, but can see that"
             " other processes and folders exist."
         )
 
@@ -94,7 +94,8 @@ class Isolation:
                 "Jobs cannot see the portal's folders, home folders, /run, or the folders and temporary files of"
                 " other jobs.",
                 "Jobs cannot open the devices of NVIDIA GPUs that they do not hold.",
-                "Jobs see and signal only their own processes, and share no memory or message queues with others.",
+                "Jobs see and signal only their own processes. Jobs share no memory and no message queues with"
+                " other jobs.",
             ]
         return found
 
@@ -109,8 +110,8 @@ class Isolation:
         ]
         if self.users:
             found += [
-                "Jobs of one team run as the same user and can access each other's files, unless the files are"
-                " hidden from them."
+                "Jobs of one team run as the same user. They can access each other's files, except files that are"
+                " hidden from jobs."
             ]
         found += self.why_not
         if not self.namespaces:
@@ -121,12 +122,12 @@ class Isolation:
             ]
         found += [f"Jobs can read or change {path}." for path in self.exposed]
         found += [
-            f"Jobs cannot read {path}, which they need; move it, or let all users enter the folders above it."
+            f"Jobs need {path} but cannot read it. Move it, or let all users enter the folders above it."
             for path in self.unreachable
         ]
         found += [
-            f"Jobs cannot open {path}, which programs need to compute on GPUs; load its driver at boot and let all "
-            "users read and write it (NVIDIA's option NVreg_DeviceFileMode=0666, or udev)."
+            f"Jobs cannot open {path}, which programs need to compute on GPUs. Load its driver at boot, and let all "
+            "users read and write the device (NVIDIA's option NVreg_DeviceFileMode=0666, or udev)."
             for path in self.closed_devices
         ]
         return found
@@ -335,7 +336,7 @@ def _find(places: HostPaths) -> Isolation:
         return _shared(
             places,
             why_no_users,
-            "if Fairlot runs as root, jobs get separate namespaces only together with separate users",
+            "Fairlot runs as root, and then only jobs that run as separate users get separate namespaces",
         )
     found, why_no_namespaces = _try(places, Isolation(users=True, namespaces=True))
     if found is not None:
@@ -346,11 +347,11 @@ def _find(places: HostPaths) -> Isolation:
     # no mount can help, because jobs have no namespaces here
     if (closed := closed_ancestor(places.jobs / "job")) is not None:
         why = (
-            f"other users may not enter {closed}, which contains the folders of jobs; let all users enter it, or move"
-            " those folders"
+            f"the folder {closed} contains the folders of jobs, but is closed to other users; let all users enter it,"
+            " or move the folders of jobs"
         )
     else:
-        why = f"root on this machine may not become another user: {why}"
+        why = f"root on this machine cannot run programs as another user: {why}"
     return _shared(places, why, why_no_namespaces)
 
 
@@ -407,12 +408,12 @@ def _try(places: HostPaths, isolation: Isolation) -> tuple[Isolation | None, str
                 isolation, exposed=exposed, unreachable=unreachable, closed_devices=closed_devices
             )
             return found_too, ""
-        why = (done.stderr.strip().splitlines() or ["the check was killed"])[-1]
+        why = (done.stderr.strip().splitlines() or ["the program that checks the isolation was killed"])[-1]
         if done.returncode == REFUSED or _is_refused_by(why):
             return None, why
         raise OSError(f"the isolation of jobs could not be checked: {why}")
     except subprocess.TimeoutExpired:
-        why = f"the check took longer than {PROBE_SECONDS:g} s"
+        why = f"the check did not end within {PROBE_SECONDS:g} s"
         raise OSError(f"the isolation of jobs could not be checked: {why}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -438,5 +439,5 @@ def launcher(isolation: Isolation) -> list[str]:
         return []
     program = shutil.which("unshare", path="/usr/bin:/bin:/usr/sbin:/sbin")
     if program is None:
-        raise FileNotFoundError("unshare is missing (package util-linux)")
+        raise FileNotFoundError("the program unshare is missing; install the package util-linux")
     return [program, "--user", "--map-current-user", "--keep-caps", "--"]

@@ -162,8 +162,7 @@ def end_leftovers(files: JobFiles, status: dict[str, Any], *, why: str = "") -> 
     """
     epoch, token = status["epoch"], status["token"]
     if not status["supervisor"]:
-        message = f"could not be started: {why or 'the supervisor of the job did not start'}"
-        finish(files, epoch, token, End.START_FAILED, message)
+        finish(files, epoch, token, End.START_FAILED, why or "the supervisor of the job did not start")
         return True
     beat = files.last_beat(epoch)
     same_boot = status["ordered_at"][0] == processes.boot_id()

@@ -197,7 +197,7 @@ def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
                     os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
     except RecursionError:
         raise OSError(
-            errno.ELOOP, "the folder is nested too deeply to give all of it to the team's user", str(path)
+            errno.ELOOP, "the folder is nested too deeply, so Fairlot cannot make the team's user its owner", str(path)
         ) from None
     os.chown(path, uid, uid, follow_symlinks=False)
 
@@ -220,7 +220,7 @@ class Namespaces:
         self.emptied, writer = os.pipe()  # a readable byte means that only `init` is left
         waiting, go = os.pipe()
         us = os.getpid()
-        self.init = _fork_by_helper(lambda: _unshare("a process table", CLONE_NEWPID))
+        self.init = _fork_by_helper(lambda: _unshare("the process IDs", CLONE_NEWPID))
         if self.init == 0:
             os.close(go)
             _run_init(view, writer, waiting, us)
@@ -350,7 +350,7 @@ def _unshare(what: str, kinds: int) -> None:
         _call(f"unshare {what}", _libc.unshare(kinds))
     except OSError as error:
         if error.errno == errno.ENOSPC:  # here the error does not mean a full disk
-            raise OSError(errno.EUSERS, f"unshare {what}: a limit of /proc/sys/user is reached") from None
+            raise OSError(errno.EUSERS, f"a limit of /proc/sys/user is reached, so unshare cannot separate {what}") from None
         raise
 
 

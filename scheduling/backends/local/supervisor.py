@@ -218,7 +218,7 @@ class Supervisor:
             }
             self._confine()
         except OSError as error:
-            self._end(("start_failed", None, f"could not be started: {error}"), grace=0)
+            self._end(("start_failed", None, str(error)), grace=0)
             return
         if all(self._has_started(worker, shared) for worker in self.workers):
             self._report(phase="running", running_at=processes.stamp())
@@ -248,8 +248,8 @@ class Supervisor:
         try:
             worker.start(shared, self.namespaces)
         except (CannotStart, OSError) as error:
-            message = f"{self._prefix(worker)}could not be started: {error}"
-            self._end(("start_failed", None, message), grace=0)
+            of_worker = f"worker {worker.rank}: " if len(self.workers) > 1 else ""
+            self._end(("start_failed", None, f"{of_worker}{error}"), grace=0)
             return False
         if worker.pipe is not None:
             self.selector.register(worker.pipe, selectors.EVENT_READ, worker)
@@ -442,7 +442,7 @@ class Supervisor:
             phase="ended",
             end="stopped",
             exit_code=None,
-            message=f"was suspended and continued as epoch {gang['epoch']}",
+            message=f"the job was suspended, and continued as attempt {gang['epoch']}",
             ended_at=self.status.get("frozen_at", now),
         )
         self.gang = gang

@@ -185,7 +185,7 @@ class Worker:
         if -code == signal.SIGKILL:
             if oom_kills:
                 return f"{text}: the machine ran out of memory"
-            return f"{text}, but not by Fairlot; it may have used too much memory"
+            return f"{text}, but not by Fairlot; the program may have used too much memory"
         return text
 
 

@@ -586,10 +586,10 @@ def test_a_team_without_comparable_jobs_sees_why(lab: World, begins: datetime) -
     troubles = dict(analyse(lab, begins).parts.values_list("tenant", "trouble"))
     assert troubles == {
         cast.astro.pk: (
-            "none of the team's jobs can be compared: 1 submitted before the period, so a longer period may help,"
-            " 1 preemptible"
+            "none of the team's jobs can be compared: 1 job submitted before the period (a longer period may help),"
+            " 1 job in preemptible mode"
         ),
-        cast.bio.pk: "none of the team's jobs can be compared: 1 larger than the team's private cluster",
+        cast.bio.pk: "none of the team's jobs can be compared: 1 job larger than the team's private cluster",
     }
 
 
@@ -598,7 +598,7 @@ def test_where_nothing_is_known_of_nodes_nothing_can_be_said(lab: World, begins:
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.all().delete()
     (part,) = analyse(lab, begins).parts.all()
-    assert part.trouble == "the cluster's nodes in this period are unknown"
+    assert part.trouble == "it is unknown which nodes the cluster had in this period"
 
 
 def test_a_period_has_one_analysis_and_only_operators_request_it(lab: World, begins: datetime) -> None:

@@ -93,7 +93,7 @@ def test_a_job_whose_gpu_cannot_be_distinguished_from_others_does_not_start(
         pytest.skip("no namespaces on this machine")
     rig.backend.places = replace(rig.places, dev=dev)
     seen = rig.wait(rig.start(rig.gang("true", gpus=[Worker(0, "node", (), ("gone",), None)])))
-    assert (seen.end, "the GPU gone is not on this machine" in seen.message) == (End.START_FAILED, True)
+    assert (seen.end, "the GPU gone is missing on this machine" in seen.message) == (End.START_FAILED, True)
 
     def broken(dev: Path) -> None:
         raise gpus.NvmlError("the NVIDIA driver does not answer")

@@ -116,7 +116,7 @@ def test_if_one_worker_cannot_start_none_stays(rig: Rig) -> None:
     gang = rig.start(rig.gang("sleep 600", workers=2))
     seen = rig.wait(gang)
     assert seen.end is End.START_FAILED
-    assert seen.message.startswith("worker 1 could not be started")
+    assert seen.message.startswith("worker 1: ")
     assert not rig.processes_of(gang)
 
 
@@ -287,7 +287,7 @@ def test_freezing_stops_every_process_and_thawing_continues_without_a_restart(ri
     rig.backend.thaw(second)
     rig.wait(second, Phase.RUNNING)
     assert {process.pid for process in rig.processes_of(first)} == {process.pid for process in frozen}
-    assert rig.wait(first).message == "was suspended and continued as epoch 2"
+    assert rig.wait(first).message == "the job was suspended, and continued as attempt 2"
     steps = rig.log().count("step")
     until(lambda: rig.log().count("step") > steps, "more steps")
     rig.stop(first)  # a late order for the older lease is ignored

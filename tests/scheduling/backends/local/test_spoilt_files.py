@@ -349,7 +349,7 @@ def test_writing_is_tried_again_after_a_disk_error_and_the_gap_is_noted(
     log.close()
     text = path.read_text()
     assert text.startswith(
-        "before\n\n[fairlot] 15 bytes are missing here: the log could not be written (No space left"
+        "before\n\n[fairlot] 15 bytes of output are missing here: the log could not be written (No space left"
     )
     assert ")\nafter\nmore\n" in text
     assert "[fairlot] 15 bytes of output were cut" in text
