@@ -91,9 +91,8 @@ def _picked(parameters: Parameters) -> str:
     places = " and ".join(
         f"{node} (GPU {', '.join(map(str, gpus))})" for node, gpus in sorted(parameters["places"].items())
     )
-    return "Assigned {gpus} {generation} on ".format_map(parameters) + (
-        places or f"{parameters['nodes']} nodes"
-    )
+    nodes = places or f"{parameters['nodes']} nodes"
+    return f"Assigned {parameters['gpus']} {parameters['generation']} on {nodes}"
 
 
 def _time_limit(parameters: Parameters) -> str:
@@ -135,7 +134,7 @@ def _claim_warned(parameters: Parameters) -> str:
     beyond = _beyond(parameters)
     return (
         f"The job holds GPUs that are not guaranteed{f': {beyond}' if beyond else ''}. From"
-        f" {_utc(parameters['at'], '%H:%M:%S')} on, the job is preempted if other jobs claim these GPUs"
+        f" {_utc(parameters['at'], '%H:%M:%S')} on, the job is preempted if other jobs claim its GPUs"
     )
 
 
@@ -151,9 +150,8 @@ def _idle_warned(parameters: Parameters) -> str:
 
 
 def _chosen(parameters: Parameters) -> str:
-    gpus = parameters["gpus"]
-    were = "GPU" if gpus == 1 else "GPUs"
-    return f"The job was picked, but the {gpus} {were} chosen on {parameters['node']} could not be used"
+    gpus = "1 GPU" if parameters["gpus"] == 1 else f"{parameters['gpus']} GPUs"
+    return f"The job was picked, but its {gpus} on the node {parameters['node']} could not be used"
 
 
 def _chosen_node_closed(parameters: Parameters) -> str:
@@ -169,11 +167,11 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.SUBMITTED: lambda found: f"Submitted by {_user(found)}",
     E.SUBMITTED_BY_SCHEDULE: _submitted_by_schedule,
     E.SESSION_BEGUN: "Session started by {user}",
-    E.REPLICA_MADE: "Created as replica {slot} of {service}, revision {revision}",
+    E.REPLICA_MADE: "Created as replica {slot} of the service {service}, revision {revision}",
     E.LIMIT_EXCEEDED: "{limit}",
     E.HANDED_OVER: "Handed over from {before} to {user}",
     E.SHARES_AGAIN: "{user} ended preemptible mode",
-    E.PREEMPTIBLE: "{user} made it preemptible",
+    E.PREEMPTIBLE: "{user} made the job preemptible",
     E.PICKED: _picked,
     E.STARTED: "Running on {gpus} {generation}",
     E.READY: "Ready; the program answers at {address}",
@@ -187,7 +185,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.CLUSTER_SAID: "{message}",
     E.SUCCEEDED: lambda found: found.get("message") or "Succeeded",
     E.FAILED: lambda found: found.get("message") or "Failed",
-    E.GIVEN_UP: "Given up after {starts} consecutive starts that failed or did not last",
+    E.GIVEN_UP: "Fairlot gave up after {starts} consecutive starts that failed or ended soon",
     E.GONE: "All processes of the job are gone",
     E.CANCELLED_GONE: "Cancelled; all processes of the job are gone",
     E.CANCELLED_EARLY: "Cancelled before it started",
@@ -198,10 +196,12 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.NEXT_RUN: "Cancelled: the next run of the schedule “{schedule}” replaces it",
     E.TIME_LIMIT: lambda found: f"Stopped: {_time_limit(found)}",
     E.TIME_LIMIT_WARNED: lambda found: f"The job runs longer than allowed: {_time_limit(found)}",
-    E.SERVICE_REMOVED: "Ended: {service} was removed",
-    E.SERVICE_STOPPED: "Ended: {service} was stopped",
-    E.SERVICE_CHANGES: "Ended: {service} is changing to revision {revision}",
-    E.SERVICE_SHRINKS: lambda found: f"Ended: {found['service']} now has {_replicas(found['replicas'])}",
+    E.SERVICE_REMOVED: "Ended: the service {service} was removed",
+    E.SERVICE_STOPPED: "Ended: the service {service} was stopped",
+    E.SERVICE_CHANGES: "Ended: the service {service} changes to revision {revision}",
+    E.SERVICE_SHRINKS: lambda found: (
+        f"Ended: the service {found['service']} now has {_replicas(found['replicas'])}"
+    ),
     E.IDLE_WARNED: _idle_warned,
     E.IDLE_SNOOZED: lambda found: (
         f"{found['user']} snoozed the idle warning until {_utc(found['until'])}: {found['reason']}"

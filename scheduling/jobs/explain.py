@@ -210,15 +210,15 @@ class Explainer:
                 return f"{said}; the job runs only on GPUs that no other job can use, and there are none now."
             case Reason.SHARE_IN_USE:
                 return (
-                    f"The job needs {_wants(job)} {self._kinds(job)}; {_are(self._free_count(job))} free, and others"
-                    f" are owed more GPU time now.{self._owed(job)}"
+                    f"The job needs {_wants(job)} ({self._kinds(job)}; free now: {self._free_count(job)}). Other jobs"
+                    f" go first, because their owners are owed more GPU time.{self._owed(job)}"
                 )
             case Reason.OWN_JOBS_AHEAD:
-                return f"{_go(self._ahead(job))} first.{self._owed(job)}"
+                return f"{_go_first(self._ahead(job))}.{self._owed(job)}"
             case Reason.FRAGMENTED:
                 return (
-                    f"{self._free_count(job)} GPUs ({self._kinds(job)}) are free, but not {_wants(job)} together on"
-                    " nodes as the job needs."
+                    f"{self._free_count(job)} GPUs ({self._kinds(job)}) are free, but they are scattered over nodes."
+                    f" Each worker of the job needs {job.gpus_per_worker} GPUs on one node."
                 )
             case Reason.NODES_AWAY:
                 return f"The job would fit if {self._away(job)} were ready again."
@@ -228,9 +228,9 @@ class Explainer:
                 return f"{paused_in_words(self.cluster)}; nothing new starts."
             case Reason.BACKING_OFF:
                 return (
-                    f"The last {job.failed_starts} starts of the job failed or did not last; Fairlot tries again soon."
+                    f"The last {job.failed_starts} starts of the job failed or ended soon; Fairlot tries again soon."
                     if job.failed_starts > 1
-                    else "The last start of the job failed or did not last; Fairlot tries again soon."
+                    else "The last start of the job failed or ended soon; Fairlot tries again soon."
                 )
             case _:
                 return "The job waits for the next round."
@@ -336,18 +336,16 @@ def _more_gpus(count: int) -> str:
     return f"{count} more GPU{'s' if count != 1 else ''}"
 
 
-def _are(count: int) -> str:
-    return "1 is" if count == 1 else f"{count} are"
-
-
-def _go(count: int) -> str:
-    return "1 job of the same owner goes" if count == 1 else f"{count} jobs of the same owner go"
+def _go_first(count: int) -> str:
+    return "1 job of the same owner goes first" if count == 1 else f"{count} jobs of the same owner go first"
 
 
 def _wants(job: Job) -> str:
-    """Returns the number of GPUs that the job needs, as text: "2 × 4" for two workers of four GPUs each, "4" for one
-    worker."""
-    return f"{job.workers} × {job.gpus_per_worker}" if job.workers > 1 else str(job.gpus_per_worker)
+    """Returns the number of GPUs that the job needs, as text: "2 × 4 GPUs" for two workers of four GPUs each, "4 GPUs"
+    for one worker."""
+    if job.workers > 1:
+        return f"{job.workers} × {job.gpus_per_worker} GPUs"
+    return "1 GPU" if job.gpus_per_worker == 1 else f"{job.gpus_per_worker} GPUs"
 
 
 _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
@@ -359,24 +357,23 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
         "The job starts when another job that counts towards the limit ends, or when the limit is raised.",
     ),
     Reason.HOURS_SPENT: (
-        "The job starts when enough of the limit for the period is free again, or when the limit is raised.",
+        "The job starts when the limit has enough GPU-hours or money left again, or when the limit is raised.",
     ),
     Reason.BORROWED_ENOUGH: (
         "The job starts when another job that counts towards the limit ends, or when the limit is raised.",
     ),
     Reason.PREEMPTIBLE: (
         "The job starts when there are GPUs that no other job can use. To use the team's share, ask for a larger"
-        " limit, or end preemptible"
-        " mode on the job's page.",
+        " limit, or end preemptible mode on the job's page.",
     ),
     Reason.TEAM_ARCHIVED: (
         "The job starts when an admin restores the team. You can also submit a clone of the job in another team.",
     ),
     Reason.OWNER_MAY_NOT: (
-        "The job continues when its owner may run jobs in the team again, or after it is handed over to a member.",
+        "The job continues when its owner may run jobs in the team again, or when a member takes the job over.",
     ),
-    Reason.SHARE_IN_USE: ("Tickets decide when it is the job's turn.",),
-    Reason.FRAGMENTED: ("The job would fit sooner with more workers that have fewer GPUs each.",),
+    Reason.SHARE_IN_USE: ("The team's tickets decide when it is the job's turn.",),
+    Reason.FRAGMENTED: ("The job may start sooner with more workers that have fewer GPUs each.",),
 }
 
 _ACTIVE: Mapping[str, Callable[[Job], str]] = {

@@ -89,7 +89,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
             if spec.preemptible
             else "the team's tickets decide when it is the job's turn"
         )
-        sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; {how}."
+        sentence = f"{len(snapshot.jobs) - 1} other jobs run or wait; {how}."
         return Preflight("later", (sentence,), None, cost, detail)
     last = len(snapshot.jobs) - 1
     situation = situation_now(cluster, snapshot, legend.axes)
@@ -116,7 +116,7 @@ def _forecast(
     if rounds is None:
         soon = duration(MOST_ROUNDS * quantum)
         sentence = (
-            f"The job will not start within {soon} ({MOST_ROUNDS} rounds), unless running jobs end earlier."
+            f"The job starts after more than {soon} ({MOST_ROUNDS} rounds), or sooner if running jobs end."
         )
         return Preflight("later", (sentence,), None, cost, detail)
     latest = rounds * quantum + switch

@@ -65,7 +65,7 @@ class Binding:
         said = one.in_words(self.seen(job))
         is_short = one.quota.kind in Quota.OF_A_PERIOD and not one.is_reached
         if is_short and one.quota.tenant_id in self.seen(job):
-            return f"{said}; what remains is not enough for one round"
+            return f"{said}; what remains of the limit is not enough for one round"
         return said
 
     def in_the_way(self, job: Job, *kinds: str, at_limit: str = Quota.AtLimit.BLOCK) -> list[LimitUsage]:
@@ -172,16 +172,13 @@ class Binding:
     def _when(self, one: LimitUsage, job: Job) -> str:
         quota = one.quota
         if quota.tenant_id not in self.seen(job):
-            return "The job starts when the limit has room for it again."
+            return "The job starts when the limit leaves enough room for the job again."
         if quota.kind in Quota.OF_A_PERIOD:
             ends = one.ends or frees_at(quota, one.account, self.now, unbooked())
             at = f", on {ends:%Y-%m-%d} at {ends:%H:%M} UTC" if ends else ""
-            over = (
-                "the limit's period is over"
-                if one.ends
-                else "enough of the usage is too old to count towards the limit"
-            )
-            return f"The job starts when {over}{at}, or when the limit is raised."
+            if one.ends:
+                return f"The job starts when the limit's period is over{at}, or when the limit is raised."
+            return f"The job starts when enough old usage no longer counts{at}, or when the limit is raised."
         whose = (
             one.whose if one.user or quota.tenant_id == job.tenant_id else f"{one.whose} or a team below it"
         )

@@ -57,8 +57,8 @@ SENTENCES = [
 # The migration stores codes. For these old sentences Fairlot now builds other sentences from the codes, and the wording
 # may change from release to release.
 REWORDED = {
-    "Made as replica 2 of api, revision 3": "Created as replica 2 of api, revision 3",
-    "bob: only on GPUs that nobody else wants": "bob made it preemptible",
+    "Made as replica 2 of api, revision 3": "Created as replica 2 of the service api, revision 3",
+    "bob: only on GPUs that nobody else wants": "bob made the job preemptible",
     "Submitted by the schedule “nightly”, as bob asked": (
         "Submitted by the schedule “nightly”, at the request of bob"
     ),
@@ -71,10 +71,10 @@ REWORDED = {
     ),
     f"k1 is being drained: fans; {AGAIN}": f"k1 is being drained: fans; {NOW_AGAIN}",
     f"Its frozen processes are gone; {AGAIN}": f"The frozen processes of the job are gone; {NOW_AGAIN}",
-    "Ended: api has 1 replica now": "Ended: api now has 1 replica",
+    "Ended: api has 1 replica now": "Ended: the service api now has 1 replica",
     "Ended, as the trace tells": "Ended, according to the trace",
     "Given up after 3 starts in a row that failed or did not last": (
-        "Given up after 3 consecutive starts that failed or did not last"
+        "Fairlot gave up after 3 consecutive starts that failed or ended soon"
     ),
     "Moved: it stops here with its grace and goes on elsewhere": (
         "Moved: the job stops here within its grace period and continues on other GPUs"
@@ -84,7 +84,7 @@ REWORDED = {
     ),
     "k1 has lost GPUs: 3 of 4 work": "k1 lost GPUs: 3 of 4 work",
     "Picked, but the 2 GPUs of k1 that it was to have could not be had: others hold all but 1 of its GPUs": (
-        "The job was picked, but the 2 GPUs chosen on k1 could not be used: other jobs hold all GPUs of the node"
+        "The job was picked, but its 2 GPUs on the node k1 could not be used: other jobs hold all GPUs of the node"
         " except 1"
     ),
     "Stopped: its 8 h are over": "Stopped: the session reached its time limit of 8 h",

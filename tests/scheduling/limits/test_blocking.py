@@ -75,7 +75,7 @@ class TestWhatBinds:
         assert why.sentence.startswith(
             "The job can never run: each user of Astro may hold at most 1 V100 at once;"
         )
-        assert why.short == "over a limit"
+        assert why.short == "job larger than a limit allows"
 
     def test_all_that_bind_are_named_and_no_others(self, lab: World) -> None:
         limit(lab, 2, kind=Kind.GPUS)
@@ -103,7 +103,10 @@ class TestWhatBinds:
         limit(lab, "0.02", kind=Kind.GPU_HOURS)
         before = now_from_database()
         why = explain(waits(lab, Reason.HOURS_SPENT))
-        said = "Astro has used 0 of 0.02 GPU-hours per calendar month (UTC); what remains is not enough for one round."
+        said = (
+            "Astro has used 0 of 0.02 GPU-hours per calendar month (UTC); what remains of the limit is not enough for"
+            " one round."
+        )
         assert why.sentence == said
         assert why.short == "Astro: limit of 0.02 GPU-hours is nearly used up"
         ends = [period_of("month", None, now)[1] for now in (before, now_from_database())]
@@ -131,7 +134,9 @@ class TestWhatBinds:
         limit(lab, "0.05", kind=Kind.GPU_HOURS)
         start(lab, gpus=2)
         sentence = explain(waits(lab, Reason.QUOTA_IN_USE)).sentence
-        assert "of 0.05 GPU-hours per calendar month (UTC); what remains is not enough" in sentence
+        assert (
+            "of 0.05 GPU-hours per calendar month (UTC); what remains of the limit is not enough" in sentence
+        )
 
     def test_what_leaves_it_to_idle_gpus(self, lab: World) -> None:
         limit(lab, 2, kind=Kind.GPUS, at_limit="idle")

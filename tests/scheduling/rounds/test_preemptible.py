@@ -129,7 +129,7 @@ def test_a_user_who_may_cancel_a_job_makes_it_preemptible_and_back(lab: World) -
         {"preemptible": False},
         {"preemptible": True},
     )
-    assert text_of(JobEvent.objects.get(kind="sharing")) == "alice made it preemptible"
+    assert text_of(JobEvent.objects.get(kind="sharing")) == "alice made the job preemptible"
     other = charlies(lab)
     lab.quantum()
     lab.carry_out()

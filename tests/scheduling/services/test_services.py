@@ -112,7 +112,7 @@ def test_scaling_makes_and_ends_and_says_who_asked(lab: World) -> None:
     lab.carry_out()
     assert names(service) == ["api-0-1"]
     ended = Job.objects.get(name="api-2-1")
-    assert end_text_of(ended) == "Ended: api now has 1 replica"
+    assert end_text_of(ended) == "Ended: the service api now has 1 replica"
     assert told(service, "scaled") == [
         "bob scaled the service from 1 to 3 replicas",
         "alice scaled the service from 3 to 1 replica",
