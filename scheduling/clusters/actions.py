@@ -43,18 +43,18 @@ CHANGEABLE: dict[str, Callable[[Any], bool]] = {
 ACCEPTED = {
     "ordering": "stride or lottery",
     "slicing": "checkpoint or freeze",
-    "trading": "on or off",
-    "policy": "the name of a policy",
+    "trading": "trading on or off",
+    "policy": "the name of a scheduling policy",
     "policy_options": "names and values of the policy's options",
-    "shadow": "a version of a policy, or empty",
+    "shadow": "a version of a policy for comparison, or empty for none",
     "quantum_seconds": f"1 to {fixed(86_400)} seconds",
     "min_hold_seconds": f"0 to {fixed(86_400)} seconds",
     "notice_seconds": f"0 to {fixed(3_600)} seconds",
-    "overhead_limit": "more than 0 and at most 1",
-    "cpu_per_gpu": f"0.1 to {fixed(1_024)} processors, or empty",
-    "memory_per_gpu": f"0.1 to {fixed(65_536)} GiB, or empty",
-    "cpu_limit_per_gpu": f"0.1 to {fixed(1_024)} processors, or empty",
-    "memory_limit_per_gpu": f"0.1 to {fixed(65_536)} GiB, or empty",
+    "overhead_limit": "a part of the GPU time, more than 0 and at most 1",
+    "cpu_per_gpu": f"0.1 to {fixed(1_024)} CPUs per GPU, or empty for the GPU's part of the node",
+    "memory_per_gpu": f"0.1 to {fixed(65_536)} GiB per GPU, or empty for the GPU's part of the node",
+    "cpu_limit_per_gpu": f"0.1 to {fixed(1_024)} CPUs per GPU, or empty for no limit",
+    "memory_limit_per_gpu": f"0.1 to {fixed(65_536)} GiB per GPU, or empty for no limit",
 }
 FASTEST = 1_000_000  # greatest speed of a virtual GPU
 NODE_NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")

@@ -72,9 +72,11 @@ def attach_cluster(
     )
     check_fields(access, "writes_per_second", "writes_at_once")
     if not (0 < writes_per_second <= 10_000):
-        raise Refused(f"Accepted: more than 0 and at most {fixed(10_000)}.", "writes_per_second")
+        raise Refused(
+            f"Accepted: more than 0 and at most {fixed(10_000)} writes per second.", "writes_per_second"
+        )
     if not (0 < writes_at_once <= 10_000):
-        raise Refused(f"Accepted: 1 to {fixed(10_000)}.", "writes_at_once")
+        raise Refused(f"Accepted: 1 to {fixed(10_000)} writes at once.", "writes_at_once")
     _refuse_taken(Cluster.objects.filter(name=name).first())
     if access.checkpoint_claim and not CLAIM.fullmatch(access.checkpoint_claim):
         raise Refused(

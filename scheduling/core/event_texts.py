@@ -192,7 +192,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.CANCELLED: lambda found: f"Cancelled by {_user(found)}",
     E.STOPPED_BY: "Stopped by {user}",
     E.DELETED: "Cancelled: {message}",
-    E.OWNER_LEAVES: "Cancelled because {user} leaves",
+    E.OWNER_LEAVES: "Cancelled because the owner {user} leaves",
     E.NEXT_RUN: "Cancelled: the next run of the schedule “{schedule}” replaces it",
     E.TIME_LIMIT: lambda found: f"Stopped: {_time_limit(found)}",
     E.TIME_LIMIT_WARNED: lambda found: f"The job runs longer than allowed: {_time_limit(found)}",

@@ -53,7 +53,9 @@ def apart(cluster_id: int, items: Sequence[T], do: Callable[[Sequence[T]], Itera
                 continue
             failures += 1
             logger.exception("left out: %s", some[0])
-            note_failure(cluster_id=cluster_id, what=f"{some[0]} was left out", error=error)
+            note_failure(
+                cluster_id=cluster_id, what=f"{some[0]} could not be processed and was skipped", error=error
+            )
             if left and failures == MOST_FAILURES:
                 logger.error("%s failed in a row; %s wait for the next pass", failures, sum(map(len, left)))
                 break

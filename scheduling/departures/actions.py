@@ -239,13 +239,13 @@ def _cancel(actor: User | None, work: Work) -> None:
     why = Message.of(EventCode.OWNER_LEAVES, user=user)
     for schedule in schedules:
         if schedule.paused_at is None:
-            pause(actor, schedule, f"Paused because {user} leaves")
+            pause(actor, schedule, f"Paused because the owner {user} leaves")
     for service in services:
         if service.stopped_at is not None:
             continue
         service.stopped_at = now_from_database()
         service.save(update_fields=["stopped_at"])
-        note(service, "stopped", f"Stopped because {user} leaves")
+        note(service, "stopped", f"Stopped because the owner {user} leaves")
         audit.record(
             actor=actor, verb="service.change", target=service, tenant=service.tenant, after={"stopped": True}
         )

@@ -284,8 +284,11 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
     if until <= now:
         raise Refused("The time must be in the future.", "until")
     if until > longest:
-        at_most = f" beyond {longest:%Y-%m-%d %H:%M} UTC" if longest > now else " any longer"
-        raise Refused(f"The idle rule does not allow snoozing{at_most}.", "until")
+        if longest > now:
+            raise Refused(
+                f"The warning can be snoozed until {longest:%Y-%m-%d %H:%M} UTC at the latest.", "until"
+            )
+        raise Refused("The idle rule does not allow the warning to be snoozed any longer.", "until")
     if not reason or len(reason) > 300:
         raise Refused("Give a reason of 1 to 300 characters.", "reason")
     before = {"until": use.snoozed_until, "reason": use.snooze_reason} if use.snoozed_until else {}

@@ -103,7 +103,10 @@ def _jobs(rows: csv.DictReader[str]) -> Iterator[TraceJob]:
             or min(numbers) < 0
             or max(numbers) > MOST_SECONDS
         ):
-            raise BadTrace(f"line {rows.line_num}: {job} has a name or number that is not accepted")
+            raise BadTrace(
+                f"line {rows.line_num}: job {str(job.number)[:LONGEST_NAME]} has a name or number that is not accepted;"
+                f" accepted: names of 1 to {LONGEST_NAME} characters and numbers from 0 to {MOST_SECONDS}"
+            )
         if job.number in seen:
             raise BadTrace(f"line {rows.line_num}: job {job.number} occurs twice")
         seen.add(job.number)

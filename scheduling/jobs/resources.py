@@ -84,16 +84,17 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
         return _not_here(spec)
     problems = {}
     gpus = spec.gpus_per_worker
+    gpus_in_words = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
     limit = _times(cluster.cpu_limit_per_gpu, gpus)
     if spec.cpu is not None:
         largest = _most(node.cpus for node in nodes)
         if limit is not None and spec.cpu > limit:
             problems["cpu"] = (
-                f"{cluster.name} allows at most {cluster.cpu_limit_per_gpu:g} CPUs per GPU, which is {limit:g}"
-                f" for {gpus}"
+                f"{cluster.name} allows at most {cluster.cpu_limit_per_gpu:g} CPUs per GPU, so a worker with"
+                f" {gpus_in_words} may have {limit:g} CPUs"
             )
         elif largest is not None and spec.cpu > largest:
-            problems["cpu"] = f"no node with these GPUs has more than {largest:g} CPUs"
+            problems["cpu"] = f"no node with an accepted GPU type has more than {largest:g} CPUs"
     for field in ("memory", "shm"):
         text = getattr(spec, field)
         try:
@@ -105,18 +106,20 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
         largest = _most(node.memory for node in nodes)
         if most is not None and size > most:
             problems[field] = (
-                f"{cluster.name} allows at most {cluster.memory_limit_per_gpu:g} GiB per GPU, which is"
-                f" {most / GIB:g}Gi for {gpus}"
+                f"{cluster.name} allows at most {cluster.memory_limit_per_gpu:g} GiB per GPU, so a worker with"
+                f" {gpus_in_words} may have {most / GIB:g}Gi"
             )
         elif largest is not None and size > largest:
-            problems[field] = f"no node with these GPUs has more than {largest / GIB:.1f}Gi"
+            problems[field] = (
+                f"no node with an accepted GPU type has more than {largest / GIB:.1f}Gi of memory"
+            )
     return problems
 
 
 def _not_here(spec: JobSpec) -> dict[str, str]:
     usual = type(spec).model_fields
     problems = {
-        field: "is for containers, but jobs of this cluster are processes on the portal's machine: leave this field out"
+        field: "jobs of this cluster are processes on the portal's machine, not containers: leave the field out"
         for field in ONLY_IN_CONTAINERS
         if getattr(spec, field) != usual[field].default
     }

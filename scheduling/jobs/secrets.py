@@ -97,12 +97,9 @@ def delete_secret(*, actor: User, secret: Secret) -> None:
     if count := jobs.count():
         named = ", ".join(f"{job.name} ({job.pk})" for job in jobs[:3])
         more = f" and {count - 3} more" if count > 3 else ""
-        have, jobs_end, them = (
-            ("has", "this job ends", "it") if count == 1 else ("have", "these jobs end", "them")
-        )
         raise Refused(
-            f"{there.name} is used by {named}{more}, which {have} not ended. Wait until {jobs_end}, cancel {them}, or"
-            " replace the texts of the secret instead."
+            f"Jobs that have not ended use the secret {there.name}: {named}{more}. Wait until the jobs end, cancel"
+            " them, or replace the texts of the secret instead."
         )
     audit.record(
         actor=actor, verb="secret.delete", target=there, tenant=there.tenant, before={"keys": there.keys}
@@ -221,7 +218,7 @@ def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> 
         is_one = False
     if not is_one:
         raise BackendError(
-            f"the secret {name} does not hold a Docker configuration, which is JSON with auths"
+            f"the secret {name} must contain a Docker configuration, that is, JSON with the key auths"
         )
     return text
 
@@ -244,10 +241,11 @@ def _problems(spec: JobSpec, found: Mapping[str, Secret], team: str) -> dict[str
         name, _, key = said.partition("/")
         keys = found[name].keys
         if key and key not in keys:
-            problems["secrets"] = f"{name} has no key {key} (available: {', '.join(keys)})"
+            problems["secrets"] = f"the secret {name} has no key {key} (available: {', '.join(keys)})"
         elif not key and len(keys) > 1:
             problems["secrets"] = (
-                f"{variable}: {name} has several keys; add one, as in {name}/{keys[0]} (available: {', '.join(keys)})"
+                f"{variable}: the secret {name} has several keys; add one, as in {name}/{keys[0]} (available:"
+                f" {', '.join(keys)})"
             )
     return problems
 

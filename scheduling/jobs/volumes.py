@@ -91,7 +91,9 @@ def find_volumes(*, tenant: Tenant, cluster: Cluster, spec: JobSpec, lock: bool 
     if missing := [one.name for one in spec.volumes if one.name not in found]:
         there = ", ".join(sorted(set(may.values_list("name", flat=True)))) or "none"
         raise SpecError(
-            {"volumes": f"{missing[0]} is not granted to {tenant.name} in {cluster.name}; available: {there}"}
+            {
+                "volumes": f"{missing[0]} is not granted to {tenant.name} in {cluster.name}; available volumes: {there}"
+            }
         )
     return found
 

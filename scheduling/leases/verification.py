@@ -25,7 +25,7 @@ def first_lease_unlike_its_bill() -> Found | None:
     Does not compare archived segments. Unbilled time counts as a difference only if its hour is closed.
     """
     return first_row(
-        "a lease differs from what was billed for it",
+        "the times or GPUs of a lease differ from its bill",
         """
         WITH billed AS (
             SELECT lease_id, min(lower(period)) AS begins, max(upper(period)) AS ends,

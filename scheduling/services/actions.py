@@ -206,11 +206,11 @@ def _check(spec: JobSpec, tenant: Tenant, cluster: Cluster, owner: User, *, even
     problems = spec.problems_of_endless()
     if not NAME.fullmatch(spec.name) or spec.name.startswith("fairlot-"):
         problems["name"] = (
-            "is also a host name: it must have up to 40 lower-case letters, digits and hyphens, begin with a"
-            " letter, and not begin with fairlot-"
+            "must have up to 40 lower-case letters, digits and hyphens, begin with a letter, and not begin with"
+            " fairlot-, because a service's name is also a host name"
         )
     if spec.port is None:
-        problems["port"] = "is needed, because a service answers requests at a port"
+        problems["port"] = "must be set, because a service answers requests at this port"
     if problems:
         raise SpecError(problems)
     generation_ids = check_spec(cluster=cluster, spec=spec)
@@ -239,7 +239,7 @@ def _check_rules(service: Service) -> None:
             problems[name] = f"must be a whole number from {least} to {most}"
     if not problems and not service.max_surge and not service.max_unavailable:
         problems["max_surge"] = (
-            "and max_unavailable cannot both be 0, because then no replica could be replaced"
+            "must be 1 or more while max_unavailable is 0, because otherwise no replica could be replaced"
         )
     if problems:
         raise SpecError(problems)

@@ -272,18 +272,13 @@ def _prove(look: _ServiceState, revision: ServiceRevision) -> None:
         revision.proved_at = look.now
     revision.failed_at, revision.why_failed = None, ""
     revision.save(update_fields=["proved_at", "failed_at", "why_failed"])
-    has = "has" if service.replicas == 1 else "have"
-    note(
-        service,
-        "proved",
-        f"{_named(revision)} works: {so_many(service.replicas)} of this revision {has} been ready",
-    )
+    note(service, "proved", f"{_named(revision)} works: {so_many(service.replicas)} became ready")
 
 
 def _fail(look: _ServiceState, revision: ServiceRevision, proven: int) -> None:
     service = look.service
     why = (
-        f"{proven} of {service.replicas} replicas became ready, and no further one within"
+        f"{proven} of {service.replicas} replicas became ready, but no other replica did within"
         f" {service.progress_deadline_seconds} s{_last_words(look)}"
     )
     if revision.failed_at is None or revision.failed_at < service.progress_at:

@@ -206,7 +206,7 @@ def _check(spec: JobSpec, **limits: Any) -> None:
     if spec.workers != 1:
         problems["workers"] = "must be 1: a session is one program"
     if spec.port is None:
-        problems["port"] = "is needed, because a session is a program that answers at this port"
+        problems["port"] = "must be set, because a session is a program that answers at this port"
     for name, value in limits.items():
         least, most = LIMITS[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

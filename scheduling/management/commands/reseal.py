@@ -14,7 +14,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         done, lost = reseal_all()
-        self.stdout.write(f"{done} encrypted with the newest key.")
+        self.stdout.write(f"Secrets encrypted with the newest key: {done}.")
         if lost:
             names = ", ".join(one.name for one in lost)
             raise CommandError(

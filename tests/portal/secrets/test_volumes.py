@@ -132,7 +132,7 @@ def test_the_form_offers_what_the_team_may_use_where_the_job_goes(
     wrong = submitted(browser, kubernetes, Fields(name="x", command="x", environment="x", volumes="nope"))
     page = wrong.content.decode()
     assert "Available: imagenet (read-only)." in page
-    assert "nope is not granted to Astro in kubernetes; available: imagenet" in page
+    assert "nope is not granted to Astro in kubernetes; available volumes: imagenet" in page
     assert 'id="shm"' in page
     fields = Fields(
         name="brings it", command="true", environment="example/train", volumes="imagenet=/data/imagenet",

@@ -95,7 +95,7 @@ def test_what_a_job_or_its_cluster_says_counts(lab: World) -> None:
         ({"cpu": 21, "generations": ["V100"]}, "cpu", "more than 20 CPUs"),
         ({"cpu": 21, "gpus": 4, "generations": ["V100"]}, "cpu", "more than 20 CPUs"),
         ({"memory": "1001Gi"}, "memory", "more than 1000.0Gi"),
-        ({"memory": "2T"}, "memory", "no node with these GPUs has more than"),
+        ({"memory": "2T"}, "memory", "no node with an accepted GPU type has more than"),
         ({"shm": "1001Gi"}, "shm", "more than 1000.0Gi"),
     ],
 )
@@ -114,8 +114,8 @@ def test_resources_beyond_the_clusters_limit_are_refused_with_the_limit(lab: Wor
     with pytest.raises(SpecError) as refused:
         submit(lab, cpu=17, memory="65Gi", gpus=2)
     assert refused.value.problems == {
-        "cpu": "lab allows at most 8 CPUs per GPU, which is 16 for 2",
-        "memory": "lab allows at most 32 GiB per GPU, which is 64Gi for 2",
+        "cpu": "lab allows at most 8 CPUs per GPU, so a worker with 2 GPUs may have 16 CPUs",
+        "memory": "lab allows at most 32 GiB per GPU, so a worker with 2 GPUs may have 64Gi",
     }
 
 
@@ -185,7 +185,7 @@ def test_an_image_is_pulled_with_a_secret_that_is_a_docker_configuration(lab: Wo
     create_secret(actor=bob, name="no-registry", values={"value": "dontTellAnybody"})
     good, bad = (submit(lab, image_pull_secret=name) for name in ("registry", "no-registry"))
     assert secrets_of(good, JobSpec.parse(good.spec)).image == '{"auths": {"registry.example": {}}}'
-    with pytest.raises(BackendError, match="no-registry does not hold a Docker configuration") as refused:
+    with pytest.raises(BackendError, match="no-registry must contain a Docker configuration") as refused:
         secrets_of(bad, JobSpec.parse(bad.spec))
     assert "dontTellAnybody" not in str(refused.value)
     with pytest.raises(SpecError, match="has a secret named nobodys"):

@@ -137,7 +137,7 @@ def test_a_replaced_secret_comes_with_the_next_attempt(lab: World) -> None:
 def test_it_stays_while_a_job_that_has_not_ended_names_it(lab: World) -> None:
     secret = keep(lab)
     job = lab.submit(lab.people.bob, lab.people.astro, name="needs it", secret_files=[{"name": "hf-token"}])
-    with pytest.raises(Refused, match=rf"used by needs it \({job.pk}\), which has not ended"):
+    with pytest.raises(Refused, match=rf"Jobs that have not ended use the secret .*: needs it \({job.pk}\)"):
         delete_secret(actor=lab.people.bob, secret=secret)
     cancel_job(actor=lab.people.bob, job=job)
     delete_secret(actor=lab.people.bob, secret=secret)

@@ -64,14 +64,14 @@ def test_a_granted_volume_is_mounted_as_it_was_granted(lab: World) -> None:
 def test_a_volume_that_is_not_granted_is_refused_with_the_available_ones(lab: World) -> None:
     grant(lab)
     grant(lab, "scratch", tenant=lab.people.astro)
-    with pytest.raises(SpecError, match="scratch is not granted to Bio in lab; available: imagenet"):
+    with pytest.raises(SpecError, match="scratch is not granted to Bio in lab; available volumes: imagenet"):
         submit(lab, "imagenet", "scratch", owner="charlie")
     spec = JobSpec(name="x", command="x", environment="x", volumes=[{"name": "scratch"}])
     with pytest.raises(SpecError, match="scratch is not granted to Bio"):
         preflight(actor=lab.people.charlie, tenant=lab.people.bio, cluster=lab.cluster, spec=spec)
     other = Cluster.objects.create(name="other", backend=Cluster.Backend.KUBERNETES)
     spec = JobSpec(name="x", command="x", environment="x", volumes=[{"name": "imagenet"}])
-    with pytest.raises(SpecError, match="in other; available: none"):
+    with pytest.raises(SpecError, match="in other; available volumes: none"):
         submit_job(actor=lab.people.bob, tenant=lab.people.astro, cluster=other, spec=spec)
 
 

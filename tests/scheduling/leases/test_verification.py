@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 HOUR = timedelta(hours=1)
 
 # By name: the SQL of the forgery, and a regular expression of the problem that verify_ledger reports.
-LEASE = r"a lease differs from what was billed for it: \d+"
+LEASE = r"the times or GPUs of a lease differ from its bill: \d+"
 FORGERIES = {
     "when it ended": ("UPDATE scheduling_lease SET held_until = held_until + interval '1 min'", LEASE),
     "that and until when it is billed": (

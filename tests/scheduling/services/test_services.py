@@ -95,7 +95,7 @@ def test_replicas_are_jobs_of_its_author_before_all_training_and_prove_the_revis
     come_up(lab, service)
     assert lab.states([training]) == [Job.State.QUEUED]
     assert service.good == service.current
-    assert told(service, "proved") == ["Revision 1 works: 3 replicas of this revision have been ready"]
+    assert told(service, "proved") == ["Revision 1 works: 3 replicas became ready"]
     assert not step_service(service_id=service.pk)
 
 
@@ -162,7 +162,7 @@ def test_an_update_never_has_fewer_ready_than_allowed_and_ends_with_the_new_one(
     assert service.good == service.current
     assert told(service, "updated", "proved")[-2:] == [
         "bob created revision 2",
-        "Revision 2 works: 3 replicas of this revision have been ready",
+        "Revision 2 works: 3 replicas became ready",
     ]
 
 
@@ -210,7 +210,7 @@ def test_a_revision_that_does_not_become_ready_is_rolled_back(lab: World) -> Non
     assert (service.current.number, service.good.number) == (1, 1)
     lab.carry_out()
     assert set(names(service)) == good, "the ready ones were never touched"
-    why = "0 of 2 replicas became ready, and no further one within 60 s (the answer to GET / has HTTP status 503)"
+    why = "0 of 2 replicas became ready, but no other replica did within 60 s (the answer to GET / has HTTP status 503)"
     assert told(service, "rolled_back") == [f"Revision 2 has failed: {why}. Rolled back to revision 1"]
     assert service.revisions.get(number=2).why_failed == why
     assert AuditEvent.objects.filter(verb="service.roll_back", actor=None).count() == 1
