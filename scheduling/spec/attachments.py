@@ -144,7 +144,7 @@ def _volumes_each_once(volumes: list[VolumeUse]) -> list[VolumeUse]:
     names = [one.name for one in volumes]
     for at, name in enumerate(names):
         if name in names[:at]:
-            raise RefusedAt((at, "name"), f"contains {name} twice")
+            raise RefusedAt((at, "name"), f"the list contains {name} twice")
     return volumes
 
 
@@ -196,11 +196,12 @@ def check_together(spec: SpecWithAttachments) -> None:
     """Raises RefusedAt if the values of different fields conflict, for example if there is more shared memory than
     memory."""
     if both := sorted(set(spec.variables) & set(spec.secrets)):
-        raise RefusedAt(("secrets", both[0]), f"{both[0]} is already one of the variables")
+        name = both[0]
+        raise RefusedAt(("secrets", name), f"{name} is already one of the variables; choose another name")
     files: list[tuple[Place, Any]] = [(("secret_files", at), one) for at, one in enumerate(spec.secret_files)]
     check_apart([*files, *((("volumes", at), one) for at, one in enumerate(spec.volumes))])
     if spec.memory and spec.shm and read_bytes(spec.shm) > read_bytes(spec.memory):
-        raise RefusedAt(("shm",), "must not be more than memory, of which it is a part")
+        raise RefusedAt(("shm",), "must not be more than memory, because shared memory is a part of memory")
 
 
 def named_secrets(spec: SpecWithAttachments) -> list[str]:

@@ -120,7 +120,7 @@ class JobSpec(BaseModel):
     @classmethod
     def _can_be_read(cls, name: str) -> str:
         if "\n" in name:
-            raise ValueError("must be one line")
+            raise ValueError("must not have several lines")
         if why := why_no_name(name):
             raise ValueError(why)
         return name
@@ -132,7 +132,7 @@ class JobSpec(BaseModel):
             if not name or not name.isprintable():
                 raise RefusedAt((place,), "must not be empty or contain control characters")
             if name in generations[:place]:
-                raise RefusedAt((place,), f"contains {name} twice")
+                raise RefusedAt((place,), f"the list contains {name} twice")
         return generations
 
     @field_validator("variables", "secrets")
@@ -160,14 +160,16 @@ class JobSpec(BaseModel):
         except re2.error as error:
             raise ValueError(f"is not a valid regular expression (RE2): {why_no_pattern(error)}") from None
         if compiled.groups != 1:
-            raise ValueError("needs exactly one group (…) that matches the number of steps")
+            raise ValueError("must have exactly one group (…), which matches the number of steps")
         return pattern
 
     @field_validator("port")
     @classmethod
     def _is_told_to_the_program(cls, port: int | None, info: ValidationInfo) -> int | None:
         if port is not None and "PORT" in info.data.get("variables", {}):
-            raise ValueError("reaches the program as the variable PORT, so variables must not contain PORT")
+            raise ValueError(
+                "Fairlot sets the variable PORT to this port, so variables must not contain PORT"
+            )
         return port
 
     @field_validator("readiness_path")
@@ -178,7 +180,7 @@ class JobSpec(BaseModel):
                 "must begin with /, and must not contain spaces, quotation marks or non-ASCII characters"
             )
         if path and info.data.get("port", 0) is None:
-            raise ValueError("needs a port to probe")
+            raise ValueError("needs a port: set the field port, too")
         return path
 
     @model_validator(mode="after")
@@ -297,11 +299,11 @@ ACCEPTED = {
     "workers": "a whole number from 1 to 4096",
     "gpus_per_worker": "a whole number from 1 to 64",
     "generations": "a list of generation names, or empty to accept every generation",
-    "variables": "a mapping of names to texts",
-    "checkpoint_grace_seconds": "a number from 0 to 3600",
+    "variables": "a mapping of variable names to texts",
+    "checkpoint_grace_seconds": "a number of seconds from 0 to 3600",
     "priority": "a whole number from -100 to 100",
-    "progress_pattern": "an RE2 regular expression with one group",
-    "secrets": "a mapping of variables to names of secrets, or to name/key",
+    "progress_pattern": r"an RE2 regular expression with one group for the number of steps, such as step (\d+)",
+    "secrets": "a mapping of variable names to secrets, each written as name or name/key",
     "cpu": (
         "0.1 to 1024 CPUs per worker, or empty for a part of the node's CPUs in proportion to the worker's GPUs"
     ),
@@ -309,22 +311,22 @@ ACCEPTED = {
         "an amount per worker, such as 64Gi, or empty for a part of the node's memory in proportion to the"
         " worker's GPUs"
     ),
-    "shm": "an amount of shared memory (a part of memory), such as 8Gi, or empty for half of memory",
+    "shm": "an amount of shared memory (a part of memory), such as 8Gi, or empty for half of the worker's memory",
     "working_directory": "the absolute path of a folder in the image, or empty for the image's default",
-    "user_id": "a whole number from 1, or empty for the default of 1000",
-    "group_id": "a whole number from 1, or empty for the default of 1000",
+    "user_id": "a whole number of 1 or more, or empty for the default of 1000",
+    "group_id": "a whole number of 1 or more, or empty for the default of 1000",
     "image_pull_policy": "Always, IfNotPresent, Never, or empty for the cluster's default",
     "image_pull_secret": "the name of a secret that holds a Docker configuration (JSON with auths)",
     "volumes": "a list of {name: a volume, path: an absolute folder (optional)}",
     "secret_files": "a list of {name: a secret, path: an absolute folder (optional)}",
     "port": "a whole number from 1024 to 65535, or empty if the job answers no requests",
     "readiness_path": "a path such as /health, or empty if an open port is enough",
-    "readiness_period_seconds": "a whole number from 1 to 300",
-    "readiness_failures": "a whole number from 1 to 100",
+    "readiness_period_seconds": "a whole number of seconds from 1 to 300",
+    "readiness_failures": "a whole number of failed probes from 1 to 100",
     "preemptible": "true or false",
-    "expected_hours": "more than 0 and up to 8760 hours, or empty if unknown",
+    "expected_hours": "more than 0 and up to 8760 hours, or empty if the duration is unknown",
     "deadline_hours": "more than 0 and up to 8760 hours, or empty for no deadline",
-    "labels": "a mapping of up to 10 keys to values in the format of Kubernetes labels; values may be empty",
+    "labels": "up to 10 keys with values, in the format of Kubernetes labels; values may be empty",
 }
 
 
@@ -332,7 +334,7 @@ ACCEPTED = {
 ACCEPTED_INSIDE = {
     "generations": "the name of a generation",
     "variables": "a text",
-    "secrets": "the name of a secret, or name/key",
+    "secrets": "a secret, written as name or name/key",
     "volumes": "{name: a volume, path: an absolute folder (optional)}",
     "secret_files": "{name: a secret, path: an absolute folder (optional)}",
     "labels": "a text, which may be empty",

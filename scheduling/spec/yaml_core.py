@@ -42,7 +42,7 @@ class NotYaml(ValueError):
     contains it too."""
 
     def __init__(self, why: str, where: str = "") -> None:
-        super().__init__(f"cannot be read{where}: {why}")
+        super().__init__(f"the YAML cannot be read{where}: {why}")
         self.where = where
 
 
@@ -76,7 +76,9 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "aliases are not accepted", event.start_mark)
+            raise yaml.composer.ComposerError(
+                None, None, "aliases (*name) are not accepted: repeat the value instead", event.start_mark
+            )
         self._depth += 1
         if self._depth > DEEPEST:
             raise RecursionError
@@ -108,9 +110,9 @@ class _Loader(yaml.SafeLoader):
             case _, yaml.ScalarNode() if kind in SCALARS and PATTERNS[node.tag].match(node.value):
                 return READERS[kind](node.value)
         what = (
-            f"{node.value!r} is not valid for the type {kind}"
+            f"the value {node.value!r} is not valid for the YAML type {kind}"
             if isinstance(node, yaml.ScalarNode)
-            else f"this is not valid for the type {kind}"
+            else f"the value is not valid for the YAML type {kind}"
         )
         raise ConstructorError(None, None, what, node.start_mark)
 
@@ -123,7 +125,9 @@ class _Loader(yaml.SafeLoader):
             elif key.tag != TAG + "str":
                 why = f"the key {name} must be a text: write '{name}'"
             elif name == "<<" and key.style is None:
-                why = "merge keys are not accepted: write out what << stands for, or '<<' for a key of that name"
+                why = (
+                    "the merge key << is not accepted: write the merged keys, or '<<' for a key of that name"
+                )
             elif name in found:
                 why = f"the key {name!r} occurs twice"
             if why:
@@ -132,7 +136,9 @@ class _Loader(yaml.SafeLoader):
         return found
 
     def refuse(self, node: yaml.Node) -> None:
-        raise ConstructorError(None, None, f"the tag {node.tag} is not accepted", node.start_mark)
+        raise ConstructorError(
+            None, None, f"the YAML tag {node.tag} is not accepted: remove the tag", node.start_mark
+        )
 
 
 for _kind in ("map", "seq", "str", *SCALARS):

@@ -35,7 +35,7 @@ class Cron:
         except CronSimError as error:
             raise ValueError(f"this is not a valid cron expression: {str(error).lower()}") from None
         if next(walls, None) is None:
-            raise ValueError("no such day exists within the next 50 years")
+            raise ValueError("no day in the next 50 years matches the expression")
 
     def after(self, moment: datetime) -> datetime | None:
         """Returns the first due time after `moment`; None if there are no more due times."""
@@ -58,10 +58,8 @@ class Cron:
         said = []
         for field, step in uneven_steps(self.expression):
             interval = interval_of(self.expression.split(" "), field, step)
-            instead = f' For every {step} {field.unit}s write "{interval}".' if interval else ""
-            said.append(
-                f"{field.name.capitalize()}s in steps of {step} start again with each {field.around}.{instead}"
-            )
+            instead = f' For a run every {step} {field.unit}s, write "{interval}".' if interval else ""
+            said.append(f"Steps of {step} {field.unit}s start again with each {field.around}.{instead}")
         return said
 
     def _moments(self, wall: datetime) -> list[datetime]:

@@ -70,14 +70,19 @@ LETTERS = {DAY: re.compile("L|LW"), WEEKDAY: re.compile(rf"[0-7]L|([0-7]|{_NAME}
 # Syntax of other programs: its field (None: any), its pattern, the message, and what to write instead.
 Write = Callable[[re.Match[str], Field], str]
 FOREIGN: tuple[tuple[Field | None, str, str, Write], ...] = (
-    (None, r"H(?:\((.+)\))?/(\d+)", "Jenkins' H is not supported", lambda m, _: f"{m[1] or '*'}/{m[2]}"),
-    (None, r"H(?:\((\w+)-.+\))?", "Jenkins' H is not supported", lambda m, field: m[1] or str(field.first)),
-    (None, r"\?", '"?" is Quartz\'s word for any value', lambda m, _: "*"),
-    (DAY, r"(LW?)/.*", "a single day cannot have steps", lambda m, _: m[1]),
+    (None, r"H(?:\((.+)\))?/(\d+)", "the letter H of Jenkins is not supported", lambda m, _: f"{m[1] or '*'}/{m[2]}"),
+    (
+        None,
+        r"H(?:\((\w+)-.+\))?",
+        "the letter H of Jenkins is not supported",
+        lambda m, field: m[1] or str(field.first),
+    ),
+    (None, r"\?", '"?", which Quartz uses for any value, is not supported', lambda m, _: "*"),
+    (DAY, r"(LW?)/.*", "L and LW are single days, which cannot have steps", lambda m, _: m[1]),
     (DAY, r"L-\d+", "days cannot be counted from the end of a month; L is the last day", lambda m, _: ""),
-    (DAY, r"(\d+)W", "nearest weekdays are not supported; LW is the last weekday of a month", lambda m, _: m[1]),
-    (WEEKDAY, r"L", "L needs a weekday, as in 5L for the last Friday; Quartz means Saturday", lambda m, _: "SAT"),
-    (WEEKDAY, rf"({_NAME})L", "write the weekday before L as a number", lambda m, f: f"{f.number(m[1])}L"),
+    (DAY, r"(\d+)W", "the nearest weekday (W) is not supported; LW is the last weekday of a month", lambda m, _: m[1]),
+    (WEEKDAY, r"L", "L needs a weekday, as in 5L for the last Friday; in Quartz, L is Saturday", lambda m, _: "SAT"),
+    (WEEKDAY, rf"({_NAME})L", "L needs a number, as in 5L for the last Friday", lambda m, f: f"{f.number(m[1])}L"),
     (WEEKDAY, r".*#.*", "# takes a weekday and 1 to 5, as in MON#1 for the first Monday", lambda m, _: ""),
     (None, r"LW?(-.*)?|\d+L", "L is accepted only for days and weekdays", lambda m, _: ""),
     (None, r".*#.*", "# is accepted only for weekdays", lambda m, _: ""),
@@ -159,11 +164,11 @@ def _fault_of_term(field: Field, term: str, parts: list[str]) -> Fault | None:
     if not slash:
         return None
     if not NUMBER.fullmatch(step) or int(step) == 0:
-        return Fault("a step must be a whole number of 1 or more", base)
+        return Fault("a step must be a whole number of 1 or more, such as the 5 in */5", base)
     if 1 < int(step) > last - first:
         interval = interval_of(parts, field, int(step)) if base == "*" else ""
         return Fault(
-            f"within {'an' if field is MINUTE else 'a'} {field.around}, this step matches only {field.name} {first}",
+            f"the step {step} is too large: each {field.around}, it matches only {field.name} {first}",
             interval or str(first),
         )
     return None
@@ -177,7 +182,8 @@ def _fault_of_value(field: Field, value: str, term: str) -> Fault:
                 return Fault(f"{value[:20]} is a {named.name}, which belongs in the {named.place} field")
             if value != value[:3]:
                 return Fault(
-                    "names must have three letters", re.sub("[A-Z]{4,}", lambda name: name[0][:3], term)
+                    "names must have three letters, such as MON or JAN",
+                    re.sub("[A-Z]{4,}", lambda name: name[0][:3], term),
                 )
     return Fault(wrong)
 
@@ -210,5 +216,9 @@ def _fault_of_days(parts: list[str]) -> Fault | None:
     if not never:
         return None
     kept = ",".join(dict.fromkeys("L" if term in never else term for term in terms))
-    said = f"{', '.join(MONTHS[month - 1] for month in months)} never {'has' if len(months) == 1 else 'have'}"
-    return Fault(f"{said} day {never[0]}; L is the last day", " ".join([*parts[:2], kept, *parts[3:]]))
+    names = ", ".join(MONTHS[month - 1] for month in months)
+    has = "has" if len(months) == 1 else "have"
+    return Fault(
+        f"{names} never {has} day {never[0]}; write L for the last day",
+        " ".join([*parts[:2], kept, *parts[3:]]),
+    )

@@ -47,7 +47,8 @@ def _times(minutes: list[int], hours: list[int]) -> str:
     )
     if len(hours) == 24:
         return said if step else f"{said} of every hour"
-    return f"{said} of {_counted('hour', hours)}"
+    of_hours = _counted("hour", hours)
+    return f"{said} of {of_hours}"
 
 
 def _dates(fields: CronSim) -> tuple[str, str]:
@@ -94,7 +95,8 @@ def _weekdays(fields: CronSim) -> str:
         return ""
     said = [_several(plain, lambda day: WEEKDAYS[day])] if plain else []
     for day, nth in sorted({((one[0] - 1) % 7, one[1]) for one in found if isinstance(one, tuple)}):
-        said.append(f"the {'last' if nth == CronSim.LAST else ordinal(nth)} {WEEKDAYS[day]} of the month")
+        which, weekday = "last" if nth == CronSim.LAST else ordinal(nth), WEEKDAYS[day]
+        said.append(f"the {which} {weekday} of the month")
     return joined(said)
 
 

@@ -112,7 +112,9 @@ def _fault_of_count(parts: list[str]) -> Fault:
             f"a cron expression has five fields, not {len(parts)}: minute, hour, day, month, weekday"
         )
     if not re.fullmatch(rf"[\d*?/,#LWH()-]+|({'|'.join(WEEKDAYS + MONTHS)})([-,/#].*)?", parts[5], re.ASCII):
-        return Fault("write only the five fields here; the command is in the job's spec", " ".join(parts[:5]))
+        return Fault(
+            "write only the five cron fields here; the job's spec has the command", " ".join(parts[:5])
+        )
     has_year = len(parts) == 6 and (
         re.match(r"(19|20)\d\d", parts[5], re.ASCII) or "?" in (parts[2], parts[4])
     )
@@ -122,10 +124,12 @@ def _fault_of_count(parts: list[str]) -> Fault:
             r"(?<![#/\d])[1-7](?!\d)", lambda day: WEEKDAYS[int(day[0]) - 1], fields[4], flags=re.ASCII
         )
         fields[4] = re.sub(f"({'|'.join(WEEKDAYS)})L", lambda day: f"{WEEKDAYS.index(day[1])}L", fields[4])
-    extra = "the year; set Not before and Not after instead" if has_year else "seconds"
-    return Fault(
-        f"a cron expression has five fields, not {len(parts)}; it has no field for {extra}", " ".join(fields)
+    why = (
+        "instead of the year, set the dates Not before and Not after"
+        if has_year
+        else "there is no field for seconds"
     )
+    return Fault(f"a cron expression has five fields, not {len(parts)}: {why}", " ".join(fields))
 
 
 def _fault_of_interval(text: str) -> Fault | None:
@@ -138,15 +142,17 @@ def _fault_of_interval(text: str) -> Fault | None:
         smaller = {"H": "M", "M": "S"}[fraction["unit"]]
         amount = round(60 * float(f"{fraction['whole']}.{fraction['part']}"))
         mended = f"{period[: fraction.start()]}{amount}{smaller}{period[fraction.end() :]}"
-        return Fault("a period must consist of whole numbers", text.replace(period, mended))
+        return Fault(
+            "the numbers in a period must be whole, as in PT90M for 90 minutes", text.replace(period, mended)
+        )
     if times.startswith("R-"):
         return Fault("for repeats without an end, write R without a number", text.replace(times, "R", 1))
     if not period or not DURATION.fullmatch(period) or len(rest) > 2 or len(starts) > 1:
         return None if text[0] == "R" and text.count("/") == 2 and period else Fault(
-            "a repeating interval must have the form R[n]/start/period"
+            "a repeating interval must have the form R[n]/start/period, such as R/2026-01-31T09:00/P1M"
         )  # fmt: skip
     if not starts:
-        return Fault("the start is missing", f"{times}/{START}00:00/{period}")
+        return Fault("the start is missing in the repeating interval", f"{times}/{START}00:00/{period}")
     if rest[0] == period:
         return Fault("the start must come before the period", f"{times}/{starts[0]}/{period}")
     return None
@@ -184,7 +190,7 @@ def _calendar(match: re.Match[str]) -> Fault:
     weekdays = re.sub(r"[a-z]{4,}", lambda day: day[0][:3], said["weekdays"].lower()).upper()
     time = f"{said['minute'] or '0'} {said['hour'] or '0'}"
     return Fault(
-        "times of day and calendars of systemd are not supported in this form",
+        "times such as 02:30 and calendars of systemd such as Mon *-*-* 02:30 are not supported",
         f"{time} {said['day'] or '*'} {said['month'] or '*'} {weekdays or '*'}",
     )
 
@@ -198,15 +204,18 @@ def _rule(match: re.Match[str]) -> Fault:
     unit = {"MINUTELY": "m", "HOURLY": "h", "DAILY": "d", "WEEKLY": "w", "MONTHLY": "mo", "YEARLY": "y"}
     known = unit.get(parts.pop("FREQ", "")), parts.pop("INTERVAL", "1")
     instead = _every(f"{known[1]}{known[0]}") if known[0] and not parts and known[1].isdecimal() else ""
-    return Fault("rules of iCalendar are not supported", instead)
+    return Fault("rules of iCalendar, such as FREQ=DAILY, are not supported", instead)
 
 
 # Patterns of whole expressions in the syntax of other programs, with their faults. None is valid as five fields.
 FORMS: tuple[tuple[str, Callable[[re.Match[str]], Fault]], ...] = (
-    (r"(?:CRON_)?TZ=\S+ (.+)", lambda m: Fault("set the time zone in its own field", m[1])),
-    (r"cron\((.+)\)", lambda m: Fault("write only the five fields here", m[1])),
+    (r"(?:CRON_)?TZ=\S+ (.+)", lambda m: Fault("leave the time zone out: it has its own field", m[1])),
+    (r"cron\((.+)\)", lambda m: Fault("write only the five cron fields, without cron(…)", m[1])),
     (r"@reboot", lambda m: Fault("@reboot does not name a time")),
-    (r"(?:@every |every |rate\()(.+?)\)?", lambda m: Fault("intervals are not supported in this form", _every(m[1]))),
+    (
+        r"(?:@every |every |rate\()(.+?)\)?",
+        lambda m: Fault("intervals such as “every 5 minutes” are not supported in this form", _every(m[1])),
+    ),
     (r"@(.+)", lambda m: Fault(f"@{m[1][:20]} is not supported; accepted: {', '.join(MACROS)}")),
     (r"(?:RRULE:)?(FREQ=.+)", _rule),
     (r"([a-z-]+)", lambda m: Fault(f"{m[1][:40]} is not a supported way to write times", _word(m[1]))),

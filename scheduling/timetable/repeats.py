@@ -39,7 +39,9 @@ class Period:
     def read(cls, text: str) -> Period:
         match = PERIOD.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text[:40]} is not a period. Write one such as PT6H, P1D, P2W or P1M")
+            raise ValueError(
+                f"{text[:40]} is not a period. Write PT6H for 6 hours, P1D for a day or P1M for a month"
+            )
         part = {name: int(number or 0) for name, number in match.groupdict().items()}
         period = cls(
             months=12 * part["years"] + part["months"],

@@ -45,7 +45,7 @@ def test_a_form_filled_with_it_shows_what_is_refused_today(scene: Scene, bob: Cl
         page = answer.content.decode()
         assert answer.status_code == 200
         for said in (
-            "Must be a number from 0 to 3600",
+            "Must be a number of seconds from 0 to 3600",
             "is not a field of a job spec",
             "Must be a whole number from 1 to",
         ):

@@ -148,7 +148,7 @@ def test_submitting_twice_makes_one_job(bob: Client) -> None:
         ("gpus_per_worker", "65", "a whole number from 1 to 64"),
         ("variables", "NOEQUALS", "one KEY=VALUE on each line"),
         ("variables", "RANK=1", "set by Fairlot itself"),
-        ("checkpoint_grace_seconds", "-1", "a number from 0 to 3600"),
+        ("checkpoint_grace_seconds", "-1", "a number of seconds from 0 to 3600"),
         ("priority", "101", "a whole number from -100 to 100"),
         ("expected_hours", "long", "more than 0 and up to 8760 hours"),
         ("deadline_hours", "0", "more than 0 and up to 8760 hours"),

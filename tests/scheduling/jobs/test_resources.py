@@ -218,7 +218,7 @@ spec:
 """
 DANGEROUS = {
     "hostPath": "ask an operator for a volume",
-    "hostNetwork": "never allowed for any user",
+    "hostNetwork": "access to the node's network is never allowed",
     "hostPID": "is never allowed",
     "hostIPC": "use the spec's shm instead",
     "hostPort": "use the spec's port instead",
@@ -226,13 +226,13 @@ DANGEROUS = {
     "capabilities": "jobs run without capabilities",
     "allowPrivilegeEscalation": "privilege escalation is never allowed",
     "runAsUser": "use the spec's user_id and group_id instead, which must be 1 or more",
-    "nodeName": "Fairlot decides this",
-    "tolerations": "Fairlot decides this",
-    "schedulerName": "Fairlot decides this",
+    "nodeName": "Fairlot chooses the nodes",
+    "tolerations": "Fairlot chooses the nodes",
+    "schedulerName": "Fairlot chooses the nodes",
     "serviceAccountName": "a service account without rights",
     "priorityClassName": "use the spec's priority instead",
     "initContainers": "a worker is one container",
-    "securityContext": "set by Fairlot",
+    "securityContext": "Fairlot sets the security context",
 }
 
 
