@@ -259,7 +259,7 @@ def _why_nothing(found: Findings, seen: Seen) -> str:
         )
         if count
     ]
-    return f"none of the team's jobs can be compared: {', '.join(reasons)}"
+    return f"none of the team's jobs can be compared with its private cluster: {', '.join(reasons)}"
 
 
 def _anomaly(part: SharingPart, one: Anomaly) -> SharingAnomaly:

@@ -79,7 +79,7 @@ def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise NotPlain(name, f"a plain file is expected, but the file is {_kind(found.st_mode)}")
+            raise NotPlain(name, f"a plain file is expected here, not {_kind(found.st_mode)}")
         if found.st_nlink > 1:
             raise NotPlain(name, f"the file has {found.st_nlink} hard links, but only one is allowed")
     except BaseException:

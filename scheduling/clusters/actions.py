@@ -50,7 +50,7 @@ ACCEPTED = {
     "quantum_seconds": f"1 to {fixed(86_400)} seconds",
     "min_hold_seconds": f"0 to {fixed(86_400)} seconds",
     "notice_seconds": f"0 to {fixed(3_600)} seconds",
-    "overhead_limit": "a part of the GPU time, more than 0 and at most 1",
+    "overhead_limit": "a fraction of the GPU time: more than 0 and at most 1",
     "cpu_per_gpu": f"0.1 to {fixed(1_024)} CPUs per GPU, or empty for the GPU's part of the node",
     "memory_per_gpu": f"0.1 to {fixed(65_536)} GiB per GPU, or empty for the GPU's part of the node",
     "cpu_limit_per_gpu": f"0.1 to {fixed(1_024)} CPUs per GPU, or empty for no limit",
@@ -91,7 +91,7 @@ def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> C
     require(actor, "cluster.update")
     for name, value in changes.items():
         if name not in CHANGEABLE:
-            raise Refused(f"{name} cannot be changed.", field=name)
+            raise Refused(f"The setting {name} cannot be changed.", field=name)
         if not CHANGEABLE[name](value):
             raise Refused(f"Accepted: {ACCEPTED[name]}.", field=name)
     lock_schedule(cluster.pk)

@@ -62,7 +62,8 @@ def attach_cluster(
         raise Refused("A name must have 1 to 63 characters: letters, digits, spaces and any of - _ .", "name")
     if not PREFIX.fullmatch(namespace_prefix):
         raise Refused(
-            "Use up to 40 lower-case letters, digits and -, beginning with a letter.", "namespace_prefix"
+            "A prefix must have up to 40 lower-case letters, digits and -, and begin with a letter.",
+            "namespace_prefix",
         )
     access = ClusterAccess(
         namespace_prefix=namespace_prefix,
@@ -339,9 +340,9 @@ def _attached_as(other: ClusterAccess | None) -> str:
 
 
 def _counted(cluster: Cluster, jobs: int, leases: int) -> str:
-    some_jobs = f"{jobs} job{' has' if jobs == 1 else 's have'} not ended"
-    some_leases = f"{leases} lease{' holds' if leases == 1 else 's hold'} GPUs"
-    return f"{some_jobs} on {cluster.name}, and {some_leases}"
+    jobs_have = "1 job has" if jobs == 1 else f"{jobs} jobs have"
+    leases_hold = "1 lease holds" if leases == 1 else f"{leases} leases hold"
+    return f"{jobs_have} not ended on {cluster.name}, and {leases_hold} GPUs"
 
 
 _ANOTHER = (

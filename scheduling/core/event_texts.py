@@ -105,8 +105,9 @@ def _drained(parameters: Parameters) -> str:
     text = _more("{node} is being drained", "reason")(parameters)
     if "until" not in parameters:
         return text
-    until = parameters["until"]
-    return f"{text}; the job may continue {f'until {_utc(until)}' if until else 'until it ends'}"
+    if until := parameters["until"]:
+        return f"{text}; the job may continue until {_utc(until)}"
+    return f"{text}; the job may continue until it ends"
 
 
 def _beyond(parameters: Parameters) -> str:
@@ -117,11 +118,8 @@ def _beyond(parameters: Parameters) -> str:
     """
     if "guaranteed" not in parameters:
         return ""
-    gpus = parameters["gpus"]
-    return (
-        f"{parameters['owner']} has {gpus} GPU{'' if gpus == 1 else 's'}, of which"
-        f" {parameters['guaranteed']:g} are guaranteed"
-    )
+    gpus = "1 GPU" if parameters["gpus"] == 1 else f"{parameters['gpus']} GPUs"
+    return f"{parameters['owner']} has {gpus}, of which {parameters['guaranteed']:g} are guaranteed"
 
 
 def _claimed(parameters: Parameters) -> str:
@@ -132,9 +130,11 @@ def _claimed(parameters: Parameters) -> str:
 
 def _claim_warned(parameters: Parameters) -> str:
     beyond = _beyond(parameters)
+    details = f": {beyond}" if beyond else ""
+    time = _utc(parameters["at"], "%H:%M:%S")
     return (
-        f"The job holds GPUs that are not guaranteed{f': {beyond}' if beyond else ''}. From"
-        f" {_utc(parameters['at'], '%H:%M:%S')} on, the job is preempted if other jobs claim its GPUs"
+        f"The job holds GPUs that are not guaranteed{details}. From {time} on, the job is preempted if other jobs"
+        " claim its GPUs"
     )
 
 
@@ -145,8 +145,8 @@ def _idle_warned(parameters: Parameters) -> str:
     text = f"The job's GPUs have been idle for {minutes_or_hours(parameters['seconds'])}"
     if "left" not in parameters:
         return text
-    left = minutes_or_hours(parameters["left"])
-    return f"{text}: {IDLE_STEPS[parameters['then']]} after another {left} without use"
+    what_happens, left = IDLE_STEPS[parameters["then"]], minutes_or_hours(parameters["left"])
+    return f"{text}: {what_happens} after another {left} without use"
 
 
 def _chosen(parameters: Parameters) -> str:
@@ -156,7 +156,8 @@ def _chosen(parameters: Parameters) -> str:
 
 def _chosen_node_closed(parameters: Parameters) -> str:
     why = f" ({parameters['reason']})" if parameters["reason"] else ""
-    return f"{_chosen(parameters)}: the node is {Node.State(parameters['state']).label.lower()}{why}"
+    state = Node.State(parameters["state"]).label.lower()
+    return f"{_chosen(parameters)}: the node is {state}{why}"
 
 
 def _replicas(count: int) -> str:

@@ -226,7 +226,8 @@ def step_idle(*, job_id: int) -> Step:
         GpuUse.objects.filter(pk=use.pk).update(warned_at=None)
         write_to_people(
             use.job,
-            f"{sentence_of(why)}. To let the job take part in the sharing again, end preemptible mode on its page",
+            f"{sentence_of(why)}. To let the job take part in the sharing again, end preemptible mode on the job's"
+            " page",
         )
     return step
 

@@ -192,8 +192,8 @@ class Explainer:
                     f"the largest node with {self._kinds(job)} has {self._largest_node(job)}."
                 )
             case _:
-                limit = self._over_quota(job)
-                return f"The job can never run: {limit or f'a limit forbids {job.gpus} GPUs at once'}."
+                limit = self._over_quota(job) or f"a limit forbids {job.gpus} GPUs at once"
+                return f"The job can never run: {limit}."
 
     def _not_now(self, job: Job, reason: Reason, limits: list[str]) -> str:
         """Returns a sentence that says why the job does not run now. `limits` are sentences about the limits that block
@@ -209,16 +209,18 @@ class Explainer:
                 said = ". ".join(limits) or self._preemptible(job)
                 return f"{said}; the job runs only on GPUs that no other job can use, and there are none now."
             case Reason.SHARE_IN_USE:
+                gpus, gpu_types, free = _wants(job), self._kinds(job), self._free_count(job)
                 return (
-                    f"The job needs {_wants(job)} ({self._kinds(job)}; free now: {self._free_count(job)}). Other jobs"
-                    f" go first, because their owners are owed more GPU time.{self._owed(job)}"
+                    f"The job needs {gpus} ({gpu_types}; free now: {free}). Other jobs go first, because their owners"
+                    f" are owed more GPU time.{self._owed(job)}"
                 )
             case Reason.OWN_JOBS_AHEAD:
                 return f"{_go_first(self._ahead(job))}.{self._owed(job)}"
             case Reason.FRAGMENTED:
+                free, gpu_types = self._free_count(job), self._kinds(job)
                 return (
-                    f"{self._free_count(job)} GPUs ({self._kinds(job)}) are free, but they are scattered over nodes."
-                    f" Each worker of the job needs {job.gpus_per_worker} GPUs on one node."
+                    f"{free} GPUs ({gpu_types}) are free, but they are scattered over nodes. Each worker of the job"
+                    f" needs {job.gpus_per_worker} GPUs on one node."
                 )
             case Reason.NODES_AWAY:
                 return f"The job would fit if {self._away(job)} were ready again."

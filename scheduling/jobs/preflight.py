@@ -89,7 +89,8 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
             if spec.preemptible
             else "the team's tickets decide when it is the job's turn"
         )
-        sentence = f"{len(snapshot.jobs) - 1} other jobs run or wait; {how}."
+        others = len(snapshot.jobs) - 1
+        sentence = f"{others} other jobs run or wait; {how}."
         return Preflight("later", (sentence,), None, cost, detail)
     last = len(snapshot.jobs) - 1
     situation = situation_now(cluster, snapshot, legend.axes)

@@ -45,9 +45,7 @@ def create_secret(
     secret = Secret(name=name, owner=None if tenant else actor, tenant=tenant)
     _fill(secret, values)
     if Secret.objects.filter(owner=secret.owner, tenant=tenant).count() >= MOST_SECRETS:
-        raise Refused(
-            f"There are already {MOST_SECRETS} secrets, the most that are allowed. Delete one first."
-        )
+        raise Refused(f"At most {MOST_SECRETS} secrets are allowed. Delete a secret first.")
     with refused_if_taken(
         f"A secret named {name} already exists. Replace it, or choose another name.", "name"
     ):
@@ -176,7 +174,7 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
             )
         if not values[key].strip("="):
             raise Refused(
-                f"The text of key {number} consists only of =. Did you enter a text where its key belongs?",
+                f"The text of key {number} consists only of =. Check that you did not enter the text as the key.",
                 "value",
             )
     try:

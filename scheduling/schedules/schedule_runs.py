@@ -118,6 +118,7 @@ def _next_due(schedule_id: int) -> bool:
 
 def _write_missed(schedule: Schedule, step: Step) -> None:
     first, last = step.missed or (step.last, step.last)
+    why = schedule.late_because or NOT_AT_WORK
     if schedule.missed == Schedule.Missed.SKIP:
         then = "missed runs are skipped"
     elif schedule.missed == Schedule.Missed.ONCE and step.runs:
@@ -129,7 +130,7 @@ def _write_missed(schedule: Schedule, step: Step) -> None:
         due_from=first,
         due_at=last,
         outcome=ScheduleRun.Outcome.SKIPPED,
-        text=f"Missed because {schedule.late_because or NOT_AT_WORK}; {then}.",
+        text=f"Missed because {why}; {then}.",
     )
 
 

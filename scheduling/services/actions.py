@@ -107,7 +107,10 @@ def change_service(
         changed["stopped"] = stopped
         service.stopped_at = now_from_database() if stopped else None
         service.save(update_fields=["stopped_at"])
-        note(service, "stopped" if stopped else "started", f"{'Stopped' if stopped else 'Started'} by {by}")
+        if stopped:
+            note(service, "stopped", f"Stopped by {by}")
+        else:
+            note(service, "started", f"Started by {by}")
     if spec is not None and (number := _update(service, spec, actor, even_if_never=even_if_never)):
         changed["revision"] = number
     if changed:

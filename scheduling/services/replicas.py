@@ -272,7 +272,8 @@ def _prove(look: _ServiceState, revision: ServiceRevision) -> None:
         revision.proved_at = look.now
     revision.failed_at, revision.why_failed = None, ""
     revision.save(update_fields=["proved_at", "failed_at", "why_failed"])
-    note(service, "proved", f"{_named(revision)} works: {so_many(service.replicas)} became ready")
+    replicas = so_many(service.replicas)
+    note(service, "proved", f"Revision {revision.number} works: {replicas} became ready")
 
 
 def _fail(look: _ServiceState, revision: ServiceRevision, proven: int) -> None:
@@ -287,12 +288,14 @@ def _fail(look: _ServiceState, revision: ServiceRevision, proven: int) -> None:
         revision.save(update_fields=["failed_at", "why_failed"])
         if service.good is None or not service.auto_rollback:
             if is_first:
-                note(service, "failed", f"{_named(revision)} has failed: {why}")
+                note(service, "failed", f"Revision {revision.number} has failed: {why}")
             return
     if service.good is None or not service.auto_rollback:
         return
     make_current(service, service.good, at=look.now)
-    note(service, "rolled_back", f"{_named(revision)} has failed: {why}. Rolled back to {service.good}")
+    note(
+        service, "rolled_back", f"Revision {revision.number} has failed: {why}. Rolled back to {service.good}"
+    )
     audit.record(
         actor=None,
         verb="service.roll_back",
@@ -329,10 +332,6 @@ def so_many(replicas: int) -> str:
 def note(service: Service, kind: str, text: str) -> None:
     """Adds an entry to the service's history."""
     ServiceEvent.objects.create(service=service, kind=kind, text=text)
-
-
-def _named(revision: ServiceRevision) -> str:
-    return f"Revision {revision.number}"
 
 
 def _number(value: int | None) -> int:

@@ -48,7 +48,9 @@ class Timetable:
         _check_zone(time_zone)
         if not 0 < len(expression) <= MOST_CHARACTERS:
             raise TimetableError(
-                "expression", f"Enter the times of the schedule, in 1 to {MOST_CHARACTERS} characters."
+                "expression",
+                f"Enter the times of the schedule in 1 to {MOST_CHARACTERS} characters, such as 30 2 * * MON-FRI"
+                " (at 02:30 on Monday to Friday).",
             )
         for name, bound in (("begins", begins), ("ends", ends)):
             if bound and bound.year not in YEARS:

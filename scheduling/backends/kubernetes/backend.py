@@ -168,14 +168,14 @@ class KubernetesBackend:
 
     def prepare(self) -> None:
         """Checks that the API server answers and accepts the credentials. Raises BackendError if it does not."""
-        with _as_backend_errors("the connection cannot be checked"):
+        with _as_backend_errors("the connection to the cluster cannot be checked"):
             self.api.get(ALL_JOBS, limit=1)
 
     # --- orders --------------------------------------------------------------------------------
 
     def preload(self, job_id: int) -> None:
         """Loads the job's namespace and the kubeconfig, so that later orders to the job do not read the database."""
-        with _as_backend_errors(f"job {job_id} cannot get orders"):
+        with _as_backend_errors(f"no order can be given to job {job_id}"):
             self._preload(job_id)
         self._opened()
 
@@ -311,7 +311,7 @@ class KubernetesBackend:
         Does nothing in processes that do not watch the cluster.
         """
         if self._watch:
-            with _as_backend_errors("starting gangs cannot be managed"):
+            with _as_backend_errors("gangs that are starting cannot be checked"):
                 self._ungater.advance(self.api, self._watch.view, self._orders)
 
     def node_gpus(self) -> Sequence[NodeGpus] | None:
@@ -484,7 +484,9 @@ def _as_backend_errors(what: str) -> Iterator[None]:
             raise Unanswered(
                 f"{what}: the API server cannot handle the request now: {refusal.message}"
             ) from refusal
-        raise BackendError(f"{what}: the API server refuses the request: {refusal.message or refusal.reason}") from refusal
+        raise BackendError(
+            f"{what}: the API server refuses the request: {refusal.message or refusal.reason}"
+        ) from refusal
     except (NotOurs, StillThere, NameTaken) as trouble:
         raise BackendError(f"{what}: {trouble}") from trouble
     except KeyError as missing:

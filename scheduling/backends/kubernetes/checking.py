@@ -106,7 +106,7 @@ def _rights(api: Api, namespace_prefix: str) -> tuple[dict[str, bool], list[str]
 
     def allowed(right: Right, namespace: str = "") -> bool:
         if time.monotonic() > until:
-            raise TooSlow(f"its answers take more than {LONGEST_SECONDS:.0f} s")
+            raise TooSlow(f"the API server takes more than {LONGEST_SECONDS:.0f} s to answer")
         return _allowed(api, right, namespace)
 
     # Rights in teams' namespaces are granted with each namespace, so the check needs an existing namespace.
@@ -205,16 +205,16 @@ def _policies(api: Api) -> str:
     versions = {one["metadata"]["name"]: _version(one) for one in policies}
     denying = {one["spec"]["policyName"] for one in bindings if "Deny" in one["spec"]["validationActions"]}
     if missing := sorted(POLICIES - (versions.keys() & denying)):
-        return f"{_NOT_IN_FORCE} ({_few(missing)}). Apply all files of deploy/kubernetes."
+        return f"{_NOT_IN_FORCE} in this cluster ({_few(missing)}). Apply all files of deploy/kubernetes."
     if older := sorted(name for name in POLICIES if versions[name] < POLICIES_VERSION):
         return (
             f"The admission policies in this cluster are older than this release of Fairlot ({_few(older)}): apply"
             " all files of deploy/kubernetes from this release."
         )
-    return "" if _refuses(api) else f"{_NOT_IN_FORCE}. Apply all files of deploy/kubernetes."
+    return "" if _refuses(api) else f"{_NOT_IN_FORCE} in this cluster. Apply all files of deploy/kubernetes."
 
 
-_NOT_IN_FORCE = "Fairlot's admission policies are not in force in this cluster"
+_NOT_IN_FORCE = "Fairlot's admission policies are not in force"
 
 
 def _version(policy: Object) -> int:
@@ -266,7 +266,9 @@ def in_words(error: Unreachable | Refused) -> str:
         if error.code == 429:
             return "The API server is overloaded and does not answer."
         if error.code == 403 and error.reason == "Forbidden":
-            return "The API server refuses every request of this user, even the request for the user's own name."
+            return (
+                "The API server refuses every request of this user, even the request for the user's own name."
+            )
         return f"The server at this address answers with error {error.code}. It may not be an API server."
     return _unreachable_in_words(error)
 
@@ -292,5 +294,5 @@ def _unreachable_in_words(error: Unreachable) -> str:
     if "SSL" in said:
         return "The TLS connection to this address failed. The server there may not be an API server."
     if isinstance(error, TooSlow):
-        return f"The API server cannot be used: {said}."
+        return f"The cluster cannot be used: {said}."
     return "The API server cannot be reached, or its answer was incomplete."

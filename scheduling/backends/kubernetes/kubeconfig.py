@@ -21,7 +21,9 @@ from scheduling.spec import yaml_core
 MOST_CHARACTERS = 64 * 1024
 LONGEST_SERVER = 500
 
-_FLATTEN = "Run `kubectl config view --raw --flatten --minify` and paste its output, which contains the files."
+_FLATTEN = (
+    "Run `kubectl config view --raw --flatten --minify` and paste its output, which contains the files."
+)
 _INSTEAD = "Use a token of the service account fairlot instead."
 _NO_FILES = "Fairlot does not read files that a kubeconfig names."
 # Keys that are refused, each with the reason and what to do instead.
@@ -137,7 +139,8 @@ def _named(found: Mapping[str, Any], key: str, inner: str, name: object) -> Mapp
         if entry.get("name") == name and isinstance(entry.get(inner), dict):
             inside: Mapping[str, Any] = entry[inner]
             return inside
-    raise Unusable(f"The kubeconfig has no {inner} {_shown(name)}.")
+    named = f"named {name[:60]}" if isinstance(name, str) else "with a name"
+    raise Unusable(f"The kubeconfig has no {inner} {named}.")
 
 
 def _kept(
@@ -147,7 +150,7 @@ def _kept(
         if key in refused and value:
             raise Unusable(f"The {what} has {key}, which is not accepted. {refused[key]}")
         if key not in kept and key not in refused and key not in _IGNORED:
-            raise Unusable(f"The {what} has {_shown(key)}, which Fairlot does not know.")
+            raise Unusable(f"The {what} has {str(key)[:60]}, which Fairlot does not know.")
     return {key: _text(entry, key, f"The {what}") for key in kept if entry.get(key)}
 
 
@@ -156,10 +159,6 @@ def _text(entry: Mapping[str, Any], key: str, what: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise Unusable(f"{what} has no {key}.")
     return value.strip()
-
-
-def _shown(name: object) -> str:
-    return str(name)[:60] if isinstance(name, str) else "with a name"
 
 
 def _server(cluster: Mapping[str, str]) -> str:
@@ -220,15 +219,15 @@ def _ends(user: Mapping[str, str]) -> datetime | None:
 
 def _end_of_certificate(user: Mapping[str, str]) -> datetime:
     if not ("client-certificate-data" in user and "client-key-data" in user):
-        raise Unusable(
-            "The user has only one of client-certificate-data and client-key-data. Enter both."
-        )
+        raise Unusable("The user has only one of client-certificate-data and client-key-data. Enter both.")
     certificate = _certificates(user, "client-certificate-data")[0]
     decoded = _decoded(user, "client-key-data")
     try:
         key = load_pem_private_key(decoded, password=None)
     except (ValueError, TypeError):
-        raise Unusable("The user's client-key-data must be a private key in base64, without a password.") from None
+        raise Unusable(
+            "The user's client-key-data must be a private key in base64, without a password."
+        ) from None
     if key.public_key() != certificate.public_key():
         raise Unusable("The user's client-key-data does not match client-certificate-data.")
     return certificate.not_valid_after_utc

@@ -336,7 +336,7 @@ def _find(places: HostPaths) -> Isolation:
         return _shared(
             places,
             why_no_users,
-            "Fairlot runs as root, and then only jobs that run as separate users get separate namespaces",
+            "Fairlot runs as root, which can give separate namespaces only to jobs that run as separate users",
         )
     found, why_no_namespaces = _try(places, Isolation(users=True, namespaces=True))
     if found is not None:

@@ -384,7 +384,7 @@ class Supervisor:
     def _follow_orders(self) -> None:
         self.orders_due = False
         if self.terminated:
-            words = "the machine stopped the job's programs"
+            words = "the machine stopped the job's programs, for example because it is shutting down"
             self._end(("lost", None, words), self.gang["grace_seconds"])
         try:
             gang, order = read_json(self.files.gang), read_json(self.files.desired)

@@ -181,12 +181,12 @@ class Worker:
         if code >= 0:
             hint = f" ({signal_name(code - 128)}, as shells report it)" if signal_name(code - 128) else ""
             return f"exited with code {code}{hint}"
-        text = f"was killed by {signal_name(-code) or f'signal {-code}'}"
+        was_killed = f"was killed by {signal_name(-code) or f'signal {-code}'}"
         if -code == signal.SIGKILL:
             if oom_kills:
-                return f"{text}: the machine ran out of memory"
-            return f"{text}, but not by Fairlot; the program may have used too much memory"
-        return text
+                return f"{was_killed}, because the machine ran out of memory"
+            return f"{was_killed}, but not by Fairlot; the program may have used too much memory"
+        return was_killed
 
 
 def _unusable(error: OSError) -> str:

@@ -586,10 +586,13 @@ def test_a_team_without_comparable_jobs_sees_why(lab: World, begins: datetime) -
     troubles = dict(analyse(lab, begins).parts.values_list("tenant", "trouble"))
     assert troubles == {
         cast.astro.pk: (
-            "none of the team's jobs can be compared: 1 job submitted before the period (a longer period may help),"
-            " 1 job in preemptible mode"
+            "none of the team's jobs can be compared with its private cluster: 1 job submitted before the period"
+            " (a longer period may help), 1 job in preemptible mode"
         ),
-        cast.bio.pk: "none of the team's jobs can be compared: 1 job larger than the team's private cluster",
+        cast.bio.pk: (
+            "none of the team's jobs can be compared with its private cluster: 1 job larger than the team's private"
+            " cluster"
+        ),
     }
 
 

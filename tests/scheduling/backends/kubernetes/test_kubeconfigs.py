@@ -101,8 +101,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"user": {"client-certificate-data": base64_of(CERTIFICATE)}}, "only one of"),
     ({"user": {"client-certificate-data": base64_of(CERTIFICATE), "client-key-data": base64_of(OTHER_KEY)}},
      "does not match client-certificate-data"),
-    ({"contexts": [{"name": "c", "context": {"cluster": "gone", "user": "u"}}]}, "no cluster gone"),
-    ({"contexts": []}, "no context c"),
+    ({"contexts": [{"name": "c", "context": {"cluster": "gone", "user": "u"}}]}, "no cluster named gone"),
+    ({"contexts": []}, "no context named c"),
     ({"users": "none"}, "no list of users"),
     ({"kind": "Secret"}, "not a kubeconfig"),
 ]  # fmt: skip
