@@ -81,7 +81,7 @@ def attach_cluster(
     _refuse_taken(Cluster.objects.filter(name=name).first())
     if access.checkpoint_claim and not CLAIM.fullmatch(access.checkpoint_claim):
         raise Refused(
-            "A claim's name may only contain lower-case letters, digits, hyphens and dots.",
+            "A PersistentVolumeClaim's name may only contain lower-case letters, digits, hyphens and dots.",
             "checkpoint_claim",
         )
     parsed = _parsed(kubeconfig)

@@ -71,7 +71,7 @@ def set_idle_rule(
         if not 1 <= minutes <= LONGEST_MINUTES:
             raise Refused(f"Must be from 1 to {LONGEST_MINUTES} minutes.", field)
     if not 0 <= snooze_hours <= LONGEST_SNOOZE_HOURS:
-        raise Refused(f"Must be from 0 to {LONGEST_SNOOZE_HOURS} hours.", "snooze_hours")
+        raise Refused(f"The longest snooze must be from 0 to {LONGEST_SNOOZE_HOURS} hours.", "snooze_hours")
     held = IdleRule.objects.select_for_update(of=("self",)).filter(tenant=tenant, cluster=cluster).first()
     before = _told(held) if held else {}
     rule = held or IdleRule(tenant=tenant, cluster=cluster)

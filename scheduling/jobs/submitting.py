@@ -208,10 +208,8 @@ class _Check:
         """
         problems = {}
         if unknown := [name for name in spec.generations if name not in self._known]:
-            problems["generations"] = (
-                f"{', '.join(unknown)} is not in {self.cluster.name}; accepted:"
-                f" {', '.join(sorted(self._known)) or 'none yet'}"
-            )
+            names, known = ", ".join(unknown), ", ".join(sorted(self._known)) or "none yet"
+            problems["generations"] = f"{names} is not in {self.cluster.name}; accepted: {known}"
         environments = self._environments
         if environments is not None and spec.environment and spec.environment not in environments:
             problems["environment"] = (

@@ -151,11 +151,15 @@ def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
 def _check_claim(cluster: Cluster, source: str) -> None:
     if not CLAIM.fullmatch(source):
         raise Refused(
-            "A claim's name may only contain lower-case letters, digits, hyphens and dots.", "source"
+            "A PersistentVolumeClaim's name may only contain lower-case letters, digits, hyphens and dots.",
+            "source",
         )
     access = ClusterAccess.objects.filter(cluster=cluster).first()
     if access is not None and access.checkpoint_claim == source:
-        raise Refused("This claim holds the checkpoints of all jobs, so it cannot be granted.", "source")
+        raise Refused(
+            "This PersistentVolumeClaim contains the checkpoints of all jobs, so it cannot be granted.",
+            "source",
+        )
 
 
 def _told(volume: Volume) -> dict[str, object]:

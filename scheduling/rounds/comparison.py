@@ -106,7 +106,7 @@ def _figures(rows: Sequence[ShadowRound], lasted: Sequence[float]) -> list[Figur
     ]  # fmt: skip
     switches = [sum(parts) * 3600 / seconds for parts in _both(rows, "switches")]
     decided = [sum(row.round.decide_ms for row in rows), sum(row.decide_ms for row in rows)]
-    found.append(Figure("Switches per hour", *switches))
+    found.append(Figure("Gangs stopped or moved per hour", *switches))
     found.append(Figure("Decision, ms", *(total / len(rows) for total in decided)))
     return found
 

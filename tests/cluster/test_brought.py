@@ -87,7 +87,8 @@ def test_a_missing_claim_is_reported_before_any_pod_waits_for_it(
 ) -> None:
     missing = Mount("imagenet", "/data/imagenet", "nowhere", read_only=True)
     with pytest.raises(
-        BackendError, match=f"the claim nowhere, which does not exist in the namespace {tenant}"
+        BackendError,
+        match=f"the PersistentVolumeClaim nowhere, which does not exist in the namespace {tenant}",
     ):
         run(rig, real_node, "true", mounts=[missing])
     assert not rig.admin.items(JOBS.format(tenant))

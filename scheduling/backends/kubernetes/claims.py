@@ -21,8 +21,8 @@ def check(api: Api, namespace: str, mounts: Sequence[Mount]) -> None:
             api.get(PATH.format(namespace, mount.source))
         except Missing:
             raise BackendError(
-                f"the volume {mount.name} needs the claim {mount.source}, which does not exist in the namespace"
-                f" {namespace}: ask an administrator of the cluster to create the claim"
+                f"the volume {mount.name} needs the PersistentVolumeClaim {mount.source}, which does not exist in the"
+                f" namespace {namespace}: ask an administrator of the cluster to create it"
             ) from None
 
 

@@ -180,7 +180,9 @@ class Orders:
                     raise
             else:
                 return Outcome.DONE
-        raise StillThere(f"the Kubernetes Job of job {job_id} was deleted again and again")
+        raise StillThere(
+            f"the Kubernetes Job of job {job_id} was deleted again and again, so it cannot start"
+        )
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """Suspends the Kubernetes Job of a job, which stops its pods. Returns the effect of the order.

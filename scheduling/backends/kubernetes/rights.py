@@ -77,7 +77,12 @@ EVERYWHERE = (
     Need("batch", "jobs", ("list", "watch"), "sees how Fairlot's Jobs end"),
     Need("", "events", ("list", "watch"), "shows users why a pod does not start"),
     Need("", "namespaces", ("get", "list", "create", "patch"), "creates a namespace for each team"),
-    Need(ADMISSION, "validatingadmissionpolicies", ("list",), "reads the version of Fairlot's admission policies"),
+    Need(
+        ADMISSION,
+        "validatingadmissionpolicies",
+        ("list",),
+        "reads the version of Fairlot's admission policies",
+    ),
     Need(
         ADMISSION,
         "validatingadmissionpolicybindings",
@@ -85,7 +90,13 @@ EVERYWHERE = (
         "checks whether Fairlot's admission policies are in force",
     ),
     Need(RBAC, "rolebindings", ("get", "create"), "gives Fairlot its role in a team's namespace"),
-    Need(RBAC, "clusterroles", ("bind",), "gives Fairlot the role fairlot-tenant and no other role", TENANT_ROLE),
+    Need(
+        RBAC,
+        "clusterroles",
+        ("bind",),
+        "gives Fairlot the role fairlot-tenant and no other role",
+        TENANT_ROLE,
+    ),
 )
 _IN_TEAMS = (
     ("batch", "jobs", ("get", "create", "patch", "delete"), "starts, stops and moves gangs"),
@@ -104,7 +115,12 @@ _IN_TEAMS = (
     ),
     ("", "configmaps", ("get", "create", "delete"), "gives the workers of a gang their host file"),
     ("", "secrets", ("create", "update"), "gives secrets to pods; cannot list or read secrets"),
-    ("", "persistentvolumeclaims", ("get", "list"), "finds the claims of the volumes that a team may use"),
+    (
+        "",
+        "persistentvolumeclaims",
+        ("get", "list"),
+        "finds the PersistentVolumeClaims of the volumes that a team may use",
+    ),
     ("", "resourcequotas", ("create", "patch"), "limits the resources of a team's namespace"),
     ("", "serviceaccounts", ("create", "patch"), "runs pods as an account without rights"),
     (

@@ -394,7 +394,7 @@ class LocalBackend:
             if older["epoch"] < epoch - KEPT_REPORTS:
                 files.status(older["epoch"]).unlink()
         elif not older["supervisor"]:
-            message = "a newer start of the job replaced this one before it began"
+            message = "a newer start of the job replaced this start before it began"
             reports.finish(files, older["epoch"], older["token"], End.STOPPED, message)
         elif not supervised and not reports.end_leftovers(files, older):
             raise BackendError("processes of the job's last attempt are still ending")

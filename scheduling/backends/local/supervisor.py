@@ -425,7 +425,7 @@ class Supervisor:
             self.orders_due = True  # another process is writing orders now
             return
         self._end(
-            ("stopped", None, "stopped because a newer start of the job replaced this one"),
+            ("stopped", None, "stopped because a newer start of the job replaced this start"),
             self.gang["grace_seconds"],
         )
 
