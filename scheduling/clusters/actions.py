@@ -41,8 +41,8 @@ CHANGEABLE: dict[str, Callable[[Any], bool]] = {
     "memory_limit_per_gpu": lambda value: value is None or 0.1 <= value <= 65_536,
 }
 ACCEPTED = {
-    "ordering": "stride or lottery",
-    "slicing": "checkpoint or freeze",
+    "ordering": "the ordering stride or lottery",
+    "slicing": "preemption by checkpoint or freeze",
     "trading": "trading on or off",
     "policy": "the name of a scheduling policy",
     "policy_options": "names and values of the policy's options",

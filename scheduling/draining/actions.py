@@ -59,7 +59,7 @@ def drain_node(
         raise Refused(
             'The mode "deadline" needs a deadline.'
             if deadline is None
-            else 'Only the mode "deadline" takes a deadline.',
+            else 'A deadline is accepted only with the mode "deadline".',
             field="deadline",
         )
     if deadline is not None and deadline <= now:

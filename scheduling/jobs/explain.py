@@ -227,7 +227,7 @@ class Explainer:
             case Reason.GPUS_DRAINING:
                 return "The job's GPUs are chosen. The job starts as soon as other jobs have released these GPUs."
             case Reason.CLUSTER_PAUSED:
-                return f"{paused_in_words(self.cluster)}; nothing new starts."
+                return f"{paused_in_words(self.cluster)}; no waiting job starts."
             case Reason.BACKING_OFF:
                 return (
                     f"The last {job.failed_starts} starts of the job failed or ended soon; Fairlot tries again soon."

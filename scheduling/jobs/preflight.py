@@ -82,7 +82,9 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     candidate.reason = int(Reason.NONE)
     detail = explainer.explain(candidate).detail
     if cluster.paused_at:
-        return Preflight("later", (f"{paused_in_words(cluster)}; nothing new starts.",), None, cost, detail)
+        return Preflight(
+            "later", (f"{paused_in_words(cluster)}; no waiting job starts.",), None, cost, detail
+        )
     if len(snapshot.jobs) > MOST_JOBS:
         how = (
             "the job runs only on GPUs that no other job can use"

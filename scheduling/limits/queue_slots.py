@@ -31,10 +31,9 @@ class QueuePlaces:
         limit."""
         for usage in self._usages:
             if usage.is_exceeded(self._taken + 1):
+                limit_in_words = _said(usage.with_more(self._taken), self._reader)
                 return Refused(
-                    f"{_said(usage.with_more(self._taken), self._reader)}. "
-                    "Submit the job after a waiting job has started.",
-                    field="tenant",
+                    f"{limit_in_words}. Submit the job after a waiting job has started.", field="tenant"
                 )
         self._taken += 1
         return None

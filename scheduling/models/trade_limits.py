@@ -75,7 +75,7 @@ class TradeLimit(models.Model):
             return "not traded"
         said = []
         if self.most_gpus is not None:
-            said.append(f"at most {self.most_gpus.normalize():f} GPUs given")
+            said.append(f"at most {self.most_gpus.normalize():f} GPUs given away")
         if self.most_part is not None:
-            said.append(f"at most {(self.most_part * 100).normalize():f} % of the entitlement given")
+            said.append(f"at most {(self.most_part * 100).normalize():f} % of the entitlement given away")
         return ", ".join(said) or "traded without limit"

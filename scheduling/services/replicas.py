@@ -173,8 +173,8 @@ def _make(look: _ServiceState, slots: Sequence[int]) -> None:
             trouble = str(error)
             break
         if latest and latest[0].state in BY_ITSELF and latest[0].revision_id == service.current_id:
-            how = end_text_of(latest[0]) or latest[0].get_state_display()
-            note(service, "replaced", f"{latest[0].name} ended by itself ({how}); {job.name} replaces it")
+            ended, how = latest[0].name, end_text_of(latest[0]) or latest[0].get_state_display()
+            note(service, "replaced", f"{ended} ended by itself ({how}); {job.name} replaces it")
     if trouble != service.trouble:
         service.trouble = trouble
         service.save(update_fields=["trouble"])

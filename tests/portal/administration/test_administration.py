@@ -239,7 +239,7 @@ def test_a_pause_is_confirmed_with_a_reason_that_owners_of_waiting_jobs_see(scen
     assert (cluster["paused"], cluster["paused_reason"]) == (True, "new switch")
     job = scene.world.submit(scene.people.alice, scene.people.astro)
     scene.world.quantum()
-    said = "lab is paused by an operator (new switch); nothing new starts."
+    said = "lab is paused by an operator (new switch); no waiting job starts."
     assert said in alice.get(f"/jobs/{job.pk}/").content.decode().replace("Lab is", "lab is")
     assert send(olga, place, *OPERATOR_VERBS[3][:2]).status_code == 302
     assert Cluster.objects.get().paused_reason == ""
