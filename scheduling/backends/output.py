@@ -97,7 +97,9 @@ class Log:
         """
         if not (self._resumes and self.trouble):
             return False
-        if self._missing and not self._note(f"{self._missing:,} bytes of output are missing here: {self._why}"):
+        if self._missing and not self._note(
+            f"{self._missing:,} bytes of output are missing here: {self._why}"
+        ):
             return False
         self._missing, self.trouble, self._stopped = 0, "", False
         self._why = f"this log is limited to {self._limit:,} bytes"

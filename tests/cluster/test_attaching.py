@@ -245,7 +245,7 @@ def test_another_authority_is_refused(plane: ControlPlane, ada: Any) -> None:
         (plane.folder / "kube-scheduler-certificates" / "kube-scheduler.crt").read_bytes()
     )
     text = kubeconfig(plane, certificate_authority_data=other.decode())
-    with pytest.raises(Refused, match="not signed by the authority"):
+    with pytest.raises(Refused, match="not signed by the kubeconfig"):
         attach_cluster(actor=ada, name="east", kubeconfig=text)
 
 

@@ -189,7 +189,9 @@ def test_a_name_of_a_foreign_service_is_reported_and_left_alone(lab: Lab) -> Non
         return second.why_unknown
 
     until(lab, second, told, "it is told")
-    assert second.why_unknown.endswith(f"the Service web in the namespace {home(lab)} does not belong to this Fairlot")
+    assert second.why_unknown.endswith(
+        f"the Service web in the namespace {home(lab)} does not belong to this Fairlot"
+    )
     remove_service(actor=lab.people.bob, service=second)
     step_service(service_id=second.pk)
     announce_service(service_id=second.pk)

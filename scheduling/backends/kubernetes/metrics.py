@@ -45,7 +45,9 @@ def read(answer: bytes) -> Busy:
     try:
         content = json.loads(answer)
         if content["status"] != "success" or content["data"]["resultType"] != "vector":
-            raise NotReachable("The query must return an instant vector, but the server's answer has another type.")
+            raise NotReachable(
+                "The query must return an instant vector, but the server's answer has another type."
+            )
         found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
         for one in content["data"]["result"]:
             _take(found, one["metric"], float(one["value"][1]))

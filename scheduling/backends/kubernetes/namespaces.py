@@ -115,7 +115,7 @@ def _check_owner(there: Object, labels: Mapping[str, str]) -> None:
         )
     if found[TENANT] != labels[TENANT]:
         raise Unusable(
-            f"The namespace {name} belongs to the team {found[TENANT]}, not to {labels[TENANT]}: see the label {TENANT}."
+            f"The namespace {name} belongs to the team {found[TENANT]}, not to {labels[TENANT]}: see label {TENANT}."
         )
     if found.get(CLUSTER, labels[CLUSTER]) != labels[CLUSTER]:
         raise Unusable(

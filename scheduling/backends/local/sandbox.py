@@ -197,7 +197,9 @@ def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
                     os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
     except RecursionError:
         raise OSError(
-            errno.ELOOP, "the folder is nested too deeply, so Fairlot cannot make the team's user its owner", str(path)
+            errno.ELOOP,
+            "the folder is nested too deeply, so Fairlot cannot make the team's user its owner",
+            str(path),
         ) from None
     os.chown(path, uid, uid, follow_symlinks=False)
 
@@ -350,7 +352,9 @@ def _unshare(what: str, kinds: int) -> None:
         _call(f"unshare {what}", _libc.unshare(kinds))
     except OSError as error:
         if error.errno == errno.ENOSPC:  # here the error does not mean a full disk
-            raise OSError(errno.EUSERS, f"a limit of /proc/sys/user is reached, so unshare cannot separate {what}") from None
+            raise OSError(
+                errno.EUSERS, f"a limit of /proc/sys/user is reached: unshare cannot separate {what}"
+            ) from None
         raise
 
 

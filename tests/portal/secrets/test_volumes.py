@@ -153,8 +153,8 @@ def test_resources_that_no_node_has_are_refused_beside_their_field(
     response = submitted(browser_of(scene.people.bob), kubernetes, fields)
     assert response.status_code == 422
     page = response.content.decode()
-    assert "No node with these GPUs has more than 32 CPUs" in page
-    assert "No node with these GPUs has more than 64.0Gi" in page
+    assert "No node with an accepted GPU type has more than 32 CPUs" in page
+    assert "No node with an accepted GPU type has more than 64.0Gi" in page
 
 
 def test_a_posted_pod_is_refused_by_the_names_of_its_fields(scene: Scene, browser_of: Any) -> None:

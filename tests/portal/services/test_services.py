@@ -79,7 +79,7 @@ def test_a_right_form_becomes_a_service(scene: Scene, bob: Client) -> None:
         ("progress_deadline_seconds", "1", "from 10 to 86400"),
         ("name", "Chat Service", "lower-case letters, digits and hyphens"),
         ("name", "supernova-api", "already"),
-        ("port", "", "a service answers requests at a port"),
+        ("port", "", "a service answers requests at this port"),
         ("port", "80", "from 1024 to 65535"),
         ("readiness_path", "health", "must begin with /"),
         ("workers", "0", "from 1 to 4096"),

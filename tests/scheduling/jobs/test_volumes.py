@@ -111,7 +111,7 @@ def test_only_operators_grant_and_withdraw(lab: World) -> None:
         ("imagenet", "claim", "name"),  # this name exists already
         ("x", "", "source"),
         ("x", "/host/path", "source"),
-        ("x", "checkpoints", "source"),  # this claim holds the checkpoints of all jobs
+        ("x", "checkpoints", "source"),  # this claim contains the checkpoints of all jobs
     ],
 )
 def test_an_invalid_grant_is_refused(lab: World, name: str, source: str, field: str) -> None:

@@ -119,7 +119,9 @@ def test_a_closed_folder_above_the_jobs_is_named(tmp_path: Path, monkeypatch: py
     assert not found.keeps_apart
     # If several folders are closed, the outermost is named; this may be one above the test's folder.
     above = isolation.closed_ancestor(closed / "jobs")
-    assert f"the folder {above} contains the folders of jobs, but is closed to other users" in found.why_no_users
+    assert (
+        f"the folder {above} contains the folders of jobs, but is closed to other users" in found.why_no_users
+    )
 
 
 @needs_root
