@@ -167,7 +167,7 @@ def archives(transactional_db: None, django_db_blocker: Any) -> Iterator[None]:
 # Tests that share a whole portal or a control plane form one xdist group each, and one process runs each group. These
 # groups wait more than they compute. So the first AT_ONCE groups begin at once, and each later group begins after a
 # tenth of the single tests.
-GROUPS = ("cluster", "figures", "attacks", "node", "crashes", "browser")
+GROUPS = ("attached", "cluster", "figures", "node", "crashes", "attacks", "browser")
 AT_ONCE = 3
 
 

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Assigns all tests that share a control plane to one xdist worker, and all tests that need a real node to
-    another."""
+    """Puts the tests that share a control plane into three xdist groups, which have a control plane each: tests that
+    need a real node, tests that attach the cluster to a Fairlot with a database, and all others."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "plane" in fixtures:
-            item.add_marker(pytest.mark.xdist_group("node" if "real_node" in fixtures else "cluster"))
+            attached = item.get_closest_marker("django_db") is not None
+            group = "node" if "real_node" in fixtures else "attached" if attached else "cluster"
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

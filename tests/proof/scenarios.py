@@ -30,8 +30,9 @@ from scheduling.spec.job_spec import JobSpec
 from tests.proof import crashes
 from tests.waiting import wait_for
 
-# The duration of one step of the training program on a GPU of speed 1.
-SECONDS_PER_STEP = 0.1
+# The duration of one step of the training program on a GPU of speed 1. Where no steps are counted, few steps leave the
+# processors to the portal.
+SECONDS_PER_STEP, SLOW_STEP = 0.1, 2.0
 # Quanta within which all gangs start.
 WARM_UP = 10
 
@@ -46,7 +47,11 @@ def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, An
     cluster = _prepare(quantum=quantum, trading=False)
     gpus = sum(node.gpus for node in cluster.nodes.all())
     teams = [_team(f"Tickets {count}", count) for count in tickets]
-    jobs = [job for tenant, user in teams for job in _submit(cluster, tenant, user, gpus, "1.0")]
+    jobs = [
+        job
+        for tenant, user in teams
+        for job in _submit(cluster, tenant, user, gpus, "1.0", seconds_per_step=SLOW_STEP)
+    ]
     _wait_for_quanta(cluster, WARM_UP)
     # The first team held all GPUs until the other teams' gangs had started, which takes a time that depends on the
     # machine. The first team repays this time during the next quanta, and these are not counted.
@@ -174,10 +179,17 @@ def _team(name: str, tickets: int) -> tuple[Tenant, User]:
     return tenant, user
 
 
-def _submit(cluster: Cluster, tenant: Tenant, user: User, count: int, sensitivity: str) -> list[Job]:
-
+def _submit(
+    cluster: Cluster,
+    tenant: Tenant,
+    user: User,
+    count: int,
+    sensitivity: str,
+    *,
+    seconds_per_step: float = SECONDS_PER_STEP,
+) -> list[Job]:
     command = (
-        f'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps 1000000 --seconds-per-step {SECONDS_PER_STEP} '
+        f'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps 1000000 --seconds-per-step {seconds_per_step} '
         f"--sensitivity {sensitivity}"
     )
     spec = JobSpec(name="digits", command=command, environment="python", checkpoint_grace_seconds=10)
