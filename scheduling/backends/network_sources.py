@@ -111,7 +111,9 @@ def _network(text: str) -> Network:
     network = ipaddress.ip_network(text)
     first = network.network_address
     if isinstance(first, ipaddress.IPv6Address) and (first.scope_id or first.ipv4_mapped):
-        raise ValueError(f"{text} is not accepted, because it has a zone or maps an IPv4 address")
+        raise ValueError(
+            f"{text} is not accepted: an IPv6 address must not have a zone, such as %eth0, or be IPv4-mapped"
+        )
     return network
 
 

@@ -175,7 +175,7 @@ class KubernetesBackend:
 
     def preload(self, job_id: int) -> None:
         """Loads the job's namespace and the kubeconfig, so that later orders to the job do not read the database."""
-        with _as_backend_errors(f"no order can be given to job {job_id}"):
+        with _as_backend_errors(f"the namespace and kubeconfig for job {job_id} cannot be loaded"):
             self._preload(job_id)
         self._opened()
 
@@ -311,7 +311,7 @@ class KubernetesBackend:
         Does nothing in processes that do not watch the cluster.
         """
         if self._watch:
-            with _as_backend_errors("gangs that are starting cannot be checked"):
+            with _as_backend_errors("the progress of gangs that are starting cannot be checked"):
                 self._ungater.advance(self.api, self._watch.view, self._orders)
 
     def node_gpus(self) -> Sequence[NodeGpus] | None:

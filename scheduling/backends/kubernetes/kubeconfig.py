@@ -22,7 +22,8 @@ MOST_CHARACTERS = 64 * 1024
 LONGEST_SERVER = 500
 
 _FLATTEN = (
-    "Run `kubectl config view --raw --flatten --minify` and paste its output, which contains the files."
+    "Run `kubectl config view --raw --flatten --minify` and paste its output, which contains certificates and keys"
+    " instead of file names."
 )
 _INSTEAD = "Use a token of the service account fairlot instead."
 _NO_FILES = "Fairlot does not read files that a kubeconfig names."

@@ -157,7 +157,7 @@ class Orders:
                 # No other order will end the earlier attempt.
                 old = str(job["metadata"]["annotations"][objects.LEASE])
                 self.api.patch(self._path(job_id), objects.stop(_uid(job), at=at, epoch=at, token=old))
-                raise StillThere(f"attempt {at} of job {job_id} was still running")
+                raise StillThere(f"attempt {at} of job {job_id} was still running and is now being stopped")
             if objects.holds_gpus(job):
                 raise StillThere(f"pods of attempt {at} of job {job_id} still exist")
             if objects.has_counted_ends(job):

@@ -328,7 +328,7 @@ class LocalBackend:
             if other["epoch"] > epoch:
                 return False
             if other["epoch"] == epoch and other["token"] != str(token):
-                raise BackendError(f"attempt {epoch} of job {files.job_id} belongs to another lease")
+                raise BackendError(f"attempt {epoch} of job {files.job_id} already belongs to another lease")
         forgotten = known[2]
         return forgotten is None or forgotten["epoch"] < epoch
 
@@ -451,7 +451,9 @@ class LocalBackend:
         try:
             closed = devices.of_others(held, self.places.dev) if found.namespaces else []
         except gpus.NvmlError as error:
-            raise BackendError(f"Fairlot cannot find the GPUs that the job must not use: {error}") from None
+            raise BackendError(
+                f"the machine's GPUs cannot be listed, so GPUs of other jobs cannot be hidden from this job: {error}"
+            ) from None
         return self.places.confinement(found, files.folder, gang.uid, binds, closed=closed)
 
     def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:

@@ -168,7 +168,7 @@ class JobFiles:
             deadline = time.monotonic() + seconds
             while not try_lock(lock):
                 if time.monotonic() >= deadline:
-                    raise Busy(f"another process is writing orders to job {self.job_id}")
+                    raise Busy(f"another process is starting, suspending or stopping job {self.job_id}")
                 time.sleep(0.01)  # flock cannot wait with a deadline
             yield
         finally:

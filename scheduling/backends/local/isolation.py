@@ -336,7 +336,7 @@ def _find(places: HostPaths) -> Isolation:
         return _shared(
             places,
             why_no_users,
-            "Fairlot runs as root, which can give separate namespaces only to jobs that run as separate users",
+            "while Fairlot runs as root, only jobs that run as separate users can have separate namespaces",
         )
     found, why_no_namespaces = _try(places, Isolation(users=True, namespaces=True))
     if found is not None:

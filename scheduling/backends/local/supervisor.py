@@ -398,7 +398,7 @@ class Supervisor:
             KeyError,
             TypeError,
         ) as error:  # orders are read again at the next heartbeat
-            self._warn_once(f"the orders to the job cannot be read: {error!r}")
+            self._warn_once(f"Fairlot's commands to start, suspend or stop the job cannot be read: {error!r}")
 
     def _warn_once(self, text: str) -> None:
         """Writes a warning to supervisor.log, unless it is the same as the last warning."""
