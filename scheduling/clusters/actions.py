@@ -41,7 +41,7 @@ CHANGEABLE: dict[str, Callable[[Any], bool]] = {
     "memory_limit_per_gpu": lambda value: value is None or 0.1 <= value <= 65_536,
 }
 ACCEPTED = {
-    "ordering": "the ordering stride or lottery",
+    "ordering": "stride or lottery (the two orderings)",
     "slicing": "preemption by checkpoint or freeze",
     "trading": "trading on or off",
     "policy": "the name of a scheduling policy",
@@ -50,9 +50,15 @@ ACCEPTED = {
     "quantum_seconds": f"1 to {fixed(86_400)} seconds",
     "min_hold_seconds": f"0 to {fixed(86_400)} seconds",
     "notice_seconds": f"0 to {fixed(3_600)} seconds",
-    "overhead_limit": "a fraction of the GPU time: more than 0 and at most 1",
-    "cpu_per_gpu": f"0.1 to {fixed(1_024)} CPUs per GPU, or empty for the GPU's part of the node",
-    "memory_per_gpu": f"0.1 to {fixed(65_536)} GiB per GPU, or empty for the GPU's part of the node",
+    "overhead_limit": "the fraction of time that switching jobs may take: more than 0 and at most 1",
+    "cpu_per_gpu": (
+        f"0.1 to {fixed(1_024)} CPUs per GPU, or empty to give workers a part of the node's CPUs in proportion to"
+        " their GPUs"
+    ),
+    "memory_per_gpu": (
+        f"0.1 to {fixed(65_536)} GiB per GPU, or empty to give workers a part of the node's memory in proportion to"
+        " their GPUs"
+    ),
     "cpu_limit_per_gpu": f"0.1 to {fixed(1_024)} CPUs per GPU, or empty for no limit",
     "memory_limit_per_gpu": f"0.1 to {fixed(65_536)} GiB per GPU, or empty for no limit",
 }

@@ -230,9 +230,13 @@ class Explainer:
                 return f"{paused_in_words(self.cluster)}; no waiting job starts."
             case Reason.BACKING_OFF:
                 return (
-                    f"The last {job.failed_starts} starts of the job failed or ended soon; Fairlot tries again soon."
+                    f"The last {job.failed_starts} attempts of the job failed to start or lasted less than a minute;"
+                    " Fairlot tries again soon."
                     if job.failed_starts > 1
-                    else "The last start of the job failed or ended soon; Fairlot tries again soon."
+                    else (
+                        "The last attempt of the job failed to start or lasted less than a minute; Fairlot tries again"
+                        " soon."
+                    )
                 )
             case _:
                 return "The job waits for the next round."

@@ -165,7 +165,7 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
     if len(values) > MOST_KEYS:
         raise Refused(f"A secret must have at most {MOST_KEYS} keys; this one has {len(values)}.", "value")
     if any("\0" in text for text in values.values()):
-        raise Refused("A text must not contain zero bytes.", "value")
+        raise Refused("A text must not contain zero bytes (U+0000).", "value")
     for number, key in enumerate(values, start=1):
         if not is_key(key):  # the message does not quote the key: it may be a secret text in the wrong place
             raise Refused(
@@ -174,7 +174,8 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
             )
         if not values[key].strip("="):
             raise Refused(
-                f"The text of key {number} consists only of =. Check that you did not enter the text as the key.",
+                f"The text of key {number} contains only the character =. Check that you did not enter the text as the"
+                " key.",
                 "value",
             )
     try:

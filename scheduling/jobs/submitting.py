@@ -209,7 +209,7 @@ class _Check:
         problems = {}
         if unknown := [name for name in spec.generations if name not in self._known]:
             names, known = ", ".join(unknown), ", ".join(sorted(self._known)) or "none yet"
-            problems["generations"] = f"{names} is not in {self.cluster.name}; accepted: {known}"
+            problems["generations"] = f"{self.cluster.name} has no GPUs of type {names}; accepted: {known}"
         environments = self._environments
         if environments is not None and spec.environment and spec.environment not in environments:
             problems["environment"] = (

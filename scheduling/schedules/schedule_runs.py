@@ -124,7 +124,7 @@ def _write_missed(schedule: Schedule, step: Step) -> None:
     elif schedule.missed == Schedule.Missed.ONCE and step.runs:
         then = "Fairlot starts only the latest of the missed runs"
     else:
-        then = "this run is too old to be started late"
+        then = "this run was due too long ago to be started now"
     ScheduleRun.objects.create(
         schedule=schedule,
         due_from=first,
@@ -171,7 +171,11 @@ def _why_not_beside(schedule: Schedule) -> str:
     if schedule.overlap != Schedule.Overlap.FORBID:
         return ""
     earlier = schedule.jobs_at_work().first()
-    return f"Job #{earlier.pk} of an earlier run had not ended." if earlier else ""
+    return (
+        f"No new run was started, because job #{earlier.pk} of an earlier run had not ended."
+        if earlier
+        else ""
+    )
 
 
 def _submit(schedule: Schedule, request_key: str | None = None, *, asked_by: User | None = None) -> Job:

@@ -196,7 +196,8 @@ def _changeable(actor: User, session: Session) -> Job:
     job = Job.objects.changeable_by(actor).select_related("tenant").filter(pk=session.pk).first()
     if job is None:
         raise NotAllowed(
-            "Only the owner, a manager of the team or an operator may open, keep or stop this session."
+            "Only the owner, a manager of the team or an operator may open or stop this session, or reset its idle"
+            " timeout."
         )
     return job
 

@@ -75,7 +75,9 @@ def check_path(path: str) -> None:
     if not path.startswith("/"):
         raise ValueError(f"{path} is not absolute: begin it with /")
     if not path.isprintable() or ":" in path or "//" in path or {".", ".."} & set(path.split("/")):
-        raise ValueError(f"{path!r} must not contain :, //, unprintable characters, or . or .. as a folder")
+        raise ValueError(
+            f"{path!r} must not contain :, // or unprintable characters, or a folder named . or .."
+        )
     if path == "/":
         raise ValueError("/ would hide the whole image")
     for system in SYSTEM:

@@ -147,7 +147,7 @@ class JobSpec(BaseModel):
             if name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
                 raise RefusedAt((name,), f"{name} is set by Fairlot itself; choose another name")
             if "\0" in value:
-                raise RefusedAt((name,), "must not contain a zero byte")
+                raise RefusedAt((name,), "must not contain zero bytes (U+0000)")
         return variables
 
     @field_validator("progress_pattern")
@@ -160,7 +160,7 @@ class JobSpec(BaseModel):
         except re2.error as error:
             raise ValueError(f"is not a valid regular expression (RE2): {why_no_pattern(error)}") from None
         if compiled.groups != 1:
-            raise ValueError("must have exactly one group (…), which matches the number of steps")
+            raise ValueError("must have exactly one group (…), which captures the number of steps")
         return pattern
 
     @field_validator("port")

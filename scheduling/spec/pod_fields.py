@@ -53,10 +53,12 @@ REFUSED: dict[str, str] = {
     "schedulername": _PLACED,
     "schedulinggates": _PLACED,
     "priorityclassname": (
-        "Kubernetes would evict other users' pods; use the spec's priority instead, which orders only your jobs"
+        "with this field, Kubernetes would evict other users' pods; use the spec's priority instead, which orders only"
+        " your jobs"
     ),
     "preemptionpolicy": (
-        "Kubernetes would evict other users' pods; use the spec's priority instead, which orders only your jobs"
+        "with this field, Kubernetes would evict other users' pods; use the spec's priority instead, which orders only"
+        " your jobs"
     ),
     "runtimeclassname": _PLACED,
     "resourceclaims": f"Fairlot allocates devices; {_USE_CPU_AND_MEMORY}",
@@ -76,7 +78,9 @@ REFUSED: dict[str, str] = {
     # Fields of a container.
     "initcontainers": _ONE_CONTAINER,
     "ephemeralcontainers": _ONE_CONTAINER,
-    "containers": "a worker is one container; use the spec's environment (the image) and command instead",
+    "containers": (
+        "a worker is one container; enter its image as the spec's environment, and its command as the spec's command"
+    ),
     "lifecycle": f"{_ONE_CONTAINER}; to act before the job ends, handle SIGTERM in the program",
     "image": "enter the image's name as the spec's environment",
     "args": "add the arguments to the spec's command",

@@ -79,7 +79,7 @@ class Statements:
 
 
 class Command(BaseCommand):
-    help = "Times one scheduling round: reading, deciding, committing."
+    help = "Measures the time of one scheduling round: reading, deciding, committing."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--gpus", type=int, nargs="+", default=[1_000, 10_000])
@@ -137,8 +137,8 @@ class Command(BaseCommand):
             ]
             more = last.statements - first.statements
             self.stdout.write(
-                f"growth of {kind} rounds, as a power of the cluster's size: {', '.join(powers)}; change in"
-                f" queries: {more:+.0f}"
+                f"growth of {kind} rounds (k in time = c × size ** k): {', '.join(powers)};"
+                f" additional queries for the largest cluster: {more:+.0f}"
             )
 
 

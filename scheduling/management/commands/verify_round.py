@@ -22,7 +22,10 @@ OTHER_BUILD = 3
 
 
 class Command(BaseCommand):
-    help = "Repeats the decision of a round from its stored snapshot, state and seed, and compares the two."
+    help = (
+        "Repeats the decision of a round from its stored snapshot, state and seed, and compares the result with the"
+        " stored decision."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("number", type=whole_argument)

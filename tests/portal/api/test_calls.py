@@ -88,7 +88,7 @@ class TestManyAtOnce:
         before = Job.objects.count()
         for wrong, status, said in (
             ({"workers": 0}, 422, {"specs.1.workers": "must be a whole number from 1 to 4096"}),
-            ({"generations": ["K80"]}, 422, {"specs.1.generations": "K80 is not in lab"}),
+            ({"generations": ["K80"]}, 422, {"specs.1.generations": "lab has no GPUs of type K80"}),
             ({"gpus_per_worker": 64}, 409, {"specs.1.even_if_never": "The job can never run here"}),
         ):
             answer = call("post", "/jobs/bulk", {"specs": [SPEC, SPEC | wrong]})

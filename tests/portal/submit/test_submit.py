@@ -158,7 +158,7 @@ def test_submitting_twice_makes_one_job(bob: Client) -> None:
             "step (",
             "Is not a valid regular expression (RE2): missing ): step ( (accepted",
         ),
-        ("generations", ["K80"], "K80 is not in lab; accepted: A100, V100"),
+        ("generations", ["K80"], "lab has no GPUs of type K80; accepted: A100, V100"),
         ("environment", "conda", "not an environment of this cluster"),
     ],
 )

@@ -70,11 +70,11 @@ REWORDED = {
         f"The processes of the job disappeared; {NOW_AGAIN}. the machine was restarted"
     ),
     f"k1 is being drained: fans; {AGAIN}": f"k1 is being drained: fans; {NOW_AGAIN}",
-    f"Its frozen processes are gone; {AGAIN}": f"The frozen processes of the job are gone; {NOW_AGAIN}",
+    f"Its frozen processes are gone; {AGAIN}": f"The frozen processes of the job have ended; {NOW_AGAIN}",
     "Ended: api has 1 replica now": "Ended: the service api now has 1 replica",
     "Ended, as the trace tells": "Ended, according to the trace",
     "Given up after 3 starts in a row that failed or did not last": (
-        "Fairlot gave up after 3 consecutive starts that failed or ended soon"
+        "Fairlot gave up after 3 consecutive attempts that failed to start or lasted less than a minute"
     ),
     "Moved: it stops here with its grace and goes on elsewhere": (
         "Moved: the job stops here within its grace period and continues on other GPUs"

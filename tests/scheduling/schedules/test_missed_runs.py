@@ -77,7 +77,7 @@ def test_runs_missed_too_long_ago_are_not_made_up(lab: World, clock: Clock) -> N
     assert missing(lab, clock, missed="once", catch_up_seconds=60) == [
         ("04.05. 12:00", "07.05. 12:00", "skipped")
     ]
-    assert "too old to be started late" in ScheduleRun.objects.get().text
+    assert "due too long ago to be started now" in ScheduleRun.objects.get().text
 
 
 def test_a_paused_schedule_does_nothing_and_later_lists_its_missed_runs(lab: World, clock: Clock) -> None:

@@ -82,7 +82,7 @@ def test_terms_that_make_no_sense_are_refused_by_their_field(
 
 
 def test_a_spec_that_the_cluster_does_not_understand_is_refused(lab: World) -> None:
-    with pytest.raises(SpecError, match="K80 is not in lab"):
+    with pytest.raises(SpecError, match="lab has no GPUs of type K80"):
         make(lab, spec=spec(generations=["K80"]))
 
 
@@ -227,7 +227,10 @@ def test_an_overlapping_run_follows_the_overlap_policy(
     assert Job.objects.unfinished().count() == unfinished
     first = Job.objects.earliest("id")
     if overlap == "forbid":
-        assert schedule.runs.latest("id").text == f"Job #{first.pk} of an earlier run had not ended."
+        assert (
+            schedule.runs.latest("id").text
+            == f"No new run was started, because job #{first.pk} of an earlier run had not ended."
+        )
     if overlap == "replace":
         assert first.state == Job.State.CANCELLED
         assert "the next run of the schedule" in end_text_of(first)
