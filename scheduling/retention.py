@@ -25,6 +25,7 @@ from scheduling.models import (
     ShadowRound,
     SharingAnalysis,
 )
+from scheduling.models.event_codes import ServiceEventKind
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ AT_ONCE = 1000
 # Events that a job under contention gets at every quantum. Its first and last events are of other kinds and stay.
 TURNS = (Event.PICKED, Event.STARTED, Event.PREEMPTED, Event.RELEASED)
 # Events that a service gets whenever replicas come and go. Events of people's actions stay.
-REPEATED = ("replaced", "trouble", "proved")
+REPEATED = (ServiceEventKind.REPLACED, ServiceEventKind.TROUBLE, ServiceEventKind.PROVED)
 
 
 def prune(*, records: timedelta, attempts: timedelta) -> int:

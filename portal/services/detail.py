@@ -20,11 +20,12 @@ from fairshare.model import Reason
 from portal import interruptions
 from portal.jobs.detail import yaml_of
 from scheduling.core.reason_labels import SHORT
+from scheduling.core.service_texts import so_many
 from scheduling.jobs.explain import Explainer
 from scheduling.leases.interruptions import back_by
 from scheduling.models import Job, Lease, Service, ServiceRevision
 from scheduling.reports.unbooked import unbooked_costs
-from scheduling.services.replicas import BY_ITSELF, so_many
+from scheduling.services.replicas import BY_ITSELF
 
 MOST_WORDS = 3  # number of reasons that a sentence lists
 

@@ -33,6 +33,8 @@ from scheduling.backends.local.isolation import Isolation
 from scheduling.clusters import isolation
 from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.core.reason_labels import SHORT
+from scheduling.core.run_texts import run_text_of
+from scheduling.core.service_texts import service_text_of
 from scheduling.jobs.explain import Explanation
 from scheduling.models import Cluster, Job, Lease
 
@@ -257,6 +259,8 @@ OPENINGS = re.compile(
 
 register.filter("event_text", text_of)
 register.filter("end_text", end_text_of)
+register.filter("run_text", run_text_of)
+register.filter("service_event_text", service_text_of)
 
 
 @register.filter

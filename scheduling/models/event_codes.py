@@ -87,6 +87,49 @@ class EventCode(StrEnum):
     IMPORTED_END = "imported_end"
 
 
+class ServiceEventKind(StrEnum):
+    """The kind of an entry in a service's history."""
+
+    CREATED = "created"
+    SCALED = "scaled"
+    CHANGED = "changed"
+    STOPPED = "stopped"
+    STARTED = "started"
+    REMOVED = "removed"
+    UPDATED = "updated"
+    ROLLED_BACK = "rolled_back"
+    PROVED = "proved"
+    FAILED = "failed"
+    REPLACED = "replaced"
+    TROUBLE = "trouble"
+    WARNED = "warned_of_claims"
+
+
+class RunNote(StrEnum):
+    """What the record of a schedule's run says beside its outcome."""
+
+    REQUESTED = "requested"  # a user started the run by hand
+    LATE = "late"
+    MISSED = "missed"
+    EARLIER_RUN = "earlier_run"  # an earlier run had not ended
+
+
+class Delay(StrEnum):
+    """Why runs of a schedule are late or missed."""
+
+    NOT_RUNNING = "not_running"  # Fairlot was not running
+    PAUSED = "paused"
+    DETACHED = "detached"
+
+
+class AfterMissed(StrEnum):
+    """What becomes of the runs that a schedule has missed."""
+
+    SKIPPED = "skipped"
+    LATEST = "latest"  # only the latest one starts
+    TOO_OLD = "too_old"  # they were due too long ago
+
+
 class Cause(StrEnum):
     """Why a job lost its GPUs, or why its program did not answer. Stored with the event and with the lease."""
 

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from accounting.models import Tenant, User
 from accounting.models.tenants import tenants_visible_to
 from scheduling.models.clusters import Cluster
+from scheduling.models.event_codes import Delay, RunNote, accepted
 from scheduling.models.jobs import Job
 from scheduling.models.ownership import changeable
 from scheduling.timetable import Timetable
@@ -72,7 +73,7 @@ class Schedule(models.Model):
 
     # The earliest due time that is not recorded yet; None: no due times are left.
     next_due_at = models.DateTimeField(null=True)
-    # Why runs may be late: the schedule was paused, or its cluster was detached.
+    # Why runs may be late: a Delay, or "" if the schedule was neither paused nor on a detached cluster.
     late_because = models.CharField(max_length=200, blank=True, default="")
     refusals = models.PositiveIntegerField(
         default=0, help_text="Number of consecutive runs that were refused."
@@ -96,7 +97,10 @@ class Schedule(models.Model):
             models.Index(fields=["tenant", "-id"], name="schedule_of_a_tenant"),
         ]
         constraints = [
-            models.UniqueConstraint(name="one_schedule_a_request_key", fields=["owner", "request_key"])
+            models.UniqueConstraint(name="one_schedule_a_request_key", fields=["owner", "request_key"]),
+            models.CheckConstraint(
+                name="delays_of_schedules", condition=models.Q(late_because__in=accepted(Delay))
+            ),
         ]
 
     def __str__(self) -> str:
@@ -120,6 +124,8 @@ class ScheduleRun(models.Model):
 
     - `due_from`, `due_at`: the first and the last due time that the row stands for.
     - `asked_by`: the user who started the run by hand, outside the timetable; None for runs of the timetable.
+    - `note`: a RunNote with its parameters in `detail`, or "". scheduling/core/event_texts.py makes a sentence of both.
+    - `text`: the error for which the run was refused, or a text from an earlier release.
     """
 
     class Outcome(models.TextChoices):
@@ -133,6 +139,8 @@ class ScheduleRun(models.Model):
     asked_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
     outcome = models.CharField(max_length=9, choices=Outcome)
     job = models.OneToOneField(Job, on_delete=models.PROTECT, null=True, related_name="scheduled_as")
+    note = models.CharField(max_length=20, blank=True, default="", db_default="")
+    detail = models.JSONField(default=dict, db_default={})
     text = models.TextField(blank=True, default="")
     at = models.DateTimeField(db_default=Now())
 
@@ -147,6 +155,7 @@ class ScheduleRun(models.Model):
                 condition=models.Q(outcome="submitted", job__isnull=False)
                 | (~models.Q(outcome="submitted") & models.Q(job=None)),
             ),
+            models.CheckConstraint(name="notes_of_runs", condition=models.Q(note__in=accepted(RunNote))),
             models.CheckConstraint(
                 name="a_run_covers_some_time", condition=models.Q(due_from__lte=models.F("due_at"))
             ),

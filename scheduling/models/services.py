@@ -127,12 +127,16 @@ class ServiceRevision(models.Model):
 
 
 class ServiceEvent(models.Model):
-    """An entry in a service's history: a sentence for people."""
+    """An entry in a service's history: a kind with parameters, or a text from an earlier release.
+
+    scheduling/core/event_texts.py makes a sentence of the kind and the parameters.
+    """
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(db_default=Now())
     kind = models.CharField(max_length=40)
-    text = models.TextField()
+    detail = models.JSONField(default=dict, db_default={})
+    text = models.TextField(blank=True, default="", db_default="")
 
     class Meta:
         ordering = ["-id"]

@@ -17,10 +17,10 @@ from scheduling.core import pubsub
 from scheduling.core.event_texts import sentence_of
 from scheduling.leases.causes import Causes
 from scheduling.models import Cluster, Job, JobEvent, Lease, ServiceEvent
-from scheduling.models.event_codes import EventCode, Message
+from scheduling.models.event_codes import EventCode, Message, ServiceEventKind
 from scheduling.shares.snapshot import SnapshotIndex
 
-WARNED = "warned_of_claims"
+WARNED = ServiceEventKind.WARNED
 # Guarantees change with the demand of others, so owners get at most one mail in this time.
 WARNED_EVERY = timedelta(hours=1)
 
@@ -71,7 +71,9 @@ def _warn(noticed: Sequence[tuple[Lease, dict[str, Any]]], now: datetime, ends: 
         events.append(JobEvent.of(job, WARNED, said, at=now, epoch=lease.epoch))
         if job.service is not None:
             of_services.append(
-                ServiceEvent(service=job.service, at=now, kind=WARNED, text=f"{job.name}: {text}")
+                ServiceEvent(
+                    service=job.service, at=now, kind=WARNED, detail={**said.parameters, "replica": job.name}
+                )
             )
         if job.service_id is None or job.service_id not in told:
             _write_to_people(job, text)

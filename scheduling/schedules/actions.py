@@ -17,6 +17,7 @@ from scheduling.jobs.secrets import find_secrets
 from scheduling.jobs.submitting import check_spec
 from scheduling.jobs.volumes import find_volumes
 from scheduling.models import Cluster, Schedule
+from scheduling.models.event_codes import Delay
 from scheduling.spec.job_spec import JobSpec
 from scheduling.timetable import Timetable, TimetableError
 from scheduling.timetable.normal_form import tidy
@@ -176,7 +177,7 @@ def resume_schedule(*, actor: User, schedule: Schedule) -> Schedule:
     schedule = lock_changeable(actor, schedule)
     if schedule.paused_at is not None:
         if schedule.next_due_at and schedule.next_due_at <= now_from_database():
-            schedule.late_because = "the schedule was paused"
+            schedule.late_because = Delay.PAUSED
         schedule.paused_at, schedule.paused_reason, schedule.refusals = None, "", 0
         schedule.save(update_fields=["paused_at", "paused_reason", "late_because", "refusals"])
         _note(actor, "schedule.resume", schedule)

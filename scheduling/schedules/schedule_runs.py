@@ -15,10 +15,11 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.models import User
 from scheduling.core import pubsub
 from scheduling.core.locks import lock_schedules, stay_attached
+from scheduling.core.run_texts import EARLIER_RUN
 from scheduling.jobs.actions import cancel_within
 from scheduling.jobs.submitting import submit_stored
 from scheduling.models import Cluster, Job, Schedule, ScheduleRun
-from scheduling.models.event_codes import EventCode, Message
+from scheduling.models.event_codes import AfterMissed, Delay, EventCode, Message, RunNote
 from scheduling.schedules.actions import lock_changeable, pause
 from scheduling.spec.job_spec import SpecError
 from scheduling.timetable import TimetableError
@@ -26,8 +27,6 @@ from scheduling.timetable.missed_runs import Step, next_step
 
 MOST_REFUSALS = 5  # consecutive refused runs after which the schedule is paused, so that somebody looks at it
 MOST_A_TICK = 500
-DETACHED = "the cluster was detached"
-NOT_AT_WORK = "Fairlot was not running"
 
 
 @transaction.atomic(durable=True)
@@ -38,7 +37,7 @@ def due_schedules() -> list[int]:
     """
     now = now_from_database()
     waiting = Schedule.objects.kept().filter(next_due_at__lte=now, cluster__detached_at__isnull=False)
-    waiting.filter(late_because="").update(late_because=DETACHED)
+    waiting.filter(late_because="").update(late_because=Delay.DETACHED)
     due = Schedule.objects.due(now).order_by("next_due_at", "id")
     return list(due.values_list("pk", flat=True)[:MOST_A_TICK])
 
@@ -67,8 +66,8 @@ def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None
         request_key = f"run {schedule.pk} {request_key}"[:80]
         if earlier := schedule.runs.filter(job__request_key=request_key).first():
             return earlier
-    if why := _why_not_beside(schedule):
-        raise Refused(why)
+    if in_the_way := _job_in_the_way(schedule):
+        raise Refused(EARLIER_RUN.format(job=in_the_way.pk))
     job = _submit(schedule, request_key, asked_by=actor)
     now = now_from_database()
     _changed(schedule)
@@ -79,7 +78,8 @@ def run_schedule_now(*, actor: User, schedule: Schedule, request_key: str | None
         asked_by=actor,
         outcome=ScheduleRun.Outcome.SUBMITTED,
         job=job,
-        text=f"Run at the request of {actor.get_username()}.",
+        note=RunNote.REQUESTED,
+        detail={"user": actor.get_username()},
     )
 
 
@@ -118,32 +118,31 @@ def _next_due(schedule_id: int) -> bool:
 
 def _write_missed(schedule: Schedule, step: Step) -> None:
     first, last = step.missed or (step.last, step.last)
-    why = schedule.late_because or NOT_AT_WORK
     if schedule.missed == Schedule.Missed.SKIP:
-        then = "missed runs are skipped"
+        then = AfterMissed.SKIPPED
     elif schedule.missed == Schedule.Missed.ONCE and step.runs:
-        then = "Fairlot starts only the latest of the missed runs"
+        then = AfterMissed.LATEST
     else:
-        then = "this run was due too long ago to be started now"
+        then = AfterMissed.TOO_OLD
     ScheduleRun.objects.create(
         schedule=schedule,
         due_from=first,
         due_at=last,
         outcome=ScheduleRun.Outcome.SKIPPED,
-        text=f"Missed because {why}; {then}.",
+        note=RunNote.MISSED,
+        detail={"because": schedule.late_because or Delay.NOT_RUNNING, "then": then},
     )
 
 
 def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
     """Submits the job for a due time, or records the reason why no job was submitted. Returns the run.
 
-    `is_late` is True if the run starts later than planned; the run's text then says why. After MOST_REFUSALS refused
+    `is_late` is True if the run starts later than planned; the run's note then says why. After MOST_REFUSALS refused
     runs in a row, pauses the schedule.
     """
     run = ScheduleRun(schedule=schedule, due_at=due, due_from=due)
-    late = f"Late because {schedule.late_because or NOT_AT_WORK}." if is_late else ""
-    if why := _why_not_beside(schedule):
-        run.outcome, run.text = ScheduleRun.Outcome.SKIPPED, why
+    if job := _job_in_the_way(schedule):
+        run.outcome, run.note, run.detail = ScheduleRun.Outcome.SKIPPED, RunNote.EARLIER_RUN, {"job": job.pk}
     else:
         try:
             with transaction.atomic():
@@ -154,7 +153,10 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
             # or somebody takes it over.
             schedule.refusals += not isinstance(error, NotAllowed)
         else:
-            run.outcome, run.text = ScheduleRun.Outcome.SUBMITTED, late
+            run.outcome = ScheduleRun.Outcome.SUBMITTED
+            if is_late:
+                run.note = RunNote.LATE
+                run.detail = {"because": schedule.late_because or Delay.NOT_RUNNING}
             schedule.refusals = 0
     run.save(force_insert=True)
     if schedule.refusals >= MOST_REFUSALS:
@@ -166,16 +168,9 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
     return run
 
 
-def _why_not_beside(schedule: Schedule) -> str:
-    """Returns a text for people that says why an earlier run blocks the next one; an empty text if none does."""
-    if schedule.overlap != Schedule.Overlap.FORBID:
-        return ""
-    earlier = schedule.jobs_at_work().first()
-    return (
-        f"No new run was started, because job #{earlier.pk} of an earlier run had not ended."
-        if earlier
-        else ""
-    )
+def _job_in_the_way(schedule: Schedule) -> Job | None:
+    """Returns the job of an earlier run that has not ended, if the schedule then allows no new run."""
+    return schedule.jobs_at_work().first() if schedule.overlap == Schedule.Overlap.FORBID else None
 
 
 def _submit(schedule: Schedule, request_key: str | None = None, *, asked_by: User | None = None) -> Job:

@@ -18,7 +18,8 @@ from scheduling.core.locks import stay_attached
 from scheduling.jobs.explain import Explainer
 from scheduling.jobs.submitting import check_spec
 from scheduling.models import Cluster, Job, Service, ServiceRevision
-from scheduling.services.replicas import judge, make_current, note, so_many
+from scheduling.models.event_codes import ServiceEventKind as Kind
+from scheduling.services.replicas import judge, make_current, note
 from scheduling.spec.job_spec import JobSpec, SpecError
 
 MOST_REPLICAS = 1000
@@ -65,7 +66,7 @@ def create_service(
     except IntegrityError:
         raise Refused(f"{tenant.name} already has a service {spec.name}.", field="name") from None
     _revise(service, spec, actor)
-    note(service, "created", f"Created by {actor.get_username()} with {so_many(replicas)}")
+    note(service, Kind.CREATED, user=actor.get_username(), replicas=replicas)
     _tell(service, actor, "service.create", after=values)
     return service
 
@@ -94,23 +95,15 @@ def change_service(
     changed = {name: value for name, value in rules.items() if value != before[name]}
     by = actor.get_username()
     if "replicas" in changed:
-        note(
-            service,
-            "scaled",
-            f"{by} scaled the service from {before['replicas']} to {so_many(service.replicas)}",
-        )
+        note(service, Kind.SCALED, user=by, before=before["replicas"], replicas=service.replicas)
     if rest := {name: value for name, value in changed.items() if name != "replicas"}:
-        words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in rest.items())
-        note(service, "changed", f"{by} changed settings: {words}")
+        note(service, Kind.CHANGED, user=by, settings=rest)
     service.save(update_fields=list(rules) or None)
     if stopped is not None and stopped != (service.stopped_at is not None):
         changed["stopped"] = stopped
         service.stopped_at = now_from_database() if stopped else None
         service.save(update_fields=["stopped_at"])
-        if stopped:
-            note(service, "stopped", f"Stopped by {by}")
-        else:
-            note(service, "started", f"Started by {by}")
+        note(service, Kind.STOPPED if stopped else Kind.STARTED, user=by)
     if spec is not None and (number := _update(service, spec, actor, even_if_never=even_if_never)):
         changed["revision"] = number
     if changed:
@@ -131,11 +124,7 @@ def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
     judge(service, at=now)
     before = service.current.number if service.current else None
     make_current(service, revision, at=now)
-    note(
-        service,
-        "rolled_back",
-        f"{actor.get_username()} rolled the service back from revision {before} to {number}",
-    )
+    note(service, Kind.ROLLED_BACK, user=actor.get_username(), before=before, revision=number)
     _tell(service, actor, "service.roll_back", before={"revision": before}, after={"revision": number})
     return service
 
@@ -152,7 +141,7 @@ def remove_service(*, actor: User, service: Service) -> Service:
     if service.removed_at is None:
         service.removed_at = now_from_database()
         service.save(update_fields=["removed_at"])
-        note(service, "removed", f"Removed by {actor.get_username()}")
+        note(service, Kind.REMOVED, user=actor.get_username())
         _tell(service, actor, "service.remove")
     return service
 
@@ -192,7 +181,7 @@ def _update(service: Service, spec: JobSpec, actor: User, *, even_if_never: bool
     _check(spec, service.tenant, service.cluster, actor, even_if_never=even_if_never)
     judge(service, at=now_from_database())
     revision = _revise(service, spec, actor)
-    note(service, "updated", f"{actor.get_username()} created revision {revision.number}")
+    note(service, Kind.UPDATED, user=actor.get_username(), revision=revision.number)
     return revision.number
 
 

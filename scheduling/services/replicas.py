@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Any
 
 from django.db import models, transaction
 from django.db.models import Exists, F, OuterRef, Window
@@ -17,11 +18,11 @@ from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from fairshare.model import Reason
 from scheduling.core import pubsub
-from scheduling.core.event_texts import end_text_of
 from scheduling.jobs.actions import cancel_within
 from scheduling.jobs.submitting import submit_stored
 from scheduling.models import Job, Lease, Service, ServiceEvent, ServiceRevision
 from scheduling.models.event_codes import Cause, EventCode, Message
+from scheduling.models.event_codes import ServiceEventKind as Kind
 from scheduling.services.rollout import Replica, Wanted, plan
 from scheduling.spec.job_spec import JobSpec, SpecError
 
@@ -173,13 +174,16 @@ def _make(look: _ServiceState, slots: Sequence[int]) -> None:
             trouble = str(error)
             break
         if latest and latest[0].state in BY_ITSELF and latest[0].revision_id == service.current_id:
-            ended, how = latest[0].name, end_text_of(latest[0]) or latest[0].get_state_display()
-            note(service, "replaced", f"{ended} ended by itself ({how}); {job.name} replaces it")
+            ended = latest[0]
+            note(
+                service, Kind.REPLACED, replica=ended.name, by=job.name, state=ended.state, code=ended.end_code,
+                detail=ended.end_detail, message=ended.end_message,
+            )  # fmt: skip
     if trouble != service.trouble:
         service.trouble = trouble
         service.save(update_fields=["trouble"])
         if trouble:
-            note(service, "trouble", f"No replicas can be created: {trouble}")
+            note(service, Kind.TROUBLE, trouble=trouble)
 
 
 def _submit(service: Service, slot: int, *, attempt: int) -> Job:
@@ -272,8 +276,7 @@ def _prove(look: _ServiceState, revision: ServiceRevision) -> None:
         revision.proved_at = look.now
     revision.failed_at, revision.why_failed = None, ""
     revision.save(update_fields=["proved_at", "failed_at", "why_failed"])
-    replicas = so_many(service.replicas)
-    note(service, "proved", f"Revision {revision.number} works: {replicas} became ready")
+    note(service, Kind.PROVED, revision=revision.number, replicas=service.replicas)
 
 
 def _fail(look: _ServiceState, revision: ServiceRevision, proven: int) -> None:
@@ -288,14 +291,12 @@ def _fail(look: _ServiceState, revision: ServiceRevision, proven: int) -> None:
         revision.save(update_fields=["failed_at", "why_failed"])
         if service.good is None or not service.auto_rollback:
             if is_first:
-                note(service, "failed", f"Revision {revision.number} has failed: {why}")
+                note(service, Kind.FAILED, revision=revision.number, why=why)
             return
     if service.good is None or not service.auto_rollback:
         return
     make_current(service, service.good, at=look.now)
-    note(
-        service, "rolled_back", f"Revision {revision.number} has failed: {why}. Rolled back to {service.good}"
-    )
+    note(service, Kind.ROLLED_BACK, failed=revision.number, why=why, revision=service.good.number)
     audit.record(
         actor=None,
         verb="service.roll_back",
@@ -325,13 +326,9 @@ def make_current(service: Service, revision: ServiceRevision, *, at: datetime) -
     service.save(update_fields=["current", "progress", "progress_at"])
 
 
-def so_many(replicas: int) -> str:
-    return "1 replica" if replicas == 1 else f"{replicas} replicas"
-
-
-def note(service: Service, kind: str, text: str) -> None:
-    """Adds an entry to the service's history."""
-    ServiceEvent.objects.create(service=service, kind=kind, text=text)
+def note(service: Service, kind: Kind, **parameters: Any) -> None:
+    """Adds an entry to the service's history. scheduling/core/service_texts.py says which parameters a kind has."""
+    ServiceEvent.objects.create(service=service, kind=kind, detail=parameters)
 
 
 def _number(value: int | None) -> int:

@@ -14,6 +14,7 @@ from portal.api.fields import AskedKey, PageSize
 from portal.api.jobs.endpoints import place_of, read_spec
 from portal.api.schedules import schemas
 from portal.user_request import ApiRequest
+from scheduling.core.run_texts import run_text_of
 from scheduling.models import Cluster, Schedule, ScheduleRun
 from scheduling.schedules.actions import (
     Terms,
@@ -180,7 +181,8 @@ def show(schedule: Schedule) -> dict[str, Any]:
 
 
 def show_run(run: ScheduleRun) -> dict[str, Any]:
-    same = ("id", "due_from", "due_at", "outcome", "text", "at", "job_id")
+    same = ("id", "due_from", "due_at", "outcome", "at", "job_id")
     return {name: getattr(run, name) for name in same} | {
-        "asked_by": run.asked_by.get_username() if run.asked_by else None
+        "text": run_text_of(run),
+        "asked_by": run.asked_by.get_username() if run.asked_by else None,
     }

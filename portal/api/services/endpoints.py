@@ -27,6 +27,7 @@ from portal.services.detail import (
 from portal.sessions import hosts
 from portal.user_request import ApiRequest
 from scheduling.core.event_texts import end_text_of
+from scheduling.core.service_texts import service_text_of
 from scheduling.leases.interruptions import back_by, of_service
 from scheduling.models import Job, Service, ServiceRevision
 from scheduling.services.actions import change_service, create_service, remove_service, roll_back_service
@@ -137,7 +138,11 @@ def events(
     """Returns one page of the events of a service, newest first."""
     seen = visible_service(request, service_id).events.all()
     found = list((seen.filter(pk__lt=before) if before else seen)[: limit + 1])
-    return {"items": found[:limit], "next": found[limit - 1].pk if len(found) > limit else None}
+    items = [
+        {"id": event.pk, "at": event.at, "kind": event.kind, "text": service_text_of(event)}
+        for event in found[:limit]
+    ]
+    return {"items": items, "next": found[limit - 1].pk if len(found) > limit else None}
 
 
 def _rules(given: schemas.ServiceRules) -> dict[str, Any]:

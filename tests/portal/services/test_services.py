@@ -207,7 +207,7 @@ def test_the_api_gives_each_trouble_that_the_page_shows(scene: Scene, bob: Clien
 
 def test_scaling_stopping_starting_and_removing(scene: Scene, bob: Client) -> None:
     page = page_of(scene.service)
-    assert "supernova-api: changed." in text_of(
+    assert "The service supernova-api has been changed." in text_of(
         bob.post(f"{page}scale/", RULES | {"replicas": "5"}, follow=True)
     )
     assert "from 2 to 5 replicas" in text_of(bob.get(page))

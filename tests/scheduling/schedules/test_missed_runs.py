@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.core.clock import now_from_database
+from scheduling.core.run_texts import run_text_of
 from scheduling.models import Cluster, ScheduleRun
 from scheduling.retention import prune
 from scheduling.schedules import schedule_runs
@@ -39,7 +40,8 @@ def missing(lab: World, clock: Clock, **changes: Any) -> list[tuple[str, str, st
 def test_missed_runs_are_skipped(lab: World, clock: Clock) -> None:
     assert missing(lab, clock, missed="skip") == [("04.05. 12:00", "07.05. 12:00", "skipped")]
     assert (
-        ScheduleRun.objects.get().text == "Missed because Fairlot was not running; missed runs are skipped."
+        run_text_of(ScheduleRun.objects.get())
+        == "Missed because Fairlot was not running; missed runs are skipped."
     )
 
 
@@ -48,7 +50,7 @@ def test_only_the_latest_missed_run_is_made_up(lab: World, clock: Clock) -> None
         ("04.05. 12:00", "06.05. 12:00", "skipped"),
         ("07.05. 12:00", "07.05. 12:00", "submitted"),
     ]
-    assert ScheduleRun.objects.latest("id").text == "Late because Fairlot was not running."
+    assert run_text_of(ScheduleRun.objects.latest("id")) == "Late because Fairlot was not running."
 
 
 def test_all_that_was_missed_within_the_window_is_made_up_for(lab: World, clock: Clock) -> None:
@@ -77,7 +79,7 @@ def test_runs_missed_too_long_ago_are_not_made_up(lab: World, clock: Clock) -> N
     assert missing(lab, clock, missed="once", catch_up_seconds=60) == [
         ("04.05. 12:00", "07.05. 12:00", "skipped")
     ]
-    assert "due too long ago to be started now" in ScheduleRun.objects.get().text
+    assert "due too long ago to be started now" in run_text_of(ScheduleRun.objects.get())
 
 
 def test_a_paused_schedule_does_nothing_and_later_lists_its_missed_runs(lab: World, clock: Clock) -> None:
@@ -90,7 +92,7 @@ def test_a_paused_schedule_does_nothing_and_later_lists_its_missed_runs(lab: Wor
     assert schedule.paused_reason == "Paused by bob: holidays"
     resume_schedule(actor=lab.people.bob, schedule=schedule)
     tick()
-    assert ScheduleRun.objects.get().text.startswith("Missed because the schedule was paused;")
+    assert run_text_of(ScheduleRun.objects.get()).startswith("Missed because the schedule was paused;")
 
 
 def test_a_detached_cluster_is_waited_for(lab: World, clock: Clock) -> None:
@@ -103,7 +105,7 @@ def test_a_detached_cluster_is_waited_for(lab: World, clock: Clock) -> None:
     clock(NOON + 3 * HOUR)
     tick()
     run = ScheduleRun.objects.get()
-    assert (run.outcome, run.text) == ("submitted", "Late because the cluster was detached.")
+    assert (run.outcome, run_text_of(run)) == ("submitted", "Late because the cluster was detached.")
     schedule.refresh_from_db()
     assert schedule.late_because == ""
 

@@ -13,6 +13,7 @@ from accounting.actions import archive_tenant, deactivate_user, remove_member, s
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Membership, Quota
 from scheduling.core.event_texts import end_text_of, text_of
+from scheduling.core.run_texts import run_text_of
 from scheduling.jobs.secrets import create_secret
 from scheduling.models import Job, Schedule, ScheduleRun
 from scheduling.schedules import schedule_runs
@@ -228,7 +229,7 @@ def test_an_overlapping_run_follows_the_overlap_policy(
     first = Job.objects.earliest("id")
     if overlap == "forbid":
         assert (
-            schedule.runs.latest("id").text
+            run_text_of(schedule.runs.latest("id"))
             == f"No new run was started, because job #{first.pk} of an earlier run had not ended."
         )
     if overlap == "replace":
@@ -259,7 +260,7 @@ def refused(lab: World, clock: Clock, spoil: Callable[[Schedule], object], **cha
     run = schedule.runs.get()
     assert (run.outcome, run.job) == ("refused", None)
     assert not Job.objects.exists()
-    return run.text
+    return run_text_of(run)
 
 
 def test_a_former_member_is_refused(lab: World, clock: Clock) -> None:
@@ -340,7 +341,7 @@ def test_a_run_that_is_taken_ends_the_row_of_refusals(lab: World, clock: Clock) 
 def test_a_run_besides_the_timetable_is_the_owners_and_changes_nothing_else(lab: World, clock: Clock) -> None:
     schedule = make(lab)
     run = run_schedule_now(actor=lab.people.alice, schedule=schedule, request_key="k")
-    assert (run.job.owner, run.asked_by, run.text) == (
+    assert (run.job.owner, run.asked_by, run_text_of(run)) == (
         lab.people.bob,
         lab.people.alice,
         "Run at the request of alice.",

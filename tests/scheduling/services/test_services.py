@@ -14,9 +14,10 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Membership
 from scheduling.backends.base import End, Phase
 from scheduling.core.event_texts import end_text_of
+from scheduling.core.service_texts import service_text_of
 from scheduling.jobs.actions import cancel_job
 from scheduling.jobs.submitting import submit_stored
-from scheduling.models import Job, Lease, Service
+from scheduling.models import Job, Lease, Service, ServiceEvent
 from scheduling.retention import prune
 from scheduling.services import replicas
 from scheduling.services.actions import change_service, create_service, remove_service, roll_back_service
@@ -83,7 +84,7 @@ def fail(lab: World, job: Job, code: int = 1) -> None:
 
 
 def told(service: Service, *kinds: str) -> list[str]:
-    return [event.text for event in service.events.filter(kind__in=kinds).order_by("pk")]
+    return [service_text_of(event) for event in service.events.filter(kind__in=kinds).order_by("pk")]
 
 
 def test_replicas_are_jobs_of_its_author_before_all_training_and_prove_the_revision(lab: World) -> None:
@@ -450,7 +451,7 @@ def test_many_controllers_at_once_make_no_replica_twice(lab: World) -> None:
 def test_events_of_people_outlast_a_services_replicas(lab: World) -> None:
     service = service_of(lab)
     for kind in ("replaced", "trouble", "proved", "failed"):
-        replicas.note(service, kind, "of old")
+        ServiceEvent.objects.create(service=service, kind=kind, text="of old")
     prune(records=timedelta(days=1), attempts=timedelta(days=1))
     assert service.events.filter(text="of old").count() == 4
     prune(records=timedelta(days=1), attempts=timedelta(0))

@@ -13,6 +13,7 @@ import pytest
 from accounting.core.clock import now_from_database
 from scheduling.backends.local.files import JobFiles
 from scheduling.clusters.backend_factory import backend_for
+from scheduling.core.service_texts import service_text_of
 from scheduling.execution.operations import perform_operations
 from scheduling.execution.reconcile import observe
 from scheduling.models import Job, Lease, Service
@@ -77,7 +78,7 @@ def until(lab: World, service: Service, probe: Callable[[], object], what: str) 
 
     def how() -> str:
         jobs = Job.objects.filter(service=service).values_list("name", "state", "end_code", "end_message")
-        return f"{what}; {list(jobs)}, {list(service.events.values_list('text', flat=True))}"
+        return f"{what}; {list(jobs)}, {[service_text_of(event) for event in service.events.all()]}"
 
     wait_for(look, what=how)
 
@@ -148,6 +149,6 @@ def test_a_revision_that_crashes_is_rolled_back_and_the_good_one_answers_all_the
     assert len(living(service)) == 2
     assert ready(service, "one") == 2
     assert "exited with code 3" in service.revisions.get(number=2).why_failed
-    texts = [event.text for event in service.events.filter(kind="rolled_back")]
+    texts = [service_text_of(event) for event in service.events.filter(kind="rolled_back")]
     assert len(texts) == 1
     assert texts[0].endswith("Rolled back to revision 1")

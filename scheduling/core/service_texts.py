@@ -1,0 +1,65 @@
+"""Converts the entries in a service's history to sentences for pages and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from scheduling.core.event_texts import Parameters, end_text, sentence
+from scheduling.models import Job, ServiceEvent
+from scheduling.models.event_codes import EventCode
+from scheduling.models.event_codes import ServiceEventKind as Kind
+
+
+def service_text_of(event: ServiceEvent) -> str:
+    """Returns the sentence for the event's kind and parameters, without a full stop.
+
+    An event of an earlier release has a text instead of parameters. For such an event, returns this text.
+    """
+    return event.text or TEXTS[Kind(event.kind)](event.detail)
+
+
+def so_many(replicas: int) -> str:
+    return "1 replica" if replicas == 1 else f"{replicas} replicas"
+
+
+def _changed(found: Parameters) -> str:
+    settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in found["settings"].items())
+    return f"{found['user']} changed settings: {settings}"
+
+
+def _rolled_back(found: Parameters) -> str:
+    if "user" in found:
+        return (
+            f"{found['user']} rolled the service back from revision {found['before']} to {found['revision']}"
+        )
+    return (
+        f"Revision {found['failed']} has failed: {found['why']}. Rolled back to revision {found['revision']}"
+    )
+
+
+def _replaced(found: Parameters) -> str:
+    how = end_text(found["code"], found["detail"], found["message"]) or Job.State(found["state"]).label
+    return f"{found['replica']} ended by itself ({how}); {found['by']} replaces it"
+
+
+def _scaled(found: Parameters) -> str:
+    return f"{found['user']} scaled the service from {found['before']} to {so_many(found['replicas'])}"
+
+
+TEXTS: Mapping[Kind, Callable[[Parameters], str]] = {
+    Kind.CREATED: lambda found: f"Created by {found['user']} with {so_many(found['replicas'])}",
+    Kind.SCALED: _scaled,
+    Kind.CHANGED: _changed,
+    Kind.STOPPED: lambda found: f"Stopped by {found['user']}",
+    Kind.STARTED: lambda found: f"Started by {found['user']}",
+    Kind.REMOVED: lambda found: f"Removed by {found['user']}",
+    Kind.UPDATED: lambda found: f"{found['user']} created revision {found['revision']}",
+    Kind.ROLLED_BACK: _rolled_back,
+    Kind.PROVED: lambda found: (
+        f"Revision {found['revision']} works: {so_many(found['replicas'])} became ready"
+    ),
+    Kind.FAILED: lambda found: f"Revision {found['revision']} has failed: {found['why']}",
+    Kind.REPLACED: _replaced,
+    Kind.TROUBLE: lambda found: f"No replicas can be created: {found['trouble']}",
+    Kind.WARNED: lambda found: f"{found['replica']}: {sentence(EventCode.CLAIM_WARNED, found)}",
+}
