@@ -131,12 +131,10 @@ def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> N
     if least is None or amount <= least.amount:
         return
     if may(actor, "team.read", least.tenant):
-        above_it = f"team {least.tenant} ({least.amount.normalize():f})"
+        most = f"{least.amount.normalize():f}, the {period}ly budget of team {least.tenant}"
     else:
-        above_it = "a team above this team"
-    raise Refused(
-        f"The {period}ly budget must not be larger than the {period}ly budget of {above_it}.", "amount"
-    )
+        most = f"the {period}ly budget of a team above this team"
+    raise Refused(f"The {period}ly budget must not be larger than {most}.", "amount")
 
 
 @transaction.atomic(durable=True)

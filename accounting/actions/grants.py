@@ -125,7 +125,8 @@ def check_longer(extended: Request, until: datetime | None) -> None:
     """Raises Refused unless the new end `until` (None: no end) makes the grant `extended` last longer."""
     if extended.overtaken_at is not None:
         raise Refused(
-            "This grant cannot be extended. Somebody has changed the granted value, so the value stays without an end."
+            "This grant cannot be extended, because somebody has changed the granted value. The new value does not end"
+            " with the grant."
         )
     if extended.ends_at is None:
         raise Refused("The grant has no end, so it cannot be extended.")

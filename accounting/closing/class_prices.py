@@ -154,7 +154,8 @@ def _booking(book: int, hour: datetime, name: str, charges: Sequence[ClassCharge
         kind=LedgerTransaction.Kind.PRICING,
         period=DateTimeTZRange(hour, hour + HOUR),
         description=(
-            f"{name.capitalize()} for classes of GPU time in the hour from {hour.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+            f"{name.capitalize()} for idle, preemptible and borrowed GPU time in the hour from"
+            f" {hour.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         ),
     )
     return Booking(booked, entries_of_charges(charges, LedgerAccount.Kind.CLASSES), charges=charges)

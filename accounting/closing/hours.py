@@ -108,7 +108,9 @@ def close_empty_days(*, book: int, until: datetime) -> None:
         raise BookedOtherwise(f"the time from {begins} to {until} is not a whole number of days")
     segments = UsageSegment.objects.filter(book=book, month__gte=first_of_month(begins))
     if segments.filter(period__startswith__gte=begins, period__startswith__lt=until).exists():
-        raise BookedOtherwise(f"usage was billed between {begins} and {until}")
+        raise BookedOtherwise(
+            f"the time from {begins} to {until} cannot be closed as empty, because usage was billed in it"
+        )
     ClosedBook.objects.filter(book=book).update(until=until)
 
 

@@ -227,7 +227,7 @@ def an_entry_is_of_an_account_of_another_kind() -> Found | None:
     In archived months, no other check finds such entries.
     """
     return first_row(
-        "a transaction has an entry in an account that its kind of transaction never uses",
+        "a transaction has an entry in an account that transactions of its kind never use",
         f"""
         SELECT booked.key, booked.kind, account.kind, entry.id
         FROM accounting_ledgerentry entry

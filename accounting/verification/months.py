@@ -170,7 +170,7 @@ def archived_entries_differ_from_closings() -> Found | None:
 
 def archived_bills_differ_from_sums() -> Found | None:
     return first_row(
-        "the remaining billing records of an archived hour differ from its rollups",
+        "the billing records that were kept of an archived hour differ from the rollups of the hour",
         """
         SELECT book, hour, tenant_id, generation_id, currency
         FROM (

@@ -206,7 +206,7 @@ def archived_usage_costs_otherwise() -> Found | None:
     Considers the prices of all classes. Tolerates the errors of rounding each bill to the last decimal.
     """
     return first_row(
-        "the cost in the rollups of an archived hour is outside the range of that hour's prices",
+        "the cost in the rollups of an archived hour is lower or higher than the hour's prices allow",
         f"""
         WITH summed AS (
             SELECT book, hour, tenant_id, user_id, generation_id, currency, sum(gpu_seconds) AS gpu_seconds,

@@ -289,7 +289,7 @@ FORGERIES = {
             "UPDATE accounting_ledgertransaction SET kind = 'trade' WHERE book = 2",
             "DELETE FROM accounting_usagesegment WHERE book = 2",
         ],
-        "a transaction has an entry in an account that its kind of transaction never uses: usage:5:.*, trade, ",
+        "a transaction has an entry in an account that transactions of its kind never use: usage:5:.*, trade, ",
     ),
     "in which book it is": (
         ["UPDATE accounting_usagesegment SET book = 3 WHERE book = 2"],

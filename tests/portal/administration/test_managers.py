@@ -64,7 +64,7 @@ def test_a_manager_sets_a_budget_within_that_of_the_team_above(scene: Scene, bro
     )
     make.membership(cast.alice, cast.uni, role=Membership.Role.MANAGER)
     over = alice.post("/team/astro/budgets/set/", BUDGET)
-    assert "the monthly budget of team Uni (400)" in over.content.decode()
+    assert "must not be larger than 400, the monthly budget of team Uni" in over.content.decode()
     assert alice.post("/team/astro/budgets/set/", BUDGET | {"amount": "400"}).status_code == 302
     assert alice.post(f"/team/astro/budgets/{budget.pk}/remove/").status_code == 302
     assert not Budget.objects.in_force().filter(tenant=cast.astro).exists()
