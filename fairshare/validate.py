@@ -67,10 +67,18 @@ def validate(plan: Decision, view: Snapshot) -> None:
     _only(may | (jobs.blocked[run] == 0), run, "is blocked but runs")
     _only(may | jobs.accepts[run, plan.generation], run, "runs on a generation that it does not accept")
     if cluster.closed is not None:
-        _only(~cluster.closed[place] | stays[run[picked]], run[picked], "starts on a closed node")
+        _only(
+            ~cluster.closed[place] | stays[run[picked]],
+            run[picked],
+            "starts on a node that takes no new jobs",
+        )
     tree = Tree.of(view.accounts.parent)
     if not view.settings.may_preempt:
-        _only(stays | ~_may_go_on(view, tree), np.arange(len(jobs)), "is stopped or moved between two quanta")
+        _only(
+            stays | ~_may_go_on(view, tree),
+            np.arange(len(jobs)),
+            "is stopped or moved although no quantum has ended",
+        )
     elif view.settings.reclaim and plan.guaranteed is not None:
         # A buyer may have traded some of its guarantee for fewer but faster GPUs.
         bound = np.minimum(plan.guaranteed.sum(axis=1), plan.share.sum(axis=1))

@@ -252,7 +252,8 @@ class Oracle:
                 best = self._best(self._below[t], rows + wanted, bounds + held)
                 if best is None:
                     return (
-                        f"the shares {np.round(total, 3).tolist()} of account {t} and others are not possible together",
+                        f"no division of the GPUs gives account {t} and others their shares of"
+                        f" {np.round(total, 3).tolist()} GPUs",
                         INF,
                     )
                 gain = float(self._below[t] @ best - total[t])
@@ -281,7 +282,7 @@ class Oracle:
         kept = [ROUNDING - least[t] for t in self.leaves]
         best = self._best(worth, rows + [-own for own in made], bounds + kept)
         if best is None:
-            raise ArithmeticError("no allocation reaches the progress that must be kept")
+            raise ArithmeticError("no division of the GPUs gives each account the progress that it must keep")
         found: Floats = self._below @ (self._value * best)
         return found
 

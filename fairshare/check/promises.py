@@ -174,8 +174,8 @@ def _is_market(played: Played) -> Verdict | None:
                 worst = max(worst, could - has)
                 if could > has * 1.005 + 0.005:
                     broken.append(
-                        f"round {one.number}: account {t} makes the progress of {has:.3f} GPUs of full speed; with"
-                        f" {what}, account {t} would make the progress of {could:.3f}"
+                        f"round {one.number}: account {t} makes as much progress as {has:.3f} GPUs at full speed; with"
+                        f" {what}, account {t} would make as much progress as {could:.3f} GPUs"
                     )
     return _verdict(broken, worst)
 
@@ -292,8 +292,8 @@ def _not_locked_out(played: Played) -> Verdict | None:
             worst = min(worst, (got[t] + 2 * played.fluid) / due[t])
             if got[t] < 0.95 * due[t] - 2 * played.fluid:
                 broken.append(
-                    f"account {t} made the progress of {got[t]:.1f} GPU-quanta of full speed in {len(played.rounds)}"
-                    f" rounds; its private cluster would have made {due[t]:.1f}"
+                    f"account {t} made the progress of {got[t]:.1f} GPU-quanta at full speed in {len(played.rounds)}"
+                    f" rounds; in its private cluster, it would have made the progress of {due[t]:.1f} GPU-quanta"
                 )
     return _verdict(broken, worst)
 
@@ -362,8 +362,9 @@ def _lag(played: Played, bound: float, off: Floats) -> Verdict:
         return Verdict(None, worst / played.fluid if played.fluid else 0.0)
     number, account = np.unravel_index(int(off.argmax()), off.shape)
     return Verdict(
-        f"round {number}: account {account} has received {played.lag[number, account]:.1f} GPU-quanta more than it was"
-        f" due; the bound is {bound:.1f}, and an ideal stride scheduler deviates by {played.fluid:.1f}",
+        f"round {number}: the lag of account {account} (GPU time received minus GPU time due) is"
+        f" {played.lag[number, account]:.1f} GPU-quanta; the promise allows a lag of {bound:.1f}, and an ideal stride"
+        f" scheduler has a lag of {played.fluid:.1f}",
         worst / played.fluid,
     )
 
@@ -539,8 +540,9 @@ def _first_gets_turns(played: Played) -> Verdict | None:
         worst = min(worst, turns / ideal)
         if turns < 0.75 * ideal - 3:
             broken.append(
-                f"job {first}, which account {t} wants most, ran in {turns} of {len(rounds)} rounds; the account's"
-                f" guarantee of {oracle.guarantee[1][t]:.2f} GPUs is enough for {ideal:.1f} rounds with {size} GPUs"
+                f"job {first}, which account {t} wants most, needs {size} GPUs and ran in {turns} of {len(rounds)}"
+                f" rounds; the account's guarantee of {oracle.guarantee[1][t]:.2f} GPUs is enough to run the job in"
+                f" {ideal:.1f} rounds"
             )
     return _verdict(broken, worst) if judged else UNTESTED
 
@@ -589,8 +591,9 @@ def _trades_pay(played: Played) -> Verdict | None:
         worst = min(worst, ratio)
         if ratio < 0.98:
             broken.append(
-                f"account {t} makes the progress of {traded[t]:.1f} GPU-quanta of full speed with trading, and"
-                f" {without[t]:.1f} without trading; it must make 98 % of {due:.1f}, minus two gangs"
+                f"account {t} makes the progress of {traded[t]:.1f} GPU-quanta at full speed with trading, and of"
+                f" {without[t]:.1f} without trading; with trading, it must make at least 98 % of {due:.1f}, minus two"
+                " gangs"
             )
     return _verdict(broken, worst)
 
@@ -634,29 +637,29 @@ PROMISES = (
     Promise(
         "1",
         "No gang within its account's guarantee is stopped for surplus",
-        "A guarantee is the best use of the account's private cluster. Surplus is what an account has beyond its"
-        " guarantee and its savings, in whichever order its gangs are counted. Savings are the unused"
-        " guarantee of earlier rounds. Time that is saved for the next gang is not available to later gangs"
-        " (promise 9).",
+        "A guarantee is the best use of the account's private cluster. Savings are the unused guarantee of earlier"
+        " rounds. Surplus is what an account has beyond its guarantee and its savings. The promise is broken only if"
+        " the stopped gang would fit without the surplus gangs, whichever gangs of an account are counted as"
+        " surplus. Time that an account saves for its next gang is not available to its later gangs (promise 9).",
         "stops",
         lambda played: _within_guarantee(played, ran=True),
     ),
     Promise(
         "2",
         "No job is stopped for another job that its account wants less",
-        "This promise is broken if a stopped job would fit, within all limits, in place of jobs that started in"
-        " the same round, belong to the same account and are wanted less. A smaller job may fill GPUs that are left"
-        " over by another account's turn.",
+        "Suppose that a job is stopped, and that jobs of the same account start in the same round although the"
+        " account wants them less. The promise is broken if the stopped job would fit in their place, within all"
+        " limits. A smaller job may fill GPUs that another account's turn leaves over.",
         "stops",
         _own_order,
     ),
     Promise(
         "3",
         "If all jobs fit, all of them run and stay",
-        "Jobs fit if all of them can run while every account makes the progress of its private cluster (promise"
-        " 4). After one round and the minimum hold of running jobs, all jobs run and none stops. If every job is"
-        " equally fast wherever it may run, no job moves, either. Economies with services are excluded: services"
-        " stay where they run (promise 13), so a gang may find no room.",
+        "Jobs fit if all of them can run at the same time and each account then makes at least the progress that it"
+        " would make in its private cluster (promise 4). After one round and the minimum hold of running jobs, all"
+        " jobs run and none stops. If every job is equally fast wherever it may run, no job moves, either. Economies"
+        " with services are excluded: services stay where they run (promise 13), so a gang may find no room.",
         "moves",
         _stays,
     ),
@@ -664,20 +667,20 @@ PROMISES = (
         "4",
         "No account is locked out of a generation",
         "Each account without subaccounts makes at least 95 % of the progress that its most wanted jobs would make"
-        " in its private cluster, minus two gangs, which its turns may cost. Only the part of the cluster that"
-        " whole gangs can use counts. The account's own order decides which jobs run (promises 2 and 9), and the"
-        " speeds of jobs decide where they run. An account is not checked if its team got its whole guarantee."
-        " No account is due more progress than its whole gangs, in its own order, can make in an empty"
-        " cluster.",
-        "ratio to the progress of the private cluster",
+        " in its private cluster. It may be behind by two more gangs, because of the order of turns. GPUs that no"
+        " whole gang can use do not count. The account's own order decides which jobs run (promises 2 and 9), and"
+        " the speeds of jobs decide where they run. An account is not checked if its team got its whole guarantee."
+        " No account is due more progress than its gangs, placed in its own order, would make in an empty cluster.",
+        "progress divided by the progress in the private cluster",
         _not_locked_out,
     ),
     Promise(
         "5",
         "Shares are max-min fair over what each account can use",
         "An account could get more GPUs only if a guarantee were broken, or if a sibling account with at most as"
-        " many GPUs per ticket lost GPUs. The tolerance is 1e-4 GPUs. Limits are on GPUs of all generations"
-        " together. If jobs have different speeds, promise 4 checks which fast GPUs an account keeps.",
+        " many GPUs per ticket lost GPUs. The tolerance is 1e-4 GPUs. Each limit is on the GPUs of all generations"
+        " together (for other limits, see promise 5b). If jobs have different speeds, promise 4 checks which fast"
+        " GPUs an account keeps.",
         "GPUs missed",
         lambda played: _max_min(played, limited=False),
     ),
@@ -691,21 +694,21 @@ PROMISES = (
     Promise(
         "6",
         "Lag is bounded",
-        "Applies if all accounts can use their whole private clusters. Otherwise GPUs are lent, and lent GPUs are"
-        " never a debt (promise 1). The lag is the GPU time that an account received minus the GPU time that it was"
-        " due. In both directions, the lag is at most 1.25 times the lag of an ideal stride scheduler (or 1.25 times"
-        " the largest gang, if this is more), plus one GPU-quantum. An account ahead of its share may still get GPUs"
-        " that fit no other account (promise 8a), which is no loss to other accounts. No account is due"
-        " more than its gangs could use of an empty cluster.",
-        "ratio to the lag of an ideal stride scheduler",
+        "The lag is the GPU time that an account received minus the GPU time that it was due. In both directions,"
+        " it is at most 1.25 times the lag of an ideal stride scheduler (or 1.25 times the largest gang, if this is"
+        " more), plus one GPU-quantum. The promise applies if all accounts can use their whole private clusters."
+        " Otherwise GPUs are lent, and lent GPUs are never a debt (promise 1). An account ahead of its share may"
+        " still get GPUs that fit no other account (promise 8a). No account is due more GPU time than its gangs"
+        " could use in an empty cluster.",
+        "lag divided by the lag of an ideal stride scheduler",
         _bounded_lag,
     ),
     Promise(
         "7",
         "A minimum hold starves no account",
-        "An account that waits is behind by at most the bound of promise 6, plus the largest share (in GPUs) times"
-        " the quanta that a minimum hold lasts.",
-        "ratio to the lag of an ideal stride scheduler",
+        "An account that waits may be behind by the bound of promise 6. It may also be behind by the GPU time that"
+        " the largest share of any account earns during a minimum hold.",
+        "lag divided by the lag of an ideal stride scheduler",
         _held_lag,
     ),
     Promise(
@@ -718,42 +721,44 @@ PROMISES = (
     Promise(
         "8b",
         "An account's next jobs fill nodes exactly where they can",
-        "Compares waiting jobs of one account and priority that are all within the guarantee or all surplus. A job"
-        " that would leave GPUs of its node idle does not start if another of these jobs would fill the node"
-        " exactly. No running job is stopped to fill a node. A job that was just stopped goes before jobs that its"
-        " account wants less (promise 2).",
+        "Compares waiting jobs of one account and one priority. Either all of them are within the guarantee, or all"
+        " of them are surplus. A job that would leave GPUs of its node idle does not start if another of these jobs"
+        " would fill the node exactly. No running job is stopped to fill a node. A job that was just stopped goes"
+        " before jobs that its account wants less (promise 2).",
         "gaps",
         _well_packed,
     ),
     Promise(
         "9",
         "An account's most wanted job gets its turns",
-        "The job runs in at least three quarters of its due rounds, minus three. Its due rounds are the rounds for"
-        " which the account's guarantee is enough, on GPUs where the job may run. While the job waits, its account"
-        " saves its guarantee, with two exceptions. Other jobs of the account or team may use GPUs that only"
-        " accounts ahead of their share want (stopping others for the job would break promise 1). A larger job of"
-        " the same account and priority may go first if it fills a node that this job would not fill (promise 8b)."
-        " A round is not due if the most wanted jobs of other accounts leave no room for the job. Economies with"
-        " services are excluded, because services stay where they run (promise 13).",
-        "ratio of rounds run to rounds due",
+        "The job runs in at least three quarters of its due rounds, minus three rounds. Its due rounds are the"
+        " rounds for which the account's guarantee is enough, on GPUs where the job may run. A round is not due if"
+        " the most wanted jobs of other accounts leave no room for the job. While the job waits, its account saves"
+        " its guarantee, with two exceptions. First, other jobs of the account or team may use GPUs that the job"
+        " could get only if jobs of other accounts were stopped against promise 1. Second, a larger job of the same"
+        " account and priority may go first if it fills a node that this job would not fill (promise 8b). Economies"
+        " with services are excluded, because services stay where they run (promise 13).",
+        "rounds in which the job ran, divided by its due rounds",
         _first_gets_turns,
     ),
     Promise(
         "9b",
         "If an account shares evenly, its jobs take turns",
-        "Compares jobs of equal shape, accepted generations and priority. At any time, the numbers of rounds in"
-        " which they ran differ by at most three: one for the quantum in which a running job continues, one for the"
-        " current turn, and one for a gap that only one of the jobs fills.",
+        "Compares jobs of one account that have the same shape (workers and GPUs), priority and accepted"
+        " generations. At any time, the numbers of rounds in which they ran differ by at most three. One round is"
+        " for a job that continues to the end of its quantum, one for the turn that is not over yet, and one for a"
+        " gap that only one of the jobs fills.",
         "rounds apart",
         _takes_turns,
     ),
     Promise(
         "10",
         "Trading costs no account its progress",
-        "With trading, each account makes at least 98 % of the progress that it would make without trading, minus"
-        " two gangs. An account is never due more progress than its jobs, in its own order, would make in its private"
-        " cluster: progress beyond that came from GPUs that others did not want, and the account may sell this time.",
-        "ratio to progress without trading",
+        "With trading, each account makes at least 98 % of the progress that it would make without trading. It may"
+        " be behind by two more gangs. An account is never due more progress than its jobs, in its own order, would"
+        " make in its private cluster. Progress beyond that comes from GPU time that others do not want, and the"
+        " account may sell this time.",
+        "progress divided by the progress without trading",
         _trades_pay,
     ),
     Promise(
@@ -764,24 +769,24 @@ PROMISES = (
         " account's share, in proportion to their incomes. The second is to get its own private cluster. The third is"
         " to get all unused GPUs in addition to its own share. The tolerance is 0.5 % and 0.005 GPUs. Policies"
         " without a market do not promise this.",
-        "missing GPUs of full speed",
+        "progress missed, in GPUs at full speed",
         _is_market,
     ),
     Promise(
         "13",
         "Services and sessions are not time-sliced",
-        "A running service or session is neither stopped nor moved. This applies while the running services and"
-        " sessions of its account, and of each account above it, are within the guarantee of that account.",
-        "stops and moves",
+        "A running service or session is neither stopped nor moved while its account, and each account above, is"
+        " within its guarantee. Only the GPUs of running services and sessions count here.",
+        "number of stops and moves",
         _services_stay,
     ),
     Promise(
         "14",
         "Debts are paid immediately",
         "If an account's guarantee covers its next gang, this gang starts in the same round. It may have to wait"
-        " only for gangs with surplus that are within their minimum hold. The promise applies when a quantum ends,"
-        " and between two quanta when jobs come or go. It does not apply to the first round of a lottery, in which"
-        " all accounts take part (promise 15).",
+        " only for surplus gangs within their minimum hold. The promise applies to rounds at the end of a quantum."
+        " It also applies to extra rounds within a quantum, when jobs come or go. It does not apply to the first"
+        " round of a lottery, in which all accounts take part (promise 15).",
         "waits",
         lambda played: _within_guarantee(played, ran=False),
     ),

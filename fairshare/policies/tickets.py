@@ -24,7 +24,7 @@ class HasShare(Protocol):
 Division = TypeVar("Division", bound=HasShare)
 
 ORDERING = "How the next account is chosen: in turns by tickets (stride), or at random by tickets (lottery)"
-MEMORY = "Maximum GPU time that stays owed to an account, in seconds of the account's share"
+MEMORY = "An account is owed at most the GPU time that its share earns in this many seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class Options:
     trading: bool = option(True, "Teams trade GPU time across GPU types when both sides gain")
     pricing: Literal["between", "second_price"] = option(
         "between",
-        "Price of a trade: between the speed-ups of seller and buyer, or the speed-up of the second-highest buyer",
+        "Price of a trade: the geometric mean of the seller's and the buyer's speed-up (between), or the second-highest"
+        " speed-up of the teams that trade (second_price)",
     )
     least_gain: float = option(
         1.05, "Minimum ratio of the buyer's speed-up to the seller's speed-up for a trade", least=1.0

@@ -206,7 +206,7 @@ def test_a_fill_round_that_stops_or_moves_a_gang_is_refused(
     gangs: list[tuple[int, int, tuple[int, ...]]],
 ) -> None:
     given = crowd(may_preempt=False)
-    with pytest.raises(InvalidPlan, match="job 0 is stopped or moved between two quanta"):
+    with pytest.raises(InvalidPlan, match="job 0 is stopped or moved although no quantum has ended"):
         validate(planned(given, *gangs), given)
     validate(planned(crowd(), *gangs), crowd())
     validate(planned(given, (0, 0, (1, 0))), given)  # the workers may swap nodes
@@ -225,7 +225,7 @@ def test_a_plan_that_starts_a_gang_beyond_a_limit_is_refused_but_running_ones_ma
 def test_a_plan_that_starts_a_gang_on_a_closed_node_is_refused() -> None:
     given = with_closed(crowd(), {0, 1})
     validate(planned(given, STAYS), given)
-    with pytest.raises(InvalidPlan, match="job 1 starts on a closed node"):
+    with pytest.raises(InvalidPlan, match="job 1 starts on a node that takes no new jobs"):
         validate(planned(given, (1, 0, (0, 1))), given)
 
 
