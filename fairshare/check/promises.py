@@ -667,10 +667,11 @@ PROMISES = (
         "4",
         "No account is locked out of a generation",
         "Each account without subaccounts makes at least 95 % of the progress that its most wanted jobs would make"
-        " in its private cluster. It may be behind by two more gangs, because of the order of turns. GPUs that no"
-        " whole gang can use do not count. The account's own order decides which jobs run (promises 2 and 9), and"
-        " the speeds of jobs decide where they run. An account is not checked if its team got its whole guarantee."
-        " No account is due more progress than its gangs, placed in its own order, would make in an empty cluster.",
+        " in its private cluster. In addition, it may be behind by two gangs, because of the order of turns. GPUs"
+        " that no whole gang can use do not count. The account's own order decides which jobs run (promises 2 and"
+        " 9), and the speeds of jobs decide where they run. An account is not checked if its team got its whole"
+        " guarantee. No account is due more progress than its gangs, placed in its own order, would make in an empty"
+        " cluster.",
         "progress divided by the progress in the private cluster",
         _not_locked_out,
     ),
@@ -706,8 +707,8 @@ PROMISES = (
     Promise(
         "7",
         "A minimum hold starves no account",
-        "An account that waits may be behind by the bound of promise 6. It may also be behind by the GPU time that"
-        " the largest share of any account earns during a minimum hold.",
+        "An account that waits may be behind by the bound of promise 6. In addition, it may be behind by the GPU"
+        " time that the largest share of any account earns during a minimum hold.",
         "lag divided by the lag of an ideal stride scheduler",
         _held_lag,
     ),
@@ -735,9 +736,9 @@ PROMISES = (
         " rounds for which the account's guarantee is enough, on GPUs where the job may run. A round is not due if"
         " the most wanted jobs of other accounts leave no room for the job. While the job waits, its account saves"
         " its guarantee, with two exceptions. First, other jobs of the account or team may use GPUs that the job"
-        " could get only if jobs of other accounts were stopped against promise 1. Second, a larger job of the same"
-        " account and priority may go first if it fills a node that this job would not fill (promise 8b). Economies"
-        " with services are excluded, because services stay where they run (promise 13).",
+        " could get only if jobs of other accounts were stopped, which would break promise 1. Second, a larger job"
+        " of the same account and priority may go first if it fills a node that this job would not fill (promise"
+        " 8b). Economies with services are excluded, because services stay where they run (promise 13).",
         "rounds in which the job ran, divided by its due rounds",
         _first_gets_turns,
     ),
@@ -754,10 +755,10 @@ PROMISES = (
     Promise(
         "10",
         "Trading costs no account its progress",
-        "With trading, each account makes at least 98 % of the progress that it would make without trading. It may"
-        " be behind by two more gangs. An account is never due more progress than its jobs, in its own order, would"
-        " make in its private cluster. Progress beyond that comes from GPU time that others do not want, and the"
-        " account may sell this time.",
+        "With trading, each account makes at least 98 % of the progress that it would make without trading. In"
+        " addition, it may be behind by two gangs. An account is never due more progress than its jobs, in its own"
+        " order, would make in its private cluster. Progress beyond that comes from GPU time that others do not"
+        " want, and the account may sell this time.",
         "progress divided by the progress without trading",
         _trades_pay,
     ),
