@@ -42,6 +42,12 @@ def _replaced(found: Parameters) -> str:
     return f"{found['replica']} ended by itself ({how}); {found['by']} replaces it"
 
 
+def _stopped(found: Parameters) -> str:
+    if "leaver" in found:
+        return f"Stopped because the owner {found['leaver']} leaves"
+    return f"Stopped by {found['user']}"
+
+
 def _scaled(found: Parameters) -> str:
     return f"{found['user']} scaled the service from {found['before']} to {so_many(found['replicas'])}"
 
@@ -50,7 +56,7 @@ TEXTS: Mapping[Kind, Callable[[Parameters], str]] = {
     Kind.CREATED: lambda found: f"Created by {found['user']} with {so_many(found['replicas'])}",
     Kind.SCALED: _scaled,
     Kind.CHANGED: _changed,
-    Kind.STOPPED: lambda found: f"Stopped by {found['user']}",
+    Kind.STOPPED: _stopped,
     Kind.STARTED: lambda found: f"Started by {found['user']}",
     Kind.REMOVED: lambda found: f"Removed by {found['user']}",
     Kind.UPDATED: lambda found: f"{found['user']} created revision {found['revision']}",
@@ -61,5 +67,6 @@ TEXTS: Mapping[Kind, Callable[[Parameters], str]] = {
     Kind.FAILED: lambda found: f"Revision {found['revision']} has failed: {found['why']}",
     Kind.REPLACED: _replaced,
     Kind.TROUBLE: lambda found: f"No replicas can be created: {found['trouble']}",
+    Kind.HANDED_OVER: lambda found: sentence(EventCode.HANDED_OVER, found),
     Kind.WARNED: lambda found: f"{found['replica']}: {sentence(EventCode.CLAIM_WARNED, found)}",
 }

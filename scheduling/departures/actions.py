@@ -27,13 +27,12 @@ from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import members_among
 from scheduling.core import pubsub
 from scheduling.core.enqueue import wake_service, want_rounds
-from scheduling.core.event_texts import sentence_of
 from scheduling.core.locks import lock_schedules
 from scheduling.jobs.actions import cancel_waiting_within, cancel_within
 from scheduling.jobs.explain import why_owner_may_not
 from scheduling.leases.actions import bill
 from scheduling.models import Cluster, Job, JobEvent, JobSecret, Lease, Schedule, Service, ServiceRevision
-from scheduling.models.event_codes import EventCode, Message
+from scheduling.models.event_codes import EventCode, Message, ServiceEventKind
 from scheduling.schedules.actions import pause
 from scheduling.services.replicas import note
 from scheduling.spec.attachments import named_secrets
@@ -245,7 +244,7 @@ def _cancel(actor: User | None, work: Work) -> None:
             continue
         service.stopped_at = now_from_database()
         service.save(update_fields=["stopped_at"])
-        note(service, "stopped", f"Stopped because the owner {user} leaves")
+        note(service, ServiceEventKind.STOPPED, leaver=str(user))
         audit.record(
             actor=actor, verb="service.change", target=service, tenant=service.tenant, after={"stopped": True}
         )
@@ -282,7 +281,7 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
     for service in free_services:
         Service.objects.filter(pk=service.pk, owner=work.user).update(owner=to)
         ServiceRevision.objects.filter(service=service, author=work.user).update(author=to)
-        note(service, "handed_over", sentence_of(by))
+        note(service, ServiceEventKind.HANDED_OVER, **by.parameters)
         wake_service(service.pk)
     changes = {"owner": to, "request_key": None, "refusals": 0}
     Schedule.objects.filter(pk__in=[one.pk for one in free_schedules], owner=work.user).update(**changes)

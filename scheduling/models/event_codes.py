@@ -103,6 +103,7 @@ class ServiceEventKind(StrEnum):
     REPLACED = "replaced"
     TROUBLE = "trouble"
     WARNED = "warned_of_claims"
+    HANDED_OVER = "handed_over"
 
 
 class RunNote(StrEnum):
