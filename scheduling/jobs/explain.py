@@ -376,7 +376,8 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
         "The job starts when an admin restores the team. You can also submit a clone of the job in another team.",
     ),
     Reason.OWNER_MAY_NOT: (
-        "The job continues when its owner may run jobs in the team again, or after the job is handed over to another member.",
+        "The job continues when its owner may run jobs in the team again, or after the job is handed over to another"
+        " member.",
     ),
     Reason.SHARE_IN_USE: ("The team's tickets decide when it is the job's turn.",),
     Reason.FRAGMENTED: ("The job may start sooner with more workers that have fewer GPUs each.",),
