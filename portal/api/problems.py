@@ -22,7 +22,7 @@ from scheduling.jobs.submitting import NotAllSubmitted
 from scheduling.spec.job_spec import SpecError
 
 PROBLEM = "application/problem+json"
-NOT_ACCEPTED = "The request is not accepted. `problems` names what is wrong by field or parameter."
+NOT_ACCEPTED = "The request is not accepted. `problems` names each wrong field or parameter, and says why."
 # Steps of a pydantic error location that are no fields: the tried member of a union, and the mark of a mapping's key.
 BRANCH = re.compile(r"str|int|float|bool|none|.*\[.*\]")
 _WORDS = {
@@ -144,7 +144,7 @@ def answer_with_problems(api: NinjaAPI) -> None:
     def _spec_error(request: HttpRequest, error: SpecError) -> HttpResponse:
         return problem(
             422,
-            "The job specification is not accepted. `problems` names what is wrong by field.",
+            "The job specification is not accepted. `problems` names each wrong field, and says why.",
             error.problems,
         )
 

@@ -39,8 +39,8 @@ class SharingAnomaly(Schema):
         description="Delay of the job in seconds. If the job has not started, the real delay may be longer."
     )
     at_end: bool = Field(
-        description="True: the job ended later than it would have on its team's private cluster. False: "
-        "only its start was later."
+        description="What was later than on the team's private cluster: the end of the job (true) or its start "
+        "(false)."
     )
     started_at: datetime | None
     ended_at: datetime | None

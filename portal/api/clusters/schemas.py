@@ -155,8 +155,8 @@ class AttachedCluster(Schema):
     backend: str
     detached_at: datetime | None
     access: ClusterAccess | None = Field(
-        description="How Fairlot reaches the Kubernetes cluster; null for other clusters and for "
-        "detached clusters."
+        description="How Fairlot reaches the Kubernetes cluster; null for clusters that do not use "
+        "Kubernetes, and for detached clusters."
     )
 
 

@@ -231,8 +231,8 @@ class Scheduling(Schema):
         "start earlier if another job ends."
     )
     not_before: datetime | None = Field(
-        description="If `starts_by` is unknown: time before which the job is not expected to start. "
-        "Otherwise null."
+        description="Earliest time at which the job is expected to start, if `starts_by` is unknown; "
+        "otherwise null."
     )
     deadline: datetime | None = Field(description="Time by which the job should end, as set by its owner.")
     ends_by: datetime | None = Field(

@@ -92,9 +92,7 @@ class TeamShare(Schema):
 
 
 class TeamChange(Schema):
-    team: Team | None = Field(
-        description="The team after the change; null if a dry run would create the team."
-    )
+    team: Team | None = Field(description="The team after the change; null for a dry run of creating a team.")
     shares: list[TeamShare] = Field(
         description="Shares of the team and of the teams with the same parent, before and after the change."
     )
