@@ -21,7 +21,7 @@ MOST_SHOWN = 20
 SUMMED = timedelta(days=7)
 LABELS: Mapping[Cause, str] = {
     Cause.CLAIMED: "preempted for other jobs",
-    Cause.OWN_JOBS: "owner's other jobs go first",
+    Cause.OWN_JOBS: "preempted for the owner's other jobs",
     Cause.LIMIT: "limit reached",
     Cause.MOVED: "moved",
     Cause.DRAINED: "node drained",

@@ -104,8 +104,8 @@ def drain(request: UserRequest, pk: int) -> HttpResponse:
         DrainForm("drain", request),
         lambda values: draining.drain_node(actor=request.user, node=node, **values),
         done=lambda values: (
-            f"No new job starts on {node.name}. {DRAINS[values['mode']]} You can return the node "
-            "to use on this page at any time."
+            f"No new job starts on {node.name}. {DRAINS[values['mode']]} To undo the drain, press "
+            "“Return to use” on this page."
         ),
         to=("admin_nodes",),
         page=partial(_drain_page, node=node),

@@ -50,7 +50,7 @@ class CorrectionForm(Form):
     def __init__(self, request: UserRequest | None = None) -> None:
         super().__init__("correct", request)
         self.fields["from"] = Moment(
-            "Correct lines that begin at or after",
+            "Correct the lines that begin at or after",
             step=1,
             help_text="Only lines of the bill that begin at or after this time are corrected. Leave empty "
             "to start with the first line.",

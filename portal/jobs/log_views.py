@@ -179,7 +179,8 @@ def log_piece(request: UserRequest, pk: int) -> HttpResponse:
         begin, end = max(0, asked["end"] - PIECE), asked["end"]
     else:
         return HttpResponseBadRequest(
-            "One of the parameters begin, end and around is required. It must be a whole number."
+            "Send one of the parameters “begin”, “end” and “around”. Its value must be a byte offset: a whole "
+            "number, 0 or more."
         )
     try:
         size = log_file.size()
@@ -205,7 +206,7 @@ async def log_search(request: UserRequest, pk: int) -> HttpResponse:
         return JsonResponse({"problem": "Enter 1 to 500 characters to search for."}, status=422)
     if begin is None:
         return JsonResponse(
-            {"problem": "The parameter from must be a byte offset: a whole number, 0 or more."}, status=422
+            {"problem": "The parameter “from” must be a byte offset: a whole number, 0 or more."}, status=422
         )
     try:
         search = Search(log_file, text, regex=request.GET.get("regex") == "1", most=MOST_FOUND, begin=begin)

@@ -198,7 +198,7 @@ def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
         yield share.tenant, share.cost
     yield "Usage written off by corrections", identity.written_off
     if identity.classes:
-        yield "Reduction by separate prices of idle, preemptible and borrowed time", identity.classes
+        yield "Cost reduction by separate prices of idle, preemptible and borrowed time", identity.classes
     yield "Unallocated", identity.unallocated
     yield "Drained", identity.drained
     yield "Down", identity.down

@@ -113,7 +113,7 @@ def keep(request: UserRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: keep_session(actor=request.user, session=one),
-        "The session {} has been kept. Its idle timeout starts again.",
+        "The session {} continues. Its idle timeout starts again.",
     )
 
 

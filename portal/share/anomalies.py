@@ -30,9 +30,9 @@ from scheduling.anomalies.seen import CAUSES, read_analyses, read_anomalies, rea
 from scheduling.models import Cluster, SharingAnalysis
 
 ANOMALIES_PER_PAGE = 25
-EXPECTED = ("Even if nothing went wrong, this report contains some of the compared jobs: about {}.").format(
-    ", ".join(f"{percent(part)} at a load of {percent(load)}" for load, part in FALSE_RATES)
-)
+EXPECTED = (
+    "Some of the compared jobs are reported by chance, although nothing went wrong: about {}."
+).format(", ".join(f"{percent(part)} at a load of {percent(load)}" for load, part in FALSE_RATES))
 ANALYSES_TO_CHOOSE = 30
 
 

@@ -105,7 +105,7 @@ def anomalies_document(
                 [_row(one) for one in rows],
                 note="If a job has not started, its delay may still grow.",
             ),
-            Table("holders", "Jobs that held the GPUs", HOLDERS, list(_holders(rows))),
+            Table("holders", "Jobs that held GPUs while others waited", HOLDERS, list(_holders(rows))),
             Table(
                 "private",
                 "Private clusters of the teams",
@@ -140,7 +140,7 @@ def document_of_analyses(
     told = [anomalies_document(user, one, tenant=tenant, zone=period.zone) for one in analyses]
     if not told:
         teams = tenant.name if tenant else "All teams that you may see"
-        nothing = "No finished analysis covers a time range that ends in this period."
+        nothing = "No analysis has finished for a time range that ends in this period."
         return Document("Sharing anomalies", [], [*facts, ("Teams", teams), ("State", nothing)], period.zone)
     if len(told) == 1:
         [only] = told

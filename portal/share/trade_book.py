@@ -64,8 +64,8 @@ def trade_book(user: User, period: Period, *, generation: str = "", tenant: Tena
                 "GPU time by GPU type",
                 [Column("generation", "GPU"), *_times("gave", "got", "net")],
                 [(one.generation, one.gave, one.got, one.net) for one in totals(found, sides)],
-                note="The table contains sums over the trades above. A trade that still runs counts until "
-                "now.",
+                note="The table contains sums over the trades above. For a trade that still runs, the sums "
+                "include its time until now.",
             ),
             *([] if generation else [_booked(booked)]),
         ],
@@ -83,8 +83,8 @@ def _booked(booked: Iterable[BookedTrades]) -> Table:
         "Trades booked in the ledger",
         [Column("generation", "GPU"), *_times("gave", "got", "sum")],
         [(one.generation, one.gave, one.got, one.sum) for one in booked],
-        note="The table contains trades that have ended. Amounts are exact to the microsecond. "
-        "Over all teams, they sum to zero.",
+        note="The table contains only trades that have ended. GPU times are exact to the microsecond. For all "
+        "teams together, the column Sum is 0.",
     )
 
 

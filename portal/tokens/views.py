@@ -71,7 +71,7 @@ def revoke(request: UserRequest, pk: int) -> HttpResponse:
     token = revoke_token(
         actor=request.user, token=get_object_or_404(ApiToken.objects.of(request.user), pk=pk)
     )
-    messages.success(request, f"The token {token.name} no longer works.")
+    messages.success(request, f"The token {token.name} has been revoked.")
     return redirect("tokens")
 
 

@@ -241,7 +241,7 @@ def use_document(asked: ReportRequest) -> Document:
             for (day, hour), one in sorted(asked.week.items())
         ],
         note="The table contains only closed hours. Each hour is listed by its start. Held and "
-        "busy parts are fractions of the capacity. Usable GPU time is held or free.",
+        "busy parts are fractions of the capacity. Usable GPU time is the sum of held and free GPU time.",
     )
     demand = Table(
         "demand",
@@ -255,8 +255,8 @@ def use_document(asked: ReportRequest) -> Document:
             seconds("beyond", "Beyond capacity"),
         ],
         [[one.begins, one.ends, one.wanted, one.held, one.usable, one.beyond] for one in asked.demand],
-        note="Wanted is the GPU time of all jobs from submission to end. Beyond capacity is the "
-        "wanted time that exceeds the usable time of the same hour, summed over all hours.",
+        note="The column Wanted contains the GPU time of all jobs from submission to end. The column Beyond "
+        "capacity contains the wanted time that exceeds the usable time of the same hour, summed over all hours.",
     )
     return _of_closed_hours("Use and demand", asked, [week, demand])
 
@@ -321,8 +321,8 @@ def nodes_document(asked: ReportRequest) -> Document:
             ]
             for one in asked.gpus
         ],
-        note="Existed is the time for which the node existed in the period, up to now. Held is "
-        f"the part of this time in which jobs held the GPU, as observed from leases.{of_page}",
+        note="The column Existed contains the time for which the node existed in the period, up to now. The "
+        f"column Held contains the part of this time in which jobs held the GPU, as observed from leases.{of_page}",
     )
     happened, count_of_events = node_events(
         *asked.bounds, cluster=asked.cluster, most=MOST_EVENTS if asked.is_page else None

@@ -111,7 +111,7 @@ def _head(head: LedgerHead) -> Table:
         [Column("head", "Head"), Column("at", "Made at", Kind.MOMENT)],
         [(printed(head), head.at)],
         note="The ledger head is a signed record of everything that was in the ledger's hash "
-        "chain when the head was made. Keep the head. With it, Fairlot can check later that "
+        "chain when the head was made. Store the head outside Fairlot. With the head, Fairlot can check later that "
         "its ledger still contains all of these entries unchanged.",
     )
 
@@ -201,9 +201,9 @@ def _taken_back(statement: Statement) -> Table:
         note="The table contains corrections of usage in this period. A negative amount was taken "
         "back from the team and is not in the lines above. A positive amount was billed to "
         "the team instead of another team and is in the lines above. Each row shows the "
-        "number of its correction, and the transactions that had booked the usage. The "
-        "separate prices of idle, preemptible and borrowed time are applied later to "
-        "corrected usage, for the team that pays after the correction.",
+        "number of its correction, and the numbers of the ledger transactions that it corrects. Fairlot "
+        "applies the separate prices of idle, preemptible and borrowed time to corrected usage later. "
+        "They change the cost of the team that pays after the correction.",
     )
 
 
@@ -228,8 +228,8 @@ def _held(statement: Statement) -> Table:
         [Column("generation", "GPU"), *columns],
         rows,
         totals=[("Total", *_sums(rows, range(1, 5)))],
-        note="Assembling GPU time was held before all workers of the gang ran. Idle GPU time was "
-        "held, but observed to be unused.",
+        note="The column Assembling contains GPU time that was held before all workers of the gang ran. The "
+        "column Idle contains GPU time that was held, but observed to be unused.",
     )
 
 
