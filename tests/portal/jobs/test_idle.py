@@ -78,8 +78,8 @@ def test_while_it_waits_for_its_next_turn_its_page_says_how_the_last_one_was(
     GpuUse.objects.update(measured_until=now_from_database() - 10 * MINUTE, idle_warned=3 * MINUTE)
     bob = browser_of(scene.people.bob)
     html = text(bob, f"/jobs/{warned.pk}/")
-    left = "The job left the GPUs of an earlier attempt idle."
-    said = f"{left} If its GPUs stay idle for another 7 min"
+    left = "The job left its GPUs idle in an earlier attempt."
+    said = f"{left} After another 7 min of idle time, the job"
     assert said in html
     earliest = bob.get(f"/api/v1/jobs/{warned.pk}/gpu-use").json()["acts_at"]
     assert datetime.fromisoformat(earliest) >= now_from_database() + 6.9 * MINUTE

@@ -106,13 +106,13 @@ def test_the_page_leads_in_warns_keeps_and_stops(lab: World, browser_of: Browser
     assert door not in browser.get(page).content.decode(), "it only waits"
     make_ready(lab, session)
     assert door in browser.get(page).content.decode()
-    assert "Keep session" not in browser.get(page).content.decode()
+    assert "Keep session running" not in browser.get(page).content.decode()
     now = now_from_database()
     Lease.objects.filter(job=session.job).update(running_from=now - timedelta(minutes=55))
     Session.objects.update(warned_at=now)
-    assert "Keep session" in browser.get(page).content.decode()
+    assert "Keep session running" in browser.get(page).content.decode()
     assert browser.post(reverse("session_keep", args=[session.pk])).url == page
-    assert "Keep session" not in browser.get(page).content.decode()
+    assert "Keep session running" not in browser.get(page).content.decode()
     assert browser.post(reverse("session_stop", args=[session.pk])).url == page
     assert Job.objects.get(pk=session.pk).state == Job.State.CANCELLING
     lab.carry_out()
