@@ -34,7 +34,7 @@ def main() -> int:
         return 0
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
-        parser.error("run needs a command after --, for example: run -- python manage.py check")
+        parser.error("the command after run -- is missing; for example, write: run -- python manage.py check")
     return run_command(command)
 
 

@@ -134,8 +134,8 @@ def drop_root_options(*must_reach: Path) -> tuple[str, ...]:
             return options
     folders = " and ".join(map(str, must_reach))
     raise StartError(
-        f"PostgreSQL and Valkey do not run as root, and the user {UNPRIVILEGED!r} cannot read all of the folders "
-        f"{folders}. Start Fairlot as another user, or make these folders readable"
+        f"PostgreSQL and Valkey run as the user {UNPRIVILEGED!r} instead of root, but this user cannot read at least "
+        f"one of the folders {folders}. Start Fairlot as another user than root, or make these folders readable"
     )
 
 

@@ -134,7 +134,7 @@ class ServerService(Service):
     def _launch(self) -> subprocess.Popen[bytes]:
         self.server.start()
         if self.server.process is None:
-            raise RuntimeError(f"the server {self.name} has no process after its start")
+            raise RuntimeError(f"the server {self.name} was started, but its process does not exist")
         return self.server.process
 
     def _facts(self) -> list[str]:

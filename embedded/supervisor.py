@@ -360,7 +360,7 @@ def up() -> int:
         with home.locked("Fairlot"):
             return Supervisor(home, display).run()
     except AlreadyRunningError as running:
-        where = running.about.get("url", "address not known yet, because it is still starting")
+        where = running.about.get("url", "the address is not known until Fairlot has started")
         display.say(
             f"Fairlot already runs in {home.var}: {where} (process ID {running.about.get('pid', 'unknown')})"
         )
@@ -385,7 +385,9 @@ def _address() -> tuple[str, int]:
         )
     if named := os.environ.get("PORT"):
         if not _is_free(host, int(named)):
-            raise StartError(f"port {named} of {host} is in use: set PORT to a free port, or unset PORT")
+            raise StartError(
+                f"port {named} of {host} is in use: set PORT to a free port, or unset PORT so that Fairlot chooses one"
+            )
         return host, int(named)
     for port in range(FIRST_PORT, LAST_PORT + 1):
         if _is_free(host, port):
