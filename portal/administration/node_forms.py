@@ -96,7 +96,7 @@ class SchedulingForm(Form):
         "Preemption notice, seconds",
         help_text="Service replicas and sessions are warned this long before they are preempted.",
     )
-    overhead_limit = Percentage("Highest switching overhead, %")
+    overhead_limit = Percentage("Highest allowed switching overhead, %")
     cpu_per_gpu = Measure("CPUs", required=False)
     memory_per_gpu = Measure("Memory, GiB", required=False)
     cpu_limit_per_gpu = Measure("Maximum CPUs per GPU", required=False)

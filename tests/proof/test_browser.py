@@ -213,7 +213,7 @@ def shorten_the_quantum(ada: Person) -> None:
     page.get_by_role("navigation", name="Main", exact=True).get_by_role("link", name="Admin").click()
     page.get_by_role("link", name="Scheduling").click()
     page.get_by_label("Quantum, seconds").fill("5")
-    page.get_by_label("Highest switching overhead, %").fill("100")
+    page.get_by_label("Highest allowed switching overhead, %").fill("100")
     page.get_by_label(
         "Trade GPU time between GPU types"
     ).uncheck()  # otherwise the team Astro would buy so much GPU time that its job is not preempted

@@ -74,17 +74,21 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
 @pytest.mark.parametrize(
     ("right", "said"),
     [
-        (True, "The cluster's scheduler sees each gang as a PodGroup (v1alpha2)."),
-        (None, "The cluster's scheduler sees each gang as a PodGroup (v1alpha2)."),
-        (False, "The cluster offers PodGroups (v1alpha2), but Fairlot has no right to create them."),
+        (True, "The cluster's scheduler also sees each gang as a PodGroup (v1alpha2)."),
+        (None, "The cluster's scheduler also sees each gang as a PodGroup (v1alpha2)."),
+        (
+            False,
+            "The cluster's PodGroups (v1alpha2) are not used, because Fairlot has no right to create them.",
+        ),
     ],
 )
 def test_the_page_says_whether_gangs_are_podgroups_and_why_not(
     ada: Client, east: Cluster, api_server: StandIn, right: bool | None, said: str
 ) -> None:
     path = f"/admin/clusters/{east.pk}/"
-    gate = "Gangs Fairlot's scheduling gate starts the pods of a gang together."
-    assert f"{gate} The cluster offers no PodGroups that Fairlot supports." in text_of(ada.get(path))
+    gate = "Gangs A scheduling gate of Fairlot holds the pods of a gang until all of them can start together."
+    unsupported = "PodGroups are not used, because the cluster offers none that Fairlot supports."
+    assert f"{gate} {unsupported}" in text_of(ada.get(path))
     api_server.podgroups = "v1alpha2"
     assert ada.post(f"{path}check/").status_code == 302
     access = ClusterAccess.objects.get()
