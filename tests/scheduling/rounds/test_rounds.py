@@ -406,8 +406,11 @@ def test_time_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
     lab.see(lab.lease(running), Phase.ENDED, end=End.SUCCEEDED, ended_age=20.0, exit_code=0)
     after = ShareBalance.objects.get(pk=owed.pk)
     again = ShareInterval.objects.get(pk=interval.pk)
-    assert after.owed - owed.owed == pytest.approx(10, abs=0.5)
-    assert interval.received - again.received == pytest.approx(10, abs=0.5)
+    ended = Lease.objects.get(job=running).held_until
+    too_much = (again.ends - ended).total_seconds()
+    assert 0 < too_much <= 10
+    assert after.owed - owed.owed == pytest.approx(too_much, abs=0.01)
+    assert interval.received - again.received == pytest.approx(too_much, abs=0.01)
 
 
 def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle() -> None:
