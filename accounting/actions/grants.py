@@ -32,7 +32,7 @@ from accounting.models import Generation, Membership, Quota, Request, Tenant, Us
 from accounting.models.requests import TICKETS, limit_target, team_target
 
 Kind = Request.Kind
-CHANGED_SINCE = "the value stays, because somebody has changed it since the grant"
+CHANGED_SINCE = "the granted value was not reset, because somebody has changed it since the grant"
 
 
 class NotYet(Refused):
@@ -151,7 +151,7 @@ def end(request: Request) -> str:
     if later is not None:
         later.former = request.former
         later.save(update_fields=["former"])
-        return f"the value stays, because request {later.pk} has granted a newer value"
+        return f"the granted value was not reset, because request {later.pk} has granted a newer value"
     if _present_value(request) != value:
         return CHANGED_SINCE
     _put_back(request)

@@ -666,12 +666,11 @@ PROMISES = (
     Promise(
         "4",
         "No account is locked out of a generation",
-        "Each account without subaccounts makes at least 95 % of the progress that its most wanted jobs would make"
-        " in its private cluster. In addition, it may be behind by two gangs, because of the order of turns. GPUs"
-        " that no whole gang can use do not count. The account's own order decides which jobs run (promises 2 and"
-        " 9), and the speeds of jobs decide where they run. An account is not checked if its team got its whole"
-        " guarantee. No account is due more progress than its gangs, placed in its own order, would make in an empty"
-        " cluster.",
+        "Rule: each account without subaccounts makes at least 95 % of the progress that its most wanted jobs would"
+        " make in its private cluster, minus the progress of two gangs in one quantum. The account's own order"
+        " decides which jobs run (promises 2 and 9), and the speeds of jobs decide where they run. Exceptions: an"
+        " account is not checked if its team got its whole guarantee. GPUs that no whole gang can use do not count."
+        " No account is due more progress than its gangs would make in an empty cluster.",
         "progress divided by the progress in the private cluster",
         _not_locked_out,
     ),
@@ -695,12 +694,12 @@ PROMISES = (
     Promise(
         "6",
         "Lag is bounded",
-        "The lag is the GPU time that an account received minus the GPU time that it was due. In both directions,"
-        " it is at most 1.25 times the lag of an ideal stride scheduler (or 1.25 times the largest gang, if this is"
-        " more), plus one GPU-quantum. The promise applies if all accounts can use their whole private clusters."
-        " Otherwise GPUs are lent, and lent GPUs are never a debt (promise 1). An account ahead of its share may"
-        " still get GPUs that fit no other account (promise 8a). No account is due more GPU time than its gangs"
-        " could use in an empty cluster.",
+        "The lag is the GPU time that an account received minus the GPU time that it was due. No account is ahead"
+        " or behind by more than 1.25 times the lag of an ideal stride scheduler plus one GPU-quantum. This lag"
+        " counts as at least one quantum of the largest gang. The promise applies if all accounts can use their whole"
+        " private clusters. Otherwise GPUs are lent, and a borrower owes nothing for lent GPUs (promise 1). An"
+        " account that is ahead may get GPUs that fit no other account (promise 8a). No account is due more GPU time"
+        " than its gangs could use in an empty cluster.",
         "lag divided by the lag of an ideal stride scheduler",
         _bounded_lag,
     ),
@@ -746,9 +745,9 @@ PROMISES = (
         "9b",
         "If an account shares evenly, its jobs take turns",
         "Compares jobs of one account that have the same shape (workers and GPUs), priority and accepted"
-        " generations. At any time, the numbers of rounds in which they ran differ by at most three. One round is"
-        " for a job that continues to the end of its quantum, one for the turn that is not over yet, and one for a"
-        " gap that only one of the jobs fills.",
+        " generations. At any time, the numbers of rounds in which two such jobs ran differ by at most three, for"
+        " three reasons. A job may continue to the end of its quantum. Not all jobs have had the latest turn yet."
+        " A gap may fit only one of the two jobs.",
         "rounds apart",
         _takes_turns,
     ),
@@ -785,9 +784,9 @@ PROMISES = (
         "14",
         "Debts are paid immediately",
         "If an account's guarantee covers its next gang, this gang starts in the same round. It may have to wait"
-        " only for surplus gangs within their minimum hold. The promise applies to rounds at the end of a quantum."
-        " It also applies to extra rounds within a quantum, when jobs come or go. It does not apply to the first"
-        " round of a lottery, in which all accounts take part (promise 15).",
+        " only for surplus gangs within their minimum hold. The promise applies to rounds at the end of a quantum,"
+        " and to extra rounds within a quantum, when jobs come or go. Under the ordering lottery, it does not apply"
+        " to a cluster's first round, because all accounts take part in the draw of that round (promise 15).",
         "waits",
         lambda played: _within_guarantee(played, ran=False),
     ),

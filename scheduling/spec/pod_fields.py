@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_USE_USER_ID = "use the spec's user_id and group_id instead, which must be 1 or more"
-_PLACED = "Fairlot chooses the nodes, because it allocates GPUs; list the accepted GPU types in the spec's generations"
-_USE_CPU_AND_MEMORY = "use the spec's cpu, memory, shm and gpus_per_worker instead"
+_USE_USER_ID = "use the fields user_id and group_id of the job spec instead, which must be 1 or more"
+_PLACED = "Fairlot chooses the nodes, because it allocates GPUs; list the accepted GPU types in the field generations of the job spec"
+_USE_CPU_AND_MEMORY = "use the fields cpu, memory, shm and gpus_per_worker of the job spec instead"
 _ONE_CONTAINER = "a worker is one container; put other programs into its image or command"
 # By the field's name in lower case, without _ and -.
 REFUSED: dict[str, str] = {
@@ -20,8 +20,8 @@ REFUSED: dict[str, str] = {
     "hostpath": "access to the node's files is never allowed; ask an operator for a volume, and list it in volumes",
     "hostnetwork": "access to the node's network is never allowed; workers reach each other at MASTER_ADDR",
     "hostpid": "access to the node's processes is never allowed",
-    "hostipc": "access to the node's shared memory is never allowed; use the spec's shm instead",
-    "hostport": "a port of the node is never allowed; use the spec's port instead",
+    "hostipc": "access to the node's shared memory is never allowed; use the field shm of the job spec instead",
+    "hostport": "a port of the node is never allowed; use the field port of the job spec instead",
     "hostaliases": "a custom host name is never allowed",
     "hostusers": f"access to the node's user namespace is never allowed; {_USE_USER_ID}",
     "privileged": "a privileged container is never allowed, because it would be root on the node",
@@ -53,11 +53,11 @@ REFUSED: dict[str, str] = {
     "schedulername": _PLACED,
     "schedulinggates": _PLACED,
     "priorityclassname": (
-        "with this field, Kubernetes would evict other users' pods; use the spec's priority instead, which orders only"
+        "with this field, Kubernetes would evict other users' pods; use the field priority of the job spec instead, which orders only"
         " your jobs"
     ),
     "preemptionpolicy": (
-        "with this field, Kubernetes would evict other users' pods; use the spec's priority instead, which orders only"
+        "with this field, Kubernetes would evict other users' pods; use the field priority of the job spec instead, which orders only"
         " your jobs"
     ),
     "runtimeclassname": _PLACED,
@@ -65,37 +65,37 @@ REFUSED: dict[str, str] = {
     "overhead": f"the cluster decides how much overhead a pod has; {_USE_CPU_AND_MEMORY}",
     # Fields of a Job.
     "suspend": "Fairlot itself suspends and resumes jobs, because jobs take turns on the GPUs",
-    "parallelism": "set the number of pods with the spec's workers instead",
-    "completions": "set the number of pods with the spec's workers instead",
-    "completionmode": "use the spec's workers instead; the variable RANK holds the number of each worker",
+    "parallelism": "set the number of pods in the field workers of the job spec instead",
+    "completions": "set the number of pods in the field workers of the job spec instead",
+    "completionmode": "use the field workers of the job spec instead; the variable RANK holds the number of each worker",
     "backofflimit": "Fairlot does not retry a program that fails",
     "restartpolicy": "Fairlot does not retry a program that fails",
     "ttlsecondsafterfinished": "Fairlot decides when ended pods are deleted",
     "activedeadlineseconds": "a job spec cannot set a time limit; only a limit of the team can",
-    "terminationgraceperiodseconds": "use the spec's checkpoint_grace_seconds instead",
+    "terminationgraceperiodseconds": "use the field checkpoint_grace_seconds of the job spec instead",
     "podfailurepolicy": "Fairlot decides what happens after a pod fails",
     "selector": "Fairlot sets the selector of pods",
     # Fields of a container.
     "initcontainers": _ONE_CONTAINER,
     "ephemeralcontainers": _ONE_CONTAINER,
     "containers": (
-        "a worker is one container; enter its image as the spec's environment, and its command as the spec's command"
+        "a worker is one container; enter its image in the field environment, and its command in the field command"
     ),
     "lifecycle": f"{_ONE_CONTAINER}; to act before the job ends, handle SIGTERM in the program",
-    "image": "enter the image's name as the spec's environment",
-    "args": "add the arguments to the spec's command",
-    "env": "use the spec's variables instead, or its secrets for confidential values",
-    "envfrom": "use the spec's variables instead, or its secrets for confidential values",
-    "workingdir": "use the spec's working_directory instead",
-    "volumemounts": "use the spec's volumes instead: [{name: …, path: …}]",
-    "imagepullsecrets": "enter the name of a secret as the spec's image_pull_secret",
+    "image": "enter the name of the image in the field environment of the job spec",
+    "args": "add the arguments to the field command of the job spec",
+    "env": "use the field variables of the job spec instead, or the field secrets for confidential values",
+    "envfrom": "use the field variables of the job spec instead, or the field secrets for confidential values",
+    "workingdir": "use the field working_directory of the job spec instead",
+    "volumemounts": "use the field volumes of the job spec instead: [{name: …, path: …}]",
+    "imagepullsecrets": "enter the name of a secret in the field image_pull_secret of the job spec",
     "resources": _USE_CPU_AND_MEMORY,
     "requests": _USE_CPU_AND_MEMORY,
     "limits": _USE_CPU_AND_MEMORY,
-    "ports": "use the spec's port instead",
-    "readinessprobe": "use the spec's readiness_path instead",
+    "ports": "use the field port of the job spec instead",
+    "readinessprobe": "use the field readiness_path of the job spec instead",
     "livenessprobe": "Fairlot has no liveness probes; cancel a job whose program hangs",
-    "startupprobe": "use the spec's readiness_path instead",
+    "startupprobe": "use the field readiness_path of the job spec instead",
     "stdin": "jobs have no terminal",
     "tty": "jobs have no terminal",
     "dnspolicy": "the cluster decides how pods look up host names",
@@ -110,7 +110,7 @@ REFUSED: dict[str, str] = {
     "template": "a job spec is not a pod template; use the fields of the job spec",
     "apiversion": "a job spec is not a Kubernetes object; leave the field out",
     "kind": "a job spec is not a Kubernetes object; leave the field out",
-    "metadata": "a job spec is not a Kubernetes object; use the spec's name and labels instead",
+    "metadata": "a job spec is not a Kubernetes object; use the fields name and labels of the job spec instead",
     "spec": "a job spec is not a Kubernetes object; write its fields at the top level",
 }
 # Fields are looked up to this depth, enough for the container fields of a CronJob; at most this many are reported.

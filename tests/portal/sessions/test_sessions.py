@@ -76,7 +76,7 @@ def test_without_jupyter_the_form_says_so_and_offers_what_is_there(
 ) -> None:
     settings.FAIRLOT_ENVIRONMENTS = {"python": "/usr/bin:/bin"}
     page = browser_of(lab.people.bob).get(reverse("session_new"))
-    assert "JupyterLab is not installed for jobs on this machine" in page.content.decode()
+    assert "JupyterLab is not installed for jobs on the machine that runs Fairlot" in page.content.decode()
     assert "python -m http.server" in page.context["draft"].fields.command
 
 

@@ -217,7 +217,7 @@ def test_a_value_changed_since_stays(cast: Cast) -> None:
     request.refresh_from_db()
     assert (tickets(cast), request.ending) == (
         70,
-        "the value stays, because somebody has changed it since the grant",
+        "the granted value was not reset, because somebody has changed it since the grant",
     )
     limited = granted(cast, "limit")
     Quota.objects.all().delete()
@@ -358,7 +358,7 @@ class Ends:
         one.refresh_from_db()
         assert one.ended_at is not None
         assert (
-            one.ending == "the value stays, because somebody has changed it since the grant"
+            one.ending == "the granted value was not reset, because somebody has changed it since the grant"
         ) is is_overtaken
         trail = AuditEvent.objects.filter(verb="request.end").latest("pk")
         assert (trail.target_id, trail.after["ending"]) == (str(one.pk), one.ending)
@@ -415,7 +415,7 @@ def test_a_hand_that_sets_the_same_means_it_to_stay(cast: Cast) -> None:
     request.refresh_from_db()
     assert (tickets(cast), request.ending) == (
         300,
-        "the value stays, because somebody has changed it since the grant",
+        "the granted value was not reset, because somebody has changed it since the grant",
     )
 
 
@@ -428,7 +428,7 @@ def test_a_limit_of_a_generation_that_is_gone_comes_to_its_end(cast: Cast) -> No
     request.refresh_from_db()
     assert (request.is_in_force, request.ending) == (
         False,
-        "the value stays, because somebody has changed it since the grant",
+        "the granted value was not reset, because somebody has changed it since the grant",
     )
 
 
