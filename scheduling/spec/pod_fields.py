@@ -11,7 +11,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _USE_USER_ID = "use the fields user_id and group_id of the job spec instead, which must be 1 or more"
-_PLACED = "Fairlot chooses the nodes, because it allocates GPUs; list the accepted GPU types in the field generations of the job spec"
+_PLACED = (
+    "Fairlot chooses the nodes, because it allocates GPUs; list the accepted GPU types in the field generations of the"
+    " job spec"
+)
+_PRIORITY = (
+    "with this field, Kubernetes would evict other users' pods; use the field priority of the job spec instead, which"
+    " orders only your jobs"
+)
 _USE_CPU_AND_MEMORY = "use the fields cpu, memory, shm and gpus_per_worker of the job spec instead"
 _ONE_CONTAINER = "a worker is one container; put other programs into its image or command"
 # By the field's name in lower case, without _ and -.
@@ -52,14 +59,8 @@ REFUSED: dict[str, str] = {
     "topologyspreadconstraints": _PLACED,
     "schedulername": _PLACED,
     "schedulinggates": _PLACED,
-    "priorityclassname": (
-        "with this field, Kubernetes would evict other users' pods; use the field priority of the job spec instead, which orders only"
-        " your jobs"
-    ),
-    "preemptionpolicy": (
-        "with this field, Kubernetes would evict other users' pods; use the field priority of the job spec instead, which orders only"
-        " your jobs"
-    ),
+    "priorityclassname": _PRIORITY,
+    "preemptionpolicy": _PRIORITY,
     "runtimeclassname": _PLACED,
     "resourceclaims": f"Fairlot allocates devices; {_USE_CPU_AND_MEMORY}",
     "overhead": f"the cluster decides how much overhead a pod has; {_USE_CPU_AND_MEMORY}",
@@ -67,7 +68,7 @@ REFUSED: dict[str, str] = {
     "suspend": "Fairlot itself suspends and resumes jobs, because jobs take turns on the GPUs",
     "parallelism": "set the number of pods in the field workers of the job spec instead",
     "completions": "set the number of pods in the field workers of the job spec instead",
-    "completionmode": "use the field workers of the job spec instead; the variable RANK holds the number of each worker",
+    "completionmode": "use the field workers of the job spec instead; the variable RANK is the number of a worker",
     "backofflimit": "Fairlot does not retry a program that fails",
     "restartpolicy": "Fairlot does not retry a program that fails",
     "ttlsecondsafterfinished": "Fairlot decides when ended pods are deleted",
