@@ -157,7 +157,7 @@ def _statement(statement: Statement) -> Table:
     nothing = [None] * len(COLUMNS)
     return Table(
         "own_speeds",
-        "GPU time converted by measured job speeds",
+        "GPU time by measured job speeds",
         [
             TEAM,
             GPU,

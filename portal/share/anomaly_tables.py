@@ -105,7 +105,7 @@ def anomalies_document(
                 [_row(one) for one in rows],
                 note="If a job has not started, its delay may still grow.",
             ),
-            Table("holders", "Jobs that held GPUs while others waited", HOLDERS, list(_holders(rows))),
+            Table("holders", "Jobs that held the GPUs", HOLDERS, list(_holders(rows))),
             Table(
                 "private",
                 "Private clusters of the teams",

@@ -147,14 +147,14 @@ def test_what_was_not_sealed_for_a_day_is_found(sealed: Cast) -> None:
 @pytest.mark.parametrize(
     ("forgery", "first"),
     [
-        ("UPDATE accounting_ledgeraccount SET user_id = {charlie} WHERE kind = 'usage'", "usage:1:"),
+        ("UPDATE accounting_ledgeraccount SET user_id = {charlie} WHERE kind = 'usage'", "row usage:1:"),
         (
             "UPDATE accounting_nodehour SET node_name = 'another' WHERE hour = '2026-05-04 13:00+0'",
-            "closing:1:2026-05-04T13:",
+            "row closing:1:2026-05-04T13:",
         ),
         (
             "UPDATE accounting_nodehour SET busy = busy - 1, free = free + 1 WHERE hour = '2026-05-04 12:00+0'",
-            "closing:1:2026-05-04T12:",
+            "row closing:1:2026-05-04T12:",
         ),
     ],
 )

@@ -388,7 +388,7 @@ def test_a_row_of_long_ago_without_a_seal_gets_none(sealed: Cast, settings: Any,
         SealingStopped, match=r"book 3: row usage:3:.* was written more than a day ago and has no seal"
     ):
         seal_book(3)
-    assert any("book 3: usage:3:" in why for why in why_stopped(datetime.now(UTC)))
+    assert any("book 3: row usage:3:" in why for why in why_stopped(datetime.now(UTC)))
     # The other books still get heads, and these are published.
     settings.FAIRLOT_HEADS_FILE = str(tmp_path / "heads")
     book(sealed, book=2, lease_id=4)

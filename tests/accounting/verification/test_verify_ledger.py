@@ -80,7 +80,7 @@ def test_within_an_hour_a_price_may_come_that_is_in_another_currency(cast: Cast,
         ("DELETE FROM accounting_ledgerentry WHERE transaction_id = {id} AND amount <> 6", "fewer than two"),
         (
             "UPDATE accounting_ledgerentry SET amount = 7 WHERE transaction_id = {id} AND amount = 6",
-            "balance",
+            "do not add up to 0",
         ),
         (
             "UPDATE accounting_ledgertransaction SET kind = 'trade' WHERE id = {id}",

@@ -31,7 +31,7 @@ def test_an_admin_sets_a_budget_and_managers_see_how_it_stands(scene: Scene, bro
         shown(ada.get("/admin/tenants/astro/")),
         shown(browser_of(scene.people.alice).get("/team/astro/")),
     ):
-        assert "of 500 EUR (" in page
+        assert "of 500 EUR spent (" in page
     assert ada.post(f"/admin/tenants/astro/budgets/{budget.pk}/remove/").status_code == 302
     assert list(AuditEvent.objects.values_list("verb", flat=True)[:2]) == ["budget.remove", "budget.set"]
 
@@ -39,7 +39,7 @@ def test_an_admin_sets_a_budget_and_managers_see_how_it_stands(scene: Scene, bro
 def test_an_invalid_budget_is_refused_and_stays_in_the_form(scene: Scene, browser_of) -> None:
     ada = browser_of(scene.people.ada)
     for wrong, said in (
-        ({"percentages": "lots"}, "whole numbers separated by commas"),
+        ({"percentages": "lots"}, "whole numbers of percent, separated by commas"),
         ({"amount": "-1"}, "greater than 0"),
         ({"webhook_url": "http://example.org"}, "must begin with https://"),
     ):

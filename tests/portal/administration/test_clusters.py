@@ -110,7 +110,7 @@ def test_a_chosen_file_does_as_well(ada: Client, api_server: StandIn) -> None:
 
 @pytest.mark.parametrize(
     ("data", "said"),
-    [(b"\xff\xfe", "This file is not UTF-8 text."), (b"#" * 70_000, "This file is too large")],
+    [(b"\xff\xfe", "This file is not UTF-8 text."), (b"#" * 70_000, "This kubeconfig file is too large")],
 )
 def test_another_file_is_refused(ada: Client, data: bytes, said: str) -> None:
     file = SimpleUploadedFile("photo.jpg", data)

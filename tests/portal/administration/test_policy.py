@@ -103,7 +103,7 @@ def test_a_shadow_policy_decides_on_the_same_views_and_both_are_shown_side_by_si
     assert [row.policy for row in rows] == ["counting"] * 4
     assert rows[-1].own_figures == rows[-1].real_figures  # the policy "counting" decides like gandiva_fair
     page = ada.get(address(scene)).content.decode()
-    for text in ("4 rounds since", "Gangs stopped or moved per hour", "Jobs waiting", "counting 3"):
+    for text in ("4 rounds compared since", "Gangs stopped or moved per hour", "Jobs waiting", "counting 3"):
         assert text in page
     answer = (
         browser_of(scene.people.olga).get(f"/api/v1/clusters/{lab.cluster.name}/policy/comparison").json()

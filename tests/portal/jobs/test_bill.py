@@ -112,5 +112,7 @@ def test_time_with_another_price_says_so_and_costs_that(scene: Scene, browser_of
         price_hour(book=first.book, hour=hour, how=TimeByClass({}, everything, {}))
     charge = ClassCharge.objects.get(segment=first)
     html = browser_of(scene.people.bob).get(f"/jobs/{scene.job.pk}/bill/").content.decode()
-    assert f"{gpu_hours(first.gpu_seconds)} preemptible at {money(charge.preemptible_price, '')}" in html
+    assert (
+        f"{gpu_hours(first.gpu_seconds)} GPU-h preemptible at {money(charge.preemptible_price, '')}" in html
+    )
     assert f">{money(first.cost + charge.amount, first.currency)}<" in html

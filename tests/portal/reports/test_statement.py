@@ -198,11 +198,11 @@ def test_files_have_all_rows_and_the_page_and_the_pdf_say_how_many_more_there_ar
     ):
         assert (
             "This table shows 1 of 2 rows. The CSV, XLSX and JSON files contain all rows. "
-            "Only the largest users are listed." in text
+            "The table lists only the users with the most GPU time." in text
         )
         assert "This table shows 2 of 6 rows. The CSV, XLSX and JSON files contain all rows." in text
         assert "The CSV, XLSX and JSON files contain 3 more labels." in text
-        assert "For a period this long, only the CSV, XLSX and JSON files list the days." in text
+        assert "This period is long. Only its CSV, XLSX and JSON files list the days." in text
 
 
 def test_the_total_is_the_ledgers_and_the_sum_of_the_lines(rich: Scene) -> None:
@@ -360,7 +360,7 @@ def test_the_forecast_has_a_line_for_each_currency(dollars: Scene, monkeypatch: 
         (10, Decimal("31.00"), "USD"),
     ]
     [budgets] = [one for one in document_of(may).tables if one.key == "budgets"]
-    assert "Budgets are in EUR; costs in USD are not included." in budgets.note
+    assert "Budgets are in EUR. They do not include costs in USD." in budgets.note
 
 
 def test_only_the_clusters_on_which_a_team_held_time_keep_its_statement_provisional(dollars: Scene) -> None:

@@ -55,7 +55,7 @@ def test_several_texts_are_lines(scene: Scene, browser_of: Any) -> None:
     [
         ({"name": "", "value": TEXT}, "lower-case letters"),
         ({"name": "x", "value": ""}, "needs a text"),
-        ({"name": "x", "value": TEXT, "lines": f"a={TEXT}"}, "not both"),
+        ({"name": "x", "value": TEXT, "lines": f"a={TEXT}"}, "either one text or several texts"),
         ({"name": "x", "lines": f"{TEXT}"}, "has no “=”"),
         ({"name": "x", "lines": f'a="{TEXT}'}, "must end with one"),
         ({"name": "x", "lines": f"{TEXT} and=x"}, "Key 1 has an invalid name"),
@@ -95,7 +95,7 @@ def test_one_in_use_is_not_deleted_and_the_page_says_why(scene: Scene, browser_o
     job = scene.world.submit(cast.bob, cast.astro, name="nova", secrets={"T": "supernova-key"})
     response = browser_of(cast.alice).post(reverse("secret_delete", args=[scene.team_secret.pk]))
     assert response.status_code == 422
-    assert f"used by nova ({job.pk}), which has not ended" in response.content.decode()
+    assert f"supernova-key: nova ({job.pk})." in response.content.decode()
 
 
 def test_members_and_strangers_change_nothing(scene: Scene, browser_of: Any) -> None:

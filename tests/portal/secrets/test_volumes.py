@@ -189,4 +189,4 @@ def test_an_admin_sets_what_gpus_bring_with_them(scene: Scene, browser_of: Any, 
     set_to = [kubernetes.cpu_per_gpu, kubernetes.memory_per_gpu, kubernetes.cpu_limit_per_gpu]
     assert [*set_to, kubernetes.memory_limit_per_gpu] == [8.0, None, 16.0, 64.5]
     wrong = browser.post(url, form | {"cpu_limit_per_gpu": "0"})
-    assert (wrong.status_code, "0.1 to 1\xa0024 processors" in wrong.content.decode()) == (422, True)
+    assert (wrong.status_code, "0.1 to 1\xa0024 CPUs per GPU" in wrong.content.decode()) == (422, True)

@@ -70,7 +70,7 @@ def test_reseal_makes_the_old_key_superfluous(settings: Any) -> None:
     settings.FAIRLOT_SEALING_KEYS = [NEW, OLD]
     said = StringIO()
     call_command("reseal", stdout=said)
-    assert said.getvalue() == "2 encrypted with the newest key.\n"
+    assert said.getvalue() == "Secrets encrypted with the newest key: 2.\n"
     settings.FAIRLOT_SEALING_KEYS = [NEW]
     assert [opened(east), opened(west)] == ["east", "west"]
     assert AuditEvent.objects.filter(verb="secret.reseal").count() == 2

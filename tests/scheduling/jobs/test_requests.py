@@ -487,7 +487,7 @@ def test_a_value_changed_since_is_not_extended(cast: Cast) -> None:
     later = base.ends_at + SOON
     more = asked(cast, "extension", extends=base, until=later)
     set_tickets(actor=cast.ada, tenant=cast.astro, tickets=70)
-    with pytest.raises(Refused, match="Somebody has changed the granted value"):
+    with pytest.raises(Refused, match="because somebody has changed the granted value"):
         approve_request(actor=cast.olga, request=more, until=later)
 
 

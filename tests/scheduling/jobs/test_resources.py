@@ -274,7 +274,7 @@ def test_no_team_user_is_root(number: int) -> None:
     for field in ("user_id", "group_id"):
         with pytest.raises(SpecError) as refused:
             JobSpec.parse({"name": "x", "command": "x", field: number})
-        assert "a whole number from 1" in refused.value.problems[field]
+        assert "a whole number of 1 or more" in refused.value.problems[field]
 
 
 def test_no_field_of_ours_is_refused_as_one_of_theirs() -> None:

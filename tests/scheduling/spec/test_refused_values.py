@@ -15,7 +15,7 @@ NESTED = [
     ("variables: {A: null}", "variables.A", "a text"),
     ("variables: {1A: x}", "variables.1A", "not a variable name"),
     ("variables: {OK: a, RANK: x}", "variables.RANK", "set by Fairlot itself"),
-    ("secrets: {TOKEN: 5}", "secrets.TOKEN", "the name of a secret"),
+    ("secrets: {TOKEN: 5}", "secrets.TOKEN", "must be a secret, written as name or name/key"),
     ("secrets: {OK: a, TOKEN: Not A Name}", "secrets.TOKEN", "not a valid secret name"),
     ("variables: {TOKEN: a}\nsecrets: {TOKEN: b}", "secrets.TOKEN", "already one of the variables"),
     ("generations: [A100, 5]", "generations.1", "the name of a generation"),

@@ -248,7 +248,7 @@ def test_begin_and_end_are_included() -> None:
         ("*/10 * * * * *", "five fields"),
         ("61 * * * *", "accepted: 0 to 59"),
         ("0 0 31 2 *", "never has day 31"),
-        ("* * */20 * 1L", "no day in the next 50 years"),
+        ("* * */20 * 1L", "No day in the next 50 years"),
         ("R/soon/P1D", "SOON is not a date and time"),
         ("R/2026-01-31T09:00/1D", "R[n]/start/period"),
         ("R/2026-01-31T09:00/P", "R[n]/start/period"),
