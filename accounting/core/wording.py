@@ -55,6 +55,11 @@ NO_NUMBER = "–"  # shown for infinity and not-a-number
 SPACE = "\N{NO-BREAK SPACE}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Returns a number with its noun: "1 GPU", or "3 GPUs" with an "s" added to the noun."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 @lru_cache(4096)  # a page has many zeros, and the next page shows the same numbers
 def number(value: float) -> str:
     """Formats a number for people, with about three digits.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import ROUND_DOWN, Decimal
 
-from accounting.core.wording import exact_number
+from accounting.core.wording import counted, exact_number
 from accounting.limits.periods import period_of
 from accounting.limits.spending import Account, limited_by
 from accounting.models import Generation, Quota, Tenant, User
@@ -181,8 +181,7 @@ def never_fits(
         else f"{a_limit_above(tenant)} is too low"
         for quota in obstacles.values()
     )
-    needed = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
-    return f"{'; '.join(reasons)}; this job needs {needed}"
+    return f"{'; '.join(reasons)}; this job needs {counted(gpus, 'GPU')}"
 
 
 def _limit_in_words(quota: Quota) -> str:

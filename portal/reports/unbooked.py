@@ -22,7 +22,7 @@ from django.db.models import (
 from django.db.models.functions import Coalesce, Extract, Greatest, Least, Now
 
 from accounting.core.prepared import Prepared
-from accounting.core.wording import fixed
+from accounting.core.wording import counted, fixed
 from scheduling.models import Job, Lease
 
 
@@ -36,7 +36,7 @@ class Unbooked:
         """Returns a note on the unbooked usage, for the header of a report; "" if all usage is booked."""
         if self.since is None:
             return ""
-        hours, jobs = self.gpu_seconds / 3600, f"{self.jobs} job{'s' if self.jobs != 1 else ''}"
+        hours, jobs = self.gpu_seconds / 3600, counted(self.jobs, "job")
         until = f"{self.since.astimezone(zone):%-d %B %Y, %H:%M:%S %Z}"
         return (
             f"{fixed(hours, 2)} GPU-hours of {jobs} are not in these figures. All usage "

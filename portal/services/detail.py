@@ -12,7 +12,7 @@ from difflib import unified_diff
 from django.db.models import OuterRef, Prefetch, Subquery, Sum
 from django.utils import timezone
 
-from accounting.core.wording import exact
+from accounting.core.wording import counted, exact
 from accounting.models import User
 from accounting.usage.plan import UsagePlan
 from accounting.usage.scope import Scope
@@ -20,7 +20,6 @@ from fairshare.model import Reason
 from portal import interruptions
 from portal.jobs.detail import yaml_of
 from scheduling.core.reason_labels import SHORT
-from scheduling.core.service_texts import so_many
 from scheduling.jobs.explain import Explainer
 from scheduling.leases.interruptions import back_by
 from scheduling.models import Job, Lease, Service, ServiceRevision
@@ -198,7 +197,7 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
         left = f" {_are(len(members), 'replica is', 'replicas are')} ending." if members else ""
         return [f"{'The service was removed' if service.removed_at else 'The service is stopped'}.{left}"]
     ready = sum(member.is_ready for member in members)
-    told = [f"{ready} of {so_many(service.replicas)} {'is' if ready == 1 else 'are'} ready."]
+    told = [f"{ready} of {counted(service.replicas, 'replica')} {'is' if ready == 1 else 'are'} ready."]
     told += _not_ready(members)
     waiting = [member for member in members if member.job.state in Job.WAITING]
     if waiting:
@@ -240,7 +239,8 @@ def _roll_out(service: Service, members: Sequence[Member]) -> list[str]:
     of_it = [member for member in members if member.job.revision_id == revision.pk]
     proven = sum(member.job.first_ready_at is not None for member in of_it)
     return [
-        f"Revision {revision.number} is being rolled out: {proven} of {so_many(service.replicas)} have become ready."
+        f"Revision {revision.number} is being rolled out: {proven} of {counted(service.replicas, 'replica')} have"
+        " become ready."
     ]
 
 

@@ -23,6 +23,7 @@ from accounting.core.bulk import insert_rows
 from accounting.core.calendar import start_of_day, start_of_hour
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
+from accounting.core.wording import counted
 from accounting.models import User
 from fairshare.counterfactual.anomalies import Analysis, Anomaly, Findings, Tolerance
 from scheduling.anomalies.history_reader import Seen, jobs_of_period, read_past
@@ -251,7 +252,7 @@ def _why_nothing(found: Findings, seen: Seen) -> str:
     if found.judged:
         return ""
     reasons = [
-        why.format(jobs="1 job" if count == 1 else f"{count} jobs")
+        why.format(jobs=counted(count, "job"))
         for count, why in (
             (found.carried, "{jobs} submitted before the period (a longer period may help)"),
             (found.too_large, "{jobs} larger than the team's private cluster"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from accounting.core.wording import counted
 from fairshare.model import Reason
 from scheduling.core.reason_labels import SHORT
 from scheduling.models import Job, JobEvent, Node
@@ -118,7 +119,7 @@ def _beyond(parameters: Parameters) -> str:
     """
     if "guaranteed" not in parameters:
         return ""
-    gpus = "1 GPU" if parameters["gpus"] == 1 else f"{parameters['gpus']} GPUs"
+    gpus = counted(parameters["gpus"], "GPU")
     return f"{parameters['owner']} has {gpus}, of which {parameters['guaranteed']:g} are guaranteed"
 
 
@@ -150,7 +151,7 @@ def _idle_warned(parameters: Parameters) -> str:
 
 
 def _chosen(parameters: Parameters) -> str:
-    gpus = "1 GPU" if parameters["gpus"] == 1 else f"{parameters['gpus']} GPUs"
+    gpus = counted(parameters["gpus"], "GPU")
     return f"The job was picked, but its {gpus} on the node {parameters['node']} could not be used"
 
 
@@ -158,10 +159,6 @@ def _chosen_node_closed(parameters: Parameters) -> str:
     why = f" ({parameters['reason']})" if parameters["reason"] else ""
     state = Node.State(parameters["state"]).label.lower()
     return f"{_chosen(parameters)}: the node is {state}{why}"
-
-
-def _replicas(count: int) -> str:
-    return "1 replica" if count == 1 else f"{count} replicas"
 
 
 TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
@@ -201,7 +198,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.SERVICE_STOPPED: "Ended: the service {service} was stopped",
     E.SERVICE_CHANGES: "Ended: the service {service} changes to revision {revision}",
     E.SERVICE_SHRINKS: lambda found: (
-        f"Ended: the service {found['service']} now has {_replicas(found['replicas'])}"
+        f"Ended: the service {found['service']} now has {counted(found['replicas'], 'replica')}"
     ),
     E.IDLE_WARNED: _idle_warned,
     E.IDLE_SNOOZED: lambda found: (

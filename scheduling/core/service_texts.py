@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from accounting.core.wording import counted
 from scheduling.core.event_texts import Parameters, end_text, sentence
 from scheduling.models import Job, ServiceEvent
 from scheduling.models.event_codes import EventCode
@@ -16,10 +17,6 @@ def service_text_of(event: ServiceEvent) -> str:
     An event of an earlier release has a text instead of parameters. For such an event, returns this text.
     """
     return event.text or TEXTS[Kind(event.kind)](event.detail)
-
-
-def so_many(replicas: int) -> str:
-    return "1 replica" if replicas == 1 else f"{replicas} replicas"
 
 
 def _changed(found: Parameters) -> str:
@@ -49,11 +46,11 @@ def _stopped(found: Parameters) -> str:
 
 
 def _scaled(found: Parameters) -> str:
-    return f"{found['user']} scaled the service from {found['before']} to {so_many(found['replicas'])}"
+    return f"{found['user']} scaled the service from {found['before']} to {counted(found['replicas'], 'replica')}"
 
 
 TEXTS: Mapping[Kind, Callable[[Parameters], str]] = {
-    Kind.CREATED: lambda found: f"Created by {found['user']} with {so_many(found['replicas'])}",
+    Kind.CREATED: lambda found: f"Created by {found['user']} with {counted(found['replicas'], 'replica')}",
     Kind.SCALED: _scaled,
     Kind.CHANGED: _changed,
     Kind.STOPPED: _stopped,
@@ -62,7 +59,7 @@ TEXTS: Mapping[Kind, Callable[[Parameters], str]] = {
     Kind.UPDATED: lambda found: f"{found['user']} created revision {found['revision']}",
     Kind.ROLLED_BACK: _rolled_back,
     Kind.PROVED: lambda found: (
-        f"Revision {found['revision']} works: {so_many(found['replicas'])} became ready"
+        f"Revision {found['revision']} works: {counted(found['replicas'], 'replica')} became ready"
     ),
     Kind.FAILED: lambda found: f"Revision {found['revision']} has failed: {found['why']}",
     Kind.REPLACED: _replaced,

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from django.db import models
 
-from accounting.core.wording import fixed
+from accounting.core.wording import counted, fixed
 from accounting.limits.quotas import LimitUsage, never_fits
 from accounting.models import Quota, Tenant, User
 from fairshare.model import Reason
@@ -202,7 +202,7 @@ class Explainer:
             case Reason.HOURS_SPENT if limits:
                 return f"{'. '.join(limits)}."
             case Reason.QUOTA_IN_USE | Reason.BORROWED_ENOUGH if limits:
-                return f"{'. '.join(limits)}. This job needs {_more_gpus(job.gpus)}."
+                return f"{'. '.join(limits)}. This job needs {counted(job.gpus, 'more GPU')}."
             case Reason.QUOTA_IN_USE | Reason.HOURS_SPENT | Reason.BORROWED_ENOUGH:
                 return "A limit left no room for the job in the last round; the next round checks again."
             case Reason.PREEMPTIBLE:
@@ -338,10 +338,6 @@ def explain(job: Job, *, reader: User | None = None) -> Explanation:
     return Explainer(job.cluster, reader).explain(job)
 
 
-def _more_gpus(count: int) -> str:
-    return f"{count} more GPU{'s' if count != 1 else ''}"
-
-
 def _go_first(count: int) -> str:
     return "1 job of the same owner goes first" if count == 1 else f"{count} jobs of the same owner go first"
 
@@ -351,7 +347,7 @@ def _wants(job: Job) -> str:
     for one worker."""
     if job.workers > 1:
         return f"{job.workers} × {job.gpus_per_worker} GPUs"
-    return "1 GPU" if job.gpus_per_worker == 1 else f"{job.gpus_per_worker} GPUs"
+    return counted(job.gpus_per_worker, "GPU")
 
 
 _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {

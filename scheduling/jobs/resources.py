@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from accounting.core.wording import counted
 from scheduling.models import Cluster
 from scheduling.models.clusters import NodeQuerySet
 from scheduling.spec.attachments import read_bytes
@@ -84,7 +85,7 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
         return _not_here(spec)
     problems = {}
     gpus = spec.gpus_per_worker
-    gpus_in_words = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+    gpus_in_words = counted(gpus, "GPU")
     limit = _times(cluster.cpu_limit_per_gpu, gpus)
     if spec.cpu is not None:
         largest = _most(node.cpus for node in nodes)

@@ -4,15 +4,11 @@ from django.conf import settings
 from django.db import migrations, models
 
 
-DELAYS = {"paused": "the schedule was paused", "detached": "the cluster was detached"}
-TO_CODES = [
-    f"UPDATE scheduling_schedule SET late_because = '{code}' WHERE late_because = '{text}'"
-    for code, text in DELAYS.items()
-]
-TO_TEXTS = [
-    f"UPDATE scheduling_schedule SET late_because = '{text}' WHERE late_because = '{code}'"
-    for code, text in DELAYS.items()
-]
+DELAYS = (("the schedule was paused", "paused"), ("the cluster was detached", "detached"))
+
+
+def replacing(old, new):
+    return f"UPDATE scheduling_schedule SET late_because = '{new}' WHERE late_because = '{old}'"
 
 
 class Migration(migrations.Migration):
@@ -44,7 +40,9 @@ class Migration(migrations.Migration):
             name='text',
             field=models.TextField(blank=True, db_default='', default=''),
         ),
-        migrations.RunSQL(TO_CODES, TO_TEXTS),
+        migrations.RunSQL(
+            [replacing(text, code) for text, code in DELAYS], [replacing(code, text) for text, code in DELAYS]
+        ),
         migrations.AddConstraint(
             model_name='schedule',
             constraint=models.CheckConstraint(condition=models.Q(('late_because__in', ['', 'not_running', 'paused', 'detached'])), name='delays_of_schedules'),

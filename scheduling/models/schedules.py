@@ -111,6 +111,11 @@ class Schedule(models.Model):
         return Timetable.stored(self.expression, self.time_zone, self.begins, self.ends)
 
     @property
+    def delay(self) -> str:
+        """Returns the Delay of runs that are late or missed."""
+        return self.late_because or Delay.NOT_RUNNING
+
+    @property
     def window(self) -> timedelta:
         return timedelta(seconds=self.catch_up_seconds)
 
@@ -124,7 +129,7 @@ class ScheduleRun(models.Model):
 
     - `due_from`, `due_at`: the first and the last due time that the row stands for.
     - `asked_by`: the user who started the run by hand, outside the timetable; None for runs of the timetable.
-    - `note`: a RunNote with its parameters in `detail`, or "". scheduling/core/event_texts.py makes a sentence of both.
+    - `note`: a RunNote with its parameters in `detail`, or "". scheduling/core/run_texts.py makes a sentence of both.
     - `text`: the error for which the run was refused, or a text from an earlier release.
     """
 

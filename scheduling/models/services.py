@@ -129,7 +129,7 @@ class ServiceRevision(models.Model):
 class ServiceEvent(models.Model):
     """An entry in a service's history: a kind with parameters, or a text from an earlier release.
 
-    scheduling/core/event_texts.py makes a sentence of the kind and the parameters.
+    scheduling/core/service_texts.py makes a sentence of the kind and the parameters.
     """
 
     service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="events")

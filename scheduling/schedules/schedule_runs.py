@@ -130,7 +130,7 @@ def _write_missed(schedule: Schedule, step: Step) -> None:
         due_at=last,
         outcome=ScheduleRun.Outcome.SKIPPED,
         note=RunNote.MISSED,
-        detail={"because": schedule.late_because or Delay.NOT_RUNNING, "then": then},
+        detail={"because": schedule.delay, "then": then},
     )
 
 
@@ -156,7 +156,7 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
             run.outcome = ScheduleRun.Outcome.SUBMITTED
             if is_late:
                 run.note = RunNote.LATE
-                run.detail = {"because": schedule.late_because or Delay.NOT_RUNNING}
+                run.detail = {"because": schedule.delay}
             schedule.refusals = 0
     run.save(force_insert=True)
     if schedule.refusals >= MOST_REFUSALS:

@@ -174,7 +174,7 @@ def test_without_sums_nothing_is_read_of_them(booked: Cast) -> None:
 def test_books_that_are_closed_to_different_hours_or_not_at_all_are_read_once(
     db: None, data: st.DataObject
 ) -> None:
-    hours = st.integers(-14, 60)  # the usage is in the hours 0 to 50
+    hours = st.integers(-30, 90)
     moments = st.none() | st.integers(-72_000, 360_000).map(
         lambda s: NOON + timedelta(seconds=s, microseconds=s % 7)
     )
@@ -234,7 +234,7 @@ asked = st.builds(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(asked, st.integers(-14, 0), st.integers(0, 50))  # the usage is in the first 42 of these hours
+@given(asked, st.integers(-30, 0), st.integers(0, 80))
 def test_what_is_read_from_sums_is_what_is_read_from_segments(
     booked: Cast, asked: Asked, first: int, last: int
 ) -> None:
