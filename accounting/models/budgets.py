@@ -117,7 +117,10 @@ class WebhookCall(models.Model):
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="calls")
     url = models.CharField(max_length=500)
     nonce = models.CharField(
-        max_length=16, help_text="The budget's nonce at the time when the call was stored."
+        max_length=16,
+        help_text=(
+            "The budget's random value (nonce) when the call was stored; the call's signing key is derived from it."
+        ),
     )
     body = models.TextField()
     written_at = models.DateTimeField(db_default=Now())

@@ -135,7 +135,7 @@ class UsageSum(models.Model):
     """
 
     transaction_id = models.BigIntegerField(
-        help_text="ID of the transaction that last changed these sums: a closing or a correction."
+        help_text="ID of the ledger transaction that last changed this row: the closing of an hour, or a correction."
     )
     book = models.BigIntegerField()
     month = models.DateField()
@@ -149,7 +149,9 @@ class UsageSum(models.Model):
     cost = _amount()
     currency = models.CharField(max_length=3)
     segments = models.IntegerField(
-        help_text="Number of usage segments in these sums; negative in a correction."
+        help_text=(
+            "Number of usage segments (billed intervals of leases) in this row; negative in the row of a correction."
+        )
     )
 
     objects = ByHourQuerySet.as_manager()
@@ -179,7 +181,10 @@ class ArchiveRecord(models.Model):
 
     month = models.DateField()
     is_archived = models.BooleanField(
-        help_text="True: the vouchers were archived. False: they were brought back into the database."
+        help_text=(
+            "True: the vouchers (detailed usage rows) were moved to files."
+            " False: they were moved back to the database."
+        )
     )
     rows = models.PositiveBigIntegerField()
     digests = models.JSONField(
@@ -187,7 +192,7 @@ class ArchiveRecord(models.Model):
     )
     seals = models.JSONField(
         default=dict,
-        help_text="Number of the seal that covers the rows that stay in the database, keyed by book.",
+        help_text="Keyed by book: the number of the seal over the rows of the month that were not moved to files.",
     )
     at = models.DateTimeField(db_default=Now())
 

@@ -24,7 +24,10 @@ class LedgerAccount(models.Model):
 
     class Kind(models.TextChoices):
         USAGE = "usage", "GPU time used"  # of a tenant's user, in GPU-seconds
-        INSTALLED = "installed", "GPU time installed"  # posted when an hour is closed, in GPU-seconds
+        INSTALLED = (
+            "installed",
+            "GPU time of all installed GPUs",
+        )  # posted when an hour is closed, in GPU-seconds
         CAPACITY = "capacity", "GPU time provided"  # balances usage against installed: 0 over closed hours
         COST = "cost", "Cost of GPU time"  # of a tenant's user, in money
         REVENUE = "revenue", "Revenue from GPU time"  # of the cluster, in money
@@ -34,7 +37,8 @@ class LedgerAccount(models.Model):
         OTHERS = "others", "Used outside Fairlot"
         DRAINED = "drained", "Drained"
         DOWN = "down", "Down"
-        CLASSES = "classes", "Differences from class prices"  # how class prices changed bills, in money
+        # How class prices changed bills, in money.
+        CLASSES = "classes", "Price differences of idle, preemptible and borrowed time"
         ROUNDING = "rounding", "Rounding"  # the difference between many rounded costs and one, in money
         TRADE = "trade", "Entitlement traded"  # of a tenant, in GPU-seconds
 
@@ -118,7 +122,7 @@ class LedgerTransaction(models.Model):
         CLOSING = "closing", "Closing"  # posts an hour's unheld GPU time; its vouchers are capacity segments
         PRICING = (
             "pricing",
-            "Differences from class prices",
+            "Price differences of idle, preemptible and borrowed time",
         )  # class charges of an hour
 
     book = models.BigIntegerField(help_text="ID of the cluster whose GPUs the transaction is about.")
@@ -180,7 +184,10 @@ class LedgerSeal(models.Model):
     last_id = models.BigIntegerField()
     month = models.DateField(
         null=True,
-        help_text="Archived month whose remaining rows the seal covers; null if the seal covers new rows.",
+        help_text=(
+            "Archived month: the seal covers rows of this month that were not moved to files."
+            " Null: it covers new rows."
+        ),
     )
     of_sums = models.BooleanField(default=False, db_default=False)
     form = models.PositiveSmallIntegerField(

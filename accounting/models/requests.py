@@ -104,10 +104,10 @@ class Request(models.Model):
     )
     ends_at = models.DateTimeField(null=True)
     told_of_end = models.DateTimeField(
-        null=True, help_text="End of the grant that the last reminder mail announced."
+        null=True, help_text="Time at which the grant ends, according to the last reminder mail."
     )
     overtaken_at = models.DateTimeField(
-        null=True, help_text="When somebody changed the granted value by hand."
+        null=True, help_text="Time at which somebody changed the granted value by hand, without a request."
     )
     ended_at = models.DateTimeField(null=True)
     ending = models.CharField(max_length=200, blank=True, default="", db_default="")

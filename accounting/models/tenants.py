@@ -52,7 +52,7 @@ class User(AbstractUser):
         EVEN = "even", "Evenly"  # jobs of one priority share evenly
 
     class Theme(models.TextChoices):
-        SYSTEM = "system", "Same as the system"
+        SYSTEM = "system", "Same as your device"
         LIGHT = "light", "Light"
         DARK = "dark", "Dark"
 

@@ -162,4 +162,4 @@ class ClassCharge(models.Model):
     amount = models.DecimalField(max_digits=24, decimal_places=6)
 
     def __str__(self) -> str:
-        return f"charge of {self.amount} for the classes of segment {self.segment_id}"
+        return f"charge of {self.amount} for idle, preemptible or borrowed time in usage segment {self.segment_id}"
