@@ -39,8 +39,8 @@ class SharingAnomaly(Schema):
         description="Delay of the job in seconds. If the job has not started, the real delay may be longer."
     )
     at_end: bool = Field(
-        description="What was later than on the team's private cluster: the end of the job (true) or its start "
-        "(false)."
+        description="True: the job ended later than it would have on the team's private cluster. False: it "
+        "started later."
     )
     started_at: datetime | None
     ended_at: datetime | None
@@ -51,7 +51,7 @@ class SharingAnomaly(Schema):
 
 class AnomalyQuestion(Schema):
     team: Line = Field("", description="Slug of a team; the teams below it are included.")
-    cluster: Line = Field("", description="Name of a cluster; by default the first by name.")
+    cluster: Line = Field("", description="Name of a cluster; by default the first in alphabetical order.")
     analysis: AskedWhole | None = Field(
         None, ge=1, le=2**63 - 1, description="Id of an analysis; by default the latest finished analysis."
     )

@@ -187,7 +187,7 @@ class PolicyOption(Schema):
     default: bool | float | str
     description: str
     choices: list[str] = Field(
-        description="Accepted values of a text option; empty for numbers and booleans."
+        description="Accepted values, if the value of this policy option is a text; empty for numbers and booleans."
     )
     least: float | None
     most: float | None

@@ -37,8 +37,8 @@ class GpuUse(Schema):
         "Null if nothing happens."
     )
     acts_at: datetime | None = Field(
-        description="Earliest time of the action in `then`. If the job uses its GPUs before this time, "
-        "the action does not happen."
+        description="Earliest time at which Fairlot stops the job or makes it preemptible (see `then`). If the "
+        "job uses its GPUs before this time, neither happens."
     )
     snoozed_until: datetime | None
     snooze_reason: str
@@ -90,7 +90,9 @@ class NewIdleRule(Schema):
         description="Slug of a team. The rule also applies to the teams below this team that have no rule.",
     )
     cluster: Line = Field(
-        "", description="Name of a cluster. On this cluster, the rule applies to all teams that have no rule."
+        "",
+        description="Name of a cluster. On this cluster, the rule applies to each team without an idle rule, unless a "
+        "team above it has one.",
     )
     action: Annotated[
         Literal["nothing", "warn", "preemptible", "stop"], OldValues((("only_idle", "preemptible"),))

@@ -183,8 +183,8 @@ class Event(WithOldNames, Schema):
     at: datetime
     kind: str
     code: str = Field(
-        description="Kind of the event as a fixed code for programs; empty for events that earlier "
-        "releases of Fairlot recorded."
+        description="Fixed code of the kind of event, for API clients; empty for events that earlier releases "
+        "of Fairlot recorded."
     )
     text: str = Field(description="Description of the event for people; the wording may change.")
     attempt: int = Field(

@@ -47,8 +47,8 @@ class Usage(Schema):
     totals: list[UsageRow]
     lacks_before: datetime | None = Field(
         description="Usage before this time is archived. Archived hours are counted only if they are "
-        "completely in the period. In usage by job, archived days (UTC) are counted only if "
-        "they are completely in the period."
+        "completely in the period. Archived usage of single jobs is stored by day (UTC), so a report of jobs "
+        "counts only archived days that are completely in the period."
     )
 
 
@@ -107,8 +107,9 @@ class Statement(Tables):
 class CapacityOfGeneration(Schema):
     generation: str
     gpu_seconds: dict[str, Figure] = Field(
-        description="GPU-seconds by class: `busy`, `idle`, `assembling`, `free`, `others`, `drained`, "
-        "`down`. The sum is the capacity."
+        description="GPU-seconds by class: `busy`, `idle`, `assembling` (a job holds the GPUs, but not all of "
+        "its workers run yet), `free`, `others` (GPUs used outside Fairlot), `drained`, `down`. The sum is the "
+        "capacity."
     )
     capacity_gpu_seconds: Figure
     value: Figure = Field(description="Value of the capacity: GPU-hours times the price per GPU-hour.")
@@ -138,15 +139,17 @@ class CapacityIdentity(WithOldNames, Schema):
     )
     taken_back: Figure = answered_too("written_off")
     classes: Figure = Field(
-        description="Amount by which the separate prices of idle, preemptible and borrowed time reduced "
-        "bills; negative if these prices increased bills."
+        description="How much less teams were billed because idle, preemptible and borrowed time have separate "
+        "prices; negative if teams were billed more."
     )
     unallocated: Figure = Field(
         description="Value of free GPUs and of GPUs used outside Fairlot, including rounding differences."
     )
-    used_by_others: Figure = Field(description="The part of `unallocated` for GPUs used outside Fairlot.")
+    used_by_others: Figure = Field(
+        description="Value of GPUs used outside Fairlot; included in `unallocated`."
+    )
     rounding: Figure = Field(
-        description="The part of `unallocated` for rounding: the sum of the rounding differences of all bills."
+        description="Sum of the rounding differences of all bills; included in `unallocated`."
     )
     drained: Figure
     down: Figure

@@ -56,11 +56,14 @@ class Request(Schema):
     granted: dict[str, Any] | None
     ends_at: datetime | None
     overtaken_at: datetime | None = Field(
-        description="Time at which somebody changed the granted value by hand; null if nobody changed "
-        "it. The end of the grant does not undo this change."
+        description="Time at which somebody changed the granted value by hand, without a request; null if "
+        "nobody changed it. The end of the grant does not undo this change."
     )
     ended_at: datetime | None
-    ending: str = Field(description="What happened when the grant ended, or why it cannot end yet.")
+    ending: str = Field(
+        description="What happened when the grant ended. If the grant is past its end but still in force: "
+        "why Fairlot cannot end it yet. Otherwise empty."
+    )
 
 
 class RequestPage(Schema):

@@ -44,8 +44,8 @@ class NewSchedule(NewJob):
     )
     even_if_never: Literal[False] = Field(
         False,
-        description="Must be false for schedules. A job that can never start is refused, and the list of "
-        "runs gives the reason.",
+        description="Schedules accept only the default, false: if the job of a run can never start, the job is "
+        "refused, and the list of runs gives the reason.",
     )
 
 

@@ -70,8 +70,8 @@ class Interruption(Schema):
     job_id: int = Field(description="Id of the job that answered requests before the interruption.")
     name: str
     cause: str = Field(
-        description="Cause, for programs: `claimed`, `own_jobs`, `limit`, `moved`, `drained`, `lost`, "
-        "`team_archived`, `owner_may_not`, `portal_stopped`, `person`, `replaced`, `ended` or "
+        description="Fixed code of the cause, for API clients: `claimed`, `own_jobs`, `limit`, `moved`, "
+        "`drained`, `lost`, `team_archived`, `owner_may_not`, `portal_stopped`, `person`, `replaced`, `ended` or "
         "`not_ready`."
     )
     text: str = Field(description="Cause of the interruption in plain words.")

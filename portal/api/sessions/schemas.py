@@ -55,10 +55,11 @@ class Session(WithOldNames, Schema):
     time_limit_hours: int
     longest_hours: int = answered_too("time_limit_hours")
     idle_ends_at: datetime | None = Field(
-        description="When the idle timeout stops the session if nobody uses it; null while the session does not run."
+        description="Time at which the idle timeout stops the session, unless somebody uses it before; null while "
+        "the session does not run."
     )
     ends_at: datetime | None = Field(
-        description="When the time limit stops the session; null before its first start and after its end."
+        description="Time at which the time limit stops the session; null before its first start and after its end."
     )
     claimable_from: datetime | None = Field(
         description="Time from which other jobs may preempt the session; null while its GPUs are guaranteed."

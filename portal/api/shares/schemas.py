@@ -59,12 +59,12 @@ class TradeSide(Schema):
     got_generation: str
     speedup: float
     without: float = Field(
-        description="GPUs that this team gave, converted to a number of GPUs of the slow generation. The "
-        "conversion uses the measured speed-up of this team's jobs."
+        description="GPUs that this team gave in the trade, as the number of GPUs of the slow generation that "
+        "would do the same work. The conversion uses the measured speed-up of this team's jobs."
     )
     with_trade: float = Field(
-        description="GPUs that this team got, converted to a number of GPUs of the slow generation. The "
-        "conversion uses the measured speed-up of this team's jobs."
+        description="GPUs that this team got in the trade, as the number of GPUs of the slow generation that "
+        "would do the same work. The conversion uses the measured speed-up of this team's jobs."
     )
     gain: float
 
