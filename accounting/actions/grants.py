@@ -131,7 +131,9 @@ def check_longer(extended: Request, until: datetime | None) -> None:
     if extended.ends_at is None:
         raise Refused("The grant has no end, so it cannot be extended.")
     if until is not None and until <= extended.ends_at:
-        raise Refused("The new end must be later than the present end of the grant.", "until")
+        raise Refused(
+            "The new end must be later than the present end of the grant that the request extends.", "until"
+        )
 
 
 def end(request: Request) -> str:
@@ -222,7 +224,7 @@ def _end_team(request: Request) -> str:
     if team is None:
         return "the team had already been deleted"
     if request.overtaken_at is not None:
-        return f"team {team} stays, because somebody has restored it from the archive"
+        return f"team {team} was not archived again, because somebody had restored it from the archive"
     if team.archived_at:
         return f"team {team} had already been archived"
     try:

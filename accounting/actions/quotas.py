@@ -83,7 +83,10 @@ def limit_of(tenant: Tenant, **which: Unpack[Which]) -> Quota:
     _check_period(quota)
     check_choice("limit action", quota.at_limit, Quota.AtLimit.values, "at_limit")
     if quota.at_limit == Quota.AtLimit.IDLE and quota.kind not in Quota.MAY_RUN_IDLE:
-        raise Refused("This kind of limit can block or warn, but not make jobs preemptible.", "at_limit")
+        raise Refused(
+            "This kind of limit can block jobs or warn. It cannot let jobs over the limit run as preemptible jobs.",
+            "at_limit",
+        )
     if quota.generation and quota.kind in Quota.WITHOUT_GENERATION:
         raise Refused(
             "This kind of limit applies to GPUs of all types together. Choose no GPU type.", "generation"

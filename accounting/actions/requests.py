@@ -157,7 +157,9 @@ def end_within(*, request: Request) -> Request | None:
     held.ended_at = now_from_database()
     held.save(update_fields=["ending", "ended_at"])
     more = Request.objects.in_force().filter(extends=held)
-    more.update(ended_at=held.ended_at, ending=f"the extension ended together with request {held.pk}")
+    more.update(
+        ended_at=held.ended_at, ending=f"this extension ended, because the grant of request {held.pk} ended"
+    )
     audit.record(
         actor=None, verb="request.end", target=held, tenant=tenant,
         before=grants.audit_values(held, held.granted or {}),
@@ -258,9 +260,11 @@ def _check_user(actor: User, tenant: Tenant, wanted: Mapping[str, Any]) -> None:
 
 def _check_until(until: datetime | None, now: datetime) -> None:
     if until is not None and until.year > LATEST_YEAR:
-        raise Refused(f"The end of the grant must be in the year {LATEST_YEAR} or earlier.", "until")
+        raise Refused(
+            f"The end of the requested grant must be in the year {LATEST_YEAR} or earlier.", "until"
+        )
     if until is not None and until <= now:
-        raise Refused("The end of the grant must be in the future.", "until")
+        raise Refused("The end of the requested grant must be in the future.", "until")
 
 
 def _check_extension(tenant: Tenant, extends: Request | None, until: datetime | None) -> None:

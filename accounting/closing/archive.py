@@ -249,8 +249,9 @@ def _require_archivable(month: date, books: list[ClosedBook]) -> None:
         )
         if early.exists():
             raise Refused(
-                f"The ledger of cluster {book} has bills of {month:%Y-%m} from before the first full day of closed"
-                " hours. The rollups do not contain these bills, so the month cannot be archived.",
+                f"In the ledger of cluster {book}, some bills of {month:%Y-%m} are older than {first_day:%Y-%m-%d},"
+                " the first day of which all hours are closed. The rollups do not contain these bills, so the"
+                " month cannot be archived.",
                 "month",
             )
         sealed = LedgerSeal.objects.filter(book=book).aggregate(last=Max("last_id"))["last"]

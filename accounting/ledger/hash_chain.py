@@ -690,7 +690,10 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
     if now[:LEAF_BYTES] != leaves[:LEAF_BYTES]:
         return f"hourly or daily rollups of {month:%Y-%m} were changed after this month was archived"
     if seal.form < NUMBERED and _has_classes(seal.book, month):
-        return f"classes of GPU time were added to the hours of {month:%Y-%m} after this month was archived"
+        return (
+            f"idle, preemptible or borrowed GPU time was added to the bills of {month:%Y-%m} after this month was"
+            " archived"
+        )
     return None
 
 

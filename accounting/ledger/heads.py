@@ -193,7 +193,7 @@ def why_stopped(now: datetime) -> str:
 def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
     signer, signature = bytes(head.signer), bytes(head.signature)
     if signer and not signing.is_signed(message_of(head).encode(), signer, signature):
-        return f"The signature of head {head.number} does not match the public key of the head."
+        return f"The signature of head {head.number} is not valid for the public key in this head."
     if signer and signer not in keys:
         return f"Head {head.number} is signed with a key that is not among FAIRLOT_SIGNING_KEYS."
     if not signer and any(keys):
@@ -290,11 +290,12 @@ def differs(noted: Printed) -> str:
     head = LedgerHead.objects.filter(number=noted.number).first()
     if head is None:
         last = last_head()
-        now = f"head {last.number}" if last else "none"
-        return f"Head {noted.number} was noted earlier but no longer exists (last head now: {now})."
+        now = f"The last head is now head {last.number}." if last else "The ledger has no heads now."
+        return f"Head {noted.number}, which you noted or Fairlot published earlier, no longer exists. {now}"
     if message_of(head) != noted.message:
         return (
-            f"Head {noted.number} differs from the head that was noted earlier: the hash chain was rebuilt."
+            f"Head {noted.number} differs from the head with this number that you noted or Fairlot published"
+            " earlier: the hash chain was rebuilt."
         )
     return ""
 
@@ -405,7 +406,10 @@ def _broken(head: LedgerHead, before: LedgerHead | None) -> str:
             else "the signature of this head is wrong"
         )
     if head.at - before.at > LONGEST_PAUSE and not head.reason:
-        return f"nothing was sealed between {before.at:%Y-%m-%d %H:%M} UTC and this head, and no reason is recorded"
+        return (
+            f"nothing was sealed from {before.at:%Y-%m-%d %H:%M} UTC until this head was made at"
+            f" {head.at:%Y-%m-%d %H:%M} UTC, and no reason for this pause is recorded"
+        )
     return ""
 
 

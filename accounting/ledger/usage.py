@@ -186,7 +186,9 @@ def _require_same(booked: UsageSegment, piece: UsageSegment) -> None:
     for fact in ("book", "lease_id", "job_id", "tenant_id", "user_id", "generation_id", "gpus", "period"):
         old, new = getattr(booked, fact), getattr(piece, fact)
         if old != new:
-            raise BookedOtherwise(f"in the ledger, {fact} of {key_of(booked)} is {old}, not {new}")
+            raise BookedOtherwise(
+                f"the ledger already contains {key_of(booked)} with {fact} {old}, but the lease now has {fact} {new}"
+            )
 
 
 def _booked_already(pieces: Iterable[UsageSegment]) -> str:

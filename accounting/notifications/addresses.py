@@ -65,7 +65,8 @@ def read_url(url: str, *, to_private: bool) -> SplitResult:
     if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
         raise WrongAddress(
             "An address must not contain spaces, backslashes, quotation marks or non-ASCII characters. Write a"
-            f" host name in another script as xn--…, and other characters as %XX. {ACCEPTED}"
+            " host name with non-ASCII letters in Punycode (xn--…). Outside the host name, write such characters"
+            f" as %XX. {ACCEPTED}"
         )
     try:
         parts = urlsplit(url)
@@ -93,7 +94,7 @@ def why_not_callable(address: str, *, to_private: bool) -> str:
         if one in METADATA or one in METADATA_NETWORK or one.is_link_local:
             return "is a link-local or cloud metadata address, which Fairlot never calls"
         if one.is_multicast or one.is_unspecified:
-            return "is not the address of a single machine"
+            return "is a multicast or unspecified address, which Fairlot never calls"
         if not (to_private or _is_public(one)):
             return "is in a private network"
     return ""
@@ -144,8 +145,8 @@ def _check_host(host: str, *, bracketed: bool, to_private: bool) -> None:
         return
     if len(host) > 253 or not all(LABEL.fullmatch(label) for label in labels):
         raise WrongAddress(
-            f"{host} is not a valid host name. It may contain letters, digits and hyphens between single dots."
-            f" {ACCEPTED}"
+            f"{host} is not a valid host name. Its parts must consist of letters, digits and hyphens,"
+            f" with one dot between two parts. {ACCEPTED}"
         )
     if not to_private and (len(labels) == 1 or labels[-1].lower() in LOCAL_ENDINGS):
         raise WrongAddress(f"{host} is in a private network. Fairlot calls only public hosts. {ACCEPTED}")

@@ -60,7 +60,7 @@ def _facts(request: Request) -> list[Fact]:
     if request.ended_at is not None:
         found += [("Ended", request.ended_at), ("Result", request.ending)]
     elif request.ending:
-        found.append(("Why the grant cannot end yet", request.ending))
+        found.append(("Grant did not end on time because", request.ending))
     return found
 
 

@@ -54,7 +54,7 @@ def a_closing_is_of_an_open_hour() -> Found | None:
 
 def nodes_differ_from_their_closing() -> Found | None:
     return first_row(
-        "the GPU time of the nodes in a closed hour differs from the GPU time of the hour",
+        "the GPU time by node of a closed hour differs from the GPU time in the transaction that closed the hour",
         """
         SELECT book, hour, generation_id
         FROM (
@@ -81,7 +81,7 @@ def more_is_summed_than_was_held() -> Found | None:
     the closing.
     """
     return first_row(
-        "the rollups of a closed hour contain more GPU time than jobs held in the hour",
+        "the rollups of a closed hour contain more GPU time than the transaction that closed the hour",
         """
         SELECT book, hour, generation_id
         FROM (

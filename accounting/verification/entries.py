@@ -63,7 +63,7 @@ def an_account_has_another_unit() -> Found | None:
     With such an account, somebody could move balances from one unit to another.
     """
     return first_row(
-        "the unit of an account does not match the account's generation",
+        "the unit of a ledger account does not match the account's GPU type",
         """
         SELECT account.id, account.kind, account.unit
         FROM accounting_ledgeraccount account
@@ -141,7 +141,7 @@ def a_transaction_differs_from_its_vouchers() -> Found | None:
     """Finds a transaction whose entries differ from its vouchers (detailed rows) in any account, in GPU-seconds or
     money."""
     return first_row(
-        "the amounts of a transaction differ from the amounts of its vouchers",
+        "the amounts of a transaction differ from the amounts of its vouchers (detailed rows)",
         f"""
         WITH voucher AS (
             SELECT transaction_id, month, tenant_id, user_id, generation_id, currency, version > 0 AS again,
@@ -253,7 +253,7 @@ def a_trade_is_no_exchange() -> Found | None:
     In an exchange, each tenant gives one of the generations and receives the other.
     """
     return first_row(
-        "a trade is not an exchange of two generations between two tenants",
+        "a trade is not an exchange of two GPU types between two teams",
         """
         SELECT booked.key
         FROM accounting_ledgertransaction booked

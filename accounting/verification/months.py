@@ -48,7 +48,8 @@ def a_month_was_not_archived() -> Found | None:
         record = archive_record(month)
         if record is None:
             return Found(
-                f"the vouchers of {month:%Y-%m} are missing, and no record shows that they were archived"
+                f"the vouchers (detailed usage rows) of {month:%Y-%m} are missing, and no record shows that they were"
+                " archived"
             )
         for book in books_of(month):
             what = _unsealed(book, record)
@@ -67,7 +68,10 @@ def _unsealed(book: int, record: ArchiveRecord) -> str | None:
     if files is not None and files != leaf_of_files(record.digests):
         return f"the seal and the archive record of {month:%Y-%m} contain different file digests"
     if files is None and not of_month.filter(of_sums=True).exists() and _must_be_sealed(record):
-        return f"the vouchers of {month:%Y-%m} are missing, and no seal shows that they were archived"
+        return (
+            f"the vouchers (detailed usage rows) of {month:%Y-%m} are missing, and no seal of the hash chain shows that"
+            " they were archived"
+        )
     return None
 
 
@@ -170,7 +174,7 @@ def archived_entries_differ_from_closings() -> Found | None:
 
 def archived_bills_differ_from_sums() -> Found | None:
     return first_row(
-        "the billing records that were kept of an archived hour differ from the rollups of the hour",
+        "the stored totals of the bills of an archived hour differ from the rollups of the hour",
         """
         SELECT book, hour, tenant_id, generation_id, currency
         FROM (

@@ -31,13 +31,19 @@ class Command(BaseCommand):
             "--keep-months",
             type=whole_argument,
             metavar="N",
-            help="number of whole months before the current month; their vouchers stay in the database",
+            help=(
+                "keep the vouchers (detailed usage rows) of the N whole months before the current month in the"
+                " database, and archive all older months"
+            ),
         )
         what.add_argument(
             "--bring-back",
             type=_month,
             metavar="YYYY-MM",
-            help="month whose vouchers are moved back to the database; it must be the last month that was archived",
+            help=(
+                "month whose vouchers (detailed usage rows) are moved back to the database; it must be the last"
+                " month that was archived"
+            ),
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

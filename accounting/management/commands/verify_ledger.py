@@ -59,7 +59,7 @@ class Command(BaseCommand):
         with consistent_read(), connection.cursor() as cursor:
             for noted in options["noted"]:
                 _compare(noted)
-                self.stdout.write(f"Noted earlier and unchanged in the hash chain: {noted}")
+                self.stdout.write(f"The hash chain still contains what you noted: {noted}")
             found = first_found()
             if found is not None:
                 raise CommandError(str(found))
@@ -74,7 +74,8 @@ class Command(BaseCommand):
             )
         if months:
             self.stdout.write(
-                f"The vouchers of these months are archived and were not checked: {_named(months)}"
+                "The vouchers (detailed usage rows) of these months are archived and were not checked:"
+                f" {_named(months)}"
             )
         if unsealed := [month for month in months if month not in with_seals]:
             self.stdout.write(
@@ -123,5 +124,5 @@ def _compare_seal(noted: str) -> None:
     seal = LedgerSeal.objects.filter(book=book, number=number).first()
     if seal is None or bytes(seal.digest).hex() != digest:
         raise CommandError(
-            f"seal {number} of book {book} differs from the seal that was noted earlier: the hash chain was rebuilt"
+            f"seal {number} of book {book} differs from the seal that you noted earlier: the hash chain was rebuilt"
         )

@@ -479,7 +479,7 @@ def test_classes_of_hours_that_a_former_release_archived_are_none(past: Cast, tm
     )
     assert (
         hash_chain.broken_sums(seal, stands=True)
-        == "classes of GPU time were added to the hours of 2026-05 after this month was archived"
+        == "idle, preemptible or borrowed GPU time was added to the bills of 2026-05 after this month was archived"
     )
 
 
@@ -679,7 +679,7 @@ def test_only_what_is_closed_sealed_over_and_the_oldest_is_archived(cast: Cast, 
     close_may(cast, since=NOON)
     with transaction.atomic():
         assert next_hour_to_price(book=1) is None
-    refused(MAY, "from before the first full day of closed hours")
+    refused(MAY, "the first day of which all hours are closed")
     assert not list(tmp_path.iterdir())
 
 
@@ -847,7 +847,7 @@ def test_a_month_that_was_not_archived_does_not_pass_for_one_that_was(
         CommandError,
         match="seal 1, which was made when 2026-05 was archived, is missing"
         if tells_of_seals
-        else "book 1: the vouchers of 2026-05 are missing, and no seal shows that they were archived",
+        else r"book 1: the vouchers \(detailed usage rows\) of 2026-05 are missing, and no seal of the hash chain",
     ):
         call_command("verify_ledger")
 
@@ -874,7 +874,7 @@ def test_an_archived_month_without_its_seals_is_found(past: Cast, tmp_path: Path
     archive_month(actor=None, month=MAY, folder=tmp_path)
     take_seals_of_may_away()
     with pytest.raises(
-        CommandError, match="the vouchers of 2026-05 are missing, and no seal shows that they were archived"
+        CommandError, match="of 2026-05 are missing, and no seal of the hash chain shows that"
     ):
         call_command("verify_ledger")
 
@@ -896,7 +896,7 @@ def test_an_archived_month_of_a_former_release_is_sealed_when_a_later_one_is(
         forge(f"UPDATE accounting_ledgerseal SET {new} WHERE id = {seal.pk}")  # noqa: S608
     end_chains_where_they_end()
     with pytest.raises(
-        CommandError, match="the vouchers of 2026-05 are missing, and no seal shows that they were archived"
+        CommandError, match="of 2026-05 are missing, and no seal of the hash chain shows that"
     ):
         call_command("verify_ledger")
 

@@ -154,7 +154,7 @@ FORGERIES: dict[str, tuple[tuple[str, ...], str]] = {
     "the last signature changed": (
         ("UPDATE accounting_ledgerhead SET signature = sha512(''::bytea)"
          " WHERE number = (SELECT max(number) FROM accounting_ledgerhead)",),
-        r"The signature of head \d+ does not match the public key",
+        r"The signature of head \d+ is not valid for the public key in this head",
     ),
 }  # fmt: skip
 
@@ -511,7 +511,7 @@ def test_a_noted_head_tells_whether_todays_books_descend_from_it(sealed: Cast) -
     seal_all(BOOKS)
     out = io.StringIO()
     call_command("verify_ledger", noted=[noted], stdout=out)
-    assert f"Noted earlier and unchanged in the hash chain: {noted}" in out.getvalue()
+    assert f"The hash chain still contains what you noted: {noted}" in out.getvalue()
     assert head_line() != noted
     # Somebody with access to the database rebuilds the chain, for example by running the periodic task: a consistent
     # chain with other heads.
@@ -522,7 +522,7 @@ def test_a_noted_head_tells_whether_todays_books_descend_from_it(sealed: Cast) -
         "DELETE FROM accounting_ledgerhead",
     )
     seal_all(BOOKS)
-    with pytest.raises(CommandError, match=r"Head \d+ differs from the head that was noted"):
+    with pytest.raises(CommandError, match=r"Head \d+ differs from the head with this number that you noted"):
         call_command("verify_ledger", noted=[noted])
     forged = noted.replace(noted.split(":")[3], "0" * 64)
     with pytest.raises(CommandError, match="is not signed with a trusted key"):
@@ -546,7 +546,10 @@ def test_whose_heads_are_cut_off_is_told_by_those_that_were_published(
     )
     seal_all(BOOKS)
     assert LedgerSeal.objects.count() == 0
-    assert told() == f"Head {head.number} was noted earlier but no longer exists (last head now: none)."
+    assert told() == (
+        f"Head {head.number}, which you noted or Fairlot published earlier, no longer exists."
+        " The ledger has no heads now."
+    )
     # As after restoring a backup that lacks the last heads, somebody resumes sealing with a reason.
     head = actions.resume_sealing(actor=sealed.ada, reason="restored")
     assert (tmp_path / "heads").read_text().splitlines()[-1] == heads.printed(head)
@@ -572,7 +575,7 @@ def test_what_is_published_during_a_verification_is_no_alarm(
 
     monkeypatch.setattr("accounting.management.commands.verify_ledger.first_found", meanwhile)
     call_command("verify_ledger")
-    with pytest.raises(CommandError, match=f"Head {last.number + 1} was noted earlier but no longer exists"):
+    with pytest.raises(CommandError, match=f"Head {last.number + 1}, which .* no longer exists"):
         call_command("verify_ledger")
 
 

@@ -183,7 +183,7 @@ def test_booking_the_same_again_returns_what_is_there(cast: Cast) -> None:
 def test_booking_something_else_for_the_same_lease_and_time_is_refused(cast: Cast) -> None:
     book(cast)
     for change in ({"gpus": 5}, {"tenant": cast.bio}, {"ends": NOON + minutes(40)}, {"job_id": 8}):
-        with pytest.raises(BookedOtherwise, match=r"in the ledger, .* is .*, not"):
+        with pytest.raises(BookedOtherwise, match=r"already contains .* with .*, but the lease now has"):
             book(cast, **change)
     with pytest.raises(BookedOtherwise, match=r"already contains some of the time of leases \[1\]"):
         book(cast, begins=NOON + minutes(10), ends=NOON + minutes(50))

@@ -442,7 +442,7 @@ def test_a_team_that_was_restored_is_not_archived_again(cast: Cast) -> None:
     stars.refresh_from_db()
     assert (stars.archived_at, request.ending) == (
         None,
-        "team Stars stays, because somebody has restored it from the archive",
+        "team Stars was not archived again, because somebody had restored it from the archive",
     )
 
 
@@ -478,7 +478,7 @@ def test_more_time_only_ever_makes_it_longer_and_is_over_with_what_it_extends(ca
         one.refresh_from_db()
         assert (one.is_in_force, one.ending) == (
             False,
-            f"the extension ended together with request {base.pk}",
+            f"this extension ended, because the grant of request {base.pk} ended",
         )
 
 

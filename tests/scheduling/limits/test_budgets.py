@@ -591,9 +591,7 @@ class TestWebhooks:
         url, seen, _ = calls
         port = url.split(":")[2].partition("/")[0]
         for host in PRIVATE:
-            with pytest.raises(
-                NotReachable, match=r"private network|never calls|not the address of a single machine"
-            ):
+            with pytest.raises(NotReachable, match=r"private network|never calls"):
                 post(f"https://{host}:{port}/hook", b"{}", {})
         assert seen == []
 
