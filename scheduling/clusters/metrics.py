@@ -18,8 +18,6 @@ from accounting.models import User
 from accounting.notifications.safe_http import NotReachable, check_url
 from scheduling.backends.base import Use
 from scheduling.backends.kubernetes import metrics
-from scheduling.backends.kubernetes.namespaces import name_of
-from scheduling.backends.kubernetes.objects import job_name
 from scheduling.leases.gpu_use import note_gpu_use
 from scheduling.models import Cluster, Lease, MetricsSource
 
@@ -103,6 +101,10 @@ def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float)
     Skips idle gangs whose attempt began less than WINDOW seconds before `asked_at`. The metrics do not distinguish the
     attempts of a job, so the idle time may belong to the previous attempt.
     """
+    # Imported here for the same reason as in backend_factory.py.
+    from scheduling.backends.kubernetes.namespaces import name_of  # noqa: PLC0415
+    from scheduling.backends.kubernetes.objects import job_name  # noqa: PLC0415
+
     unused_for = metrics.WINDOW - took
     if unused_for <= 0:
         return

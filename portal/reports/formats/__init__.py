@@ -2,9 +2,7 @@
 
 from portal.reports.formats.answers import TYPES, answer, csv_answer, in_format
 from portal.reports.formats.document import Cell, Column, Document, Kind, Table, cut_note, shown
-from portal.reports.formats.pdf import pdf_of
 from portal.reports.formats.text import csv_of, csv_of_table, json_of, json_of_facts, json_text_of
-from portal.reports.formats.workbook import xlsx_of
 
 __all__ = [
     "TYPES",
@@ -22,7 +20,5 @@ __all__ = [
     "json_of",
     "json_of_facts",
     "json_text_of",
-    "pdf_of",
     "shown",
-    "xlsx_of",
 ]

@@ -12,9 +12,7 @@ from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from portal.reports.formats.document import Document
-from portal.reports.formats.pdf import pdf_of
 from portal.reports.formats.text import csv_of, csv_of_table, json_text_of
-from portal.reports.formats.workbook import xlsx_of
 
 IN_MEMORY, BLOCK = 4 * 1024 * 1024, 256 * 1024  # bytes
 TYPES = {
@@ -34,8 +32,13 @@ def in_format(document: Document, form: str, *, alone: str = "") -> bytes:
         case "csv" | "json":
             return "".join(_text(document, form, alone)).encode()
         case "xlsx":
+            # Its library, and that of PDF files, would take a quarter of the time in which each process starts.
+            from portal.reports.formats.workbook import xlsx_of  # noqa: PLC0415
+
             return xlsx_of(document)
         case "pdf":
+            from portal.reports.formats.pdf import pdf_of  # noqa: PLC0415 - as above
+
             return pdf_of(document)
     raise ValueError(f"Unknown format: {form}.")
 

@@ -26,9 +26,9 @@ from portal.reports.formats import (
     in_format,
     json_of,
     json_text_of,
-    pdf_of,
-    xlsx_of,
 )
+from portal.reports.formats.pdf import pdf_of
+from portal.reports.formats.workbook import xlsx_of
 from tests.portal.reading import sheets, text_of
 
 COLUMNS = [
