@@ -9,7 +9,7 @@ from accounting.core.clock import now_from_database
 from accounting.core.locks import OutboxLock, only_one
 from accounting.core.run_each import run_each
 from accounting.ledger.partitions import add_months_ahead
-from accounting.models import Letter, WebhookCall
+from accounting.models import Mail, WebhookCall
 from accounting.notifications import mail, webhooks
 from accounting.notifications.outbox import due, forget
 
@@ -19,11 +19,11 @@ LASTS = 20.0  # seconds
 
 
 @shared_task
-def send_letters() -> None:
+def send_mails() -> None:
     """Sends the mails in the outbox. Only one worker at a time does this."""
-    with only_one(OutboxLock.LETTERS) as is_mine:
+    with only_one(OutboxLock.MAILS) as is_mine:
         if is_mine:
-            run_each(due(Letter, most=200), lambda letter_id: mail.send(letter_id=letter_id), seconds=LASTS)
+            run_each(due(Mail, most=200), lambda mail_id: mail.send(mail_id=mail_id), seconds=LASTS)
 
 
 @shared_task
@@ -46,7 +46,7 @@ def call_webhooks() -> None:
 @shared_task
 def empty_outboxes() -> None:
     """Deletes old mails and webhook calls, whether or not they were sent, because they contain personal data."""
-    forget(Letter)
+    forget(Mail)
     forget(WebhookCall)
 
 

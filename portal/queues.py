@@ -40,7 +40,7 @@ TASKS: dict[str, tuple[str, ...]] = {
     MAIL: (
         "accounting.tasks.call_webhooks",
         "accounting.tasks.empty_outboxes",
-        "accounting.tasks.send_letters",
+        "accounting.tasks.send_mails",
         "accounting.tasks.tell_of_ends",
     ),
     # These tasks read much data and may take a minute.

@@ -255,7 +255,7 @@ CELERY_BEAT_SCHEDULE = {
     "budgets": {"task": "scheduling.tasks.watch_budgets", "schedule": 300.0, "options": {"expires": 300}},
     "outboxes": {"task": "accounting.tasks.empty_outboxes", "schedule": 3600.0, "options": {"expires": 3600}},
     "webhooks": {"task": "accounting.tasks.call_webhooks", "schedule": 10.0, "options": {"expires": 30}},
-    "letters": {"task": "accounting.tasks.send_letters", "schedule": 10.0, "options": {"expires": 30}},
+    "mails": {"task": "accounting.tasks.send_mails", "schedule": 10.0, "options": {"expires": 30}},
     "reports": {"task": "portal.tasks.send_reports", "schedule": 60.0, "options": {"expires": 60}},
     "overlong": {"task": "scheduling.tasks.end_overlong_jobs", "schedule": 10.0, "options": {"expires": 20}},
     "drains": {"task": "scheduling.tasks.end_drains", "schedule": 10.0, "options": {"expires": 20}},

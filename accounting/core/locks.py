@@ -16,7 +16,7 @@ class OutboxLock(IntEnum):
     values that Fairlot uses as first integers are in scheduling/core/locks.py.
     """
 
-    LETTERS = 7_108
+    MAILS = 7_108
     WEBHOOKS = 7_109
 
 

@@ -22,7 +22,7 @@ from accounting.models.ledger import (
     LedgerTransaction,
     SealedBook,
 )
-from accounting.models.letters import Letter, LetterAttachment
+from accounting.models.mails import Mail, MailAttachment
 from accounting.models.quotas import Quota
 from accounting.models.requests import Request
 from accounting.models.subscriptions import ReportDelivery, ReportSubscription
@@ -47,8 +47,8 @@ __all__ = [
     "LedgerHead",
     "LedgerSeal",
     "LedgerTransaction",
-    "Letter",
-    "LetterAttachment",
+    "Mail",
+    "MailAttachment",
     "Membership",
     "NodeHour",
     "Price",

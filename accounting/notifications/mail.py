@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.mail import EmailMessage
 
 from accounting.core.clock import now_from_database
-from accounting.models import Letter, LetterAttachment, User
+from accounting.models import Mail, MailAttachment, User
 from accounting.notifications.outbox import MOST_ATTEMPTS, claim
 
 logger = logging.getLogger(__name__)
@@ -49,49 +49,49 @@ def write(
     if why_mail_is_off():
         return
     readers = {person.email: person for person in people if person.is_active and person.email}
-    letters = Letter.objects.bulk_create(
-        Letter(
+    mails = Mail.objects.bulk_create(
+        Mail(
             address=address,
             subject=f"[Fairlot] {' '.join(subject.split())}"[:200],
             text=text if isinstance(text, str) else text(reader),
         )
         for address, reader in readers.items()
     )
-    LetterAttachment.objects.bulk_create(
-        LetterAttachment(letter=letter, name=one.name, content_type=one.content_type, content=one.content)
-        for letter in letters
+    MailAttachment.objects.bulk_create(
+        MailAttachment(mail=mail, name=one.name, content_type=one.content_type, content=one.content)
+        for mail in mails
         for one in attachments
     )
 
 
-def send(*, letter_id: int) -> bool:
+def send(*, mail_id: int) -> bool:
     """Sends a mail from the outbox, and returns whether it was sent.
 
     Returns False if the mail is not due or another worker is sending it. Failures are retried with back-off. If a
     worker dies after the mail server accepted the mail, the mail is sent again with the same Message-ID. A mail that
     cannot be turned into a valid message is not retried.
     """
-    letter = claim(Letter, letter_id)
-    if letter is None:
+    mail = claim(Mail, mail_id)
+    if mail is None:
         return False
     try:
-        _message(letter).send()
+        _message(mail).send()
     except (smtplib.SMTPException, OSError) as error:
-        logger.warning("letter %s was not sent: %s", letter.pk, error)
-        letter.error = str(error)[:300]
+        logger.warning("mail %s was not sent: %s", mail.pk, error)
+        mail.error = str(error)[:300]
     except (ValueError, MessageError) as error:
-        logger.warning("letter %s cannot be sent: %s", letter.pk, error)
-        letter.error, letter.attempts = str(error)[:300], MOST_ATTEMPTS
+        logger.warning("mail %s cannot be sent: %s", mail.pk, error)
+        mail.error, mail.attempts = str(error)[:300], MOST_ATTEMPTS
     else:
-        letter.sent_at, letter.error = now_from_database(), ""
-    told = {"attempts": letter.attempts, "error": letter.error, "sent_at": letter.sent_at}
-    Letter.objects.filter(pk=letter.pk).update(**told)  # it may have been deleted meanwhile
-    return letter.sent_at is not None
+        mail.sent_at, mail.error = now_from_database(), ""
+    told = {"attempts": mail.attempts, "error": mail.error, "sent_at": mail.sent_at}
+    Mail.objects.filter(pk=mail.pk).update(**told)  # it may have been deleted meanwhile
+    return mail.sent_at is not None
 
 
-def _message(letter: Letter) -> EmailMessage:
-    identity = f"<{letter.identity}@{settings.FAIRLOT_MAIL_DOMAIN}>"
-    message = EmailMessage(letter.subject, letter.text, to=[letter.address], headers={"Message-ID": identity})
-    for one in letter.attachments.all():
+def _message(mail: Mail) -> EmailMessage:
+    identity = f"<{mail.identity}@{settings.FAIRLOT_MAIL_DOMAIN}>"
+    message = EmailMessage(mail.subject, mail.text, to=[mail.address], headers={"Message-ID": identity})
+    for one in mail.attachments.all():
         message.attach(one.name, bytes(one.content), one.content_type)
     return message

@@ -12,9 +12,9 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from accounting.core.clock import now_from_database
-from accounting.models import Letter, WebhookCall
+from accounting.models import Mail, WebhookCall
 
-Sent = TypeVar("Sent", Letter, WebhookCall)
+Sent = TypeVar("Sent", Mail, WebhookCall)
 
 MOST_ATTEMPTS = 12
 KEPT = timedelta(days=30)

@@ -16,7 +16,7 @@ from accounting.notifications import mail
 from accounting.notifications.subscriptions import period_to_send
 from portal.reports.formats import TYPES
 from portal.reports.periods import GIVEN, ReportPeriod
-from portal.subscriptions.letters import Letter, letter_of
+from portal.subscriptions.report_mails import ReportMail, mail_of
 
 MOST_ATTACHED = 5 * 1024 * 1024
 TOO_LARGE = "The report's file is too large for a mail. Download the file from the report's page."
@@ -38,30 +38,32 @@ def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
         return _end(subscription_id)
     # The report may take seconds, so it is computed before the subscription is locked.
     period = ReportPeriod(GIVEN, *due, zone_named(subscription.user.time_zone), {})
-    letter = letter_of(subscription, period)
-    files = _file(subscription, letter)
+    composed = mail_of(subscription, period)
+    files = _file(subscription, composed)
     if not files and subscription.form != ReportSubscription.Form.LINK:
-        letter = replace(letter, lines=[*letter.lines, "", TOO_LARGE])
-    return _write(subscription_id, letter, files, now)
+        composed = replace(composed, lines=[*composed.lines, "", TOO_LARGE])
+    return _write(subscription_id, composed, files, now)
 
 
 @transaction.atomic(durable=True)
-def _write(subscription_id: int, letter: Letter, files: Sequence[mail.Attachment], now: datetime) -> bool:
+def _write(
+    subscription_id: int, composed: ReportMail, files: Sequence[mail.Attachment], now: datetime
+) -> bool:
     """Queues the mail, and records its period as delivered. Returns whether it queued the mail.
 
     Queues nothing if another worker sends this mail, or if the mail is no longer due. If the user has lost the
     permission, queues nothing and ends the subscription.
     """
     subscription = _lock(subscription_id)
-    period = letter.period
+    period = composed.period
     if subscription is None or _due(subscription, now) != (period.first, period.last):
         return False
     if not may_have(subscription.user, subscription.report, subscription.tenant):
         end_subscription(subscription, actor=None)
         return False
     ReportDelivery.objects.create(subscription=subscription, first=period.first)
-    subject = f"{letter.document.title}, {period.first} to {period.last}"
-    mail.write([subscription.user], subject=subject, text=_text(letter), attachments=files)
+    subject = f"{composed.document.title}, {period.first} to {period.last}"
+    mail.write([subscription.user], subject=subject, text=_text(composed), attachments=files)
     return True
 
 
@@ -87,7 +89,7 @@ def _due(subscription: ReportSubscription, now: datetime) -> tuple[date, date] |
     return period_to_send(subscription, now, sent=sent)
 
 
-def _file(subscription: ReportSubscription, letter: Letter) -> list[mail.Attachment]:
+def _file(subscription: ReportSubscription, composed: ReportMail) -> list[mail.Attachment]:
     """Returns a list with the attached file.
 
     The list is empty if the subscriber wants only a link, or if the file is too large.
@@ -95,22 +97,22 @@ def _file(subscription: ReportSubscription, letter: Letter) -> list[mail.Attachm
     form = subscription.form
     if form == ReportSubscription.Form.LINK:
         return []
-    content = letter.content(form)
+    content = composed.content(form)
     if len(content) > MOST_ATTACHED:
         return []
-    return [mail.Attachment(f"{letter.name}.{form}", TYPES[form], content)]
+    return [mail.Attachment(f"{composed.name}.{form}", TYPES[form], content)]
 
 
-def _text(letter: Letter) -> str:
+def _text(composed: ReportMail) -> str:
     return "\n".join(
         [
-            *letter.lines,
+            *composed.lines,
             "",
-            f"Full report: {settings.PUBLIC_URL}{letter.page}",
+            f"Full report: {settings.PUBLIC_URL}{composed.page}",
             "",
             (
                 "You get this mail because you subscribed to the report. Unsubscribe at "
-                f"{settings.PUBLIC_URL}{letter.page}#by-mail"
+                f"{settings.PUBLIC_URL}{composed.page}#by-mail"
             ),
             "",
         ]

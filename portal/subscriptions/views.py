@@ -12,7 +12,7 @@ from accounting import actions
 from accounting.actions.subscriptions import may_have
 from accounting.core.errors import NotAllowed, Refused
 from accounting.models import ReportSubscription, Tenant, User
-from portal.subscriptions.letters import page_of
+from portal.subscriptions.report_mails import page_of
 from portal.user_request import UserRequest
 
 Report = ReportSubscription.Report

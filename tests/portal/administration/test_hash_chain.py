@@ -10,7 +10,7 @@ from pypdf import PdfReader
 
 from accounting.ledger import heads
 from accounting.models import LedgerHead, ReportSubscription
-from portal.subscriptions.letters import letter_of
+from portal.subscriptions.report_mails import mail_of
 from tests.portal.reports.test_statement import ASTRO, period, tables_of_csv
 from tests.portal.scene import Scene
 
@@ -41,7 +41,7 @@ def test_the_mail_with_a_statement_has_the_head(scene: Scene, head: LedgerHead) 
     subscription = ReportSubscription(
         user=scene.people.bob, tenant=scene.people.astro, report="statement", rhythm="monthly", form="pdf"
     )
-    assert heads.printed(head) in letter_of(subscription, period()).lines
+    assert heads.printed(head) in mail_of(subscription, period()).lines
 
 
 def test_admins_see_that_sealing_has_stopped(scene: Scene, head: LedgerHead, browser_of) -> None:

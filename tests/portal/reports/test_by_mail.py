@@ -23,8 +23,8 @@ from accounting.core.errors import NotAllowed, Refused
 from accounting.ledger import Usage, book_usage
 from accounting.models import (
     AuditEvent,
-    Letter,
-    LetterAttachment,
+    Mail,
+    MailAttachment,
     Membership,
     ReportDelivery,
     ReportSubscription,
@@ -146,11 +146,11 @@ def test_the_statement_of_a_month_comes_once_with_its_file(scene: Scene, alice: 
     assert send(subscription, SPRING + timedelta(days=27)) is False
     assert due_subscriptions(SPRING) == []
     for _ in range(2):
-        accounting_tasks.send_letters()
-    [letter] = outgoing.outbox
-    assert letter.subject == "[Fairlot] Statement of Astro, 2031-02-01 to 2031-02-28"
-    assert "/usage/statement/?team=astro&period=dates&from=2031-02-01&to=2031-02-28" in letter.body
-    [(name, content, kind)] = letter.attachments
+        accounting_tasks.send_mails()
+    [the_mail] = outgoing.outbox
+    assert the_mail.subject == "[Fairlot] Statement of Astro, 2031-02-01 to 2031-02-28"
+    assert "/usage/statement/?team=astro&period=dates&from=2031-02-01&to=2031-02-28" in the_mail.body
+    [(name, content, kind)] = the_mail.attachments
     assert (name, kind) == ("fairlot-statement-astro-2031-02.pdf", "application/pdf")
     assert "ASTRO-2031-02" in PdfReader(io.BytesIO(content)).pages[0].extract_text()
     assert send(subscription, SPRING + timedelta(days=31)) is True
@@ -163,11 +163,11 @@ def test_the_mail_has_the_figures_of_the_period(scene: Scene, alice: User) -> No
     subscription = subscribed(scene, alice, "weekly", "xlsx")
     now = now_from_database() + timedelta(days=7, hours=6)
     assert send(subscription, now) is True
-    letter = Letter.objects.get()
+    the_mail = Mail.objects.get()
     statement = statement_of(alice, scene.people.astro, period_of(subscription))
     (total,) = statement.totals
-    assert f"{total.cost:.2f} EUR" in letter.text
-    rows = sheets(bytes(letter.attachments.get().content))["GPU time"]
+    assert f"{total.cost:.2f} EUR" in the_mail.text
+    rows = sheets(bytes(the_mail.attachments.get().content))["GPU time"]
     [last] = [row for row in rows if row[0][1] == "Total"]
     assert float(last[-2][1]) == float(total.cost)
 
@@ -184,9 +184,9 @@ def test_the_mail_says_whether_more_will_be_booked(scene: Scene, alice: User) ->
         (now_from_database() + timedelta(days=7, hours=6), True),
     ):
         assert send(subscription, now) is True
-        letter = Letter.objects.latest("pk")
-        attached = PdfReader(io.BytesIO(bytes(letter.attachments.get().content))).pages[0].extract_text()
-        assert (PROVISIONAL in letter.text) is is_said
+        the_mail = Mail.objects.latest("pk")
+        attached = PdfReader(io.BytesIO(bytes(the_mail.attachments.get().content))).pages[0].extract_text()
+        assert (PROVISIONAL in the_mail.text) is is_said
         assert ("Provisional" in attached) is is_said
 
 
@@ -201,8 +201,8 @@ def test_a_link_brings_no_file_and_neither_does_what_is_too_large(
     assert send(subscribed(scene, alice, form="link"))
     monkeypatch.setattr(posting, "MOST_ATTACHED", 10)
     assert send(subscribed(scene, alice, "weekly"))
-    assert Letter.objects.count() == 2
-    assert not LetterAttachment.objects.exists()
+    assert Mail.objects.count() == 2
+    assert not MailAttachment.objects.exists()
 
 
 def test_a_killed_worker_leaves_nothing_and_the_next_one_sends_the_mail(
@@ -215,7 +215,7 @@ def test_a_killed_worker_leaves_nothing_and_the_next_one_sends_the_mail(
             send(subscription)
     assert not ReportDelivery.objects.exists()
     assert send(subscription) is True
-    assert Letter.objects.count() == 1
+    assert Mail.objects.count() == 1
 
 
 def die(*_args: object, **_rest: object) -> None:
@@ -234,7 +234,7 @@ def test_none_is_sent_of_what_was_over_before_one_asked(scene: Scene, alice: Use
     for rhythm in ("weekly", "monthly"):
         subscribed(scene, alice, rhythm)
     tasks.send_reports()
-    assert not Letter.objects.exists()
+    assert not Mail.objects.exists()
 
 
 def test_beats_task_sends_what_is_due(scene: Scene, alice: User) -> None:
@@ -243,7 +243,7 @@ def test_beats_task_sends_what_is_due(scene: Scene, alice: User) -> None:
     ReportSubscription.objects.update(created_at=long_ago)
     for _ in range(2):
         tasks.send_reports()
-    assert Letter.objects.count() == 1
+    assert Mail.objects.count() == 1
 
 
 def test_an_unknown_time_zone_delays_no_other_mail(scene: Scene, alice: User) -> None:
@@ -253,7 +253,7 @@ def test_an_unknown_time_zone_delays_no_other_mail(scene: Scene, alice: User) ->
     assert sorted(due_subscriptions(SPRING)) == [one.pk for one in subscriptions]
     for one in subscriptions:
         assert send(one) is True
-    assert "(UTC)" in Letter.objects.earliest("pk").text
+    assert "(UTC)" in Mail.objects.earliest("pk").text
 
 
 def test_one_that_always_fails_does_not_starve_those_behind_it(
@@ -289,7 +289,7 @@ def test_a_user_who_no_longer_sees_the_team_gets_no_more_mail(scene: Scene, alic
         User.objects.filter(pk=bob.pk).update(is_active=False)
     assert send(subscription) is False
     assert not ReportSubscription.objects.exists()
-    assert not Letter.objects.exists()
+    assert not Mail.objects.exists()
     event = AuditEvent.objects.latest("pk")
     assert (event.verb, event.actor_name) == ("statement.unsubscribe", "Fairlot")
 
@@ -323,13 +323,13 @@ def test_operators_get_their_reports_with_the_file_that_the_page_gives(
     assert AuditEvent.objects.latest("pk").after == {"rhythm": "monthly", "form": "csv", "report": report}
     assert send(subscription) is True
     assert send(subscription) is False
-    letter = Letter.objects.get()
-    [file] = letter.attachments.all()
+    the_mail = Mail.objects.get()
+    [file] = the_mail.attachments.all()
     asked = "period=dates&from=2031-02-01&to=2031-02-28"
     assert bytes(file.content) == browser.get(f"{page}.csv?{asked}").content
     assert file.name == f"fairlot-{report}-2031-02-01-2031-02-28.csv"
-    assert letter.subject.endswith(", 2031-02-01 to 2031-02-28")
-    assert f"{page}/?{asked}" in letter.text
+    assert the_mail.subject.endswith(", 2031-02-01 to 2031-02-28")
+    assert f"{page}/?{asked}" in the_mail.text
     assert browser.post(f"/usage/by-mail/unsubscribe/{subscription.pk}/")["Location"] == f"{page}/"
     assert not ReportSubscription.objects.exists()
 
@@ -363,10 +363,10 @@ def test_a_report_that_is_sent_before_the_books_are_closed_says_so(scene: Scene,
     subscription = actions.subscribe_to_report(actor=olga, report="chargeback", rhythm="weekly", form="pdf")
     now = now_from_database() + timedelta(days=7, hours=6)
     assert send(subscription, now) is True
-    letter = Letter.objects.get()
-    assert "Closed until: nothing yet" in letter.text
-    assert PROVISIONAL in letter.text
-    attached = PdfReader(io.BytesIO(bytes(letter.attachments.get().content))).pages[0].extract_text()
+    the_mail = Mail.objects.get()
+    assert "Closed until: nothing yet" in the_mail.text
+    assert PROVISIONAL in the_mail.text
+    attached = PdfReader(io.BytesIO(bytes(the_mail.attachments.get().content))).pages[0].extract_text()
     assert PROVISIONAL in attached
 
 
@@ -404,7 +404,7 @@ def test_a_former_operator_gets_no_more_mail(scene: Scene, olga: User) -> None:
     User.objects.filter(pk=olga.pk).update(portal_role="")
     assert send(subscription) is False
     assert not ReportSubscription.objects.exists()
-    assert not Letter.objects.exists()
+    assert not Mail.objects.exists()
     event = AuditEvent.objects.latest("pk")
     assert (event.verb, event.actor_name, event.before["report"]) == (
         "report.unsubscribe", "Fairlot", "chargeback",
@@ -470,7 +470,7 @@ def future(scene: Scene) -> Scene:
 
 
 def lines_of(subscription: ReportSubscription) -> str:
-    [file] = Letter.objects.latest("pk").attachments.all()
+    [file] = Mail.objects.latest("pk").attachments.all()
     return bytes(file.content).decode()
 
 
@@ -501,7 +501,7 @@ def test_every_report_of_teams_is_sent_once_with_the_file_that_its_page_gives(
     asked = f"analysis={SharingAnalysis.objects.get().pk}" if report == "anomalies" else FEBRUARY
     assert lines_of(subscription) == bob.get(f"{file}.csv?{asked}&{query}").content.decode()
     assert "supernova" in lines_of(subscription) or "Astro" in lines_of(subscription)
-    text = Letter.objects.get().text
+    text = Mail.objects.get().text
     [address] = [line for line in text.splitlines() if line.startswith("Full report: ")]
     path = address.removeprefix(f"Full report: {settings.PUBLIC_URL}")
     shown = bob.get(path)
@@ -526,7 +526,7 @@ def test_no_user_gets_reports_of_another_team(future: Scene, browser_of, report:
     assert made == wanted | {"team": "", "by": wanted.get("by", ""), "label": "", "id": made["id"]}
     subscription = ReportSubscription.objects.get()
     assert send(subscription) is True
-    text = lines_of(subscription) + Letter.objects.get().text
+    text = lines_of(subscription) + Mail.objects.get().text
     assert not any(secret in text for secret in SECRETS)
     Membership.objects.filter(user=future.people.charlie).delete()
     assert send(subscription, SPRING + timedelta(days=31)) is False
@@ -555,30 +555,30 @@ def test_usage_by_each_group_is_a_report_of_its_own(future: Scene, browser_of) -
         assert lines_of(one) == bob.get(f"/usage.csv?{FEBRUARY}&{query}").content.decode()
 
 
-def test_a_letter_of_usage_says_what_is_not_booked_yet_as_its_page_does(scene: Scene, alice: User) -> None:
+def test_a_mail_of_usage_says_what_is_not_booked_yet_as_its_page_does(scene: Scene, alice: User) -> None:
     subscription = actions.subscribe_to_report(
         actor=alice, report="usage", tenant=scene.people.astro, rhythm="monthly", form="xlsx"
     )
     assert send(subscription) is True  # the report of February 2031, which has no bookings
-    letter = Letter.objects.get()
-    assert f"State: {PROVISIONAL}" in letter.text
-    [file] = letter.attachments.all()
+    the_mail = Mail.objects.get()
+    assert f"State: {PROVISIONAL}" in the_mail.text
+    [file] = the_mail.attachments.all()
     cells = [text for rows in sheets(bytes(file.content)).values() for row in rows for _, text in row]
     assert PROVISIONAL in cells
 
 
-def test_where_nothing_was_analysed_the_letter_says_so(scene: Scene, alice: User) -> None:
+def test_where_nothing_was_analysed_the_mail_says_so(scene: Scene, alice: User) -> None:
     subscription = actions.subscribe_to_report(
         actor=alice, report="anomalies", tenant=scene.people.astro, rhythm="monthly"
     )
     assert send(subscription) is True
-    assert "No analysis has finished for a time range that ends in this period." in Letter.objects.get().text
+    assert "No analysis has finished for a time range that ends in this period." in Mail.objects.get().text
 
 
-def test_a_letter_of_anomalies_says_which_days_of_its_period_were_analysed(future: Scene) -> None:
+def test_a_mail_of_anomalies_says_which_days_of_its_period_were_analysed(future: Scene) -> None:
     subscription = actions.subscribe_to_report(actor=future.people.bob, report="anomalies", rhythm="monthly")
     assert send(subscription) is True
-    text = Letter.objects.get().text
+    text = Mail.objects.get().text
     assert "Sharing anomalies, 2031-02-01 to 2031-02-28 (Asia/Tokyo)" in text
     assert "Analysed: 25 January 2031, 01:00 JST to 1 February 2031, 01:00 JST" in text
 
@@ -592,7 +592,7 @@ def test_an_empty_report_is_sent_too(scene: Scene, olga: User, form: str) -> Non
         )
         assert send(subscription, SPRING) is True, report
     files = 0 if form == "link" else 1 + len(OF_TEAMS) + len(OF_OPERATORS)
-    assert LetterAttachment.objects.count() == files
+    assert MailAttachment.objects.count() == files
 
 
 def test_a_user_in_no_team_sees_that_there_is_nothing_to_send(scene: Scene, alice: User, browser_of) -> None:
@@ -644,4 +644,4 @@ def test_many_workers_send_one(settings) -> None:
     User.objects.filter(username="alice").update(email="alice@example.org")
     subscription = subscribed(made, User.objects.get(username="alice"))
     assert at_once(*[lambda: send(subscription)] * 4) == [None] * 4
-    assert (Letter.objects.count(), ReportDelivery.objects.count()) == (1, 1)
+    assert (Mail.objects.count(), ReportDelivery.objects.count()) == (1, 1)

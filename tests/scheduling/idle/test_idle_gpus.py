@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
-from accounting.models import AuditEvent, Letter, User
+from accounting.models import AuditEvent, Mail, User
 from scheduling import tasks
 from scheduling.core.event_texts import end_text_of, text_of
 from scheduling.idle.actions import (
@@ -296,10 +296,10 @@ def test_the_owner_and_managers_are_warned_once_and_then_it_is_stopped_once(lab:
     assert told(job) == [
         "The job's GPUs have been idle for 31 min: the job is stopped after another 10 min without use"
     ]
-    letters = Letter.objects.order_by("address")
-    assert [letter.address for letter in letters] == ["alice@example.org", "bob@example.org"]
-    assert job.name in letters[0].subject
-    assert f"/jobs/{job.pk}/" in letters[0].text
+    mails = Mail.objects.order_by("address")
+    assert [the_mail.address for the_mail in mails] == ["alice@example.org", "bob@example.org"]
+    assert job.name in mails[0].subject
+    assert f"/jobs/{job.pk}/" in mails[0].text
     later(11 * MINUTE)
     idle(lab, job, 45 * MINUTE)
     for _ in range(3):

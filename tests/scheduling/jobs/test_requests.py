@@ -28,7 +28,7 @@ from accounting.actions.requests import ask, decline_request, withdraw_request
 from accounting.core.clock import now_from_database
 from accounting.core.errors import NotAllowed, Refused
 from accounting.core.wording import exact
-from accounting.models import AuditEvent, Letter, Membership, Quota, Request, Tenant, User
+from accounting.models import AuditEvent, Mail, Membership, Quota, Request, Tenant, User
 from accounting.notifications import mail
 from accounting.notifications.outbox import MOST_ATTEMPTS
 from fairshare.model import Reason
@@ -552,16 +552,16 @@ class TestMail:
             User.objects.filter(username=name).update(email=f"{name}@example.org")
         make.membership(cast.charlie, cast.astro, role=Membership.Role.MANAGER)
 
-    def test_those_concerned_get_a_letter_once(self, cast: Cast) -> None:
+    def test_those_concerned_get_a_mail_once(self, cast: Cast) -> None:
         request = asked(cast)
-        assert set(Letter.objects.values_list("address", flat=True)) == {
+        assert set(Mail.objects.values_list("address", flat=True)) == {
             "olga@example.org",
             "ada@example.org",
         }
-        Letter.objects.all().delete()
+        Mail.objects.all().delete()
         decline_request(actor=cast.olga, request=request, answer="too much")
         for _ in range(2):
-            accounting_tasks.send_letters()
+            accounting_tasks.send_mails()
         assert sorted(to for sent in outgoing.outbox for to in sent.to) == [
             "alice@example.org",
             "charlie@example.org",
@@ -571,18 +571,18 @@ class TestMail:
         assert f"/requests/{request.pk}/" in outgoing.outbox[0].body
         assert "too much" in outgoing.outbox[0].body
 
-    def letter_to(self, name: str) -> tuple[str, list[str]]:
+    def mail_to(self, name: str) -> tuple[str, list[str]]:
         """Returns (subject, lines of the text) of the only mail to the user `name`, and deletes the mail."""
-        letter = Letter.objects.get(address=f"{name}@example.org")
-        Letter.objects.all().delete()
-        return letter.subject, letter.text.split("\n")
+        the_mail = Mail.objects.get(address=f"{name}@example.org")
+        Mail.objects.all().delete()
+        return the_mail.subject, the_mail.text.split("\n")
 
     def test_mails_say_who_what_and_until_when_in_the_readers_zone(self, cast: Cast) -> None:
         User.objects.filter(username="alice").update(time_zone="Asia/Tokyo")
         User.objects.filter(username="olga").update(time_zone="Europe/Berlin")
         until = datetime(2099, 6, 1, 20, 0, tzinfo=UTC)
         request = asked(cast, until=until)
-        subject, lines = self.letter_to("olga")
+        subject, lines = self.mail_to("olga")
         assert subject == "[Fairlot] Tickets for Astro: requested"
         assert lines[:7] == [
             "alice has made a request, which an operator can grant or decline.",
@@ -597,7 +597,7 @@ class TestMail:
         approve_request(
             actor=cast.olga, request=request, granted={"tickets": 150}, until=earlier, answer="half"
         )
-        subject, lines = self.letter_to("alice")
+        subject, lines = self.mail_to("alice")
         assert subject == "[Fairlot] Tickets for Astro: changed and approved"
         assert lines[0] == "olga has changed the request and approved it."
         assert lines[4] == "Asked until: Tuesday, 2 June 2099, 05:00:00 JST"
@@ -608,7 +608,7 @@ class TestMail:
             "Answer: half",
         ]
         run_out(request)
-        subject, lines = self.letter_to("alice")
+        subject, lines = self.mail_to("alice")
         assert subject == "[Fairlot] Tickets for Astro: ended"
         assert "Result: the former value 100 was restored" in lines
         assert "Granted: 150 tickets" in lines
@@ -617,16 +617,16 @@ class TestMail:
         until = now_from_database() + SOON
         for ends, said in ((until, "approved"), (until + SOON, "changed and approved")):
             request = asked(cast, until=until)
-            Letter.objects.all().delete()
+            Mail.objects.all().delete()
             approve_request(actor=cast.olga, request=request, until=ends)
-            assert self.letter_to("alice")[0] == f"[Fairlot] Tickets for Astro: {said}"
+            assert self.mail_to("alice")[0] == f"[Fairlot] Tickets for Astro: {said}"
 
     def test_a_mail_about_more_time_says_for_what_and_until_when(self, cast: Cast) -> None:
         base = granted(cast, "limit")
         more = asked(cast, "extension", extends=base, until=base.ends_at + SOON)
-        Letter.objects.all().delete()
+        Mail.objects.all().delete()
         approve_request(actor=cast.olga, request=more, until=more.until)
-        _, lines = self.letter_to("alice")
+        _, lines = self.mail_to("alice")
         what = f"more time for request {base.pk} (Astro: limit of 2 GPUs at once; when the limit is reached: block)"
         assert lines[3] == f"Asked for: {what}"
         assert lines[7:9] == [f"Granted: {what}", f"Granted until: {exact(more.until)}"]
@@ -639,47 +639,47 @@ class TestMail:
             granted(cast, ends=2 * day),
         )
         remove_quota(actor=cast.ada, quota=Quota.objects.get())
-        Letter.objects.all().delete()
+        Mail.objects.all().delete()
         accounting_tasks.tell_of_ends()
-        assert not Letter.objects.exists()
+        assert not Mail.objects.exists()
         decided = now_from_database() - 2 * day
         Request.objects.filter(pk__in=[overtaken.pk, long.pk]).update(
             decided_at=decided, ends_at=now_from_database() + SOON
         )
         for _ in range(2):
             accounting_tasks.tell_of_ends()
-        subject, lines = self.letter_to("alice")
+        subject, lines = self.mail_to("alice")
         assert subject == "[Fairlot] Tickets for Astro: ends soon"
         assert f"/requests/{long.pk}/" in lines[-2]
         assert short.is_in_force
         later = now_from_database() + day - SOON
         more = asked(cast, "extension", extends=long, until=later)
         approve_request(actor=cast.olga, request=more, until=later)
-        Letter.objects.all().delete()
+        Mail.objects.all().delete()
         for _ in range(2):
             accounting_tasks.tell_of_ends()
-        assert f"Granted until: {exact(later)}" in self.letter_to("alice")[1]
+        assert f"Granted until: {exact(later)}" in self.mail_to("alice")[1]
 
     def test_a_requester_who_left_the_team_is_not_notified(self, cast: Cast) -> None:
         request = asked(cast)
-        Letter.objects.all().delete()
+        Mail.objects.all().delete()
         remove_member(actor=cast.ada, membership=cast.alice.memberships.get())
         approve_request(actor=cast.olga, request=request)
-        assert list(Letter.objects.values_list("address", flat=True)) == ["charlie@example.org"]
+        assert list(Mail.objects.values_list("address", flat=True)) == ["charlie@example.org"]
 
     def test_a_mail_that_the_server_refuses_is_retried_unchanged(self, cast: Cast, monkeypatch) -> None:
         asked(cast)
-        letter = Letter.objects.order_by("pk")[0]
+        the_mail = Mail.objects.order_by("pk")[0]
         with monkeypatch.context() as patched:
             patched.setattr(mail.EmailMessage, "send", _refuse)
-            assert mail.send(letter_id=letter.pk) is False
-        letter.refresh_from_db()
-        assert (letter.attempts, letter.error, letter.sent_at) == (1, "busy", None)
-        assert letter.not_before > now_from_database()
-        Letter.objects.update(not_before=now_from_database())
-        assert mail.send(letter_id=letter.pk) is True
+            assert mail.send(mail_id=the_mail.pk) is False
+        the_mail.refresh_from_db()
+        assert (the_mail.attempts, the_mail.error, the_mail.sent_at) == (1, "busy", None)
+        assert the_mail.not_before > now_from_database()
+        Mail.objects.update(not_before=now_from_database())
+        assert mail.send(mail_id=the_mail.pk) is True
         [sent] = outgoing.outbox
-        assert sent.extra_headers["Message-ID"].startswith(f"<{letter.identity}@")
+        assert sent.extra_headers["Message-ID"].startswith(f"<{the_mail.identity}@")
 
     @pytest.mark.parametrize(
         ("address", "subject"),
@@ -689,14 +689,14 @@ class TestMail:
             ("olga@example.org", "two\nlines"),
         ],
     )
-    def test_a_letter_that_cannot_be_written_is_given_up_and_the_others_leave_once(
+    def test_a_mail_that_cannot_be_written_is_given_up_and_the_others_leave_once(
         self, cast: Cast, address: str, subject: str
     ) -> None:
-        bad = Letter.objects.create(address=address, subject=subject, text="")
-        good = Letter.objects.create(address="ada@example.org", subject="good", text="")
+        bad = Mail.objects.create(address=address, subject=subject, text="")
+        good = Mail.objects.create(address="ada@example.org", subject="good", text="")
         for _ in range(2):
-            Letter.objects.update(not_before=now_from_database())
-            accounting_tasks.send_letters()
+            Mail.objects.update(not_before=now_from_database())
+            accounting_tasks.send_mails()
         assert [sent.subject for sent in outgoing.outbox] == ["good"]
         bad.refresh_from_db()
         good.refresh_from_db()
@@ -715,12 +715,12 @@ class TestMail:
             return send(message)
 
         monkeypatch.setattr(mail.EmailMessage, "send", choosy)
-        bad = Letter.objects.create(address="nobody@example.org", subject="bad", text="")
-        Letter.objects.create(address="ada@example.org", subject="good", text="")
+        bad = Mail.objects.create(address="nobody@example.org", subject="bad", text="")
+        Mail.objects.create(address="ada@example.org", subject="good", text="")
         for _ in range(MOST_ATTEMPTS + 2):
-            Letter.objects.update(not_before=now_from_database())
+            Mail.objects.update(not_before=now_from_database())
             with suppress(RuntimeError):
-                accounting_tasks.send_letters()
+                accounting_tasks.send_mails()
         assert [sent.subject for sent in outgoing.outbox] == ["good"]
         bad.refresh_from_db()
         assert (bad.attempts, bad.sent_at) == (MOST_ATTEMPTS, None)
@@ -729,19 +729,19 @@ class TestMail:
         Tenant.objects.filter(pk=cast.astro.pk).update(name="As\ntro")
         cast.astro.refresh_from_db()
         asked(cast)
-        assert set(Letter.objects.values_list("subject", flat=True)) == {
+        assert set(Mail.objects.values_list("subject", flat=True)) == {
             "[Fairlot] Tickets for As tro: requested"
         }
 
-    def test_a_change_that_fails_leaves_no_letter(self, cast: Cast) -> None:
+    def test_a_change_that_fails_leaves_no_mail(self, cast: Cast) -> None:
         with pytest.raises(Refused):
             asked(cast, wanted={"tickets": 0})
-        assert not Letter.objects.exists()
+        assert not Mail.objects.exists()
 
-    def test_without_a_server_no_letter_is_written(self, cast: Cast, settings) -> None:
+    def test_without_a_server_no_mail_is_written(self, cast: Cast, settings) -> None:
         settings.EMAIL_HOST = ""
         asked(cast)
-        assert not Letter.objects.exists()
+        assert not Mail.objects.exists()
 
 
 def _refuse(message: object) -> None:

@@ -258,8 +258,8 @@ class TestARuleForIdleGpus:
         assert AuditEvent.objects.get(verb="job.preemptible").actor is None
         said = "Preemptible from now on: the job's GPUs were idle for 42 min"
         assert text_of(JobEvent.objects.get(kind="sharing")) == said
-        accounting_tasks.send_letters()
-        assert [said in letter.body for letter in mail.outbox] == [False, False, True, True]
+        accounting_tasks.send_mails()
+        assert [said in the_mail.body for the_mail in mail.outbox] == [False, False, True, True]
         other = charlies(lab)
         lab.quantum()
         lab.carry_out()

@@ -39,7 +39,7 @@ PAGES: dict[str, str] = {Report.USAGE: "usage", Report.TRADES: "trades", Report.
 
 
 @dataclass(frozen=True)
-class Letter:
+class ReportMail:
     """A mail with a report.
 
     `page` is the path and query of the report's page. `name` is the attached file's name without extension. With
@@ -63,7 +63,7 @@ class Letter:
         return in_format(self.document, form, alone=self.alone)
 
 
-def letter_of(subscription: ReportSubscription, period: ReportPeriod) -> Letter:
+def mail_of(subscription: ReportSubscription, period: ReportPeriod) -> ReportMail:
     if subscription.report == Report.STATEMENT:
         assert subscription.tenant is not None  # noqa: S101 - the database says so
         whole = is_whole(subscription.form) and subscription.form != subscription.Form.LINK
@@ -72,7 +72,7 @@ def letter_of(subscription: ReportSubscription, period: ReportPeriod) -> Letter:
         return OF_TEAMS[subscription.report](subscription, period)
     report = subscription.report
     document = _document(report, period)
-    return _letter(
+    return _mail(
         period,
         document,
         f"{page_of(report)}?{urlencode(_dates(period))}",
@@ -81,7 +81,7 @@ def letter_of(subscription: ReportSubscription, period: ReportPeriod) -> Letter:
     )
 
 
-def _letter(
+def _mail(
     period: ReportPeriod,
     document: Document,
     page: str,
@@ -89,7 +89,7 @@ def _letter(
     *,
     alone: str = "",
     csv: Callable[[], Iterable[str]] | None = None,
-) -> Letter:
+) -> ReportMail:
     """Returns a mail with a report. Its text consists of the document's title, period and facts.
 
     - `document`: the report, which the attached file contains.
@@ -99,7 +99,7 @@ def _letter(
     - `csv`: a function that yields the lines of an attached CSV file, if they differ from those of `document`.
     """
     told = [f"    {label}: {text}" for label, text in document.facts if label != "Period"]
-    return Letter(
+    return ReportMail(
         period,
         [
             f"{document.title}, {period.in_words}",
@@ -125,11 +125,11 @@ def _of_team(subscription: ReportSubscription, **more: str) -> str:
 
 
 @consistent_read()
-def _usage(of: ReportSubscription, period: ReportPeriod) -> Letter:
+def _usage(of: ReportSubscription, period: ReportPeriod) -> ReportMail:
     question = UsageRequest(of.user, of.tenant, By(of.by), period, of.label)
     report = largest_first(answer_to(question))
     more = {"by": of.by} | ({"label": of.label} if of.label else {})
-    return _letter(
+    return _mail(
         period,
         usage_document(question, report),
         _of_team(of, **_dates(period), **more),
@@ -138,25 +138,25 @@ def _usage(of: ReportSubscription, period: ReportPeriod) -> Letter:
     )
 
 
-def _fairness(of: ReportSubscription, period: ReportPeriod) -> Letter:
+def _fairness(of: ReportSubscription, period: ReportPeriod) -> ReportMail:
     document = fairness_document(fairness_report(of.user, period, tenant=of.tenant))
     name = f"fairlot-fairness-{period.in_a_name}"
-    return _letter(period, document, _of_team(of, **_dates(period)), name)
+    return _mail(period, document, _of_team(of, **_dates(period)), name)
 
 
-def _idle(of: ReportSubscription, period: ReportPeriod) -> Letter:
+def _idle(of: ReportSubscription, period: ReportPeriod) -> ReportMail:
     document = idle_document(of.user, period, of.tenant)
-    return _letter(period, document, _of_team(of, **_dates(period)), idle_file_name(period))
+    return _mail(period, document, _of_team(of, **_dates(period)), idle_file_name(period))
 
 
-def _trades(of: ReportSubscription, period: ReportPeriod) -> Letter:
+def _trades(of: ReportSubscription, period: ReportPeriod) -> ReportMail:
     days = period_of_days(period)
     document = trade_book(of.user, days, tenant=of.tenant)
     page = _of_team(of, **_dates(period))
-    return _letter(period, document, page, trades_file_name(days), alone="trades")
+    return _mail(period, document, page, trades_file_name(days), alone="trades")
 
 
-def _anomalies(of: ReportSubscription, period: ReportPeriod) -> Letter:
+def _anomalies(of: ReportSubscription, period: ReportPeriod) -> ReportMail:
     """Returns a mail about sharing anomalies, with the results of at most one analysis for each cluster.
 
     Uses the cluster's latest finished analysis, among those whose analysed time ended in the period.
@@ -165,10 +165,10 @@ def _anomalies(of: ReportSubscription, period: ReportPeriod) -> Letter:
     document = document_of_analyses(of.user, analyses, period, tenant=of.tenant)
     more = {"cluster": analyses[0].cluster.name, "analysis": str(analyses[0].pk)} if analyses else {}
     name = f"fairlot-anomalies-{period.in_a_name}"
-    return _letter(period, document, _of_team(of, **more), name)
+    return _mail(period, document, _of_team(of, **more), name)
 
 
-OF_TEAMS: dict[str, Callable[[ReportSubscription, ReportPeriod], Letter]] = {
+OF_TEAMS: dict[str, Callable[[ReportSubscription, ReportPeriod], ReportMail]] = {
     Report.USAGE: _usage,
     Report.FAIRNESS: _fairness,
     Report.IDLE: _idle,
@@ -191,11 +191,11 @@ def _document(report: str, period: ReportPeriod) -> Document:
     return SUBJECTS[report][1](ReportRequest(period, None))
 
 
-def _statement(user: User, tenant: Tenant, period: ReportPeriod, *, whole: bool) -> Letter:
+def _statement(user: User, tenant: Tenant, period: ReportPeriod, *, whole: bool) -> ReportMail:
     statement = statement_of(user, tenant, period, whole=whole)
     hours = number(float(statement.gpu_seconds) / 3600)
     wasted = number(float(statement.waste.wasted) / 3600)
-    return Letter(
+    return ReportMail(
         period,
         [
             f"Statement of {tenant.name}, {period.in_words}, number {statement.number}:",

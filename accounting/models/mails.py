@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 
-class Letter(models.Model):
+class Mail(models.Model):
     """Represents an e-mail to one address.
 
     `identity` is part of the Message-ID header, so that mail programs can recognise an e-mail that was sent twice.
@@ -28,16 +28,16 @@ class Letter(models.Model):
     error = models.CharField(max_length=300, blank=True, default="", db_default="")
 
     class Meta:
-        indexes = [models.Index(fields=["not_before"], condition=models.Q(sent_at=None), name="letter_due")]
+        indexes = [models.Index(fields=["not_before"], condition=models.Q(sent_at=None), name="mail_due")]
 
     def __str__(self) -> str:
         return f"{self.subject} to {self.address}"
 
 
-class LetterAttachment(models.Model):
+class MailAttachment(models.Model):
     """Represents a file that is attached to an e-mail. It is deleted together with the e-mail."""
 
-    letter = models.ForeignKey(Letter, on_delete=models.CASCADE, related_name="attachments")
+    mail = models.ForeignKey(Mail, on_delete=models.CASCADE, related_name="attachments")
     name = models.CharField(max_length=200)
     content_type = models.CharField(max_length=100)
     content = models.BinaryField()
