@@ -107,4 +107,4 @@ class PasswordTries(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.network or "many addresses"
+        return self.network or "many network addresses"

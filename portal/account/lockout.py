@@ -305,5 +305,5 @@ def _shown_name(username: str, users: Mapping[str, User]) -> str:
 
 def _place(row: PasswordTries) -> str:
     if row.browser:
-        return "a browser in which this user has signed in before"
-    return row.network or "many addresses"
+        return "one browser in which this user has signed in before; other browsers are not locked"
+    return row.network or "many network addresses"

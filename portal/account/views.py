@@ -72,7 +72,7 @@ class PreferencesForm(Form):
         help_text="Pages, reports and report files use this time zone. The API and job exports use UTC.",
     )
     job_order = Choice(
-        "How your jobs share your GPU time",
+        "Sharing of your GPU time among your jobs",
         User.JobOrder.choices,
         widget=RadioSelect,
         help_text="“In order” runs jobs of higher priority first, then older jobs. “Evenly” divides "

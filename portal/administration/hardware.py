@@ -30,9 +30,9 @@ class PriceForm(Form):
     """The form that sets the price of a GPU type, and the time from which the price applies."""
 
     per_gpu_hour = Exact("New price")
-    idle = Exact("Price of idle time (leave empty to use the new price)", required=False)
-    preemptible = Exact("Price of preemptible time", required=False)
-    borrowed = Exact("Price of borrowed time", required=False)
+    idle = Exact("Separate price of idle time (optional)", required=False)
+    preemptible = Exact("Separate price of preemptible time (optional)", required=False)
+    borrowed = Exact("Separate price of borrowed time (optional)", required=False)
     since = Moment("Valid from (now if left empty)")
 
     def __init__(self, generation: Generation, request: UserRequest | None = None) -> None:

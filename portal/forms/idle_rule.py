@@ -26,7 +26,7 @@ class IdleRuleForm(Form):
     action = Choice("What happens when GPUs are idle")
     after_minutes = Whole("Idle time before a warning, minutes")
     grace_minutes = Whole("Time between the warning and the action, minutes")
-    snooze_hours = Whole("Longest snooze of the rule, hours")
+    snooze_hours = Whole("Longest time that users may snooze a warning, hours")
     services = Switch("Also warn about idle service replicas")
 
     def __init__(
@@ -57,7 +57,7 @@ class IdleRuleForm(Form):
     def of_cluster(cls, rules: IdleRules, cluster: Cluster, request: HttpRequest | None = None) -> Self:
         rule = rules.of_clusters.get(cluster.pk)
         return cls(
-            f"idle-{cluster.pk}", request, rule=rule, holds=rules.of_all, above="use the rule of all teams"
+            f"idle-{cluster.pk}", request, rule=rule, holds=rules.of_all, above="use the rule that applies to all teams"
         )
 
     @classmethod
@@ -67,7 +67,7 @@ class IdleRuleForm(Form):
         above = (
             f"use the rule of the team {holds}"
             if is_of_team
-            else "use the rule of the cluster, or else the rule of all teams"
+            else "use the cluster's rule, or else the rule that applies to all teams"
         )
         return cls("idle", request, rule=rules.of_tenants.get(tenant.pk), holds=holds, above=above)
 

@@ -40,7 +40,7 @@ class CorrectionForm(Form):
         "include the last line.",
     )
     team = Row(
-        "Team that pays these lines instead",
+        "Other team to bill for these lines",
         Tenant.objects.active().order_by(*by_name("name")),
         required=False,
         others={"": "nobody"},

@@ -34,7 +34,7 @@ from scheduling.models import Cluster, Lease
 WORDS = {
     "busy": "Busy",
     "idle": "Held idle",
-    "assembling": "Assembling",
+    "assembling": "Workers starting",
     "free": "Free",
     "others": "Used outside Fairlot",
     "drained": "Drained",
@@ -128,7 +128,7 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
                 "bearers",
                 "Who bears the cost",
                 [
-                    Column("borne_by", "Borne by"),
+                    Column("borne_by", "Cost borne by"),
                     Column("amount", "Amount", Kind.MONEY, 6),
                     Column("currency", "Currency"),
                 ],

@@ -163,7 +163,7 @@ def set_weight(request: UserRequest, pk: int) -> HttpResponse:
         request,
         WeightForm(generation, request),
         lambda values: actions.set_weight(actor=request.user, generation=generation, **values),
-        done=f"The published weight of the GPU type {generation.name} has been changed.",
+        done=f"The weight of the GPU type {generation.name} has been changed.",
         to=("usage_fairness",),
         page=partial(_page),
     )

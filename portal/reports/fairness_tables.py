@@ -65,13 +65,13 @@ def _tables(report: FairnessReport) -> Iterator[Table]:
     yield Table(
         "rows",
         "Entitled and received GPU time",
-        [TEAM, GPU, *_measures("{}_gpu_seconds"), _ratio("delivered", "Delivered")],
+        [TEAM, GPU, *_measures("{}_gpu_seconds"), _ratio("delivered", "Received ÷ due")],
         [
             (row.tenant.name, row.generation.name, *_figures(row.amounts), _figure(row.amounts.delivered))
             for row in report.rows
         ],
-        note="The table shows GPU-hours of each GPU type without weights. The row of a team does "
-        "not include the teams below it.",
+        note="In this table, a GPU-hour counts the same on all GPU types. The row of a team does not "
+        "include the teams below it.",
     )
     if report.indices:
         yield from _compared(report, report.indices)
@@ -85,7 +85,7 @@ def _tables(report: FairnessReport) -> Iterator[Table]:
             _ratio("rho_median", "Median"),
             _ratio("rho_worst", "Worst"),
             Column("worse_off_than_alone", "Jobs slower than on a private cluster", Kind.NUMBER),
-            Column("left_out", "Left out", Kind.NUMBER),
+            Column("left_out", "Jobs left out", Kind.NUMBER),
         ],
         [
             (
@@ -110,7 +110,7 @@ def _tables(report: FairnessReport) -> Iterator[Table]:
 def _compared(report: FairnessReport, over_all: Indices) -> Iterator[Table]:
     yield Table(
         "weights",
-        "Published weights",
+        "Weights of GPU types",
         [GPU, Column("published_weight", "Weight", Kind.NUMBER, 3)],
         [(generation.name, generation.weight.normalize()) for generation in report.weights],
     )
@@ -120,7 +120,7 @@ def _compared(report: FairnessReport, over_all: Indices) -> Iterator[Table]:
         [
             TEAM,
             *_measures("{}_weighted_gpu_seconds"),
-            _ratio("delivered", "Delivered"),
+            _ratio("delivered", "Received ÷ due"),
             _ratio("of_entitled", "Received ÷ entitled"),
         ],
         [
@@ -132,8 +132,8 @@ def _compared(report: FairnessReport, over_all: Indices) -> Iterator[Table]:
             )
             for one in report.compared
         ],
-        note="The table shows weighted GPU-hours: the GPU-hours of each GPU type times its "
-        "published weight, summed over all types.",
+        note="The table shows weighted GPU-hours: the GPU-hours of each GPU type times the weight "
+        "of the type, summed over all types.",
     )
     yield Table(
         "indices",
@@ -142,14 +142,15 @@ def _compared(report: FairnessReport, over_all: Indices) -> Iterator[Table]:
             Column("from", "From", Kind.MOMENT),
             Column("to", "To", Kind.MOMENT),
             Column("teams", "Teams", Kind.NUMBER),
-            _ratio("jain", "Jain"),
-            _ratio("max_min", "Max-min"),
+            _ratio("jain", "Jain's index"),
+            _ratio("max_min", "Lowest ÷ highest ratio"),
         ],
         [
             (index.begins, index.ends, index.tenants, _figure(index.jain), _figure(index.max_min))
             for index in (over_all, *report.over_time)
         ],
-        note="The first row covers the whole period.",
+        note="The first row covers the whole period. The indices compare the teams' ratios of received to "
+        "due GPU time.",
     )
 
 
@@ -157,12 +158,12 @@ def _statement(statement: Statement) -> Table:
     nothing = [None] * len(COLUMNS)
     return Table(
         "own_speeds",
-        "GPU time by measured job speeds",
+        "GPU time weighted by GPU speed",
         [
             TEAM,
             GPU,
             _ratio("measured_speed", "Measured speed"),
-            Column("measured_jobs", "Jobs", Kind.NUMBER),
+            Column("measured_jobs", "Jobs with measured speed", Kind.NUMBER),
             *_measures("{}_own_gpu_seconds"),
         ],
         [
@@ -175,8 +176,8 @@ def _statement(statement: Statement) -> Table:
             )
             for line in statement.lines
         ],
-        note="All GPU time is converted to GPU-hours of the slowest GPU type, by the measured "
-        "speeds of the team's jobs. GPU types without a measured speed are left out.",
+        note="Speeds are those of the team's jobs, relative to the slowest GPU type. An hour on a GPU "
+        "type of speed 2 counts as 2 GPU-hours. GPU types without a measured speed are left out.",
     )
 
 

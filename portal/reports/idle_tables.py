@@ -40,7 +40,7 @@ TEAMS = [
     Column("idle_gpu_seconds", "Idle, GPU-h", Kind.GPU_TIME, 4),
     Column("processless_gpu_seconds", "GPU-hours without a process", Kind.GPU_TIME, 4),
     Column("held_gpu_seconds", "Held, GPU-h", Kind.GPU_TIME, 4),
-    Column("part", "Idle part", Kind.NUMBER, 3),
+    Column("part", "Idle ÷ held GPU time", Kind.NUMBER, 3),
     Column("idle_cost", "Cost of idle time", Kind.MONEY, 6),
     Column("cost", "Cost", Kind.MONEY, 6),
     Column("currency", "Currency"),

@@ -19,43 +19,43 @@ HIDDEN = ("value", "lines")
 
 
 class SecretForm(Form):
-    """The form for the content of a secret: a single text, or several texts with keys."""
+    """The form for the content of a secret: a single value, or several values with keys."""
 
     value = Text(
-        "Text",
+        "Value",
         rows=4,
         required=False,
         strip=False,
         widget=SecretInput,
-        help_text="The secret text, such as a token. It is encrypted and never shown again.",
+        help_text="The secret value, such as a token. It is encrypted and never shown again.",
         is_code=True,
         css="code",
     )
     lines = Text(
-        "Several texts with keys",
+        "Several values with keys",
         rows=4,
         required=False,
         strip=False,
         widget=SecretInput,
         placeholder="api-key=…",
         help_text=mark_safe(
-            "To store several texts, write one <code>KEY=VALUE</code> per line. A job refers to "
-            "a text by the names of the secret and the key, as <code>secret/key</code>. If a job "
-            "mounts the secret, each key becomes a file."
+            "To store several values in one secret, write one <code>KEY=VALUE</code> per line. The "
+            "specification of a job names a value as <code>secret/key</code>. If a job mounts the "
+            "secret, each key becomes a file."
         ),
         is_code=True,
         css="code",
     )
 
     def texts(self) -> dict[str, str]:
-        r"""Returns the texts of the secret by key, with "\n" as line ends.
+        r"""Returns the values of the secret by key, with "\n" as line ends.
 
-        Raises Refused if a line is invalid, or if the fields for one text and for several texts are both filled.
+        Raises Refused if a line is invalid, or if the fields for one value and for several values are both filled.
         """
         text, lines = (self.cleaned_data[name].replace("\r\n", "\n") for name in HIDDEN)
         if text and lines.strip():
             raise Refused(
-                "Fill in either one text or several texts with keys. Leave the other field empty.", "value"
+                "Fill in either one value or several values with keys. Leave the other field empty.", "value"
             )
         if not lines.strip():
             return {ONLY_KEY: text}

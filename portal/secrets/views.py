@@ -87,7 +87,7 @@ def secret(request: UserRequest, pk: int) -> HttpResponse:
         request,
         form,
         lambda _: replace_secret(actor=request.user, secret=found, values=form.texts()),
-        done=f"The secret {found.name} has been replaced. Jobs get the new text with their next attempt.",
+        done=f"The secret {found.name} has been replaced. Jobs get the new value with their next attempt.",
         to=("secrets",),
         page=partial(_one, pk=pk),
     )

@@ -97,7 +97,7 @@ def delete_secret(*, actor: User, secret: Secret) -> None:
         more = f" and {count - 3} more" if count > 3 else ""
         raise Refused(
             f"Jobs that have not ended use the secret {there.name}: {named}{more}. Wait until the jobs end, cancel"
-            " them, or replace the texts of the secret instead."
+            " them, or replace the values of the secret instead."
         )
     audit.record(
         actor=actor, verb="secret.delete", target=there, tenant=there.tenant, before={"keys": there.keys}
@@ -161,11 +161,11 @@ def secrets_of(job: Job, spec: JobSpec) -> Secrets:
 
 def _fill(secret: Secret, values: Mapping[str, str]) -> None:
     if not values or not all(text.strip() for text in values.values()):
-        raise Refused("A secret needs a text. If it has several keys, each key needs a text.", "value")
+        raise Refused("A secret needs a value. If it has several keys, each key needs a value.", "value")
     if len(values) > MOST_KEYS:
         raise Refused(f"A secret must have at most {MOST_KEYS} keys; this one has {len(values)}.", "value")
     if any("\0" in text for text in values.values()):
-        raise Refused("A text must not contain zero bytes (U+0000).", "value")
+        raise Refused("A value must not contain zero bytes (U+0000).", "value")
     for number, key in enumerate(values, start=1):
         if not is_key(key):  # the message does not quote the key: it may be a secret text in the wrong place
             raise Refused(
@@ -174,14 +174,14 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
             )
         if not values[key].strip("="):
             raise Refused(
-                f"The text of key {number} contains only the character =. Check that you did not enter the text as the"
+                f"The value of key {number} contains only the character =. Check that you did not enter the value as the"
                 " key.",
                 "value",
             )
     try:
         if sum(len(text.encode()) for text in values.values()) > MOST_BYTES:
             raise Refused(
-                f"The texts of a secret must have at most {MOST_BYTES // 1024} KiB in total.", "value"
+                f"The values of a secret must have at most {MOST_BYTES // 1024} KiB in total.", "value"
             )
         secret.sealed = seal(json.dumps(dict(values)).encode())
     except UnicodeEncodeError:  # the message of this error would quote the text

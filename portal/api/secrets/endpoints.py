@@ -1,4 +1,4 @@
-"""Endpoints for secrets: list, create, replace and delete. No response contains the text of a secret."""
+"""Endpoints for secrets: list, create, replace and delete. No response contains the value of a secret."""
 
 from __future__ import annotations
 

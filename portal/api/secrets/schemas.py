@@ -11,11 +11,11 @@ from portal.api.fields import Line
 
 
 class SecretTexts(Schema):
-    """The content of a secret: one text, or several texts by key. No response ever contains it."""
+    """The content of a secret: one value, or several values by key. No response ever contains it."""
 
     value: SecretStr | None = None
     values: dict[Line, SecretStr] = Field(
-        {}, description="Secret texts by key. Send either `values` or `value`."
+        {}, description="Secret values by key. Send either `values` or `value`."
     )
 
 

@@ -237,11 +237,11 @@ def _pages(user: User, dice: random.Random) -> Iterator[tuple[str, Callable[[], 
         yield f"usage by {by} in a past quarter", lambda by=by: f"/usage/?by={by}&{quarter()}"  # type: ignore[misc]
     team = "&team=team-3-3" if user.is_operator else ""
     yield "usage by label in a past month", lambda: f"/usage/?by=label&label=project&{month()}"
-    yield "statement of a team in a past month", lambda: f"/usage/statement/?{month()}{team}"
-    yield "statement of a team in this month", lambda: f"/usage/statement/?{team}"
+    yield "usage statement of a team in a past month", lambda: f"/usage/statement/?{month()}{team}"
+    yield "usage statement of a team in this month", lambda: f"/usage/statement/?{team}"
     if user.is_operator:
         yield (
-            "statement of ten teams in a past month",
+            "usage statement of ten teams in a past month",
             lambda: f"/usage/statement/?{month()}&team=department-3",
         )
     yield "bill of a job", lambda: f"/jobs/{dice.choice(jobs)}/bill/"

@@ -255,8 +255,9 @@ def use_document(asked: ReportRequest) -> Document:
             seconds("beyond", "Beyond capacity"),
         ],
         [[one.begins, one.ends, one.wanted, one.held, one.usable, one.beyond] for one in asked.demand],
-        note="The column Wanted contains the GPU time of all jobs from submission to end. The column Beyond "
-        "capacity contains the wanted time that exceeds the usable time of the same hour, summed over all hours.",
+        note="The column Wanted contains the GPU time that jobs wanted: their GPUs × the time from submission to "
+        "end. The column Beyond capacity is a sum over the hours in which jobs wanted more GPU time than was "
+        "usable. In each of these hours, it counts the wanted minus the usable GPU time.",
     )
     return _of_closed_hours("Use and demand", asked, [week, demand])
 
@@ -299,15 +300,15 @@ def nodes_document(asked: ReportRequest) -> Document:
     )
     gpus = Table(
         "gpus",
-        "GPUs of nodes",
+        "Use of each GPU",
         [
             Column("cluster", "Cluster"),
             Column("node", "Node"),
             Column("gpu_index", "GPU"),
             Column("generation", "Generation"),
             seconds("held", "Held"),
-            seconds("known", "Existed"),
-            part("held_part", "Part"),
+            seconds("known", "Node existed"),
+            part("held_part", "Held ÷ node existed"),
         ],
         [
             [
@@ -321,8 +322,9 @@ def nodes_document(asked: ReportRequest) -> Document:
             ]
             for one in asked.gpus
         ],
-        note="The column Existed contains the time for which the node existed in the period, up to now. The "
-        f"column Held contains the part of this time in which jobs held the GPU, as observed from leases.{of_page}",
+        note="The column Node existed contains the time that the node was in the cluster in this period, up to "
+        "now. The column Held contains the part of this time in which jobs held the GPU, as observed from "
+        f"leases.{of_page}",
     )
     happened, count_of_events = node_events(
         *asked.bounds, cluster=asked.cluster, most=MOST_EVENTS if asked.is_page else None
@@ -395,8 +397,8 @@ def waits_document(asked: ReportRequest) -> Document:
             for one in expansions(None, *asked.bounds)
         ],
         note="The expansion factor of a job is (time running + time waiting) ÷ time running. The "
-        "table covers training jobs that ended in this period. In the weighted mean, each "
-        "job counts by its GPUs × time running.",
+        "table covers training jobs that ended in this period. In the weighted mean, the "
+        "weight of a job is its number of GPUs × its time running.",
     )
     return _document("Waits", asked, [waited, expanded])
 
@@ -449,7 +451,7 @@ def _waste_table(
         return [one.held, *causes, one.wasted, None if one.part is None else float(one.part)]
 
     causes = [seconds(cause, word) for cause, word in WASTE_WORDS.items()]
-    columns = [*names, seconds("held", "Held"), *causes, seconds("wasted", "Wasted"), part("part", "Part")]
+    columns = [*names, seconds("held", "Held"), *causes, seconds("wasted", "Wasted"), part("part", "Wasted ÷ held GPU time")]
     return Table(
         *title,
         columns,
@@ -496,7 +498,7 @@ def chargeback_document(asked: ReportRequest) -> Document:
         [
             Column("path", "Path"), Column("team", "Team"), Column("slug", "Slug"), Column("parent", "Parent"),
             Column("generation", "GPU"), Column("gpu_seconds", "Held, GPU-h", Kind.GPU_TIME, digits=2),
-            seconds("busy", "Busy"), seconds("idle", "Idle"), seconds("assembling", "Assembling"),
+            seconds("busy", "Busy"), seconds("idle", "Idle"), seconds("assembling", "Workers starting"),
             Column("cost", "Cost", Kind.MONEY, digits=6),
             Column("corrections", "Cost change by corrections", Kind.MONEY, digits=6), Column("currency", "Currency"),
         ],

@@ -25,8 +25,8 @@ CURRENCY = Column("currency", "Currency")
 MEASURES = ("entitled", "lent", "unused", "borrowed", "sold", "bought", "due", "received", "owed")
 
 LACKS = (
-    "Archived hours are counted only if they are completely in the period. In the tables by "
-    "job, label and day, archived days (UTC) are counted only if they are completely in the period."
+    "An archived hour is counted only if the whole hour is in the period. The tables by job, label and "
+    "day count an archived day (UTC) only if the whole day is in the period."
 )
 
 
@@ -199,11 +199,11 @@ def _taken_back(statement: Statement) -> Table:
             for currency, (seconds, cost) in _by_currency(statement.taken_back).items()
         ],
         note="The table contains corrections of usage in this period. A negative amount was taken "
-        "back from the team and is not in the lines above. A positive amount was billed to "
-        "the team instead of another team and is in the lines above. Each row shows the "
-        "number of its correction, and the numbers of the ledger transactions that it corrects. Fairlot "
-        "applies the separate prices of idle, preemptible and borrowed time to corrected usage later. "
-        "They change the cost of the team that pays after the correction.",
+        "back from the team; the table GPU time no longer includes it. A positive amount was moved "
+        "to the team from another team; the table GPU time includes it. The column Number "
+        "identifies the correction. The column Transactions contains the numbers of the ledger "
+        "transactions that were corrected. The separate prices of idle, preemptible and borrowed time "
+        "are applied after the correction, and change the cost of the team that pays then.",
     )
 
 
@@ -217,7 +217,7 @@ def _by_currency(corrections: Sequence[TakenBack]) -> dict[str, tuple[Decimal, D
 
 
 def _held(statement: Statement) -> Table:
-    names = {"held": "Held", "busy": "Busy", "idle": "Idle", "assembling": "Assembling"}
+    names = {"held": "Held", "busy": "Busy", "idle": "Idle", "assembling": "Workers starting"}
     columns = [
         Column(f"{name}_gpu_seconds", f"{text}, GPU-h", Kind.GPU_TIME, 4) for name, text in names.items()
     ]
@@ -228,8 +228,8 @@ def _held(statement: Statement) -> Table:
         [Column("generation", "GPU"), *columns],
         rows,
         totals=[("Total", *_sums(rows, range(1, 5)))],
-        note="The column Assembling contains GPU time that was held before all workers of the gang ran. The "
-        "column Idle contains GPU time that was held, but observed to be unused.",
+        note="The column Workers starting contains GPU time that was held before all workers of the gang ran. "
+        "The column Idle contains GPU time that was held, but observed to be unused.",
     )
 
 
@@ -272,11 +272,12 @@ def _budgets(statement: Statement) -> Table:
             )
             for one in statement.budgets
         ],
-        note="The table contains the budgets whose period overlaps the days of this statement, at "
-        f"most the latest {MOST_PERIODS} of each kind. Amounts are as of the time in the "
-        "column As of, and include usage that is not booked yet. The forecast is for the end "
-        "of the budget's period. There is no forecast in the first two days of the budget's "
-        f"period, and after its end.{left_out if others else ''}",
+        note="The table contains the budgets whose period overlaps the days of this statement: at "
+        f"most the latest {MOST_PERIODS} months and the latest {MOST_PERIODS} quarters. The column "
+        "As of contains the time for which the amounts were computed. Amounts include usage that is "
+        "not booked yet. The forecast is for the end of the budget's period. There is no forecast "
+        "in the first two days of the budget's period, and after its end."
+        f"{left_out if others else ''}",
     )
 
 
@@ -389,7 +390,8 @@ def _shares(statement: Statement) -> Table:
         "Entitled and received GPU time",
         [Column("generation", "GPU"), *columns],
         rows,
-        note="Due = entitled − lent − unused + borrowed − sold + bought. Owed = due − received. A "
+        note="Due is the GPU time that the team should have received after lending, borrowing and "
+        "trades. Due = entitled − lent − unused + borrowed − sold + bought. Owed = due − received. A "
         "negative owed amount means that the team received more than it was due.",
     )
 
@@ -429,7 +431,8 @@ def _expansions(statement: Statement) -> Table:
         ],
         note="The expansion factor of a job is (time running + time waiting) ÷ time running. A "
         "job that never waited has the factor 1. The table covers training jobs that ended "
-        "in this period. In the weighted mean, each job counts by its GPUs × time running.",
+        "in this period. In the weighted mean, the weight of a job is its number of GPUs × its time "
+        "running.",
     )
 
 
@@ -441,7 +444,7 @@ def _waste(statement: Statement) -> Table:
         "run_again": "Work run again after a preemption",
         "idle": "Idle",
     }
-    part = Column("part", "Part of the held GPU time, %", Kind.NUMBER, 1)
+    part = Column("part", "Wasted ÷ held GPU time, %", Kind.NUMBER, 1)
     rows = [
         (text, seconds, _percent(seconds, total.held))
         for name, text in causes.items()

@@ -118,7 +118,7 @@ def _parts(figures: Statement) -> list[tuple[str, list[tuple[str, str, Decimal, 
     found = []
     for one in figures.held:
         at, parts = Decimal(0), []
-        for name, word in (("busy", "Busy"), ("idle", "Idle"), ("assembling", "Assembling")):
+        for name, word in (("busy", "Busy"), ("idle", "Idle"), ("assembling", "Workers starting")):
             seconds = getattr(one, name)
             if seconds > 0 and most:
                 parts.append((name, word, seconds, f"{at / most * 100:.3f}%", f"{seconds / most * 100:.3f}%"))

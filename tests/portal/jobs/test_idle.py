@@ -241,7 +241,7 @@ def test_admins_set_rules_of_all_of_a_cluster_and_of_teams(scene: Scene, browser
     assert {rule.whose for rule in IdleRule.objects.all()} == {"all teams", "lab", "Astro"}
     html = text(ada, "/admin/tenants/astro/")
     assert 'value="20"' in html
-    assert "use the rule of the cluster, or else the rule of all teams" in html
+    assert "use the cluster&#x27;s rule, or else the rule that applies to all teams" in html
     assert "use the rule of the team Astro" not in html
     assert ada.post("/admin/tenants/astro/idle/", {"action": "above"}).status_code == 302
     assert not IdleRule.objects.filter(tenant=scene.people.astro).exists()

@@ -342,7 +342,7 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
             "Idle, GPU-h": lambda row: hours(row["idle_gpu_seconds"]),
             "GPU-hours without a process": lambda row: hours(row["processless_gpu_seconds"]),
             "Held, GPU-h": lambda row: hours(row["held_gpu_seconds"]),
-            "Idle part": lambda row: percent(row["part"]),
+            "Idle ÷ held GPU time": lambda row: percent(row["part"]),
             "Cost of idle time": lambda row: money(Decimal(row["idle_cost"]), row["currency"]),
             "Cost": lambda row: money(Decimal(row["cost"]), row["currency"]),
         },
@@ -353,7 +353,7 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
         "compared",
         {
             "Team": lambda row: row["team"],
-            "Delivered": lambda row: percent(row["delivered"]),
+            "Received ÷ due": lambda row: percent(row["delivered"]),
             "Received ÷ entitled": lambda row: percent(row["of_entitled"]),
         }
         | {
@@ -372,7 +372,7 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
             "Median ρ": lambda row: f"{row['rho_median']:.2f}" if row["rho_median"] else "–",
             "Worst ρ": lambda row: f"{row['rho_worst']:.2f}" if row["rho_worst"] else "–",
             "Slower than on a private cluster": lambda row: str(row["worse_off_than_alone"]),
-            "Left out": lambda row: str(row["left_out"]),
+            "Jobs left out": lambda row: str(row["left_out"]),
         },
     ),
 ]

@@ -54,8 +54,8 @@ def test_several_texts_are_lines(scene: Scene, browser_of: Any) -> None:
     ("form", "said"),
     [
         ({"name": "", "value": TEXT}, "lower-case letters"),
-        ({"name": "x", "value": ""}, "needs a text"),
-        ({"name": "x", "value": TEXT, "lines": f"a={TEXT}"}, "either one text or several texts"),
+        ({"name": "x", "value": ""}, "needs a value"),
+        ({"name": "x", "value": TEXT, "lines": f"a={TEXT}"}, "either one value or several values"),
         ({"name": "x", "lines": f"{TEXT}"}, "has no “=”"),
         ({"name": "x", "lines": f'a="{TEXT}'}, "must end with one"),
         ({"name": "x", "lines": f"{TEXT} and=x"}, "Key 1 has an invalid name"),
@@ -81,7 +81,7 @@ def test_a_manager_replaces_and_deletes_a_teams(scene: Scene, browser_of: Any) -
     url = reverse("secret", args=[scene.team_secret.pk])
     assert "Replace supernova-key" in browser.get(url).content.decode()
     refused = browser.post(url, {"value": "", "lines": ""})
-    assert (refused.status_code, "needs a text" in refused.content.decode()) == (422, True)
+    assert (refused.status_code, "needs a value" in refused.content.decode()) == (422, True)
     browser.post(url, {"value": TEXT})
     assert held("supernova-key") == {"value": TEXT}
     browser.post(reverse("secret_delete", args=[scene.team_secret.pk]))
