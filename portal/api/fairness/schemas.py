@@ -44,7 +44,7 @@ class FairnessRow(Schema):
 class ComparedTeam(Schema):
     """The amounts of a team, as totals over all generations.
 
-    To add up GPU-seconds of different generations, each is multiplied by a published weight of its generation.
+    To add up GPU-seconds of different generations, each is multiplied by the weight of its generation.
     `of_entitlement` is `received` divided by `entitled`; null if the team was entitled to nothing.
     """
 
@@ -108,7 +108,7 @@ class FairnessStatement(Schema):
 class Fairness(Schema):
     """The fairness report: a comparison of teams, which only operators get, and the statement of one team.
 
-    To add up different generations, the comparison multiplies GPU time by published weights (`weights`). The statement
+    To add up different generations, the comparison multiplies GPU time by the weights in `weights`. The statement
     multiplies it by the speeds measured for the team's jobs.
     """
 

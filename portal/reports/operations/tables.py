@@ -451,7 +451,13 @@ def _waste_table(
         return [one.held, *causes, one.wasted, None if one.part is None else float(one.part)]
 
     causes = [seconds(cause, word) for cause, word in WASTE_WORDS.items()]
-    columns = [*names, seconds("held", "Held"), *causes, seconds("wasted", "Wasted"), part("part", "Wasted ÷ held GPU time")]
+    columns = [
+        *names,
+        seconds("held", "Held"),
+        *causes,
+        seconds("wasted", "Wasted"),
+        part("part", "Wasted ÷ held GPU time"),
+    ]
     return Table(
         *title,
         columns,

@@ -199,11 +199,12 @@ def _taken_back(statement: Statement) -> Table:
             for currency, (seconds, cost) in _by_currency(statement.taken_back).items()
         ],
         note="The table contains corrections of usage in this period. A negative amount was taken "
-        "back from the team; the table GPU time no longer includes it. A positive amount was moved "
-        "to the team from another team; the table GPU time includes it. The column Number "
+        "back from the team; the table “GPU time” no longer includes it. A positive amount was moved "
+        "to the team from another team; the table “GPU time” includes it. The column Number "
         "identifies the correction. The column Transactions contains the numbers of the ledger "
-        "transactions that were corrected. The separate prices of idle, preemptible and borrowed time "
-        "are applied after the correction, and change the cost of the team that pays then.",
+        "transactions that were corrected. Fairlot applies the separate prices of idle, preemptible and "
+        "borrowed time to corrected usage in a later step. This step changes the cost of the team "
+        "that pays after the correction.",
     )
 
 
