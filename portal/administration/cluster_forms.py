@@ -77,8 +77,8 @@ class AttachForm(KubeconfigForm):
         help_text="Name of a ReadWriteMany PersistentVolumeClaim in each team's namespace. Without "
         "one, preempted jobs start again from the beginning.",
     )
-    writes_per_second = Measure("Maximum API writes per second", initial=50)
-    writes_at_once = Whole("Maximum API writes in a burst", initial=100)
+    writes_per_second = Measure("Maximum writes to the Kubernetes API per second", initial=50)
+    writes_at_once = Whole("Maximum writes to the Kubernetes API in a burst", initial=100)
 
 
 class ReachableForm(Form):

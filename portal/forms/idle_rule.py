@@ -57,7 +57,11 @@ class IdleRuleForm(Form):
     def of_cluster(cls, rules: IdleRules, cluster: Cluster, request: HttpRequest | None = None) -> Self:
         rule = rules.of_clusters.get(cluster.pk)
         return cls(
-            f"idle-{cluster.pk}", request, rule=rule, holds=rules.of_all, above="use the rule that applies to all teams"
+            f"idle-{cluster.pk}",
+            request,
+            rule=rule,
+            holds=rules.of_all,
+            above="use the rule that applies to all teams",
         )
 
     @classmethod

@@ -31,8 +31,12 @@ from scheduling.models import Cluster, SharingAnalysis
 
 ANOMALIES_PER_PAGE = 25
 EXPECTED = (
-    "Some of the compared jobs are reported by chance, although nothing went wrong: about {}."
-).format(", ".join(f"{percent(part)} at a load of {percent(load)}" for load, part in FALSE_RATES))
+    "Even if the scheduler makes no mistake, a few of the compared jobs are reported as anomalies: about {}."
+).format(
+    ", ".join(
+        f"{percent(part)} of the jobs at a cluster load of {percent(load)}" for load, part in FALSE_RATES
+    )
+)
 ANALYSES_TO_CHOOSE = 30
 
 

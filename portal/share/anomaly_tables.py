@@ -37,7 +37,7 @@ PRIVATE = [
         Column(name, heading, Kind.NUMBER)
         for name, heading in {
             "judged": "Jobs compared",
-            "unfinished": "Jobs compared only by their start",
+            "unfinished": "Unfinished jobs, compared by start time only",
             "carried": "Jobs not compared, because they began before the period",
             "too_large": "Jobs not compared, because they are too large for the private cluster",
         }.items()
@@ -95,7 +95,7 @@ def anomalies_document(
             ("Teams", tenant.name if tenant else "All teams that you may see"),
             ("Finished", local(analysis.finished_at)),
             *([("Cause", CAUSES[cause])] if cause in CAUSES else []),
-            ("Expected false", EXPECTED),
+            ("Expected false anomalies", EXPECTED),
         ],
         tables=[
             Table(
@@ -169,9 +169,9 @@ def _columns() -> list[Column]:
             Column(name, heading, Kind.MOMENT)
             for name, heading in {
                 "started_at": "Started",
-                "private_started_at": "Alone",
+                "private_started_at": "Start on private cluster",
                 "ended_at": "Ended",
-                "private_ended_at": "Alone, end",
+                "private_ended_at": "End on private cluster",
             }.items()
         ),
         *(Column(f"{key}_seconds", f"{word}, min", Kind.MINUTES, 1) for key, word in CAUSES.items()),

@@ -18,10 +18,10 @@ ABOVE = ("own", "bought", "borrowed")  # received GPU time, by origin
 BELOW = ("lent", "sold", "unused")  # entitled GPU time that the team did not use
 LABELS = {
     "own": "received from the team's own share",
-    "bought": "received by buying",
-    "borrowed": "received by borrowing",
-    "lent": "lent (shown below zero)",
-    "sold": "sold (shown below zero)",
+    "bought": "bought in trades",
+    "borrowed": "borrowed from other teams",
+    "lent": "lent to other teams (shown below zero)",
+    "sold": "sold in trades (shown below zero)",
     "unused": "unused (shown below zero)",
 }
 

@@ -30,8 +30,8 @@ ALL, OTHERS = "all", "Other GPUs"  # the row for GPU types without their own lim
 class TradeLimitsForm(Form):
     """The form for a team's trade limits, with a row for each GPU type and a last row for all other GPU types.
 
-    The last row applies to each GPU type whose own row has the choice “Same as other GPUs”. Each row has three fields:
-    whether to trade, the maximum number of GPUs to give, and the maximum part of the share to give.
+    The last row applies to each GPU type whose own row has the choice “Use the limits of other GPUs”. Each row has
+    three fields: whether to trade, the maximum number of GPUs to give, and the maximum part of the share to give.
     """
 
     def __init__(self, tenant: Tenant, request: UserRequest | None = None) -> None:
@@ -40,15 +40,18 @@ class TradeLimitsForm(Form):
         self.generations = [(str(one.pk), one) for one in Generation.objects.all()]
         for key, generation in self.generations:
             self._add(
-                key, generation.name, own.get(generation.pk), [(AS_OTHERS, "Same as other GPUs"), *ANSWERS]
+                key,
+                generation.name,
+                own.get(generation.pk),
+                [(AS_OTHERS, "Use the limits of other GPUs"), *ANSWERS],
             )
         self._add(ALL, OTHERS, own.get(None), ANSWERS)
 
     def _add(self, key: str, name: str, limit: TradeLimit | None, choices: list[tuple[str, str]]) -> None:
         fields = (
             Choice(f"Trade {name}", choices),
-            Exact(f"Maximum number of {name} to give", required=False),
-            Percentage(f"Maximum part of the share of {name} to give, %", required=False),
+            Exact(f"Maximum number of {name} given in trades", required=False),
+            Percentage(f"Maximum part of the share of {name} given in trades, %", required=False),
         )
         values: tuple[str, Decimal | None, Decimal | None] = (choices[0][0], None, None)
         if limit is not None:
@@ -65,8 +68,8 @@ class TradeLimitsForm(Form):
         return [(name, [self[f"{kind}-{key}"] for kind in KINDS]) for key, name in named]
 
     def clean(self) -> None:
-        """Refuses a row that has the choice “Same as other GPUs” and also an amount, because its limits are those of
-        the last row.
+        """Refuses a row that has the choice “Use the limits of other GPUs” and also an amount, because its limits are
+        those of the last row.
 
         If a row's choice forbids trades, ignores the row's amounts, even if they are invalid.
         """
@@ -77,7 +80,7 @@ class TradeLimitsForm(Form):
                     self.errors.pop(f"{kind}-{key}", None)
                 elif choice == AS_OTHERS and amount is not None:
                     self.refuse(
-                        f"Choose “Yes” to limit how many {generation.name} GPUs the team gives.",
+                        f"Choose “Yes” to limit how many {generation.name} GPUs the team gives to other teams.",
                         f"{kind}-{key}",
                     )
                     break

@@ -93,7 +93,7 @@ COLUMNS = [
     Column("from", "From", Kind.SECOND),
     Column("to", "To", Kind.SECOND),
     Column("team", "Team"),
-    Column("with", "With"),
+    Column("with", "Other team"),
     Column("gave_gpus", "Gave, GPUs", Kind.NUMBER, 3),
     Column("gave", "Gave"),
     Column("got_gpus", "Got, GPUs", Kind.NUMBER, 3),
@@ -101,8 +101,8 @@ COLUMNS = [
     Column("rate", "Rate", Kind.NUMBER, 3),
     *_times("gave", "got"),
     Column("measured_speedup", "Measured speed-up", Kind.NUMBER, 3),
-    Column("without_slow_gpus", "Worth without the trade, in slower GPUs", Kind.NUMBER, 3),
-    Column("with_slow_gpus", "Worth with the trade, in slower GPUs", Kind.NUMBER, 3),
+    Column("without_slow_gpus", "Gave, converted to slower GPUs", Kind.NUMBER, 3),
+    Column("with_slow_gpus", "Got, converted to slower GPUs", Kind.NUMBER, 3),
     Column("gain", "Gain", Kind.NUMBER, 3),
 ]
 

@@ -23,7 +23,10 @@ from scheduling.models import Cluster, Secret, Volume
 from scheduling.spec.job_spec import JobSpec, SpecError
 from scheduling.spec.refused_values import by_top_field
 
-CHANGED_BOTH = "The form and the YAML were both changed. Choose which one counts: “Use form” or “Use YAML”."
+CHANGED_BOTH = (
+    "The form and the YAML were both changed. Choose which one counts: “Use the form's values” or “Use the "
+    "YAML's values”."
+)
 NEVER_MEANT = "This job can never run as it is. Change it, or check “Submit it all the same”."
 EXAMPLE = "digits/train.py"
 ADVANCED = (

@@ -101,7 +101,7 @@ class NewCluster(NewKubeconfig):
     name: Line
     namespace_prefix: Line = Field("fairlot", description="Prefix of the name of each team's namespace.")
     writes_per_second: Number = Field(
-        50, description="Maximum number of API writes per second that Fairlot makes in the cluster."
+        50, description="Maximum number of writes per second to the Kubernetes API of the cluster."
     )
     writes_at_once: Whole = 100
     checkpoint_claim: Line = Field(

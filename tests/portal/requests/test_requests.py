@@ -77,7 +77,7 @@ def test_a_manager_asks_and_an_operator_grants_until_some_time(scene, browser_of
 def test_an_operator_sees_what_it_would_do_changes_it_or_says_no(scene: Scene, browser_of) -> None:
     olga, path = browser_of(scene.people.olga), f"/requests/{scene.request.pk}/"
     page = shown(olga.get(path))
-    assert "Effect now" in page
+    assert "Effect on GPUs now" in page
     assert re.search(r"data-label=\"Entitled, GPUs\">2 → 1\.33<", page)
     more = olga.post(f"{path}preview/", {"tickets": "300", "until": "", "answer": "even more"})
     assert more.status_code == 200
