@@ -28,7 +28,7 @@ def main() -> int:
     check.add_argument(
         "--seed", type=int, required=True, help="seed (whole number) from which the random economies are made"
     )
-    check.add_argument("--economies", type=int, default=100, help="number of economies (default: 100)")
+    check.add_argument("--economies", type=int, default=100, help="number of economies to simulate (default: 100)")
     check.add_argument("--policy", choices=list(POLICIES), default=DEFAULT.name)
     names = [promise.name for promise in PROMISES]
     check.add_argument(
@@ -48,7 +48,7 @@ def main() -> int:
     if found and not asked.all:
         print(smallest(found[0], policy))
         return 1
-    print(f"{policy.name}, seed {asked.seed}, {asked.economies} economies")
+    print(f"policy {policy.name}: {asked.economies} economies (simulated clusters) of seed {asked.seed}")
     print("\n".join(map(str, tallies)))
     return 1 if found else 0
 

@@ -26,7 +26,7 @@ class Breach:
     economy: Economy
 
     def __str__(self) -> str:
-        return f"promise {self.name} ({self.title}) is broken\n{self.why}\n\n{self.economy}"
+        return f"broken promise {self.name}: {self.title}\n{self.why}\n\nThe economy, as Python code:\n{self.economy}"
 
 
 @dataclass

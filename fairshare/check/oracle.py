@@ -252,8 +252,8 @@ class Oracle:
                 best = self._best(self._below[t], rows + wanted, bounds + held)
                 if best is None:
                     return (
-                        f"no division of the GPUs gives account {t} and others their shares of"
-                        f" {np.round(total, 3).tolist()} GPUs",
+                        f"the shares of account {t} and of the accounts that must keep their GPUs cannot exist at the"
+                        f" same time; all shares together, in GPUs: {np.round(total, 3).tolist()}",
                         INF,
                     )
                 gain = float(self._below[t] @ best - total[t])
@@ -282,7 +282,7 @@ class Oracle:
         kept = [ROUNDING - least[t] for t in self.leaves]
         best = self._best(worth, rows + [-own for own in made], bounds + kept)
         if best is None:
-            raise ArithmeticError("no division of the GPUs gives each account the progress that it must keep")
+            raise ArithmeticError("no division of the GPUs gives every account at least its progress in `least`")
         found: Floats = self._below @ (self._value * best)
         return found
 

@@ -53,7 +53,7 @@ def _verdict(broken: list[str], figure: float | None = None) -> Verdict:
     return Verdict(broken[0] if broken else None, len(broken) if figure is None else figure)
 
 
-# ---- 1 and 14: gangs within their account's guarantee go before all surplus
+# ---- 1 and 14: gangs within their account's guarantee go before all surplus gangs
 
 
 def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]:
@@ -114,8 +114,8 @@ def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
         return None
     leaf = economy.jobs[job].account
     having = ", ".join(
-        f"account {t} has {use[t]:g} GPUs with a guarantee of {played.oracle(one).guarantee[2][t]:.2f} GPUs and savings"
-        f" of at most {played.credit[one.number][t]:.2f} GPU-quanta"
+        f"account {t} has {use[t]:g} GPUs, although its guarantee is {played.oracle(one).guarantee[2][t]:.2f} GPUs and"
+        f" its savings are at most {played.credit[one.number][t]:.2f} GPU-quanta (GPUs × quanta)"
         for t in above
     )
     return f"account {leaf} has only {use[leaf]:g} of its {fewest[leaf]:.2f} guaranteed GPUs, while {having}"
@@ -167,15 +167,15 @@ def _is_market(played: Played) -> Verdict | None:
             }
             better |= {
                 "its private cluster": oracle.entitled[t],
-                "its own share and all unused GPUs": one.share[t] + left,
+                "all unused GPUs in addition to its share": one.share[t] + left,
             }
             for what, gpus in better.items():
                 could = oracle.progress_of(gpus, t)
                 worst = max(worst, could - has)
                 if could > has * 1.005 + 0.005:
                     broken.append(
-                        f"round {one.number}: account {t} makes as much progress as {has:.3f} GPUs at full speed; with"
-                        f" {what}, account {t} would make as much progress as {could:.3f} GPUs"
+                        f"round {one.number}: the jobs of account {t} make as much progress as on {has:.3f} GPUs at full"
+                        f" speed; with {what}, they would make as much as on {could:.3f} GPUs"
                     )
     return _verdict(broken, worst)
 
@@ -292,8 +292,9 @@ def _not_locked_out(played: Played) -> Verdict | None:
             worst = min(worst, (got[t] + 2 * played.fluid) / due[t])
             if got[t] < 0.95 * due[t] - 2 * played.fluid:
                 broken.append(
-                    f"account {t} made the progress of {got[t]:.1f} GPU-quanta at full speed in {len(played.rounds)}"
-                    f" rounds; in its private cluster, it would have made the progress of {due[t]:.1f} GPU-quanta"
+                    f"in {len(played.rounds)} rounds, the jobs of account {t} progressed by {got[t]:.1f} GPU-quanta"
+                    " (GPUs at full speed × quanta); in its private cluster, they would have progressed by"
+                    f" {due[t]:.1f}"
                 )
     return _verdict(broken, worst)
 
@@ -361,10 +362,11 @@ def _lag(played: Played, bound: float, off: Floats) -> Verdict:
     if worst <= bound:
         return Verdict(None, worst / played.fluid if played.fluid else 0.0)
     number, account = np.unravel_index(int(off.argmax()), off.shape)
+    lag = played.lag[number, account]
     return Verdict(
-        f"round {number}: the lag of account {account} (GPU time received minus GPU time due) is"
-        f" {played.lag[number, account]:.1f} GPU-quanta; the promise allows a lag of {bound:.1f}, and an ideal stride"
-        f" scheduler has a lag of {played.fluid:.1f}",
+        f"round {number}: account {account} has received {abs(lag):.1f} GPU-quanta (GPUs × quanta)"
+        f" {'more' if lag > 0 else 'less'} than it was due; at most {bound:.1f} are allowed. Under an ideal stride"
+        f" scheduler, the difference is at most {played.fluid:.1f}",
         worst / played.fluid,
     )
 
@@ -540,9 +542,9 @@ def _first_gets_turns(played: Played) -> Verdict | None:
         worst = min(worst, turns / ideal)
         if turns < 0.75 * ideal - 3:
             broken.append(
-                f"job {first}, which account {t} wants most, needs {size} GPUs and ran in {turns} of {len(rounds)}"
-                f" rounds; the account's guarantee of {oracle.guarantee[1][t]:.2f} GPUs is enough to run the job in"
-                f" {ideal:.1f} rounds"
+                f"account {t} wants job {first} most. The job ran in {turns} of {len(rounds)} rounds, but the account's"
+                f" guarantee is enough for {ideal:.1f} rounds (guarantee: {oracle.guarantee[1][t]:.2f} GPUs; the job"
+                f" needs {size} GPUs)"
             )
     return _verdict(broken, worst) if judged else UNTESTED
 
@@ -591,9 +593,9 @@ def _trades_pay(played: Played) -> Verdict | None:
         worst = min(worst, ratio)
         if ratio < 0.98:
             broken.append(
-                f"account {t} makes the progress of {traded[t]:.1f} GPU-quanta at full speed with trading, and of"
-                f" {without[t]:.1f} without trading; with trading, it must make at least 98 % of {due:.1f}, minus two"
-                " gangs"
+                f"with trading, the jobs of account {t} progress by {traded[t]:.1f} GPU-quanta (GPUs at full speed ×"
+                f" quanta); the promise is at least {0.98 * due - 2 * largest:.1f}. Without trading, they progress by"
+                f" {without[t]:.1f}"
             )
     return _verdict(broken, worst)
 
@@ -619,15 +621,16 @@ def _fair_chances(played: Played) -> Verdict | None:
             again = first.decide(1000 * played.seed + seed)
             if again.run.tolist() != decision.run.tolist():
                 return Verdict(
-                    f"seed {seed} picks jobs {decision.run.tolist()} first and {again.run.tolist()} the second time"
+                    f"two draws with seed {seed} differ: one picks jobs {decision.run.tolist()}, the other picks"
+                    f" jobs {again.run.tolist()}"
                 )
     expected = draws * oracle.entitled[leaves, 0]
     distance = float(((wins[leaves] - expected) ** 2 / expected).sum())
     chance = float(chi2.sf(distance, len(leaves) - 1))
     if chance < 1e-6:  # one in a million over all economies that are checked
         return Verdict(
-            f"accounts win {wins[leaves].tolist()} lotteries, but {expected.tolist()} are expected; this result has"
-            f" the probability {chance:.1e}",
+            f"accounts {leaves} win {wins[leaves].tolist()} of {draws} lotteries; by their tickets, about"
+            f" {expected.tolist()} are expected. The probability of this result is {chance:.1e}",
             chance,
         )
     return Verdict(None, chance)
@@ -636,78 +639,87 @@ def _fair_chances(played: Played) -> Verdict | None:
 PROMISES = (
     Promise(
         "1",
-        "No gang within its account's guarantee is stopped for surplus",
-        "A guarantee is the best use of the account's private cluster. Savings are the unused guarantee of earlier"
-        " rounds. Surplus is what an account has beyond its guarantee and its savings. The promise is broken only if"
-        " the stopped gang would fit without the surplus gangs, whichever gangs of an account are counted as"
-        " surplus. Time that an account saves for its next gang is not available to its later gangs (promise 9).",
+        "No gang within a guarantee is stopped for gangs beyond a guarantee",
+        "A gang within its account's guarantee is not stopped if it would fit in place of surplus gangs. Surplus"
+        " gangs are gangs beyond their account's guarantee and savings. A guarantee is the best use of the account's"
+        " private cluster. Savings are the unused guarantee of earlier rounds. Which gangs are surplus depends on"
+        " the order in which the account's gangs are counted. Several orders are tried, and the promise is broken"
+        " only if the stopped gang would fit in all cases. Time that an account saves for its next gang is kept for"
+        " this gang: later gangs of the account cannot use it (promise 9).",
         "stops",
         lambda played: _within_guarantee(played, ran=True),
     ),
     Promise(
         "2",
-        "No job is stopped for another job that its account wants less",
-        "Suppose that a job is stopped, and that jobs of the same account start in the same round although the"
-        " account wants them less. The promise is broken if the stopped job would fit in their place, within all"
-        " limits. A smaller job may fill GPUs that another account's turn leaves over.",
+        "No job is stopped so that a less wanted job of its account can run",
+        "No job is stopped in a round in which less wanted jobs of its account start, if it would fit in their"
+        " place within all limits. An account wants jobs of higher priority more and, among jobs of one priority,"
+        " older jobs more. If an account shares evenly, it has no preference among jobs of one priority. Exception:"
+        " if another account's turn leaves too few GPUs for the stopped job, smaller jobs may use them.",
         "stops",
         _own_order,
     ),
     Promise(
         "3",
-        "If all jobs fit, all of them run and stay",
-        "Jobs fit if all of them can run at the same time and each account then makes at least the progress that it"
-        " would make in its private cluster (promise 4). After one round and the minimum hold of running jobs, all"
-        " jobs run and none stops. If every job is equally fast wherever it may run, no job moves, either. Economies"
-        " with services are excluded: services stay where they run (promise 13), so a gang may find no room.",
-        "moves",
+        "If all jobs fit, all of them run and none is stopped",
+        "If all jobs fit, all of them run and none is stopped. This applies after one round and the minimum hold of"
+        " running jobs. If each job is equally fast on all GPUs where it may run, no job moves. Jobs fit under two"
+        " conditions. All of them can run at the same time. Each account then makes at least the progress that it"
+        " would make in its private cluster (promise 4). Exception: economies with services are not checked, because"
+        " services stay where they run (promise 13) and may leave no room for a gang.",
+        "number of stops and moves",
         _stays,
     ),
     Promise(
         "4",
         "No account is locked out of a generation",
-        "Rule: each account without subaccounts makes at least 95 % of the progress that its most wanted jobs would"
-        " make in its private cluster, minus the progress of two gangs in one quantum. The account's own order"
-        " decides which jobs run (promises 2 and 9), and the speeds of jobs decide where they run. Exceptions: an"
-        " account is not checked if its team got its whole guarantee. GPUs that no whole gang can use do not count."
-        " No account is due more progress than its gangs would make in an empty cluster.",
+        "Each account without subaccounts makes at least 95 % of the progress that its most wanted jobs would make"
+        " in its private cluster. These are the first jobs in the account's own order (promise 2) that together need"
+        " at least as many GPUs as the private cluster has. The account's order decides which jobs run (promises 2"
+        " and 9), and the speeds of jobs decide where they run. Exceptions: the account may be behind by twice the"
+        " lag of an ideal stride scheduler (promise 6). It is not checked if its team got its whole guarantee. GPUs"
+        " that no whole gang can use do not count. No account is due more progress than its gangs would make in an"
+        " empty cluster.",
         "progress divided by the progress in the private cluster",
         _not_locked_out,
     ),
     Promise(
         "5",
-        "Shares are max-min fair over what each account can use",
-        "An account could get more GPUs only if a guarantee were broken, or if a sibling account with at most as"
-        " many GPUs per ticket lost GPUs. The tolerance is 1e-4 GPUs. Each limit is on the GPUs of all generations"
-        " together (for other limits, see promise 5b). If jobs have different speeds, promise 4 checks which fast"
-        " GPUs an account keeps.",
+        "Shares are max-min fair by tickets",
+        "An account could get more GPUs that it can use only at the cost of others: either a guarantee would be"
+        " broken, or a sibling account with the same or fewer GPUs per ticket would lose GPUs. The tolerance is 1e-4"
+        " GPUs. Limits in these economies apply to the GPUs of all generations together. Promise 5b covers limits on"
+        " the GPUs of one generation. If jobs have different speeds, promise 4 checks which fast GPUs an account"
+        " keeps.",
         "GPUs missed",
         lambda played: _max_min(played, limited=False),
     ),
     Promise(
         "5b",
-        "Shares are max-min fair under limits on single generations",
-        "Like promise 5, but with limits on the GPUs of single generations.",
+        "Shares are max-min fair by tickets, also under limits per generation",
+        "Like promise 5, but some accounts have a separate limit on their GPUs of one generation.",
         "GPUs missed",
         lambda played: _max_min(played, limited=True),
     ),
     Promise(
         "6",
         "Lag is bounded",
-        "The lag is the GPU time that an account received minus the GPU time that it was due. No account is ahead"
-        " or behind by more than 1.25 times the lag of an ideal stride scheduler plus one GPU-quantum. This lag"
-        " counts as at least one quantum of the largest gang. The promise applies if all accounts can use their whole"
-        " private clusters. Otherwise GPUs are lent, and a borrower owes nothing for lent GPUs (promise 1). An"
-        " account that is ahead may get GPUs that fit no other account (promise 8a). No account is due more GPU time"
-        " than its gangs could use in an empty cluster.",
+        "No account is ahead or behind by more than a bound. The lag is the GPU time that an account received minus"
+        " the GPU time that it was due. The bound is 1.25 times the largest lag under an ideal stride scheduler,"
+        " plus one GPU for one quantum. The ideal scheduler's lag counts as at least the GPU time of the largest"
+        " gang in one quantum. The promise applies only if all accounts can use their whole private clusters."
+        " Otherwise GPUs are lent, and a borrower owes nothing for lent GPUs (promise 1). Exceptions: an account"
+        " that is ahead may get GPUs on which no job of another account fits (promise 8a). No account is due more"
+        " GPU time than its gangs could use in an empty cluster.",
         "lag divided by the lag of an ideal stride scheduler",
         _bounded_lag,
     ),
     Promise(
         "7",
         "A minimum hold starves no account",
-        "An account that waits may be behind by the bound of promise 6. In addition, it may be behind by the GPU"
-        " time that the largest share of any account earns during a minimum hold.",
+        "An account that waits while other gangs keep their GPUs for the minimum hold may be behind by more than"
+        " promise 6 allows. The additional lag is at most the GPU time that the largest share in the cluster earns"
+        " during one minimum hold.",
         "lag divided by the lag of an ideal stride scheduler",
         _held_lag,
     ),
@@ -720,56 +732,59 @@ PROMISES = (
     ),
     Promise(
         "8b",
-        "An account's next jobs fill nodes exactly where they can",
-        "Compares waiting jobs of one account and one priority. Either all of them are within the guarantee, or all"
-        " of them are surplus. A job that would leave GPUs of its node idle does not start if another of these jobs"
-        " would fill the node exactly. No running job is stopped to fill a node. A job that was just stopped goes"
-        " before jobs that its account wants less (promise 2).",
+        "Jobs that fill a node start before jobs that leave GPUs on it idle",
+        "A job that would leave GPUs of its node idle does not start if another waiting job would fill the node"
+        " exactly. Only jobs of one account and one priority are compared. Either all of them are within the"
+        " guarantee, or all of them are surplus. Exceptions: no running job is stopped to fill a node. A job that"
+        " was just stopped goes before jobs that its account wants less (promise 2).",
         "gaps",
         _well_packed,
     ),
     Promise(
         "9",
-        "An account's most wanted job gets its turns",
-        "The job runs in at least three quarters of its due rounds, minus three rounds. Its due rounds are the"
-        " rounds for which the account's guarantee is enough, on GPUs where the job may run. A round is not due if"
-        " the most wanted jobs of other accounts leave no room for the job. While the job waits, its account saves"
-        " its guarantee, with two exceptions. First, other jobs of the account or team may use GPUs that the job"
-        " could get only if jobs of other accounts were stopped, which would break promise 1. Second, a larger job"
-        " of the same account and priority may go first if it fills a node that this job would not fill (promise"
-        " 8b). Economies with services are excluded, because services stay where they run (promise 13).",
-        "rounds in which the job ran, divided by its due rounds",
+        "The job that an account wants most gets its turns",
+        "The job that an account wants most (promise 2) runs in at least three quarters of the rounds that it is"
+        " due, minus three rounds. The job is due as many rounds as the account's guarantee is enough for, on GPUs"
+        " where the job may run. A round does not count if the most wanted jobs of other accounts leave no room for"
+        " the job. While the job waits, the account saves its guarantee for this job. Exceptions: other jobs of the"
+        " account or its team may use GPUs that this job could get only if jobs of other accounts were stopped. Such"
+        " a stop would break promise 1. A larger job of the same account and priority may go first if it fills a"
+        " node that this job would not fill (promise 8b). Economies with services are not checked, because services"
+        " stay where they run (promise 13).",
+        "rounds in which the job ran, divided by the rounds in which it should have run",
         _first_gets_turns,
     ),
     Promise(
         "9b",
-        "If an account shares evenly, its jobs take turns",
-        "Compares jobs of one account that have the same shape (workers and GPUs), priority and accepted"
-        " generations. At any time, the numbers of rounds in which two such jobs ran differ by at most three, for"
-        " three reasons. A job may continue to the end of its quantum. Not all jobs have had the latest turn yet."
-        " A gap may fit only one of the two jobs.",
+        "Jobs that share their account's GPUs evenly take turns",
+        "At any time, the numbers of rounds in which two similar jobs of an account ran differ by at most three."
+        " Jobs are similar if they have the same shape (workers and GPUs), priority and accepted generations. The"
+        " promise applies to accounts whose jobs of one priority share the GPUs evenly. There are three reasons for"
+        " a difference. A job may continue to the end of its quantum. One of the jobs may have had its turn already"
+        " while the other still waits for it. Free GPUs may have room for only one of the two jobs.",
         "rounds apart",
         _takes_turns,
     ),
     Promise(
         "10",
-        "Trading costs no account its progress",
-        "With trading, each account makes at least 98 % of the progress that it would make without trading. In"
-        " addition, it may be behind by two gangs. An account is never due more progress than its jobs, in its own"
-        " order, would make in its private cluster. Progress beyond that comes from GPU time that others do not"
-        " want, and the account may sell this time.",
+        "Trading does not slow any account down",
+        "With trading, each account makes at least 98 % of the progress that it would make without trading."
+        " Exceptions: the account may be behind by the progress that two of the largest gangs make in one quantum."
+        " The progress without trading counts only as far as the account could make it in its private cluster, with"
+        " its jobs in the account's own order. Further progress comes from GPU time that others do not want, and the"
+        " account may sell this time.",
         "progress divided by the progress without trading",
         _trades_pay,
     ),
     Promise(
         "12",
-        "Shares are those of a market equilibrium",
-        "Applies if no account has a limit. In the market, tickets are the income of accounts. Three exchanges"
-        " would bring no account more progress, measured by the speeds of its own jobs. The first is to get another"
-        " account's share, in proportion to their incomes. The second is to get its own private cluster. The third is"
-        " to get all unused GPUs in addition to its own share. The tolerance is 0.5 % and 0.005 GPUs. Policies"
-        " without a market do not promise this.",
-        "progress missed, in GPUs at full speed",
+        "Shares form a market equilibrium: no account gains by an exchange",
+        "None of three exchanges would bring an account more progress, measured by the speeds of its own jobs."
+        " First, it could get another account's share, scaled by the ratio of their incomes, instead of its own"
+        " share. Second, it could get its private cluster instead. Third, it could get all unused GPUs in addition"
+        " to its share. The income of an account is its tickets. The tolerance is 0.5 % and 0.005 GPUs. The promise"
+        " applies if no account has a limit, and only to policies with a market.",
+        "progress that an exchange would add, in GPUs at full speed",
         _is_market,
     ),
     Promise(
@@ -782,11 +797,12 @@ PROMISES = (
     ),
     Promise(
         "14",
-        "Debts are paid immediately",
-        "If an account's guarantee covers its next gang, this gang starts in the same round. It may have to wait"
-        " only for surplus gangs within their minimum hold. The promise applies to rounds at the end of a quantum,"
-        " and to extra rounds within a quantum, when jobs come or go. Under the ordering lottery, it does not apply"
-        " to a cluster's first round, because all accounts take part in the draw of that round (promise 15).",
+        "A waiting gang starts as soon as its account's guarantee covers it",
+        "If an account's guarantee covers its next gang, this gang starts in the same round. The promise applies to"
+        " rounds at the end of a quantum. It also applies to extra rounds, which take place within a quantum when"
+        " jobs come or go. Exceptions: the gang may wait for surplus gangs (promise 1) whose minimum hold is not"
+        " over. Under the ordering lottery, a cluster's first round is not checked, because all accounts take part"
+        " in the draw of that round (promise 15).",
         "waits",
         lambda played: _within_guarantee(played, ran=False),
     ),

@@ -35,8 +35,8 @@ class Options:
     trading: bool = option(True, "Teams trade GPU time across GPU types when both sides gain")
     pricing: Literal["between", "second_price"] = option(
         "between",
-        "Price of a trade: the geometric mean of the seller's and the buyer's speed-up (between), or the second-highest"
-        " speed-up of the teams that trade (second_price)",
+        "How the price of a trade is set: as the geometric mean of the seller's speed-up and the buyer's speed-up"
+        " (between), or as the second-highest speed-up among all teams that trade (second_price)",
     )
     least_gain: float = option(
         1.05, "Minimum ratio of the buyer's speed-up to the seller's speed-up for a trade", least=1.0

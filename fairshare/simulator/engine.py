@@ -235,5 +235,6 @@ class Engine:
                 nodes[node] -= self.jobs[job].gpus_per_worker
         if min(left) < 0 or min(nodes) < 0:
             raise ValueError(
-                f"more GPUs are allocated than exist; GPUs left by generation: {left}, by node: {nodes}"
+                f"more GPUs are allocated than exist; free GPUs (negative: missing) of each generation: {left}; of each"
+                f" node: {nodes}"
             )
