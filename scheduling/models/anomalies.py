@@ -138,7 +138,7 @@ class SharingAnomaly(models.Model):
         SLOWER_GPUS = FoundCause.SLOWER_GPUS.value, "Ran on slower GPUs"
         SWITCHING = FoundCause.SWITCHING.value, "Stopped and started too often"
         LOST_WORK = FoundCause.LOST_WORK.value, "Work was lost and done again"
-        IDLE_LIMIT = FoundCause.IDLE_LIMIT.value, "A limit made the job preemptible"
+        IDLE_LIMIT = FoundCause.IDLE_LIMIT.value, "Job preemptible because of a limit"
         HARDWARE = FoundCause.HARDWARE.value, "Nodes down or drained"
         UNEXPLAINED = FoundCause.UNEXPLAINED.value, "Unexplained"
 

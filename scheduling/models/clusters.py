@@ -41,7 +41,7 @@ class Cluster(models.Model):
 
     class Slicing(models.TextChoices):
         CHECKPOINT = "checkpoint", "Checkpoint, exit and resume"
-        FREEZE = "freeze", "Freeze and thaw"
+        FREEZE = "freeze", "Freeze processes, continue later"
 
     name = models.CharField(max_length=63, unique=True)
     backend = models.CharField(max_length=20, choices=Backend, default=Backend.LOCAL)
@@ -295,7 +295,7 @@ class NodeChange(models.Model):
         indexes = [models.Index(fields=["cluster", "node_id", "at"], name="changes_of_node")]
 
     def __str__(self) -> str:
-        return f"{self.name} from {self.at}"
+        return f"change of node {self.name} at {self.at}"
 
 
 class TeamUid(models.Model):

@@ -124,7 +124,7 @@ class GpuUse(models.Model):
     measured_until = models.DateTimeField()
     measure = models.CharField(max_length=3, choices=Measure)
     percent = models.FloatField(
-        help_text="Measured use, in percent of the GPUs' time or of one processor's time."
+        help_text="Measured use of the job's GPUs in percent; if they report none, CPU use in percent of one CPU."
     )
     used_at = models.DateTimeField(null=True, help_text="When the job's GPUs were last seen in use.")
     # Since when all measurements found the held GPUs idle; None: the last one found them in use.
@@ -136,13 +136,15 @@ class GpuUse(models.Model):
     processless_since = models.DateTimeField(
         null=True, help_text="Time since which no process is on the job's GPUs."
     )
-    first_told_at = models.DateTimeField(null=True, help_text="When the first warning was sent or snoozed.")
+    first_told_at = models.DateTimeField(
+        null=True, help_text="When the owner was first warned or first snoozed."
+    )
     warned_at = models.DateTimeField(
         null=True,
         help_text="When the last warning was sent. The warning no longer counts if the GPUs were used since then.",
     )
     idle_warned = models.DurationField(
-        default=timedelta, help_text="The part of `idle_for` after the warning."
+        default=timedelta, help_text="Time in `idle_for` that came after the last warning."
     )
     snoozed_until = models.DateTimeField(null=True)
     snooze_reason = models.CharField(max_length=300, blank=True, default="", db_default="")

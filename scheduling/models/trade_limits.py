@@ -33,14 +33,14 @@ class TradeLimit(models.Model):
         decimal_places=3,
         null=True,
         blank=True,
-        help_text="Most GPUs that the team gives away in trades at the same time.",
+        help_text="Maximum GPUs that the team gives away in trades at the same time.",
     )
     most_part = models.DecimalField(
         max_digits=5,
         decimal_places=4,
         null=True,
         blank=True,
-        help_text="Most GPUs that the team gives away in trades, as a fraction of its entitlement.",
+        help_text="Maximum GPUs that the team gives away in trades, as a fraction of its entitlement.",
     )
 
     objects = TradeLimitQuerySet.as_manager()
