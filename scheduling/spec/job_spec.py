@@ -180,7 +180,7 @@ class JobSpec(BaseModel):
                 "must begin with /, and must not contain spaces, quotation marks or non-ASCII characters"
             )
         if path and info.data.get("port", 0) is None:
-            raise ValueError("needs a port: set the field port, too")
+            raise ValueError("needs a port: set the field “port”, too")
         return path
 
     @model_validator(mode="after")

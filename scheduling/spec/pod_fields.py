@@ -10,25 +10,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_USE_USER_ID = "use the fields user_id and group_id of the job spec instead, which must be 1 or more"
+_USE_USER_ID = "use the fields “user_id” and “group_id” of the job spec instead, which must be 1 or more"
 _PLACED = (
-    "Fairlot chooses the nodes, because it allocates GPUs; list the accepted GPU types in the field generations of the"
-    " job spec"
+    "Fairlot chooses the nodes, because it allocates GPUs; list the accepted GPU types in the field “generations” of"
+    " the job spec"
 )
 _PRIORITY = (
-    "with this field, Kubernetes would evict other users' pods; use the field priority of the job spec instead, which"
+    "with this field, Kubernetes would evict other users' pods; use the field “priority” of the job spec instead, which"
     " orders only your jobs"
 )
-_USE_CPU_AND_MEMORY = "use the fields cpu, memory, shm and gpus_per_worker of the job spec instead"
+_USE_CPU_AND_MEMORY = "use the fields “cpu”, “memory”, “shm” and “gpus_per_worker” of the job spec instead"
 _ONE_CONTAINER = "a worker is one container; put other programs into its image or command"
 # By the field's name in lower case, without _ and -.
 REFUSED: dict[str, str] = {
     # Access to the node.
-    "hostpath": "access to the node's files is never allowed; ask an operator for a volume, and list it in volumes",
+    "hostpath": (
+        "access to the node's files is never allowed; ask an operator for a volume, and list it in the field “volumes”"
+    ),
     "hostnetwork": "access to the node's network is never allowed; workers reach each other at MASTER_ADDR",
     "hostpid": "access to the node's processes is never allowed",
-    "hostipc": "access to the node's shared memory is never allowed; use the field shm of the job spec instead",
-    "hostport": "a port of the node is never allowed; use the field port of the job spec instead",
+    "hostipc": "access to the node's shared memory is never allowed; use the field “shm” of the job spec instead",
+    "hostport": "a port of the node is never allowed; use the field “port” of the job spec instead",
     "hostaliases": "a custom host name is never allowed",
     "hostusers": f"access to the node's user namespace is never allowed; {_USE_USER_ID}",
     "privileged": "a privileged container is never allowed, because it would be root on the node",
@@ -66,37 +68,37 @@ REFUSED: dict[str, str] = {
     "overhead": f"the cluster decides how much overhead a pod has; {_USE_CPU_AND_MEMORY}",
     # Fields of a Job.
     "suspend": "Fairlot itself suspends and resumes jobs, because jobs take turns on the GPUs",
-    "parallelism": "set the number of pods in the field workers of the job spec instead",
-    "completions": "set the number of pods in the field workers of the job spec instead",
-    "completionmode": "use the field workers of the job spec instead; the variable RANK is the number of a worker",
+    "parallelism": "set the number of pods in the field “workers” of the job spec instead",
+    "completions": "set the number of pods in the field “workers” of the job spec instead",
+    "completionmode": "use the field “workers” of the job spec instead; the variable RANK is the number of a worker",
     "backofflimit": "Fairlot does not retry a program that fails",
     "restartpolicy": "Fairlot does not retry a program that fails",
     "ttlsecondsafterfinished": "Fairlot decides when ended pods are deleted",
     "activedeadlineseconds": "a job spec cannot set a time limit; only a limit of the team can",
-    "terminationgraceperiodseconds": "use the field checkpoint_grace_seconds of the job spec instead",
+    "terminationgraceperiodseconds": "use the field “checkpoint_grace_seconds” of the job spec instead",
     "podfailurepolicy": "Fairlot decides what happens after a pod fails",
-    "selector": "Fairlot sets the selector of pods",
+    "selector": "Fairlot sets the selector that assigns pods to a Job",
     # Fields of a container.
     "initcontainers": _ONE_CONTAINER,
     "ephemeralcontainers": _ONE_CONTAINER,
     "containers": (
-        "a worker is one container; enter its image in the field environment, and its command in the field command"
+        "a worker is one container; enter its image in the field “environment”, and its command in the field “command”"
     ),
     "lifecycle": f"{_ONE_CONTAINER}; to act before the job ends, handle SIGTERM in the program",
-    "image": "enter the name of the image in the field environment of the job spec",
-    "args": "add the arguments to the field command of the job spec",
-    "env": "use the field variables of the job spec instead, or the field secrets for confidential values",
-    "envfrom": "use the field variables of the job spec instead, or the field secrets for confidential values",
-    "workingdir": "use the field working_directory of the job spec instead",
-    "volumemounts": "use the field volumes of the job spec instead: [{name: …, path: …}]",
-    "imagepullsecrets": "enter the name of a secret in the field image_pull_secret of the job spec",
+    "image": "enter the image in the field “environment” of the job spec",
+    "args": "add the arguments to the field “command” of the job spec",
+    "env": "use the field “variables” of the job spec instead, or the field “secrets” for confidential values",
+    "envfrom": "use the field “variables” of the job spec instead, or the field “secrets” for confidential values",
+    "workingdir": "use the field “working_directory” of the job spec instead",
+    "volumemounts": "use the field “volumes” of the job spec instead: [{name: …, path: …}]",
+    "imagepullsecrets": "enter the name of a secret in the field “image_pull_secret” of the job spec",
     "resources": _USE_CPU_AND_MEMORY,
     "requests": _USE_CPU_AND_MEMORY,
     "limits": _USE_CPU_AND_MEMORY,
-    "ports": "use the field port of the job spec instead",
-    "readinessprobe": "use the field readiness_path of the job spec instead",
+    "ports": "use the field “port” of the job spec instead",
+    "readinessprobe": "use the field “readiness_path” of the job spec instead",
     "livenessprobe": "Fairlot has no liveness probes; cancel a job whose program hangs",
-    "startupprobe": "use the field readiness_path of the job spec instead",
+    "startupprobe": "use the field “readiness_path” of the job spec instead",
     "stdin": "jobs have no terminal",
     "tty": "jobs have no terminal",
     "dnspolicy": "the cluster decides how pods look up host names",
@@ -105,13 +107,13 @@ REFUSED: dict[str, str] = {
     "subdomain": "Fairlot sets host names, because workers find each other by host name",
     "shareprocessnamespace": _ONE_CONTAINER,
     "annotations": "Fairlot sets the annotations of pods",
-    "labels": "use labels at the top level of the spec instead",
+    "labels": "use the field “labels” at the top level of the job spec instead",
     "namespace": "each team has its own namespace; choose the team of the job",
     "podtemplate": "a job spec is not a pod template; use the fields of the job spec",
     "template": "a job spec is not a pod template; use the fields of the job spec",
     "apiversion": "a job spec is not a Kubernetes object; leave the field out",
     "kind": "a job spec is not a Kubernetes object; leave the field out",
-    "metadata": "a job spec is not a Kubernetes object; use the fields name and labels of the job spec instead",
+    "metadata": "a job spec is not a Kubernetes object; use the fields “name” and “labels” of the job spec instead",
     "spec": "a job spec is not a Kubernetes object; write its fields at the top level",
 }
 # Fields are looked up to this depth, enough for the container fields of a CronJob; at most this many are reported.

@@ -168,7 +168,7 @@ def _fault_of_term(field: Field, term: str, parts: list[str]) -> Fault | None:
     if 1 < int(step) > last - first:
         interval = interval_of(parts, field, int(step)) if base == "*" else ""
         return Fault(
-            f"the step {step} is too large: each {field.around}, it matches only {field.name} {first}",
+            f"the step {step} is too large: in each {field.around}, only {field.name} {first} matches",
             interval or str(first),
         )
     return None

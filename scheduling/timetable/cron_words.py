@@ -67,7 +67,7 @@ def _dates(fields: CronSim) -> tuple[str, str]:
     apart = f"in {months}" if months else ""
     if days and weekdays:
         return (
-            (f"{days}, if that is {weekdays}", "")
+            (f"{days}, but only on {weekdays}", "")
             if fields.day_and
             else (f"{days}, and on {weekdays}", apart)
         )

@@ -154,7 +154,10 @@ def _fault_of_interval(text: str) -> Fault | None:
     if not starts:
         return Fault("the start is missing in the repeating interval", f"{times}/{START}00:00/{period}")
     if rest[0] == period:
-        return Fault("the start must come before the period", f"{times}/{starts[0]}/{period}")
+        return Fault(
+            "write the start first and then the period, as in R/2026-01-31T09:00/P1M",
+            f"{times}/{starts[0]}/{period}",
+        )
     return None
 
 
@@ -214,7 +217,7 @@ FORMS: tuple[tuple[str, Callable[[re.Match[str]], Fault]], ...] = (
     (r"@reboot", lambda m: Fault("@reboot does not name a time")),
     (
         r"(?:@every |every |rate\()(.+?)\)?",
-        lambda m: Fault("intervals such as “every 5 minutes” are not supported in this form", _every(m[1])),
+        lambda m: Fault("notations such as “every 5 minutes” are not supported", _every(m[1])),
     ),
     (r"@(.+)", lambda m: Fault(f"@{m[1][:20]} is not supported; accepted: {', '.join(MACROS)}")),
     (r"(?:RRULE:)?(FREQ=.+)", _rule),

@@ -41,7 +41,8 @@ _OF_USERS = {
     "username": f"Fairlot does not log in with a password. {_INSTEAD}",
     "password": f"Fairlot does not log in with a password. {_INSTEAD}",
     **dict.fromkeys(
-        ("as", "as-uid", "as-groups", "as-user-extra"), f"Fairlot does not act as another user. {_INSTEAD}"
+        ("as", "as-uid", "as-groups", "as-user-extra"),
+        f"Fairlot does not impersonate other users. {_INSTEAD}",
     ),
 }
 _KEPT_OF_CLUSTERS = ("server", "certificate-authority-data", "tls-server-name")

@@ -73,8 +73,8 @@ POLICIES_VERSION = 2
 # Rights that the ClusterRole fairlot grants.
 EVERYWHERE = (
     Need("", "nodes", ("get", "list", "watch"), "finds GPUs, and the reasons why some cannot be used"),
-    Need("", "pods", ("list", "watch"), "sees which pods run, and which other pods hold GPUs"),
-    Need("batch", "jobs", ("list", "watch"), "sees how Fairlot's Jobs end"),
+    Need("", "pods", ("list", "watch"), "lets Fairlot see which pods run, and which other pods hold GPUs"),
+    Need("batch", "jobs", ("list", "watch"), "lets Fairlot see whether its Jobs succeed or fail"),
     Need("", "events", ("list", "watch"), "shows users why a pod does not start"),
     Need("", "namespaces", ("get", "list", "create", "patch"), "creates a namespace for each team"),
     Need(

@@ -190,7 +190,7 @@ class HostPaths:
         private = {
             "the portal's own folders, its keys or the folders of jobs": [self.jobs, *self.hidden],
             "the home folder of the portal's user": [home for home in _own_home() if home != Path("/")],
-            "processes, devices or services of the machine": list(map(Path, NO_VOLUMES)),
+            "folders that show processes, devices or services of the machine": list(map(Path, NO_VOLUMES)),
         }
         for what, places in private.items():
             if any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in places):
@@ -202,7 +202,9 @@ class HostPaths:
                 theirs = mounts.parts(place for place in places if place.exists() and not place.is_symlink())
                 found += [(what, one) for one in shown if any(map(one.overlaps, theirs))]
             for what, one in found:
-                return f"{one.point} is a mount of {what}. Choose a folder that contains only data."
+                return (
+                    f"The mount {one.point} gives access to {what}. Choose a folder that contains only data."
+                )
         except (OSError, LookupError, ValueError) as error:
             return f"The mounts in {folder} cannot be listed ({error})."
         return ""

@@ -95,7 +95,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"user": {"tokenFile": "/token"}}, "has tokenFile, .* does not read files"),
     ({"user": {"client-certificate": "/c", "client-key": "/k"}}, "has client-certificate, .* does not read files"),
     ({"user": {"username": "me", "password": "x"}}, "has (username|password), which is not accepted"),
-    ({"user": {"token": TOKEN, "as": "root"}}, "has as, .* does not act as another user"),
+    ({"user": {"token": TOKEN, "as": "root"}}, "has as, .* does not impersonate other users"),
     ({"user": {"token": "two\nlines"}}, "characters that are not allowed in tokens"),
     ({"user": {}}, "has no credentials"),
     ({"user": {"client-certificate-data": base64_of(CERTIFICATE)}}, "only one of"),
