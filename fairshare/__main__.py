@@ -28,7 +28,9 @@ def main() -> int:
     check.add_argument(
         "--seed", type=int, required=True, help="seed (whole number) from which the random economies are made"
     )
-    check.add_argument("--economies", type=int, default=100, help="number of economies to simulate (default: 100)")
+    check.add_argument(
+        "--economies", type=int, default=100, help="number of economies to simulate (default: 100)"
+    )
     check.add_argument("--policy", choices=list(POLICIES), default=DEFAULT.name)
     names = [promise.name for promise in PROMISES]
     check.add_argument(

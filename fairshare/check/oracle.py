@@ -282,7 +282,9 @@ class Oracle:
         kept = [ROUNDING - least[t] for t in self.leaves]
         best = self._best(worth, rows + [-own for own in made], bounds + kept)
         if best is None:
-            raise ArithmeticError("no division of the GPUs gives every account at least its progress in `least`")
+            raise ArithmeticError(
+                "no division of the GPUs gives every account at least its progress in `least`"
+            )
         found: Floats = self._below @ (self._value * best)
         return found
 

@@ -174,8 +174,8 @@ def _is_market(played: Played) -> Verdict | None:
                 worst = max(worst, could - has)
                 if could > has * 1.005 + 0.005:
                     broken.append(
-                        f"round {one.number}: the jobs of account {t} make as much progress as on {has:.3f} GPUs at full"
-                        f" speed; with {what}, they would make as much as on {could:.3f} GPUs"
+                        f"round {one.number}: the jobs of account {t} make as much progress as on {has:.3f} GPUs at"
+                        f" full speed; with {what}, they would make as much as on {could:.3f} GPUs"
                     )
     return _verdict(broken, worst)
 
@@ -652,8 +652,8 @@ PROMISES = (
     Promise(
         "2",
         "No job is stopped so that a less wanted job of its account can run",
-        "No job is stopped in a round in which less wanted jobs of its account start, if it would fit in their"
-        " place within all limits. An account wants jobs of higher priority more and, among jobs of one priority,"
+        "No job is stopped if, within all limits, it would fit in place of less wanted jobs of its account that"
+        " start in the same round. An account wants jobs of higher priority more and, among jobs of one priority,"
         " older jobs more. If an account shares evenly, it has no preference among jobs of one priority. Exception:"
         " if another account's turn leaves too few GPUs for the stopped job, smaller jobs may use them.",
         "stops",
@@ -782,8 +782,8 @@ PROMISES = (
         "None of three exchanges would bring an account more progress, measured by the speeds of its own jobs."
         " First, it could get another account's share, scaled by the ratio of their incomes, instead of its own"
         " share. Second, it could get its private cluster instead. Third, it could get all unused GPUs in addition"
-        " to its share. The income of an account is its tickets. The tolerance is 0.5 % and 0.005 GPUs. The promise"
-        " applies if no account has a limit, and only to policies with a market.",
+        " to its share. In the market, an account's tickets are its income. The tolerance is 0.5 % and 0.005"
+        " GPUs. The promise applies if no account has a limit, and only to policies with a market.",
         "progress that an exchange would add, in GPUs at full speed",
         _is_market,
     ),
