@@ -42,10 +42,10 @@ CHANGEABLE: dict[str, Callable[[Any], bool]] = {
 }
 ACCEPTED = {
     "ordering": "stride or lottery (the two orderings)",
-    "slicing": "preemption by checkpoint or freeze",
-    "trading": "trading on or off",
+    "slicing": "checkpoint (save and exit) or freeze (pause the processes), the two ways to preempt a gang",
+    "trading": "true (teams may trade GPU time) or false (they may not)",
     "policy": "the name of a scheduling policy",
-    "policy_options": "names and values of the policy's options",
+    "policy_options": 'a JSON object with option names of the policy as keys, such as {"memory": 3600}',
     "shadow": "a version of a policy for comparison, or empty for none",
     "quantum_seconds": f"1 to {fixed(86_400)} seconds",
     "min_hold_seconds": f"0 to {fixed(86_400)} seconds",

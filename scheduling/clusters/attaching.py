@@ -15,7 +15,7 @@ from accounting.access.permissions import require
 from accounting.actions.checks import check_fields, refused_if_taken
 from accounting.core.clock import now_from_database
 from accounting.core.errors import Refused
-from accounting.core.wording import fixed
+from accounting.core.wording import counted, fixed
 from accounting.models import User
 from scheduling.backends.network_sources import read_ranges
 from scheduling.books.closing import note_all_nodes
@@ -74,10 +74,11 @@ def attach_cluster(
     check_fields(access, "writes_per_second", "writes_at_once")
     if not (0 < writes_per_second <= 10_000):
         raise Refused(
-            f"Accepted: more than 0 and at most {fixed(10_000)} writes per second.", "writes_per_second"
+            f"Accepted: more than 0 and at most {fixed(10_000)} write requests per second.",
+            "writes_per_second",
         )
     if not (0 < writes_at_once <= 10_000):
-        raise Refused(f"Accepted: 1 to {fixed(10_000)} writes at once.", "writes_at_once")
+        raise Refused(f"Accepted: bursts of 1 to {fixed(10_000)} write requests.", "writes_at_once")
     _refuse_taken(Cluster.objects.filter(name=name).first())
     if access.checkpoint_claim and not CLAIM.fullmatch(access.checkpoint_claim):
         raise Refused(
@@ -340,9 +341,9 @@ def _attached_as(other: ClusterAccess | None) -> str:
 
 
 def _counted(cluster: Cluster, jobs: int, leases: int) -> str:
-    jobs_have = "1 job has" if jobs == 1 else f"{jobs} jobs have"
-    leases_hold = "1 lease holds" if leases == 1 else f"{leases} leases hold"
-    return f"{jobs_have} not ended on {cluster.name}, and {leases_hold} GPUs"
+    return (
+        f"{cluster.name} still has {counted(jobs, 'unfinished job')} and {counted(leases, 'lease')} of GPUs"
+    )
 
 
 _ANOTHER = (

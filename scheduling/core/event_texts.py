@@ -98,7 +98,7 @@ def _picked(parameters: Parameters) -> str:
 
 def _time_limit(parameters: Parameters) -> str:
     if "above" in parameters:
-        return f"a time limit of a team above {parameters['above']} applies"
+        return f"a time limit applies that is set for a team above {parameters['above']} in the team tree"
     return "the time limit of {whose} is {hours} h".format_map(parameters)
 
 
@@ -108,7 +108,7 @@ def _drained(parameters: Parameters) -> str:
         return text
     if until := parameters["until"]:
         return f"{text}; the job may continue until {_utc(until)}"
-    return f"{text}; the job may continue until it ends"
+    return f"{text}; the drain does not stop the job"
 
 
 def _beyond(parameters: Parameters) -> str:
@@ -152,7 +152,7 @@ def _idle_warned(parameters: Parameters) -> str:
 
 def _chosen(parameters: Parameters) -> str:
     gpus = counted(parameters["gpus"], "GPU")
-    return f"The job was picked, but its {gpus} on the node {parameters['node']} could not be used"
+    return f"The job was assigned {gpus} on the node {parameters['node']}, but could not start there"
 
 
 def _chosen_node_closed(parameters: Parameters) -> str:
@@ -174,7 +174,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.STARTED: "Running on {gpus} {generation}",
     E.READY: "Ready; the program answers at {address}",
     E.UNREADY: _more("No longer ready", "why"),
-    E.FROZEN: "Frozen; the job resumes in its next attempt",
+    E.FROZEN: "Frozen: the processes of the job are paused until its next attempt",
     E.UNFROZEN: "The frozen processes of the job have ended",
     E.STOPPED: f"Stopped; in its next attempt {STARTS_AGAIN}",
     E.VANISHED: f"The processes of the job disappeared; {STARTS_AGAIN}. {{message}}",
@@ -227,7 +227,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.NODE_EXCHANGED: "{node} has other GPUs now ({gpus} {generation})",
     E.NODE_LOST_GPUS: "{node} lost GPUs: {works} of {gpus} work",
     E.PORTAL_STOPPED: "Fairlot is shutting down",
-    E.CHOSEN_NODE_GONE: "The job was picked, but a chosen node no longer exists",
+    E.CHOSEN_NODE_GONE: "The job was assigned GPUs on a node that no longer exists",
     E.CHOSEN_NODE_CLOSED: _chosen_node_closed,
     E.CHOSEN_GPUS_HELD: lambda found: (
         f"{_chosen(found)}: other jobs hold all GPUs of the node except {found['free']}"

@@ -289,7 +289,7 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
             raise Refused(
                 f"The warning can be snoozed until {longest:%Y-%m-%d %H:%M} UTC at the latest.", "until"
             )
-        raise Refused("The idle rule does not allow the warning to be snoozed any longer.", "until")
+        raise Refused("The idle rule allows no further snooze of this warning.", "until")
     if not reason or len(reason) > 300:
         raise Refused("Give a reason of 1 to 300 characters.", "reason")
     before = {"until": use.snoozed_until, "reason": use.snooze_reason} if use.snoozed_until else {}

@@ -244,7 +244,7 @@ class Explainer:
     @staticmethod
     def _place_lost(job: Job) -> str:
         told = job.events.filter(kind=JobEvent.PLACE_LOST).last()
-        said = text_of(told) if told else "The job was picked, but its GPUs could not be used"
+        said = text_of(told) if told else "The job was assigned GPUs, but could not start on them"
         return f"{said}. The next round chooses other GPUs."
 
     @staticmethod

@@ -119,7 +119,8 @@ def _forecast(
     if rounds is None:
         soon = duration(MOST_ROUNDS * quantum)
         sentence = (
-            f"The job starts after more than {soon} ({MOST_ROUNDS} rounds), or sooner if running jobs end."
+            f"The job will probably wait longer than {soon} ({MOST_ROUNDS} rounds). It can start sooner if running jobs"
+            " end."
         )
         return Preflight("later", (sentence,), None, cost, detail)
     latest = rounds * quantum + switch

@@ -97,7 +97,7 @@ def delete_secret(*, actor: User, secret: Secret) -> None:
         more = f" and {count - 3} more" if count > 3 else ""
         raise Refused(
             f"Jobs that have not ended use the secret {there.name}: {named}{more}. Wait until the jobs end, cancel"
-            " them, or replace the content of the secret instead."
+            " them, or replace the content of the secret instead of deleting it."
         )
     audit.record(
         actor=actor, verb="secret.delete", target=there, tenant=there.tenant, before={"keys": there.keys}
@@ -174,8 +174,8 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
             )
         if not values[key].strip("="):
             raise Refused(
-                f"The value of key {number} contains only the character =. Check that you did not enter the value as "
-                "the key.",
+                f"The value of key {number} has no characters except =. Write KEY=VALUE, and check that the key is not"
+                " the secret value itself.",
                 "value",
             )
     try:

@@ -50,7 +50,8 @@ def grant_volume(
         _check_claim(cluster, source)
     volume = Volume(cluster=cluster, tenant=tenant, name=name, source=source, read_only=read_only)
     whom = tenant.name if tenant else "all teams"
-    with refused_if_taken(f"A volume named {name} for {whom} already exists. Withdraw it first.", "name"):
+    taken = f"A volume named {name} for {whom} already exists. Withdraw that volume before you use its name again."
+    with refused_if_taken(taken, "name"):
         volume.save(force_insert=True)
     audit.record(actor=actor, verb="volume.grant", target=volume, tenant=tenant, after=_told(volume))
     pubsub.publish(f"cluster:{cluster.pk}")

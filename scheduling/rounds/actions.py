@@ -401,7 +401,9 @@ class _Commit:
         for job, why in self.place_lost.items():
             i = row[job.pk]
             reasons[i] = fs.Reason.PLACE_LOST
-            logger.warning("job %s was picked in vain: %s", job.pk, sentence_of(why))
+            logger.warning(
+                "job %s could not start on the GPUs that it was assigned: %s", job.pk, sentence_of(why)
+            )
             if self.legend.reasons[i] != fs.Reason.PLACE_LOST:
                 self.history.note(job, JobEvent.PLACE_LOST, why, at=self.now)
                 # A third attempt would fail in the same way: the next quantum is early enough.

@@ -85,7 +85,10 @@ class Command(BaseCommand):
         parser.add_argument("--gpus", type=int, nargs="+", default=[1_000, 10_000])
         parser.add_argument("--jobs-per-gpu", type=int, default=10)
         parser.add_argument(
-            "--rounds", type=int, default=5, help="Number of rounds of each kind; the command prints medians."
+            "--rounds",
+            type=int,
+            default=5,
+            help="Number of busy rounds and of fill rounds to measure. The table shows the median of each figure.",
         )
 
     def handle(self, *args: Any, gpus: list[int], jobs_per_gpu: int, rounds: int, **options: Any) -> None:
@@ -137,8 +140,8 @@ class Command(BaseCommand):
             ]
             more = last.statements - first.statements
             self.stdout.write(
-                f"growth of {kind} rounds (k in time = c × size ** k): {', '.join(powers)};"
-                f" additional queries for the largest cluster: {more:+.0f}"
+                f"{kind} rounds: the time grows as GPUs ** k, with k = {', '.join(powers)}; queries in the largest"
+                f" cluster minus queries in the smallest: {more:+.0f}"
             )
 
 

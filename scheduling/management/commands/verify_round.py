@@ -70,7 +70,8 @@ class Command(BaseCommand):
             self.stdout.write(f"{described}the repeated decision matches.")
         if not matches and is_other:
             raise CommandError(
-                f"{described}the repeated decision differs. This proves nothing, because the builds differ.",
+                f"{described}the repeated decision differs from the stored one. This may be caused by the other build,"
+                " so it does not prove an error.",
                 returncode=OTHER_BUILD,
             )
         if not matches:

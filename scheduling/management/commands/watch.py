@@ -30,7 +30,9 @@ LOOK_AT_LEAST_EVERY = 1.0
 RECONCILE_EVERY = 20.0
 LONGEST_PASS = 180.0  # a watcher whose pass takes longer than this many seconds counts as hung
 LONGEST_REST = 60.0  # seconds of rest after a failure, at most
-NOT_KEPT_AND_TRUSTED = "All users may submit jobs all the same, because FAIRLOT_LOCAL_TRUSTS_ALL is set."
+NOT_KEPT_AND_TRUSTED = (
+    "All users may submit jobs although jobs are not isolated, because FAIRLOT_LOCAL_TRUSTS_ALL is set."
+)
 
 
 class Command(BaseCommand):

@@ -263,7 +263,7 @@ def test_a_cluster_with_jobs_is_not_detached(scene: Scene, ada: Client) -> None:
     ClusterAccess.objects.create(cluster=lab, sealed_kubeconfig=b"-", server="https://lab:6443")
     refused = ada.post(f"/admin/clusters/{lab.pk}/detach/")
     assert refused.status_code == 422
-    assert "3 jobs have not ended on lab, and 2 leases hold GPUs" in text_of(refused)
+    assert "lab still has 3 unfinished jobs and 2 leases of GPUs" in text_of(refused)
 
 
 def test_the_portals_own_machine_is_not_to_be_attached_or_detached(scene: Scene, ada: Client) -> None:

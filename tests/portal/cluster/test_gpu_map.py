@@ -118,7 +118,7 @@ def test_a_job_on_a_node_that_is_drained_says_why_and_until_when(scene: Scene, b
     drain_node(actor=scene.people.ada, node=node, reason="new fan")
     told = f"At least one worker runs on node {node.name}, which is being drained: new fan."
     assert f"{told} Jobs that run on this node can run to their end." in text_of(bob.get(page))
-    assert f"{node.name} is being drained: new fan; the job may continue until it ends" in text_of(
+    assert f"{node.name} is being drained: new fan; the drain does not stop the job" in text_of(
         bob.get(f"{page}events/")
     ), "names stay as they are written"
     at = datetime(2100, 1, 1, tzinfo=UTC)

@@ -51,7 +51,7 @@ def test_an_operator_grants_a_claim_and_withdraws_it(
     volume = Volume.objects.get(name="imagenet")
     assert (volume.tenant, volume.read_only) == (scene.people.astro, True)
     again = browser.post(url, form)
-    assert (again.status_code, "Withdraw it first" in again.content.decode()) == (422, True)
+    assert (again.status_code, "Withdraw that volume before" in again.content.decode()) == (422, True)
     shown = browser.post(
         reverse("admin_cluster_volume_withdraw", args=[kubernetes.pk, volume.pk]), follow=True
     ).content.decode()

@@ -246,10 +246,10 @@ def test_a_cluster_with_jobs_stays_and_says_how_many(lab: World) -> None:
     )
     lab.fill()
     lab.carry_out()
-    with pytest.raises(Refused, match=r"2 jobs have not ended on east, and 1 lease holds GPUs\."):
+    with pytest.raises(Refused, match=r"east still has 2 unfinished jobs and 1 lease of GPUs\."):
         detach_cluster(actor=people.ada, cluster=lab.cluster)
     Job.objects.filter(pk=waiting.pk).update(state=Job.State.CANCELLED, ended_at="2026-01-01T00:00Z")
-    with pytest.raises(Refused, match=r"1 job has not ended on east, and 1 lease holds GPUs\."):
+    with pytest.raises(Refused, match=r"east still has 1 unfinished job and 1 lease of GPUs\."):
         detach_cluster(actor=people.ada, cluster=lab.cluster)
     assert Cluster.objects.attached().exists()
     assert ClusterAccess.objects.exists()

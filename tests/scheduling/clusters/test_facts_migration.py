@@ -84,7 +84,7 @@ REWORDED = {
     ),
     "k1 has lost GPUs: 3 of 4 work": "k1 lost GPUs: 3 of 4 work",
     "Picked, but the 2 GPUs of k1 that it was to have could not be had: others hold all but 1 of its GPUs": (
-        "The job was picked, but its 2 GPUs on the node k1 could not be used: other jobs hold all GPUs of the node"
+        "The job was assigned 2 GPUs on the node k1, but could not start there: other jobs hold all GPUs of the node"
         " except 1"
     ),
     "Stopped: its 8 h are over": "Stopped: the session reached its time limit of 8 h",

@@ -189,7 +189,7 @@ def test_a_picked_job_whose_gpus_are_taken_says_so_and_is_retried(
         told = explain(job)
         assert job.reason == Reason.PLACE_LOST
         assert told.sentence == (
-            "The job was picked, but its 4 GPUs on the node v100-0 could not be used: the node is closed (cordoned)."
+            "The job was assigned 4 GPUs on the node v100-0, but could not start there: the node is closed (cordoned)."
             " The next round chooses other GPUs."
         )
         assert not told.never

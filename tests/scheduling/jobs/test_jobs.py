@@ -286,6 +286,6 @@ def test_preflight_says_how_long_not_and_whose_jobs_go_first() -> None:
         actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec(gpus_per_worker=4)
     )
     assert found.sentences == (
-        "The job starts after more than 20 min (40 rounds), or sooner if running jobs end.",
+        "The job will probably wait longer than 20 min (40 rounds). It can start sooner if running jobs end.",
         "3 jobs of the same owner go first.",
     )

@@ -343,7 +343,7 @@ class TestLongestRun:
         tasks.end_overlong_jobs()
         lab.carry_out()
         job.refresh_from_db()
-        said = "Stopped: a time limit of a team above Astro applies"
+        said = "Stopped: a time limit applies that is set for a team above Astro in the team tree"
         assert (job.state, end_text_of(job)) == (Job.State.CANCELLED, said)
         event = AuditEvent.objects.get(verb="job.overlong")
         assert (event.actor, event.tenant) == (None, lab.people.astro)

@@ -109,7 +109,8 @@ def test_a_round_of_another_build_is_not_called_tampered_with(
         for before in (other, ""):
             (code, text), (same, told) = decided_by(round_, before, capsys)
             assert code == same == 3 * is_forged
-            ends = "differs. This proves nothing, because the builds differ." if is_forged else "matches.\n"
+            no_proof = "This may be caused by the other build, so it does not prove an error."
+            ends = f"differs from the stored one. {no_proof}" if is_forged else "matches.\n"
             assert text.endswith(said.format(before or "not stored", this, ends))
             assert is_told(told, matches=not is_forged, is_other_build=True)
 
