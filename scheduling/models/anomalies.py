@@ -128,8 +128,8 @@ class SharingAnomaly(models.Model):
     """A job that waited longer, or ended later, than it would have on its team's private cluster."""
 
     class Cause(models.TextChoices):
-        OVER_BORROWING = FoundCause.OVER_BORROWING.value, "Others borrowed too much"
-        FRAGMENTATION = FoundCause.FRAGMENTATION.value, "Free GPUs were scattered"
+        OVER_BORROWING = FoundCause.OVER_BORROWING.value, "Other teams borrowed too much"
+        FRAGMENTATION = FoundCause.FRAGMENTATION.value, "Free GPUs were scattered over nodes"
         RESERVATION = FoundCause.RESERVATION.value, "GPUs were kept for another gang"
         PRIORITY = FoundCause.PRIORITY.value, "Other jobs of the team went first"
         FAILURE = FoundCause.FAILURE.value, "Failed starts"

@@ -40,7 +40,7 @@ class Cluster(models.Model):
         LOTTERY = "lottery", "Lottery (seeded, verifiable)"
 
     class Slicing(models.TextChoices):
-        CHECKPOINT = "checkpoint", "Checkpoint, exit and resume"
+        CHECKPOINT = "checkpoint", "Save a checkpoint and exit, resume later"
         FREEZE = "freeze", "Freeze processes, continue later"
 
     name = models.CharField(max_length=63, unique=True)

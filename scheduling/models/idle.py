@@ -130,7 +130,7 @@ class GpuUse(models.Model):
     # Since when all measurements found the held GPUs idle; None: the last one found them in use.
     idle_since = models.DateTimeField(null=True)
     idle_for = models.DurationField(
-        help_text="Time since `idle_since` for which the job held GPUs without use, over all attempts."
+        help_text="How long the job has held idle GPUs since `idle_since`, over all attempts."
     )
     # None: the last measurement found a process, or processes are unknown.
     processless_since = models.DateTimeField(
@@ -144,7 +144,7 @@ class GpuUse(models.Model):
         help_text="When the last warning was sent. The warning no longer counts if the GPUs were used since then.",
     )
     idle_warned = models.DurationField(
-        default=timedelta, help_text="Time in `idle_for` that came after the last warning."
+        default=timedelta, help_text="How much of `idle_for` came after the last warning."
     )
     snoozed_until = models.DateTimeField(null=True)
     snooze_reason = models.CharField(max_length=300, blank=True, default="", db_default="")
@@ -171,17 +171,17 @@ class IdleRule(models.Model):
     class Action(models.TextChoices):
         NOTHING = "nothing", "do nothing"
         WARN = "warn", "warn"
-        PREEMPTIBLE = "preemptible", "warn, then make preemptible"
-        STOP = "stop", "warn, then stop"
+        PREEMPTIBLE = "preemptible", "warn, then make the job preemptible"
+        STOP = "stop", "warn, then stop the job"
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, null=True, related_name="idle_rule")
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, null=True, related_name="idle_rule")
     action = models.CharField(max_length=12, choices=Action)
     after_minutes = models.PositiveIntegerField(
-        help_text="Minutes without use after which a warning is sent."
+        help_text="A warning is sent when a job's GPUs were idle for this many minutes."
     )
     grace_minutes = models.PositiveIntegerField(
-        help_text="Minutes without use between the warning and the action."
+        help_text="The action follows after this many more idle minutes since the warning."
     )
     snooze_hours = models.PositiveIntegerField(
         help_text="Hours for which owners may snooze the warning; 0: they may not snooze it."

@@ -94,7 +94,7 @@ class Job(models.Model):
     # Fencing token: the number of leases given to this job. Messages with a lower number are void.
     epoch = models.PositiveIntegerField(default=0)
     reason = models.PositiveSmallIntegerField(
-        default=0, help_text="Value of fairshare.Reason while the job waits."
+        default=0, help_text="Why the job waits: a value of fairshare.Reason."
     )
     # A separate column for the index below: if the index had `reason`, each change of a reason would update all indexes
     # of the row, and rounds change thousands of reasons.

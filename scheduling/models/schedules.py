@@ -52,7 +52,7 @@ class Schedule(models.Model):
         ALL = ALL, "Run each missed run"
 
     class Overlap(models.TextChoices):
-        ALLOW = "allow", "Run both at the same time"
+        ALLOW = "allow", "Start the new run while the earlier one continues"
         FORBID = "forbid", "Skip the new run"
         REPLACE = "replace", "Cancel the earlier run and start the new one"
 

@@ -54,10 +54,10 @@ class Session(models.Model):
 
     job = models.OneToOneField(Job, on_delete=models.PROTECT, primary_key=True, related_name="session")
     idle_minutes = models.PositiveIntegerField(
-        help_text="Minutes without use after which the running session is stopped."
+        help_text="The running session is stopped when nobody has used it for this many minutes."
     )
     longest_hours = models.PositiveIntegerField(
-        help_text="Hours after its first start at which the session is stopped."
+        help_text="The session is stopped this many hours after its first start."
     )
     used_at = models.DateTimeField(null=True)  # when a user last used or kept it
     # when its owner was last warned that it is idle; void if it was used since

@@ -72,7 +72,7 @@ class FinishTime(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
     ended_at = models.DateTimeField()
-    seconds = models.FloatField(help_text="Seconds from submission to end.")
+    seconds = models.FloatField(help_text="Seconds from the job's submission to its end.")
     # Finish-time fairness (see fairshare.fairness), with the weights at the time of writing; null: unknown.
     rho = models.FloatField(null=True)
 

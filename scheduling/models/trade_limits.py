@@ -75,7 +75,8 @@ class TradeLimit(models.Model):
             return "not traded"
         said = []
         if self.most_gpus is not None:
-            said.append(f"at most {self.most_gpus.normalize():f} GPUs given away")
+            said.append(f"at most {self.most_gpus.normalize():f} GPUs given away in trades")
         if self.most_part is not None:
-            said.append(f"at most {(self.most_part * 100).normalize():f} % of the entitlement given away")
-        return ", ".join(said) or "traded without limit"
+            part = f"{(self.most_part * 100).normalize():f} %"
+            said.append(f"at most {part} of the team's entitlement given away in trades")
+        return ", ".join(said) or "no limit on trades"

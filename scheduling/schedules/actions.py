@@ -48,7 +48,7 @@ class Terms:
             if getattr(self, field) not in choices.values:
                 raise Refused(f"Accepted: {', '.join(choices.values)}.", field)
         if not 0 <= self.catch_up_seconds <= LONGEST_CATCH_UP:
-            raise Refused("Accepted: 0 to 30 days.", "catch_up_seconds")
+            raise Refused("The catch-up window must be from 0 to 30 days.", "catch_up_seconds")
         try:
             if stored and self.has_timetable_of(stored):
                 return stored.timetable

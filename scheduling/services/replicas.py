@@ -282,7 +282,7 @@ def _prove(look: _ServiceState, revision: ServiceRevision) -> None:
 def _fail(look: _ServiceState, revision: ServiceRevision, proven: int) -> None:
     service = look.service
     why = (
-        f"{proven} of {service.replicas} replicas became ready, but no other replica did within"
+        f"{proven} of {service.replicas} replicas became ready, and no further one became ready within"
         f" {service.progress_deadline_seconds} s{_last_words(look)}"
     )
     if revision.failed_at is None or revision.failed_at < service.progress_at:

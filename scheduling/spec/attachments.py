@@ -95,8 +95,11 @@ def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None
     for at, (place, one) in enumerate(mounts):
         for _, other in mounts[:at]:
             if is_in(one.place, other.place) or is_in(other.place, one.place):
-                both = f"the mounts {one.name} at {one.place} and {other.name} at {other.place}"
-                raise RefusedAt(place, f"{both} overlap; choose paths that do not contain each other")
+                raise RefusedAt(
+                    place,
+                    f"the mounts {one.name} at {one.place} and {other.name} at {other.place} overlap; "
+                    "choose paths that do not contain each other",
+                )
 
 
 def read_bytes(text: str) -> int:

@@ -29,7 +29,7 @@ class NewSession(WithOldNames, NewJob):
 
     idle_timeout_minutes: Whole = Field(
         60,
-        description="Minutes without use after which the session is stopped. A warning to the owner comes first.",
+        description="The session is stopped when nobody has used it for this many minutes. The owner is warned first.",
     )
     idle_minutes: Whole | None = read_as("idle_timeout_minutes")
     time_limit_hours: Whole = Field(

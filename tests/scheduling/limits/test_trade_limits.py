@@ -179,7 +179,8 @@ def test_a_managers_limits_are_in_the_audit_trail_once_and_wake_the_rounds(lab: 
     (event,) = AuditEvent.objects.filter(verb="tenant.set_trade_limits")
     assert (event.actor, event.tenant, event.before) == (people.alice, people.astro, {})
     assert event.after == {
-        "A100": "at most 2 GPUs given away, at most 50 % of the entitlement given away",
+        "A100": "at most 2 GPUs given away in trades, "
+        "at most 50 % of the team's entitlement given away in trades",
         "other GPUs": "not traded",
     }
     assert Cluster.objects.get(pk=lab.cluster.pk).round_wanted_at is not None

@@ -211,7 +211,10 @@ def test_a_revision_that_does_not_become_ready_is_rolled_back(lab: World) -> Non
     assert (service.current.number, service.good.number) == (1, 1)
     lab.carry_out()
     assert set(names(service)) == good, "the ready ones were never touched"
-    why = "0 of 2 replicas became ready, but no other replica did within 60 s (the answer to GET / has HTTP status 503)"
+    why = (
+        "0 of 2 replicas became ready, and no further one became ready within 60 s"
+        " (the answer to GET / has HTTP status 503)"
+    )
     assert told(service, "rolled_back") == [f"Revision 2 has failed: {why}. Rolled back to revision 1"]
     assert service.revisions.get(number=2).why_failed == why
     assert AuditEvent.objects.filter(verb="service.roll_back", actor=None).count() == 1
