@@ -122,8 +122,8 @@ def cluster_page(request: UserRequest, pk: int, *, posted: Form | None = None) -
         "access": access,
         "metrics": metrics,
         "groups": [
-            ("Rights in the whole cluster", [row for row in rows if not row.need.in_team]),
-            ("Rights in the namespaces of teams", [row for row in rows if row.need.in_team]),
+            ("Rights of Fairlot in the whole cluster", [row for row in rows if not row.need.in_team]),
+            ("Rights of Fairlot in the namespaces of teams", [row for row in rows if row.need.in_team]),
         ],
         "may_group": all(
             there is not False for row in rows if row.need.is_optional for _, there in row.verbs
@@ -210,7 +210,7 @@ def bare_pods(request: UserRequest, pk: int) -> HttpResponse:
         request,
         BarePodsForm("bare-pods", request),
         lambda values: set_bare_pods(actor=request.user, cluster=found, **values),
-        done=f"The setting for new single-worker jobs in the cluster {found.name} has been saved.",
+        done=f"The setting “Run new single-worker jobs as bare pods” of the cluster {found.name} has been saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )

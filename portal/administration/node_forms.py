@@ -94,13 +94,13 @@ class SchedulingForm(Form):
     )
     notice_seconds = Measure(
         "Preemption notice, seconds",
-        help_text="Service replicas and sessions are warned this long before they are preempted.",
+        help_text="A service replica or session is warned this many seconds before it is preempted.",
     )
     overhead_limit = Percentage("Highest allowed switching overhead, %")
-    cpu_per_gpu = Measure("CPUs", required=False)
-    memory_per_gpu = Measure("Memory, GiB", required=False)
-    cpu_limit_per_gpu = Measure("Maximum CPUs per GPU", required=False)
-    memory_limit_per_gpu = Measure("Maximum memory per GPU, GiB", required=False)
+    cpu_per_gpu = Measure("Default CPUs per GPU", required=False)
+    memory_per_gpu = Measure("Default memory per GPU, GiB", required=False)
+    cpu_limit_per_gpu = Measure("Maximum CPUs requested per GPU", required=False)
+    memory_limit_per_gpu = Measure("Maximum memory requested per GPU, GiB", required=False)
     trading = Switch("Trade GPU time between GPU types")
 
     def __init__(self, cluster: Cluster, request: HttpRequest | None = None) -> None:

@@ -33,7 +33,7 @@ KINDS = {
 }
 NAMES = {"tenant": "team"}
 # The text for None, by name of the value.
-NOTHING = {"generation": "all", "since": "immediately", "parent": "none (top level)"}
+NOTHING = {"generation": "all", "since": "immediately", "parent": "no parent (top level)"}
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d.*(Z|[+-]\d\d:\d\d)", re.ASCII)
 DECIMAL = re.compile(r"-?\d+\.\d+", re.ASCII)
 

@@ -44,7 +44,7 @@ class AnalyseForm(Form):
     """The form that starts an analysis: the cluster, and the number of days to analyse."""
 
     cluster = Row("Cluster", Cluster.objects.attached().order_by(*by_name("name")))
-    days = Whole(f"Number of past days, at most {LONGEST.days}", initial=7)
+    days = Whole(f"Number of past days to analyse, at most {LONGEST.days}", initial=7)
 
 
 class AgainForm(Form):
@@ -122,7 +122,7 @@ def again(request: UserRequest) -> HttpResponse:
         request,
         AgainForm("again", request),
         lambda values: repeat_analysis(actor=request.user, **values),
-        done="These teams will be analysed again. Their results appear here team by team.",
+        done="The teams without a result will be analysed again. Their results appear here team by team.",
         to=("share_anomalies",),
         page=anomalies_page,
     )

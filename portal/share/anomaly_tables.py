@@ -25,7 +25,7 @@ from scheduling.models import Cluster, SharingAnalysis, SharingPart
 
 HOLDERS = [
     Column("anomaly", "Anomaly", Kind.ID),
-    Column("job_id", "Job that held GPUs", Kind.ID),
+    Column("job_id", "Job that held the needed GPUs", Kind.ID),
     Column("job", "Name"),
     Column("team", "Team"),
     Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 4),
@@ -95,7 +95,7 @@ def anomalies_document(
             ("Teams", tenant.name if tenant else "All teams that you may see"),
             ("Finished", local(analysis.finished_at)),
             *([("Cause", CAUSES[cause])] if cause in CAUSES else []),
-            ("Expected false anomalies", EXPECTED),
+            ("Expected rate of false anomalies", EXPECTED),
         ],
         tables=[
             Table(
@@ -105,7 +105,7 @@ def anomalies_document(
                 [_row(one) for one in rows],
                 note="If a job has not started, its delay may still grow.",
             ),
-            Table("holders", "Jobs that held the GPUs", HOLDERS, list(_holders(rows))),
+            Table("holders", "Jobs that held the needed GPUs", HOLDERS, list(_holders(rows))),
             Table(
                 "private",
                 "Private clusters of the teams",
@@ -169,9 +169,9 @@ def _columns() -> list[Column]:
             Column(name, heading, Kind.MOMENT)
             for name, heading in {
                 "started_at": "Started",
-                "private_started_at": "Start on private cluster",
+                "private_started_at": "Job's start on private cluster",
                 "ended_at": "Ended",
-                "private_ended_at": "End on private cluster",
+                "private_ended_at": "Job's end on private cluster",
             }.items()
         ),
         *(Column(f"{key}_seconds", f"{word}, min", Kind.MINUTES, 1) for key, word in CAUSES.items()),

@@ -17,12 +17,12 @@ HEIGHT = 1000
 ABOVE = ("own", "bought", "borrowed")  # received GPU time, by origin
 BELOW = ("lent", "sold", "unused")  # entitled GPU time that the team did not use
 LABELS = {
-    "own": "received from the team's own share",
-    "bought": "bought in trades",
-    "borrowed": "borrowed from other teams",
-    "lent": "lent to other teams (shown below zero)",
-    "sold": "sold in trades (shown below zero)",
-    "unused": "unused (shown below zero)",
+    "own": "GPUs received from the team's own share",
+    "bought": "GPUs bought in trades",
+    "borrowed": "GPUs borrowed from other teams",
+    "lent": "GPUs lent to other teams (shown below zero)",
+    "sold": "GPUs sold in trades (shown below zero)",
+    "unused": "GPUs that the team left unused (shown below zero)",
 }
 
 

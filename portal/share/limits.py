@@ -22,7 +22,7 @@ from scheduling.limits.actions import Allowance, set_trade_limits
 from scheduling.models import TradeLimit
 
 AS_OTHERS, YES, NO = "", "yes", "no"
-ANSWERS = [(YES, "Yes"), (NO, "No: neither give nor take GPUs")]
+ANSWERS = [(YES, "Yes"), (NO, "No: neither give nor receive GPUs in trades")]
 KINDS = ("trades", "gpus", "percent")  # prefixes of the names of a row's fields
 ALL, OTHERS = "all", "Other GPUs"  # the row for GPU types without their own limits
 
@@ -30,8 +30,8 @@ ALL, OTHERS = "all", "Other GPUs"  # the row for GPU types without their own lim
 class TradeLimitsForm(Form):
     """The form for a team's trade limits, with a row for each GPU type and a last row for all other GPU types.
 
-    The last row applies to each GPU type whose own row has the choice “Use the limits of other GPUs”. Each row has
-    three fields: whether to trade, the maximum number of GPUs to give, and the maximum part of the share to give.
+    The last row applies to each GPU type whose own row has the choice AS_OTHERS. Each row has three fields: whether to
+    trade, the maximum number of GPUs to give, and the maximum part of the share to give.
     """
 
     def __init__(self, tenant: Tenant, request: UserRequest | None = None) -> None:
@@ -43,15 +43,15 @@ class TradeLimitsForm(Form):
                 key,
                 generation.name,
                 own.get(generation.pk),
-                [(AS_OTHERS, "Use the limits of other GPUs"), *ANSWERS],
+                [(AS_OTHERS, "Use the limits of the row ‘Other GPUs’"), *ANSWERS],
             )
         self._add(ALL, OTHERS, own.get(None), ANSWERS)
 
     def _add(self, key: str, name: str, limit: TradeLimit | None, choices: list[tuple[str, str]]) -> None:
         fields = (
             Choice(f"Trade {name}", choices),
-            Exact(f"Maximum number of {name} given in trades", required=False),
-            Percentage(f"Maximum part of the share of {name} given in trades, %", required=False),
+            Exact(f"{name}: maximum number of GPUs given in trades", required=False),
+            Percentage(f"{name}: maximum % of the team's share given in trades", required=False),
         )
         values: tuple[str, Decimal | None, Decimal | None] = (choices[0][0], None, None)
         if limit is not None:
@@ -68,8 +68,7 @@ class TradeLimitsForm(Form):
         return [(name, [self[f"{kind}-{key}"] for kind in KINDS]) for key, name in named]
 
     def clean(self) -> None:
-        """Refuses a row that has the choice “Use the limits of other GPUs” and also an amount, because its limits are
-        those of the last row.
+        """Refuses a row that has the choice AS_OTHERS and also an amount, because its limits are those of the last row.
 
         If a row's choice forbids trades, ignores the row's amounts, even if they are invalid.
         """

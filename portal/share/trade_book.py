@@ -24,6 +24,7 @@ from scheduling.models import Trade
 from scheduling.reports.trades import SeenTrade, Side, read_trades, seen, totals
 
 AT_ONCE = 500
+TIMES = {"gave": "Given", "got": "Received", "net": "Net", "sum": "Sum"}  # headings of GPU times
 
 
 @require_safe
@@ -74,7 +75,7 @@ def trade_book(user: User, period: Period, *, generation: str = "", tenant: Tena
 
 
 def _times(*names: str) -> list[Column]:
-    return [Column(f"{name}_gpu_seconds", f"{name.capitalize()}, GPU-h", Kind.GPU_TIME, 4) for name in names]
+    return [Column(f"{name}_gpu_seconds", f"{TIMES[name]}, GPU-h", Kind.GPU_TIME, 4) for name in names]
 
 
 def _booked(booked: Iterable[BookedTrades]) -> Table:
@@ -94,15 +95,15 @@ COLUMNS = [
     Column("to", "To", Kind.SECOND),
     Column("team", "Team"),
     Column("with", "Other team"),
-    Column("gave_gpus", "Gave, GPUs", Kind.NUMBER, 3),
-    Column("gave", "Gave"),
-    Column("got_gpus", "Got, GPUs", Kind.NUMBER, 3),
-    Column("got", "Got"),
+    Column("gave_gpus", "GPUs given", Kind.NUMBER, 3),
+    Column("gave", "Given GPU type"),
+    Column("got_gpus", "GPUs received", Kind.NUMBER, 3),
+    Column("got", "Received GPU type"),
     Column("rate", "Rate", Kind.NUMBER, 3),
     *_times("gave", "got"),
     Column("measured_speedup", "Measured speed-up", Kind.NUMBER, 3),
-    Column("without_slow_gpus", "Gave, converted to slower GPUs", Kind.NUMBER, 3),
-    Column("with_slow_gpus", "Got, converted to slower GPUs", Kind.NUMBER, 3),
+    Column("without_slow_gpus", "GPUs given, converted to slower GPUs", Kind.NUMBER, 3),
+    Column("with_slow_gpus", "GPUs received, converted to slower GPUs", Kind.NUMBER, 3),
     Column("gain", "Gain", Kind.NUMBER, 3),
 ]
 

@@ -242,7 +242,7 @@ def submit_the_digits(page: Page) -> int:
     expect(yaml).to_have_value(re.compile(r"^name: .*digits: my first", re.MULTILINE))
     expect(yaml).to_have_value(re.compile("V100"))
     expect(before).to_contain_text(re.compile("can start now|will wait"))
-    expect(before).to_contain_text("On V100")
+    expect(before).to_contain_text("Cost on V100")
     expect(before).to_contain_text("1.20 EUR an hour")
 
     page.get_by_label("GPUs per worker").fill("5")

@@ -43,7 +43,7 @@ def test_jobs_have_the_colour_and_number_of_their_team(scene: Scene, browser_of)
 def test_the_legend_has_what_is_drawn_and_nothing_else(scene: Scene, browser_of) -> None:
     html = browser_of(scene.people.bob).get("/cluster/").content.decode()
     assert kinds(html) == {"own", "other"}
-    assert "another team</li>" in html
+    assert "GPU of another team</li>" in html
     nodes = scene.world.cluster.nodes
     nodes.create(name="spare", generation=scene.people.v100, gpus=2)
     nodes.create(name="broken", generation=scene.people.v100, gpus=1, state="down")

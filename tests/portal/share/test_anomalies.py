@@ -57,7 +57,7 @@ def test_a_team_sees_its_anomalies_and_other_holders_without_names(
     bob = browser_of(scene.people.bob)
     html = bob.get(PAGE).content.decode()
     assert "supernova" in html
-    assert "Others borrowed too much" in html
+    assert "Other teams borrowed too much" in html
     assert "another team" in html
     assert "genome" not in html
     told = bob.get(API).json()
@@ -75,7 +75,7 @@ def test_the_rate_of_false_anomalies_is_shown_wherever_they_are_listed(
         f"{percent(part)} of the jobs at a cluster load of {percent(load)}" for load, part in FALSE_RATES
     ]
     facts = {fact["label"]: fact["text"] for fact in bob.get("/share/anomalies.json").json()["facts"]}
-    for text in (bob.get(PAGE).content.decode(), facts["Expected false anomalies"]):
+    for text in (bob.get(PAGE).content.decode(), facts["Expected rate of false anomalies"]):
         assert all(rate in text for rate in rates)
     told = bob.get(API).json()["false_rates"]
     assert [(one["load"], one["part"]) for one in told] == list(FALSE_RATES)
@@ -130,7 +130,9 @@ def test_operators_ask_and_see_how_far_it_is(scene: Scene, browser_of) -> None:
         pass
     html = olga.get(PAGE).content.decode()
     # The scene is younger than the last full hour, unless another hour has begun during the test.
-    assert any(told in html for told in ("No jobs were compared", "No anomalies", "Jobs that held the GPUs"))
+    assert any(
+        told in html for told in ("No jobs were compared", "No anomalies", "Jobs that held the needed GPUs")
+    )
     assert "Progress" not in html
 
 

@@ -27,7 +27,7 @@ def test_a_manager_sets_limits_and_members_read_them(scene: Scene, browser_of) -
     rows = TradeLimit.objects.values_list("generation__name", "trades", "most_gpus", "most_part")
     assert list(rows) == [("A100", True, Decimal("1.5"), Decimal("0.25")), (None, False, None, None)]
     told = bob.get(SHARE).content.decode()
-    assert "at most 1.5 GPUs given away, at most 25 % of the entitlement given away" in told
+    assert "at most 1.5 GPUs given away in trades, at most 25 % of the team" in told
     assert PAGE not in told
     assert PAGE in alice.get(SHARE).content.decode()
     form = alice.get(PAGE).content.decode()
