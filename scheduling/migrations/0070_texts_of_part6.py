@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='idlerule',
             name='grace_minutes',
-            field=models.PositiveIntegerField(help_text='The action follows after this many more idle minutes since the warning.'),
+            field=models.PositiveIntegerField(help_text='The action follows when the GPUs were idle for this many minutes since the warning.'),
         ),
         migrations.AlterField(
             model_name='job',

@@ -181,7 +181,7 @@ class IdleRule(models.Model):
         help_text="A warning is sent when a job's GPUs were idle for this many minutes."
     )
     grace_minutes = models.PositiveIntegerField(
-        help_text="The action follows after this many more idle minutes since the warning."
+        help_text="The action follows when the GPUs were idle for this many minutes since the warning."
     )
     snooze_hours = models.PositiveIntegerField(
         help_text="Hours for which owners may snooze the warning; 0: they may not snooze it."
