@@ -107,4 +107,4 @@ class PasswordTries(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.network or "many network addresses"
+        return self.network or "all network addresses"

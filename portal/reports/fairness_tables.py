@@ -81,11 +81,11 @@ def _tables(report: FairnessReport) -> Iterator[Table]:
         [
             TEAM,
             Column("jobs_ended", "Jobs ended", Kind.NUMBER),
-            Column("rho_known", "Compared", Kind.NUMBER),
-            _ratio("rho_median", "Median"),
-            _ratio("rho_worst", "Worst"),
+            Column("rho_known", "Jobs with a ratio", Kind.NUMBER),
+            _ratio("rho_median", "Median ratio"),
+            _ratio("rho_worst", "Worst ratio"),
             Column("worse_off_than_alone", "Jobs slower than on a private cluster", Kind.NUMBER),
-            Column("left_out", "Jobs left out", Kind.NUMBER),
+            Column("left_out", "Jobs without a ratio", Kind.NUMBER),
         ],
         [
             (
@@ -143,14 +143,14 @@ def _compared(report: FairnessReport, over_all: Indices) -> Iterator[Table]:
             Column("to", "To", Kind.MOMENT),
             Column("teams", "Teams", Kind.NUMBER),
             _ratio("jain", "Jain's index"),
-            _ratio("max_min", "Lowest ÷ highest ratio"),
+            _ratio("max_min", "Worst-served ÷ best-served team"),
         ],
         [
             (index.begins, index.ends, index.tenants, _figure(index.jain), _figure(index.max_min))
             for index in (over_all, *report.over_time)
         ],
         note="The first row covers the whole period. The indices compare the teams' ratios of received to "
-        "due GPU time.",
+        "due GPU time. The last column is the lowest of these ratios, divided by the highest.",
     )
 
 

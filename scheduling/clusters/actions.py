@@ -50,7 +50,7 @@ ACCEPTED = {
     "quantum_seconds": f"1 to {fixed(86_400)} seconds",
     "min_hold_seconds": f"0 to {fixed(86_400)} seconds",
     "notice_seconds": f"0 to {fixed(3_600)} seconds",
-    "overhead_limit": "the fraction of time that switching jobs may take: more than 0 and at most 1",
+    "overhead_limit": "the largest fraction of a quantum to spend on switching between jobs: more than 0 and at most 1",
     "cpu_per_gpu": (
         f"0.1 to {fixed(1_024)} CPUs per GPU, or empty to give workers a part of the node's CPUs in proportion to"
         " their GPUs"

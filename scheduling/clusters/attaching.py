@@ -62,7 +62,8 @@ def attach_cluster(
         raise Refused("A name must have 1 to 63 characters: letters, digits, spaces and any of - _ .", "name")
     if not PREFIX.fullmatch(namespace_prefix):
         raise Refused(
-            "A prefix must have up to 40 lower-case letters, digits and -, and begin with a letter.",
+            "A namespace prefix must have 1 to 40 characters: lower-case letters, digits and -. It must begin with a"
+            " letter and must not end with -.",
             "namespace_prefix",
         )
     access = ClusterAccess(

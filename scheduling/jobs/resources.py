@@ -120,7 +120,7 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
 def _not_here(spec: JobSpec) -> dict[str, str]:
     usual = type(spec).model_fields
     problems = {
-        field: "jobs of this cluster are processes on the portal's machine, not containers: leave the field out"
+        field: f"leave {field} out: jobs of this cluster are processes on the portal's machine, not containers"
         for field in ONLY_IN_CONTAINERS
         if getattr(spec, field) != usual[field].default
     }
@@ -129,7 +129,9 @@ def _not_here(spec: JobSpec) -> dict[str, str]:
         ("volumes", VOLUMES, "FAIRLOT_VOLUMES_DIR", spec.volumes),
     ):
         if away := [one.place for one in mounted if not is_in(one.place, root) or one.place == root]:
-            problems[field] = f"paths must be below {root} (${variable}) in this cluster, not at {away[0]}"
+            problems[field] = (
+                f"the path {away[0]} is not below {root} (${variable}), which this cluster requires"
+            )
     return problems
 
 

@@ -174,8 +174,8 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
             )
         if not values[key].strip("="):
             raise Refused(
-                f"The value of key {number} has no characters except =. Write KEY=VALUE, and check that the key is not"
-                " the secret value itself.",
+                f"The value of key {number} contains only the character =. If you entered a secret value without a key,"
+                " write KEY=VALUE.",
                 "value",
             )
     try:

@@ -178,8 +178,9 @@ class Binding:
             at = f", on {ends:%Y-%m-%d} at {ends:%H:%M} UTC" if ends else ""
             if one.ends:
                 return f"The job starts when the limit's period is over{at}, or when the limit is raised."
-            return f"The job starts when enough old usage no longer counts{at}, or when the limit is raised."
-        whose = (
-            one.whose if one.user or quota.tenant_id == job.tenant_id else f"{one.whose} or a team below it"
+            return f"The job starts when enough usage is older than the limit's period{at}, or when the limit is raised."
+        if one.user or quota.tenant_id == job.tenant_id:
+            return f"The job starts when a job of {one.whose} ends, or when the limit is raised."
+        return (
+            f"The job starts when a job of {one.whose} or a team below it ends, or when the limit is raised."
         )
-        return f"The job starts when a job of {whose} ends, or when the limit is raised."

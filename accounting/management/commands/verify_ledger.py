@@ -59,7 +59,7 @@ class Command(BaseCommand):
         with consistent_read(), connection.cursor() as cursor:
             for noted in options["noted"]:
                 _compare(noted)
-                self.stdout.write(f"The hash chain still contains what you noted: {noted}")
+                self.stdout.write(f"The hash chain still contains the head or seal that you noted: {noted}")
             found = first_found()
             if found is not None:
                 raise CommandError(str(found))
@@ -80,7 +80,7 @@ class Command(BaseCommand):
         if unsealed := [month for month in months if month not in with_seals]:
             self.stdout.write(
                 f"An earlier release of Fairlot archived these months: {_named(unsealed)}. Some of their rows have"
-                " no seal yet. They are sealed when the next month is archived."
+                " no seal yet. These rows are sealed when the next month is archived."
             )
         self.stdout.write(f"OK: {transactions} transactions, {entries} entries, {segments} segments")
 

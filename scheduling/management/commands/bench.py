@@ -88,7 +88,8 @@ class Command(BaseCommand):
             "--rounds",
             type=int,
             default=5,
-            help="Number of busy rounds and of fill rounds to measure. The table shows the median of each figure.",
+            help="How often to measure each kind of round: busy rounds, which find a full cluster, and fill rounds,"
+            " which follow the submission of one job. The table shows the median of each figure.",
         )
 
     def handle(self, *args: Any, gpus: list[int], jobs_per_gpu: int, rounds: int, **options: Any) -> None:
@@ -140,8 +141,8 @@ class Command(BaseCommand):
             ]
             more = last.statements - first.statements
             self.stdout.write(
-                f"{kind} rounds: the time grows as GPUs ** k, with k = {', '.join(powers)}; queries in the largest"
-                f" cluster minus queries in the smallest: {more:+.0f}"
+                f"{kind} rounds: times grow with the number of GPUs to the power k, where k is: {', '.join(powers)}."
+                f" The largest cluster takes {more:+.0f} queries compared with the smallest."
             )
 
 

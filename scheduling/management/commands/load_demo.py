@@ -36,7 +36,7 @@ HARDWARE = (
     ("V100", "The older half of the demo's simulated GPUs", 16, "1.20", "v100-0", 4, 1.0),
     (
         "A100",
-        "The newer half of the demo's simulated GPUs, up to three times as fast",
+        "The newer half of the demo's simulated GPUs, up to three times as fast as the older half",
         80,
         "3.00",
         "a100-0",

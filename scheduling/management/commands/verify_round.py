@@ -61,7 +61,7 @@ class Command(BaseCommand):
             f"{len(stored.run)} gangs on {round_.gpus_given} GPUs, {len(stored.trades)} trades: "
         )
         if is_other:
-            described += f"decided by another build ({before or 'not stored'}; this is {build}): "
+            described += f"decided by another build of the policy (then {before or 'not stored'}, now {build}): "
         if as_json:
             told = {"round": round_.number, "cluster": round_.cluster.name, "policy": round_.policy}
             told |= {"version": round_.policy_version, "build": before, "build_now": build}
@@ -70,8 +70,8 @@ class Command(BaseCommand):
             self.stdout.write(f"{described}the repeated decision matches.")
         if not matches and is_other:
             raise CommandError(
-                f"{described}the repeated decision differs from the stored one. This may be caused by the other build,"
-                " so it does not prove an error.",
+                f"{described}the repeated decision differs from the stored one. The change of the build may be the"
+                " cause, so this does not prove an error.",
                 returncode=OTHER_BUILD,
             )
         if not matches:

@@ -511,7 +511,7 @@ def test_a_noted_head_tells_whether_todays_books_descend_from_it(sealed: Cast) -
     seal_all(BOOKS)
     out = io.StringIO()
     call_command("verify_ledger", noted=[noted], stdout=out)
-    assert f"The hash chain still contains what you noted: {noted}" in out.getvalue()
+    assert f"The hash chain still contains the head or seal that you noted: {noted}" in out.getvalue()
     assert head_line() != noted
     # Somebody with access to the database rebuilds the chain, for example by running the periodic task: a consistent
     # chain with other heads.

@@ -188,7 +188,7 @@ def test_without_shares_the_page_says_so(scene: Scene, browser_of) -> None:
         .get(f"{PAGE}?period=dates&from=2001-01-01&to=2001-01-02")
         .content.decode()
     )
-    assert "No shares in this period" in html
+    assert "No team had a share of the GPUs in this period" in html
 
 
 def test_all_users_see_a_link_to_the_report(scene: Scene, browser_of) -> None:

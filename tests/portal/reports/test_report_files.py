@@ -368,11 +368,11 @@ PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
         {
             "Team": lambda row: row["team"],
             "Jobs ended": lambda row: str(row["jobs_ended"]),
-            "Jobs with known ρ": lambda row: str(row["rho_known"]),
+            "Jobs with a value of ρ": lambda row: str(row["rho_known"]),
             "Median ρ": lambda row: f"{row['rho_median']:.2f}" if row["rho_median"] else "–",
             "Worst ρ": lambda row: f"{row['rho_worst']:.2f}" if row["rho_worst"] else "–",
-            "Slower than on a private cluster": lambda row: str(row["worse_off_than_alone"]),
-            "Jobs left out": lambda row: str(row["left_out"]),
+            "Jobs slower than on a private cluster": lambda row: str(row["worse_off_than_alone"]),
+            "Jobs without a value of ρ": lambda row: str(row["left_out"]),
         },
     ),
 ]

@@ -96,7 +96,7 @@ def test_a_round_of_another_build_is_not_called_tampered_with(
     round_: Round, capsys: pytest.CaptureFixture[str]
 ) -> None:
     this, other = round_.policy_build, "0123456789ab"
-    said = "trades: decided by another build ({}; this is {}): the repeated decision {}"
+    said = "trades: decided by another build of the policy (then {}, now {}): the repeated decision {}"
     for is_forged in (False, True):
         if is_forged:
             forged(round_)
@@ -109,7 +109,7 @@ def test_a_round_of_another_build_is_not_called_tampered_with(
         for before in (other, ""):
             (code, text), (same, told) = decided_by(round_, before, capsys)
             assert code == same == 3 * is_forged
-            no_proof = "This may be caused by the other build, so it does not prove an error."
+            no_proof = "The change of the build may be the cause, so this does not prove an error."
             ends = f"differs from the stored one. {no_proof}" if is_forged else "matches.\n"
             assert text.endswith(said.format(before or "not stored", this, ends))
             assert is_told(told, matches=not is_forged, is_other_build=True)
