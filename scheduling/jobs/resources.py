@@ -129,9 +129,7 @@ def _not_here(spec: JobSpec) -> dict[str, str]:
         ("volumes", VOLUMES, "FAIRLOT_VOLUMES_DIR", spec.volumes),
     ):
         if away := [one.place for one in mounted if not is_in(one.place, root) or one.place == root]:
-            problems[field] = (
-                f"the path {away[0]} is not below {root} (${variable}), which this cluster requires"
-            )
+            problems[field] = f"in this cluster, paths must be below {root} (${variable}); {away[0]} is not"
     return problems
 
 

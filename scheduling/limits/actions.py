@@ -81,7 +81,7 @@ def _limit(tenant: Tenant, asked: Allowance) -> TradeLimit:
     )
     check_fields(limit, "most_gpus", "most_part")
     if not asked.trades and (asked.most_gpus is not None or asked.most_part is not None):
-        raise Refused("Leave the maximum number and part of GPUs empty for a GPU type that is not traded.", "trades")
+        raise Refused("A GPU type that is not traded needs no maximum. Leave both maximums empty.", "trades")
     if asked.most_gpus is not None and asked.most_gpus < 0:
         raise Refused("A limit must be 0 or more.", "most_gpus")
     if asked.most_part is not None and not 0 <= asked.most_part <= 1:

@@ -178,7 +178,10 @@ class Binding:
             at = f", on {ends:%Y-%m-%d} at {ends:%H:%M} UTC" if ends else ""
             if one.ends:
                 return f"The job starts when the limit's period is over{at}, or when the limit is raised."
-            return f"The job starts when enough usage is older than the limit's period{at}, or when the limit is raised."
+            return (
+                f"The job starts when enough usage is older than the limit's period{at}, or when the limit is"
+                " raised."
+            )
         if one.user or quota.tenant_id == job.tenant_id:
             return f"The job starts when a job of {one.whose} ends, or when the limit is raised."
         return (

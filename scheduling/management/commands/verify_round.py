@@ -61,7 +61,9 @@ class Command(BaseCommand):
             f"{len(stored.run)} gangs on {round_.gpus_given} GPUs, {len(stored.trades)} trades: "
         )
         if is_other:
-            described += f"decided by another build of the policy (then {before or 'not stored'}, now {build}): "
+            described += (
+                f"decided by another build of the policy (then {before or 'not stored'}, now {build}): "
+            )
         if as_json:
             told = {"round": round_.number, "cluster": round_.cluster.name, "policy": round_.policy}
             told |= {"version": round_.policy_version, "build": before, "build_now": build}

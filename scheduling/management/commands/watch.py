@@ -108,7 +108,7 @@ def _watch(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> 
             return
         except Exception as error:
             failures += 1
-            _tell(cluster_id, "Fairlot failed to watch this cluster and starts again", error)
+            _tell(cluster_id, "Fairlot failed to watch this cluster and tries again", error)
         finally:
             connection.close()
         passes[cluster_id] = time.monotonic()
@@ -163,7 +163,11 @@ class _Step:
             raise
         except Exception as error:
             self._failures += 1
-            _tell(cluster.pk, "A step failed while Fairlot watched this cluster; Fairlot tries the step again", error)
+            _tell(
+                cluster.pk,
+                "A step failed while Fairlot watched this cluster; Fairlot tries the step again",
+                error,
+            )
         else:
             self._failures = 0
         self._due = time.monotonic() + max(self._every, _rest(self._failures))

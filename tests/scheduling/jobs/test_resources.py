@@ -140,7 +140,7 @@ def test_jobs_of_this_machine_have_no_containers() -> None:
         here.submit(here.people.bob, here.people.astro, volumes=mounts, **asked)
     assert set(refused.value.problems) == {*asked, "volumes"}
     assert "are processes on the portal's machine" in refused.value.problems["cpu"]
-    assert "is not below /volumes" in refused.value.problems["volumes"]
+    assert "paths must be below /volumes" in refused.value.problems["volumes"]
 
 
 @pytest.mark.parametrize("text", ["64", "64gi", "-1Gi", "Gi", "1e3Gi", "64 Gi", "0Gi", "1023Ki"])
