@@ -141,5 +141,5 @@ def _open(data: bytes, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise UnreadableRecord("the data is not the record of a round") from error
     if (header.get("version"), header.get("kind")) != (VERSION, kind):
-        raise UnreadableRecord(f"this is not a {kind} of version {VERSION}")
+        raise UnreadableRecord(f"the data is not a {kind} in format version {VERSION}")
     return header, arrays

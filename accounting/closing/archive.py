@@ -194,7 +194,7 @@ def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
     since = archived_until()
     if since is None or first_of_month(since) != months_after(month, 1):
         raise Refused(
-            f"{month:%Y-%m} cannot be brought back, because it is not the last month that was archived.",
+            f"{month:%Y-%m} cannot be brought back into the database, because it is not the last archived month.",
             "month",
         )
     rows = 0
@@ -249,9 +249,9 @@ def _require_archivable(month: date, books: list[ClosedBook]) -> None:
         )
         if early.exists():
             raise Refused(
-                f"In the ledger of cluster {book}, some bills of {month:%Y-%m} are older than {first_day:%Y-%m-%d},"
-                " the first day of which all hours are closed. The rollups do not contain these bills, so the"
-                " month cannot be archived.",
+                f"{month:%Y-%m} cannot be archived. In the ledger of cluster {book}, Fairlot has closed whole days only"
+                f" since {first_day:%Y-%m-%d}, and some bills of {month:%Y-%m} are for earlier usage. The rollups do"
+                " not contain these bills.",
                 "month",
             )
         sealed = LedgerSeal.objects.filter(book=book).aggregate(last=Max("last_id"))["last"]
@@ -363,7 +363,8 @@ def _sealed_files_of(month: date) -> dict[str, str]:
     for book in books_of(month):
         if sealed_files(book, month) not in (None, leaf_of_files(digests)):
             raise Refused(
-                f"The archive record of {month:%Y-%m} and the hash chain contain different digests of the files."
+                f"The archive record of {month:%Y-%m} and the hash chain contain different digests of the archive"
+                " files of this month."
             )
     return digests
 
@@ -377,7 +378,8 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Pa
         file = folder / f"{name}.csv.gz"
         if _digest(file) != digests.get(file.name):
             raise Refused(
-                f"{file} is not the file that Fairlot wrote when it last archived the month.", "folder"
+                f"{file} is not the file that Fairlot wrote when it last archived this file's month.",
+                "folder",
             )
         yield name, file
 

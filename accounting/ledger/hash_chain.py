@@ -684,15 +684,15 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
         (is_back,) = cursor.fetchone()
     now = leaves_of_sums(seal.book, month, seal.form)
     if now[LEAF_BYTES:] != leaves[LEAF_BYTES : 2 * LEAF_BYTES]:
-        return f"the GPU time of nodes in {month:%Y-%m} was changed after this month was archived"
+        return f"the GPU time of nodes in {month:%Y-%m} was changed after the archiving of {month:%Y-%m}"
     if not stands or is_back:
         return None
     if now[:LEAF_BYTES] != leaves[:LEAF_BYTES]:
-        return f"hourly or daily rollups of {month:%Y-%m} were changed after this month was archived"
+        return f"hourly or daily rollups of {month:%Y-%m} were changed after the archiving of {month:%Y-%m}"
     if seal.form < NUMBERED and _has_classes(seal.book, month):
         return (
-            f"idle, preemptible or borrowed GPU time was added to the bills of {month:%Y-%m} after this month was"
-            " archived"
+            f"idle, preemptible or borrowed GPU time was added to the bills of {month:%Y-%m} after the"
+            f" archiving of {month:%Y-%m}"
         )
     return None
 

@@ -377,8 +377,8 @@ def first_broken(trusted: Collection[bytes]) -> str | None:
             last = named.get(head.book)
             if last is not None and head.seal != last.seal + 1:
                 return (
-                    f"head {head.number}: this head refers to seal {head.seal} of {name_of(head.book)}, but the"
-                    f" previous head of this book refers to seal {last.seal}"
+                    f"head {head.number}: this head refers to seal {head.seal} of {name_of(head.book)}, but must"
+                    f" refer to seal {last.seal + 1}, because the previous head of this book refers to seal {last.seal}"
                 )
             named[head.book] = head
         before = head

@@ -192,7 +192,8 @@ def _require_same(booked: UsageSegment, piece: UsageSegment) -> None:
 
 
 def _booked_already(pieces: Iterable[UsageSegment]) -> str:
-    return f"the ledger already contains some of the time of leases {sorted({piece.lease_id for piece in pieces})}"
+    leases = sorted({piece.lease_id for piece in pieces})
+    return f"the ledger already contains usage of leases {leases} that overlaps the usage to be booked"
 
 
 def _booked(wanted: Mapping[Place, UsageSegment]) -> dict[Place, UsageSegment]:

@@ -136,7 +136,10 @@ class VolumeForm(Form):
     name = Text("Name", maxlength=63, placeholder="imagenet", is_code=True)
     source = Text("PersistentVolumeClaim", maxlength=400, is_code=True)
     team = Row(
-        "For", Tenant.objects.active().order_by(*by_name("name")), required=False, others={"": "all teams"}
+        "May be mounted by",
+        Tenant.objects.active().order_by(*by_name("name")),
+        required=False,
+        others={"": "all teams"},
     )
     read_only = Choice("Access", [("on", "read"), ("off", "read and write")])
 

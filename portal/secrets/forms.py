@@ -76,13 +76,13 @@ class NewSecret(SecretForm):
         ),
         is_code=True,
     )
-    team = Choice("For")
+    team = Choice("May be used by")
 
     def __init__(self, user: User, request: HttpRequest | None = None) -> None:
         super().__init__("create", request)
         managed = Tenant.objects.visible_to(user, role=Membership.Role.MANAGER).active()
         self.teams = {team.slug: team for team in managed.order_by(*by_name("name"))}
-        named = [(slug, f"all members of {team.name}") for slug, team in self.teams.items()]
+        named = [(slug, f"the jobs of all members of {team.name}") for slug, team in self.teams.items()]
         self.offer("team", [("", "only my jobs"), *named])
 
     def clean_team(self) -> Tenant | None:

@@ -125,7 +125,7 @@ def _fault_of_count(parts: list[str]) -> Fault:
         )
         fields[4] = re.sub(f"({'|'.join(WEEKDAYS)})L", lambda day: f"{WEEKDAYS.index(day[1])}L", fields[4])
     why = (
-        "instead of the year, set the dates “Earliest run” and “Latest run”"
+        "instead of the year, set the dates “No runs before” and “No runs after”"
         if has_year
         else "there is no field for seconds"
     )

@@ -92,7 +92,7 @@ class FalseRate(Schema):
         description="Load of the cluster: GPU time that jobs demand, divided by the cluster's capacity."
     )
     part: float = Field(
-        description="False positive rate: fraction of compared jobs that are reported although nothing went wrong."
+        description="False positive rate: fraction of compared jobs that are reported as anomalies but are none."
     )
 
 

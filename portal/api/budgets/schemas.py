@@ -26,16 +26,16 @@ class NewBudget(Schema):
     )
     webhook_url: Line | None = Field(
         None,
-        description="URL of a webhook that receives the warnings. Null keeps the previous URL (no webhook "
-        "for a new budget).",
+        description="URL of a webhook that receives the warnings. Null leaves the URL unchanged; a new "
+        "budget then gets no webhook.",
     )
 
 
 class SetBudget(Schema):
     id: int
     signing_key: str | None = Field(
-        description="Key that signs the calls to the webhook. Null if there is no webhook, or if "
-        "another user set its URL."
+        description="Key that signs the calls to the webhook; only admins and the user who set the webhook's URL "
+        "may see the key. Null for other callers, or if there is no webhook."
     )
 
 

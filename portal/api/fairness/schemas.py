@@ -77,7 +77,7 @@ class FinishedJobs(WithOldNames, Schema):
 
     team: str
     ended: int
-    rated: int = Field(description="Number of ended jobs whose finish-time ratio is known.")
+    rated: int = Field(description="Number of ended jobs whose finish-time fairness is known.")
     told: int = answered_too("rated")
     median: float | None
     worst: float | None

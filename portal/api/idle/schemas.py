@@ -23,13 +23,13 @@ class GpuUse(Schema):
         "GPUs. If `measure` is `cpu`: percent of one CPU, so 200 means two full CPUs."
     )
     idle_since: datetime | None = Field(
-        description="Time since which the GPUs are idle; null if the GPUs are in use."
+        description="Time since which the job's GPUs are idle; null if they are in use."
     )
     idle_seconds: float = Field(
         description="Number of seconds since `idle_since` in which the job held GPUs and did not use them."
     )
     processless_since: datetime | None = Field(
-        description="Time since which no process has used the GPUs; null if a process uses them, or if unknown."
+        description="Time since which no process has used the job's GPUs. Null if a process uses them, or if unknown."
     )
     warned_at: datetime | None
     then: Literal["stop", "preemptible"] | None = Field(

@@ -45,8 +45,8 @@ class NewLimit(LimitTerms):
 class Limit(NewLimit):
     id: int
     used: Figure | None = Field(
-        description="Current usage. If `each_user` is true, the usage of the user who uses most. Null in "
-        "the response to a change of the limit."
+        description="Current usage that counts against the limit. If `each_user` is true, the highest usage of any "
+        "user. Null in the response to a change of the limit."
     )
 
 

@@ -44,8 +44,8 @@ class NewSchedule(NewJob):
     )
     even_if_never: Literal[False] = Field(
         False,
-        description="Schedules accept only the default, false: if the job of a run can never start, the job is "
-        "refused, and the list of runs gives the reason.",
+        description="Must be false. If the job of a run can never start, the job is refused, and the list of runs "
+        "gives the reason.",
     )
 
 
@@ -76,8 +76,8 @@ class Schedule(Schema):
 class ScheduleInFull(Schedule):
     words: str = Field(description="Meaning of `expression` in plain words.")
     notes: list[str] = Field(
-        description="Effects of `expression` that are easily overlooked, such as steps of minutes that "
-        "start again each hour."
+        description="Warnings about surprising effects of `expression`. For example, `*/45` runs at minutes 0 and 45 "
+        "of each hour, not every 45 minutes."
     )
     next_runs: list[datetime]
 

@@ -59,12 +59,12 @@ class TradeSide(Schema):
     got_generation: str
     speedup: float
     without: float = Field(
-        description="GPUs that this team gave in the trade, as the number of GPUs of the slow generation that "
-        "would do the same work. The conversion uses the measured speed-up of this team's jobs."
+        description="Number of GPUs of the slow generation that do as much work for this team as the GPUs that it "
+        "gave in the trade, by the measured speed-up of its jobs."
     )
     with_trade: float = Field(
-        description="GPUs that this team got in the trade, as the number of GPUs of the slow generation that "
-        "would do the same work. The conversion uses the measured speed-up of this team's jobs."
+        description="Number of GPUs of the slow generation that do as much work for this team as the GPUs that it "
+        "got in the trade, by the measured speed-up of its jobs."
     )
     gain: float
 

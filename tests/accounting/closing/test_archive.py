@@ -479,7 +479,7 @@ def test_classes_of_hours_that_a_former_release_archived_are_none(past: Cast, tm
     )
     assert (
         hash_chain.broken_sums(seal, stands=True)
-        == "idle, preemptible or borrowed GPU time was added to the bills of 2026-05 after this month was archived"
+        == "idle, preemptible or borrowed GPU time was added to the bills of 2026-05 after the archiving of 2026-05"
     )
 
 
@@ -504,7 +504,7 @@ def test_what_became_of_nodes_is_compared_also_while_a_month_is_back(past: Cast,
     for change in FORGERIES_OF_SUMS["the node"]:
         forge(change)
     with pytest.raises(
-        CommandError, match="the GPU time of nodes in 2026-05 was changed after this month was archived"
+        CommandError, match="the GPU time of nodes in 2026-05 was changed after the archiving of 2026-05"
     ):
         call_command("verify_ledger")
 
@@ -679,7 +679,7 @@ def test_only_what_is_closed_sealed_over_and_the_oldest_is_archived(cast: Cast, 
     close_may(cast, since=NOON)
     with transaction.atomic():
         assert next_hour_to_price(book=1) is None
-    refused(MAY, "the first day of which all hours are closed")
+    refused(MAY, "some bills of 2026-05 are for earlier usage")
     assert not list(tmp_path.iterdir())
 
 

@@ -185,7 +185,9 @@ def test_booking_something_else_for_the_same_lease_and_time_is_refused(cast: Cas
     for change in ({"gpus": 5}, {"tenant": cast.bio}, {"ends": NOON + minutes(40)}, {"job_id": 8}):
         with pytest.raises(BookedOtherwise, match=r"already contains .* with .*, but the lease now has"):
             book(cast, **change)
-    with pytest.raises(BookedOtherwise, match=r"already contains some of the time of leases \[1\]"):
+    with pytest.raises(
+        BookedOtherwise, match=r"already contains usage of leases \[1\] that overlaps the usage"
+    ):
         book(cast, begins=NOON + minutes(10), ends=NOON + minutes(50))
     assert LedgerTransaction.objects.count() == 1
 
