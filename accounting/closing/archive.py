@@ -363,8 +363,8 @@ def _sealed_files_of(month: date) -> dict[str, str]:
     for book in books_of(month):
         if sealed_files(book, month) not in (None, leaf_of_files(digests)):
             raise Refused(
-                f"The archive record of {month:%Y-%m} and the hash chain contain different digests of the archive"
-                " files of this month."
+                f"The archive record of {month:%Y-%m} and the hash chain contain different digests of the"
+                " archive files."
             )
     return digests
 

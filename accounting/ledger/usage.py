@@ -174,7 +174,7 @@ def span_of(segments: Sequence[UsageSegment]) -> DateTimeTZRange:
 def in_words(segments: Sequence[UsageSegment]) -> str:
     first, leases = segments[0], {one.lease_id for one in segments}
     if len(leases) == 1:
-        return f"{first.gpus} {first.generation.name} for job {first.job_name}"
+        return f"Usage of {first.gpus} × {first.generation.name} by job {first.job_name}"
     return f"Usage of {len(leases)} leases"
 
 
