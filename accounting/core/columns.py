@@ -35,11 +35,13 @@ def read_columns(rows: models.QuerySet[Any, Any], *kinds: str) -> list[NDArray[A
     row = np.dtype(parts)
     data = _copied(rows)[HEADER_BYTES:-TRAILER_BYTES]
     if len(data) % row.itemsize:
-        raise ValueError("a row contains NULL, or a value that does not have the width of the declared type")
+        raise ValueError("a row contains NULL, or a value with another size in bytes than its declared type")
     found = np.frombuffer(data, row)
     for i, kind in enumerate(kinds):
         if np.any(found[f"bytes {i}"] != np.dtype(kind).itemsize):
-            raise ValueError(f"column {i} contains NULL, or a value that does not have the width of {kind}")
+            raise ValueError(
+                f"column {i} contains NULL, or a value with another size in bytes than the type {kind}"
+            )
     return [
         found[f"value {i}"].astype("i8" if kind.startswith("i") else kind) for i, kind in enumerate(kinds)
     ]

@@ -156,8 +156,8 @@ def report_of(
         raise ValueError("a report can be grouped by day or by hour, but not by both")
     if (By.LABEL in by) != (job_names is not None) or {By.LABEL, By.JOB} <= set(by):
         raise ValueError(
-            "a report by label needs job_names, and no other report accepts job_names; a report cannot be grouped by"
-            " both label and job"
+            "a report by label needs the argument `job_names`, and no other report accepts this argument; a report"
+            " cannot be grouped by both label and job"
         )
     ZoneInfo(time_zone)  # raises an error with the name if the time zone is unknown
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)

@@ -169,6 +169,7 @@ def read_options(policy: type[Policy], given: Mapping[str, object]) -> Any:
     for name in given:
         if name not in known:
             raise InvalidOption(
-                name, f"{policy.name} has no such option. Available: {', '.join(known) or 'none'}"
+                name,
+                f"{policy.name} has no option with this name. Available options: {', '.join(known) or 'none'}",
             )
     return policy.options_type(**{name: known[name].read(value) for name, value in given.items()})

@@ -24,7 +24,7 @@ class HasShare(Protocol):
 Division = TypeVar("Division", bound=HasShare)
 
 ORDERING = "How the next account is chosen: in turns by tickets (stride), or at random by tickets (lottery)"
-MEMORY = "An account is owed at most the GPU time that its share earns in this many seconds"
+MEMORY = "The most GPU time that an account can be owed: what its share earns in this many seconds"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,13 @@ def by_mail(
     asked = ReportSubscription(report=report, tenant=tenant, by=by, label=label)
     is_of_teams = report in ReportSubscription.OF_TEAMS
     whole = (
-        f"“{asked.name}” of all teams that you may see" if is_of_teams else f"“{asked.name}” of all clusters"
+        f"How often to send the report “{asked.name}” on all teams that you may see"
+        if is_of_teams
+        else f"How often to send the report “{asked.name}” on all clusters"
     )
     return {
         "mail_of": asked,
-        "of_whom": f"“{asked.name}”" if tenant else whole,
+        "how_often": f"How often to send the report “{asked.name}”" if tenant else whole,
         # A report by label cannot be subscribed to as long as there is no label.
         "may_subscribe": by != ReportSubscription.By.LABEL or bool(label),
         "why_no_mail": why_not_sent_to(user),

@@ -101,7 +101,7 @@ def _tables(report: FairnessReport) -> Iterator[Table]:
         ],
         note="The ratio of a job is its time from submission to end, divided by the time it would "
         "have taken on the team's private cluster. If the ratio is above 1, the job took "
-        "longer on the shared cluster.",
+        "longer on the shared cluster. Jobs that failed, were cancelled or have too few records have no ratio.",
     )
     if report.statement:
         yield _statement(report.statement)

@@ -104,7 +104,9 @@ def read_report_period(query: Query, *, now: datetime, zone: ZoneInfo) -> Report
     last = _read_date(query.get("to", ""), "to", today, problems)
     if last < first:
         if not {"from", "to"} & problems.keys():
-            problems["to"] = f"The last day, {last}, is before the first, {first}. Choose a later one."
+            problems["to"] = (
+                f"The last day, {last}, is before the first day, {first}. Choose a later last day."
+            )
         first, last = month, today
     return ReportPeriod(GIVEN, first, last, zone, problems)
 

@@ -34,10 +34,10 @@ class Unsettled:
         """Returns a note on the unsettled usage, for the header of a report; "" if all usage is settled."""
         if not self.since:
             return ""
-        told = [f"{name} from {to_the_minute(at.astimezone(zone))} on" for name, at in self.since.items()]
-        return (
-            "The separate prices of idle, preemptible and borrowed time are not applied yet on "
-            f"these clusters: {'; '.join(told)}."
+        return " ".join(
+            "The separate prices of idle, preemptible and borrowed time are not applied yet to usage on the cluster "
+            f"{name} from {to_the_minute(at.astimezone(zone))} on."
+            for name, at in self.since.items()
         )
 
 

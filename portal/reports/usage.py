@@ -125,7 +125,11 @@ def usage_facts(question: UsageRequest, report: UsageReport) -> list[tuple[str, 
     if report.lacks_before:
         until = to_the_minute(report.lacks_before.astimezone(period.zone))
         facts.append(
-            ("Archived", f"Usage before {until} is archived. Some figures do not contain all of that usage.")
+            (
+                "Archived",
+                f"Usage before {until} is archived. The report leaves out archived hours and days (UTC) that are only "
+                "partly in the period.",
+            )
         )
     left = question.unbooked()
     is_over = now_from_database() >= period.ends

@@ -145,7 +145,7 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
         told.append(f"The service can never run with its present specification: {never}.")
     elif _is_stuck(service, members):
         told.append(
-            "The rollout waits for GPUs. Set “Missing replicas during a rollout” to 1. Then a "
+            "The rollout waits for GPUs. Set “Maximum missing replicas during a rollout” to 1. Then a "
             "new replica gets the GPUs of an old one."
         )
     if service.why_unknown:

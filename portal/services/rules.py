@@ -14,7 +14,7 @@ from scheduling.spec.job_spec import SpecError
 
 NUMBERS = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds")
 LABELS = {
-    "max_unavailable": "“Missing replicas during a rollout”"
+    "max_unavailable": "“Maximum missing replicas during a rollout”"
 }  # the form's labels of fields that the problem of another field mentions
 
 

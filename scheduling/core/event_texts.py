@@ -190,7 +190,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.CANCELLED: lambda found: f"Cancelled by {_user(found)}",
     E.STOPPED_BY: "Stopped by {user}",
     E.DELETED: "Cancelled: {message}",
-    E.OWNER_LEAVES: "Cancelled because the owner {user} leaves",
+    E.OWNER_LEAVES: "Cancelled because the owner {user} may no longer run jobs in the team",
     E.NEXT_RUN: "Cancelled: the next run of the schedule “{schedule}” replaces it",
     E.TIME_LIMIT: lambda found: f"Stopped: {_time_limit(found)}",
     E.TIME_LIMIT_WARNED: lambda found: f"The job runs longer than allowed: {_time_limit(found)}",
@@ -215,7 +215,7 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
     E.SESSION_IDLE: "Stopped: nobody used the session for {minutes} min",
     E.SESSION_END_WARNED: "The session reaches its time limit of {hours} h in {minutes} min",
     E.SESSION_OVER: "Stopped: the session reached its time limit of {hours} h",
-    E.MOVED: "Moved: the job stops here within its grace period and continues on other GPUs",
+    E.MOVED: "Moved: the job stops on these GPUs within its grace period and continues on other GPUs",
     E.CLAIMED: _claimed,
     E.CLAIM_WARNED: _claim_warned,
     E.OWN_JOBS: "Preempted: other jobs of {owner} go first",
@@ -233,6 +233,6 @@ TEXTS: Mapping[E, str | Callable[[Parameters], str]] = {
         f"{_chosen(found)}: other jobs hold all GPUs of the node except {found['free']}"
     ),
     E.IMPORTED: "Imported from a trace",
-    E.IMPORTED_START: "Started, according to the trace",
-    E.IMPORTED_END: "Ended, according to the trace",
+    E.IMPORTED_START: "Started, according to the imported trace",
+    E.IMPORTED_END: "Ended, according to the imported trace",
 }

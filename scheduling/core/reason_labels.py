@@ -22,10 +22,10 @@ SHORT: Mapping[int, str] = {
     Reason.CLUSTER_PAUSED: "cluster paused",
     Reason.BACKING_OFF: "start failed, retrying",
     Reason.BORROWED_ENOUGH: "borrowing limit reached",
-    Reason.PREEMPTIBLE: "no spare GPUs",
+    Reason.PREEMPTIBLE: "no free GPUs for preemptible jobs",
     Reason.TEAM_ARCHIVED: "team archived",
-    Reason.PLACE_LOST: "chosen GPUs were lost",
-    Reason.OWNER_MAY_NOT: "owner may not run jobs here",
+    Reason.PLACE_LOST: "assigned GPUs became unavailable",
+    Reason.OWNER_MAY_NOT: "owner may not run jobs in the team",
 }
 
 

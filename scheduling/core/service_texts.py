@@ -41,7 +41,7 @@ def _replaced(found: Parameters) -> str:
 
 def _stopped(found: Parameters) -> str:
     if "leaver" in found:
-        return f"Stopped because the owner {found['leaver']} leaves"
+        return f"Stopped because the owner {found['leaver']} may no longer run services in the team"
     return f"Stopped by {found['user']}"
 
 

@@ -238,7 +238,7 @@ def _cancel(actor: User | None, work: Work) -> None:
     why = Message.of(EventCode.OWNER_LEAVES, user=user)
     for schedule in schedules:
         if schedule.paused_at is None:
-            pause(actor, schedule, f"Paused because the owner {user} leaves")
+            pause(actor, schedule, f"Paused because the owner {user} may no longer run jobs in the team")
     for service in services:
         if service.stopped_at is not None:
             continue

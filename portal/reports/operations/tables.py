@@ -305,10 +305,10 @@ def nodes_document(asked: ReportRequest) -> Document:
             Column("cluster", "Cluster"),
             Column("node", "Node"),
             Column("gpu_index", "GPU"),
-            Column("generation", "Generation"),
+            Column("generation", "GPU type"),
             seconds("held", "Held"),
-            seconds("known", "Node existed"),
-            part("held_part", "Held ÷ node existed"),
+            seconds("known", "Time in cluster"),
+            part("held_part", "Held ÷ time in cluster"),
         ],
         [
             [
@@ -322,7 +322,7 @@ def nodes_document(asked: ReportRequest) -> Document:
             ]
             for one in asked.gpus
         ],
-        note="The column Node existed contains the time that the node was in the cluster in this period, up to "
+        note="The column Time in cluster contains the time that the node was in the cluster in this period, up to "
         "now. The column Held contains the part of this time in which jobs held the GPU, as observed from "
         f"leases.{of_page}",
     )

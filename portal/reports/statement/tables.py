@@ -165,7 +165,7 @@ def _taken_back(statement: Statement) -> Table:
             Column("correction", "Number", Kind.ID),
             Column("at", "Corrected at", Kind.MOMENT),
             Column("by", "By"),
-            Column("reason", "Why"),
+            Column("reason", "Reason"),
             Column("job_id", "Job"),
             Column("job", "Name"),
             Column("generation", "GPU"),
@@ -202,9 +202,9 @@ def _taken_back(statement: Statement) -> Table:
         "back from the team; the table “GPU time” no longer includes it. A positive amount was moved "
         "to the team from another team; the table “GPU time” includes it. The column Number "
         "identifies the correction. The column Transactions contains the numbers of the ledger "
-        "transactions that were corrected. Fairlot applies the separate prices of idle, preemptible and "
-        "borrowed time to corrected usage in a later step. This step changes the cost of the team "
-        "that pays after the correction.",
+        "transactions that were corrected. After a correction, Fairlot applies the separate prices of idle, "
+        "preemptible and borrowed time to the corrected usage. The cost of the team that pays for this usage "
+        "then changes.",
     )
 
 

@@ -46,7 +46,10 @@ def test_options_have_defaults_bounds_and_a_line_of_explanation() -> None:
         ({"memory": float("nan")}, "memory: must be at least 0, not nan"),
         ({"trading": 1}, "trading: must be true or false, not 1"),
         ({"memory": True}, "memory: must be a number, not True"),
-        ({"colour": "red"}, "colour: gandiva_fair has no such option. Available: ordering, trading"),
+        (
+            {"colour": "red"},
+            "colour: gandiva_fair has no option with this name. Available options: ordering, trading",
+        ),
     ],
 )
 def test_an_option_that_a_policy_does_not_accept_is_refused(given: dict[str, object], problem: str) -> None:

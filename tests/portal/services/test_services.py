@@ -215,7 +215,7 @@ def test_scaling_stopping_starting_and_removing(scene: Scene, bob: Client) -> No
     for name, value, said in (
         ("replicas", "lots", "Must be a whole number from 0 to 1000"),
         ("progress_deadline_seconds", "9", "Must be a whole number from 10 to 86400"),
-        ("max_surge", "0", "Must be 1 or more while “Missing replicas during a rollout” is 0"),
+        ("max_surge", "0", "Must be 1 or more while “Maximum missing replicas during a rollout” is 0"),
     ):
         wrong = bob.post(f"{page}scale/", RULES | {"max_unavailable": "0", name: value})
         assert wrong.status_code == 422

@@ -72,12 +72,12 @@ REWORDED = {
     f"k1 is being drained: fans; {AGAIN}": f"k1 is being drained: fans; {NOW_AGAIN}",
     f"Its frozen processes are gone; {AGAIN}": f"The frozen processes of the job have ended; {NOW_AGAIN}",
     "Ended: api has 1 replica now": "Ended: the service api now has 1 replica",
-    "Ended, as the trace tells": "Ended, according to the trace",
+    "Ended, as the trace tells": "Ended, according to the imported trace",
     "Given up after 3 starts in a row that failed or did not last": (
         "Fairlot gave up after 3 consecutive attempts that failed to start or lasted less than a minute"
     ),
     "Moved: it stops here with its grace and goes on elsewhere": (
-        "Moved: the job stops here within its grace period and continues on other GPUs"
+        "Moved: the job stops on these GPUs within its grace period and continues on other GPUs"
     ),
     "Preempted: it is the turn of others; jobs that waited get 4": (
         "Preempted: other jobs go first; waiting jobs get 4"

@@ -225,7 +225,7 @@ def test_cancelling_a_users_work_ends_jobs_and_pauses_services_and_schedules(lab
     schedule.refresh_from_db()
     assert service.stopped_at is not None
     assert schedule.paused_at is not None
-    assert schedule.paused_reason == "Paused because the owner bob leaves"
+    assert schedule.paused_reason == "Paused because the owner bob may no longer run jobs in the team"
 
 
 def test_many_waiting_jobs_are_cancelled_in_as_many_statements_as_a_few(lab: World) -> None:

@@ -14,7 +14,7 @@ SENTENCES = [
     (Kind.SCALED, {"user": "bob", "before": 1, "replicas": 3}, "bob scaled the service from 1 to 3 replicas"),
     (Kind.CHANGED, {"user": "bob", "settings": {"max_surge": 2}}, "bob changed settings: max surge 2"),
     (Kind.STOPPED, {"user": "bob"}, "Stopped by bob"),
-    (Kind.STOPPED, {"leaver": "bob"}, "Stopped because the owner bob leaves"),
+    (Kind.STOPPED, {"leaver": "bob"}, "Stopped because the owner bob may no longer run services in the team"),
     (Kind.STARTED, {"user": "bob"}, "Started by bob"),
     (Kind.REMOVED, {"user": "bob"}, "Removed by bob"),
     (Kind.UPDATED, {"user": "bob", "revision": 2}, "bob created revision 2"),
