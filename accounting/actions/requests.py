@@ -128,7 +128,11 @@ def approve_within(
     if held.granted == held.wanted and until == held.until:
         _tell(held, "approved", f"{_name(actor)} has approved the request.")
     else:
-        _tell(held, "changed and approved", f"{_name(actor)} has changed the request and approved it.")
+        _tell(
+            held,
+            "the request was changed and approved",
+            f"{_name(actor)} has changed the request and approved it.",
+        )
     return held
 
 
@@ -179,7 +183,7 @@ def _note_hindrance(held: Request, hindrance: str) -> None:
         audit.record(actor=None, verb="request.overdue", target=held, tenant=held.tenant, after=after)
         _tell(
             held,
-            "the grant cannot end yet",
+            "Fairlot cannot end the grant yet",
             "The end of the grant has passed, but Fairlot cannot end the grant yet.",
         )
 

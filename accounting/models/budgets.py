@@ -85,12 +85,21 @@ class BudgetWarning(models.Model):
 
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="warnings")
     begins = models.DateTimeField(help_text="Start of the budget period.")
-    threshold = models.CharField(max_length=10, help_text="A percentage of the amount, or the word forecast.")
+    threshold = models.CharField(
+        max_length=10,
+        help_text=(
+            "Percentage of the budget at which the warning is sent,"
+            " or “forecast” for a warning about the forecast."
+        ),
+    )
     amount = models.DecimalField(max_digits=14, decimal_places=2)
     at = models.DateTimeField(db_default=Now())
     spent = models.DecimalField(max_digits=24, decimal_places=6)
     forecast = models.DecimalField(max_digits=24, decimal_places=6, null=True)
-    lifted_at = models.DateTimeField(null=True, help_text="Time from which this warning may be sent again.")
+    lifted_at = models.DateTimeField(
+        null=True,
+        help_text="Time at which a new warning replaced this one; null while this warning is in force.",
+    )
 
     class Meta:
         ordering = ["-pk"]
@@ -119,7 +128,8 @@ class WebhookCall(models.Model):
     nonce = models.CharField(
         max_length=16,
         help_text=(
-            "The budget's random value (nonce) when the call was stored; the call's signing key is derived from it."
+            "Random value (nonce) of the budget, copied when this call was stored."
+            " The key that signs the call is derived from this value."
         ),
     )
     body = models.TextField()

@@ -192,7 +192,7 @@ class ArchiveRecord(models.Model):
     )
     seals = models.JSONField(
         default=dict,
-        help_text="Keyed by book: the number of the seal over the rows of the month that were not moved to files.",
+        help_text="Number of the latest seal that covers this archived month in each book, keyed by the book's number.",
     )
     at = models.DateTimeField(db_default=Now())
 

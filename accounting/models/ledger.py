@@ -38,7 +38,7 @@ class LedgerAccount(models.Model):
         DRAINED = "drained", "Drained"
         DOWN = "down", "Down"
         # How class prices changed bills, in money.
-        CLASSES = "classes", "Price differences of idle, preemptible and borrowed time"
+        CLASSES = "classes", "Price adjustments for idle, preemptible and borrowed time"
         ROUNDING = "rounding", "Rounding"  # the difference between many rounded costs and one, in money
         TRADE = "trade", "Entitlement traded"  # of a tenant, in GPU-seconds
 
@@ -122,7 +122,7 @@ class LedgerTransaction(models.Model):
         CLOSING = "closing", "Closing"  # posts an hour's unheld GPU time; its vouchers are capacity segments
         PRICING = (
             "pricing",
-            "Price differences of idle, preemptible and borrowed time",
+            "Price adjustments for idle, preemptible and borrowed time",
         )  # class charges of an hour
 
     book = models.BigIntegerField(help_text="ID of the cluster whose GPUs the transaction is about.")
@@ -185,8 +185,8 @@ class LedgerSeal(models.Model):
     month = models.DateField(
         null=True,
         help_text=(
-            "Archived month: the seal covers rows of this month that were not moved to files."
-            " Null: it covers new rows."
+            "Archived month: the seal was made when this month was archived."
+            " Null: the seal covers new rows of the book."
         ),
     )
     of_sums = models.BooleanField(default=False, db_default=False)

@@ -104,7 +104,8 @@ class Request(models.Model):
     )
     ends_at = models.DateTimeField(null=True)
     told_of_end = models.DateTimeField(
-        null=True, help_text="Time at which the grant ends, according to the last reminder mail."
+        null=True,
+        help_text="End of the grant that the last reminder mail stated; null if no such mail was sent.",
     )
     overtaken_at = models.DateTimeField(
         null=True, help_text="Time at which somebody changed the granted value by hand, without a request."

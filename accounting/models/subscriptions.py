@@ -45,7 +45,7 @@ class ReportSubscription(models.Model):
         PDF = "pdf", "as PDF"
         XLSX = "xlsx", "as XLSX"
         CSV = "csv", "as CSV"
-        LINK = "link", "as a link only"
+        LINK = "link", "as a link to the report, without a file"
 
     class By(models.TextChoices):
         """Lists the groupings of a usage report."""

@@ -34,13 +34,13 @@ class CorrectionForm(Form):
     """The form that corrects a bill: which lines to reverse, and optionally which team to bill instead."""
 
     to = Moment(
-        "and before",
+        "Correct only lines that begin before",
         step=1,
         help_text="Only lines of the bill that begin before this time are corrected. Leave empty to "
         "include the last line.",
     )
     team = Row(
-        "Other team to bill for these lines",
+        "Team that pays for the corrected lines",
         Tenant.objects.active().order_by(*by_name("name")),
         required=False,
         others={"": "nobody"},
@@ -50,7 +50,7 @@ class CorrectionForm(Form):
     def __init__(self, request: UserRequest | None = None) -> None:
         super().__init__("correct", request)
         self.fields["from"] = Moment(
-            "Correct the lines that begin at or after",
+            "Correct only lines that begin at this time or later",
             step=1,
             help_text="Only lines of the bill that begin at or after this time are corrected. Leave empty "
             "to start with the first line.",

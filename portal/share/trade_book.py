@@ -24,7 +24,8 @@ from scheduling.models import Trade
 from scheduling.reports.trades import SeenTrade, Side, read_trades, seen, totals
 
 AT_ONCE = 500
-TIMES = {"gave": "Given", "got": "Received", "net": "Net", "sum": "Sum"}  # headings of GPU times
+# Headings of GPU times.
+TIMES = {"gave": "Given", "got": "Received", "net": "Received minus given", "sum": "Received minus given"}
 
 
 @require_safe
@@ -85,7 +86,7 @@ def _booked(booked: Iterable[BookedTrades]) -> Table:
         [Column("generation", "GPU"), *_times("gave", "got", "sum")],
         [(one.generation, one.gave, one.got, one.sum) for one in booked],
         note="The table contains only trades that have ended. GPU times are exact to the microsecond. For all "
-        "teams together, the column Sum is 0.",
+        "teams together, the column “Received minus given” is 0.",
     )
 
 
@@ -99,7 +100,7 @@ COLUMNS = [
     Column("gave", "Given GPU type"),
     Column("got_gpus", "GPUs received", Kind.NUMBER, 3),
     Column("got", "Received GPU type"),
-    Column("rate", "Rate", Kind.NUMBER, 3),
+    Column("rate", "Exchange rate", Kind.NUMBER, 3),
     *_times("gave", "got"),
     Column("measured_speedup", "Measured speed-up", Kind.NUMBER, 3),
     Column("without_slow_gpus", "GPUs given, converted to slower GPUs", Kind.NUMBER, 3),

@@ -71,7 +71,10 @@ def start_session(
         replica={"kind": Job.Kind.SESSION, "priority": FIRST},
     )
     if job.kind != Job.Kind.SESSION:
-        raise Refused("This request key was used for a job that is not a session.", field="request_key")
+        raise Refused(
+            "This request key was already used for a job that is not a session. Use a new key.",
+            field="request_key",
+        )
     limits = {"idle_minutes": idle_minutes, "longest_hours": longest_hours}
     session, is_new = Session.objects.get_or_create(job=job, defaults=limits)
     if is_new:
@@ -205,9 +208,9 @@ def _changeable(actor: User, session: Session) -> Job:
 def _check(spec: JobSpec, **limits: Any) -> None:
     problems = spec.problems_of_endless()
     if spec.workers != 1:
-        problems["workers"] = "must be 1: a session is one program"
+        problems["workers"] = "must be 1, because a session has only one worker"
     if spec.port is None:
-        problems["port"] = "must be set, because a session is a program that answers at this port"
+        problems["port"] = "must be set, because the program of a session must answer at a port"
     for name, value in limits.items():
         least, most = LIMITS[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

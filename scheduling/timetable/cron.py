@@ -59,7 +59,10 @@ class Cron:
         for field, step in uneven_steps(self.expression):
             interval = interval_of(self.expression.split(" "), field, step)
             instead = f' For a run every {step} {field.unit}s, write "{interval}".' if interval else ""
-            said.append(f"Steps of {step} {field.unit}s start again with each {field.around}.{instead}")
+            said.append(
+                f"Steps of {step} {field.unit}s start again with each {field.around},"
+                f" so the last step in the {field.around} can be shorter.{instead}"
+            )
         return said
 
     def _moments(self, wall: datetime) -> list[datetime]:

@@ -225,7 +225,7 @@ def test_a_trade_is_shown_from_the_readers_side(scene: Scene, browser_of) -> Non
     assert "+83 %" in row
     assert "Bio" not in row
     told = words(bob.get(f"/trades/?run={scene.trade.pk}"))
-    assert "You gave 0.9 A100 for 1.97 V100 for 1 min at a rate of 2.19" in told
+    assert "You gave 0.9 A100 for 1.97 V100 for 1 min at an exchange rate of 2.19" in told
     assert (
         "Measured speed-up of your team's jobs on the faster GPU type: 1.20. Gain by the trade: 83 %." in told
     )
@@ -311,7 +311,7 @@ def test_a_nul_in_the_address_is_refused(scene: Scene, browser_of, address: str)
 
 def test_a_team_whose_speed_ups_rise_as_it_begins_to_trade_is_flagged(scene: Scene, browser_of) -> None:
     cast, lab = scene.people, scene.world
-    first, flagged = scene.trade.begins, "Speed-ups that changed when trading began"
+    first, flagged = scene.trade.begins, "Teams whose speed-ups changed when they began to trade"
     page = browser_of(cast.bob).get("/trades/").content.decode()
     assert flagged not in page
     for hours, speed_up in ((-30, 2.0), (-20, 2.0), (-10, 2.0), (0.1, 3.0), (0.2, 3.0), (0.3, 3.0)):

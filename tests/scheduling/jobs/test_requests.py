@@ -598,7 +598,7 @@ class TestMail:
             actor=cast.olga, request=request, granted={"tickets": 150}, until=earlier, answer="half"
         )
         subject, lines = self.mail_to("alice")
-        assert subject == "[Fairlot] Tickets for Astro: changed and approved"
+        assert subject == "[Fairlot] Tickets for Astro: the request was changed and approved"
         assert lines[0] == "olga has changed the request and approved it."
         assert lines[4] == "Asked until: Tuesday, 2 June 2099, 05:00:00 JST"
         assert lines[7:-3] == [
@@ -615,7 +615,7 @@ class TestMail:
 
     def test_a_mail_says_whether_the_grant_equals_the_request(self, cast: Cast) -> None:
         until = now_from_database() + SOON
-        for ends, said in ((until, "approved"), (until + SOON, "changed and approved")):
+        for ends, said in ((until, "approved"), (until + SOON, "the request was changed and approved")):
             request = asked(cast, until=until)
             Mail.objects.all().delete()
             approve_request(actor=cast.olga, request=request, until=ends)

@@ -145,7 +145,8 @@ def test_steps_that_restart_are_marked() -> None:
     rule = Timetable.read("*/45 * * * *", BERLIN).rule
     assert rule.in_words() == "At minutes 0 and 45 of every hour"
     assert rule.notes() == [
-        'Steps of 45 minutes start again with each hour. For a run every 45 minutes, write "R/2026-01-01T00:00/PT45M".'
+        "Steps of 45 minutes start again with each hour, so the last step in the hour can be shorter. "
+        'For a run every 45 minutes, write "R/2026-01-01T00:00/PT45M".'
     ]
     for even in ("*/15 */6 * */3 *", "*/7,5 */1 * * *"):
         assert not Timetable.read(even, BERLIN).rule.notes()
