@@ -200,7 +200,7 @@ class Program(Service):
 
     def _last_line(self) -> str:
         lines = self._output().decode(errors="replace").strip().splitlines()
-        return f"Last line of its log: {lines[-1].strip()[:200]}" if lines else ""
+        return f"Last line of the log of {self.name}: {lines[-1].strip()[:200]}" if lines else ""
 
 
 class Web(Program):

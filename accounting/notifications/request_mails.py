@@ -42,15 +42,15 @@ def _facts(request: Request) -> list[Fact]:
     what = f" ({words.say(extended, extended.granted)})" if extended else ""
     found: list[Fact] = [
         ("Team", request.tenant.name),
-        ("Asked for", f"{words.say(request, request.wanted)}{what}"),
-        ("Asked until", request.until),
-        ("Asked by", request.asked_by.get_username()),
-        ("Asked because", request.reason),
+        ("Requested change", f"{words.say(request, request.wanted)}{what}"),
+        ("Requested end", request.until),
+        ("Requested by", request.asked_by.get_username()),
+        ("Reason for the request", request.reason),
     ]
     if request.state == Request.State.APPROVED:
         found += [
-            ("Granted", f"{words.say(request, request.granted)}{what}"),
-            ("Granted until", extended.ends_at if extended else request.ends_at),
+            ("Granted change", f"{words.say(request, request.granted)}{what}"),
+            ("End of the grant", extended.ends_at if extended else request.ends_at),
         ]
     if request.state != Request.State.OPEN:
         by = request.decided_by.get_username() if request.decided_by else "Fairlot"
@@ -58,7 +58,7 @@ def _facts(request: Request) -> list[Fact]:
     if request.answer:
         found.append(("Answer", request.answer))
     if request.ended_at is not None:
-        found += [("Ended", request.ended_at), ("Result", request.ending)]
+        found += [("Grant ended", request.ended_at), ("Result", request.ending)]
     elif request.ending:
         found.append(("Grant did not end on time because", request.ending))
     return found

@@ -235,6 +235,6 @@ class Engine:
                 nodes[node] -= self.jobs[job].gpus_per_worker
         if min(left) < 0 or min(nodes) < 0:
             raise ValueError(
-                f"more GPUs are allocated than exist; free GPUs (negative: missing) of each generation: {left}; of each"
-                f" node: {nodes}"
+                f"more GPUs are allocated than exist; free GPUs by generation: {left}; free GPUs by node: {nodes} "
+                "(a negative number says how many GPUs are missing)"
             )

@@ -43,7 +43,7 @@ def bench_trace(path: Path, tell: Callable[[str], None], *, since: datetime) -> 
     jobs, seconds = counted(path)
     compare(Cluster.objects.get(name=NAME), jobs, seconds)
     tell(
-        f"the reports agree with the file: {sum(jobs.values()):,} jobs of {len(jobs)} teams "
+        f"the reports agree with the trace's file: {sum(jobs.values()):,} jobs of {len(jobs)} teams "
         f"used {sum(seconds.values()):,} GPU-seconds"
     )
     begun = time.perf_counter()

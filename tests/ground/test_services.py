@@ -71,7 +71,8 @@ def test_a_death_is_told_with_its_cause_and_last_words(program):
     service.start()
     service.process.wait()
     assert (
-        service.note_death() == "probe exited with code 3; restarting now. Last line of its log: out of luck"
+        service.note_death()
+        == "probe exited with code 3; restarting now. Last line of the log of probe: out of luck"
     )
     service = program("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     service.start()

@@ -67,7 +67,7 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
     page = text_of(ada.get(f"/admin/clusters/{east.pk}/"))
     asked = len(list(needed(in_teams=False)))
     assert USER in page
-    assert f"Rights {asked} of {asked} requested rights are granted" in page
+    assert f"Rights that Fairlot needs {asked} of {asked} requested rights are granted" in page
     assert "Rights of Fairlot in the whole cluster nodes get list watch finds GPUs" in page
 
 
@@ -99,7 +99,9 @@ def test_the_page_says_whether_gangs_are_podgroups_and_why_not(
     assert gate in page
     assert f"{said} Single-worker jobs" in page
     asked = len(list(needed(in_teams=False)))
-    assert f"Rights {asked} of {asked} requested rights are granted" in page, "those that are needed"
+    assert f"Rights that Fairlot needs {asked} of {asked} requested rights are granted" in page, (
+        "those that are needed"
+    )
 
 
 def test_a_chosen_file_does_as_well(ada: Client, api_server: StandIn) -> None:

@@ -69,7 +69,7 @@ def test_a_preview_says_what_the_scheduler_would_do_and_saves_nothing(scene: Sce
     page = shown(response)
     assert "The team Astro will have 300 tickets instead of 100. Nothing is saved yet." in page
     row = next(row for row in page.split("<tr>") if "Bio" in row and "A100" in row)
-    assert re.search(r'data-label="Entitled, GPUs">2 → 1<', row), row
+    assert re.search(r'data-label="Entitlement in GPUs">2 → 1<', row), row
     assert AuditEvent.objects.count() == before
     assert Tenant.objects.get(slug="astro").tickets == 100
     saved = ada.post(
@@ -97,7 +97,7 @@ def test_other_tickets_of_a_member_are_previewed_before_they_are_saved(
     bob, alice = rows["bob", "V100"], rows["alice", "V100"]
     assert bob.entitled == pytest.approx((2 / 3, 1.5))
     assert alice.entitled == pytest.approx((4 / 3, 0.5))
-    assert 'data-label="Entitled, GPUs">0.667 → 1.5<' in page
+    assert 'data-label="Entitlement in GPUs">0.667 → 1.5<' in page
     assert AuditEvent.objects.count() == before
     assert Membership.objects.get(pk=scene.membership.pk).tickets == 50
     form = dict(re.findall(r'type="hidden" name="(role|tickets)" value="(\w+)"', page))

@@ -74,8 +74,8 @@ def test_a_preview_shows_shares_before_and_after_and_saves_nothing(
     ada, events = browser_of(scene.people.ada), AuditEvent.objects.count()
     page = ada.post(address(scene, "preview"), {"policy": "counting", "by": "2"}).content.decode()
     row = next(row for row in page.split("<tr>") if "Bio" in row and "A100" in row)
-    assert 'data-label="Entitled, GPUs">2 → 2<' in row, "what tickets earn is no policy's to say"
-    assert 'data-label="Share, GPUs">2 → 1<' in row
+    assert 'data-label="Entitlement in GPUs">2 → 2<' in row, "what tickets earn is no policy's to say"
+    assert 'data-label="Fair share in GPUs">2 → 1<' in row
     assert "Preview of the policy counting with the options by 2.0. Nothing is saved yet." in page
     assert AuditEvent.objects.count() == events
     form = dict(re.findall(r'type="hidden" name="(policy|by)" value="([^"]*)"', page))

@@ -27,7 +27,7 @@ def test_a_trace_is_compared_with_what_its_file_says(tmp_path: Path) -> None:
     make.user("olga", portal_role="operator")
     told: list[str] = []
     bench_trace(path, told.append, since=make.LONG_AGO)
-    assert told[1] == "the reports agree with the file: 3 jobs of 2 teams used 5,220 GPU-seconds"
+    assert told[1] == "the reports agree with the trace's file: 3 jobs of 2 teams used 5,220 GPU-seconds"
     cluster = Cluster.objects.get(name=NAME)
     jobs, seconds = counted(path)
     assert seconds == {f"{NAME} astro": 1220, f"{NAME} bio": 4000}

@@ -77,11 +77,11 @@ def test_a_manager_asks_and_an_operator_grants_until_some_time(scene, browser_of
 def test_an_operator_sees_what_it_would_do_changes_it_or_says_no(scene: Scene, browser_of) -> None:
     olga, path = browser_of(scene.people.olga), f"/requests/{scene.request.pk}/"
     page = shown(olga.get(path))
-    assert "Effect on GPUs now" in page
-    assert re.search(r"data-label=\"Entitled, GPUs\">2 → 1\.33<", page)
+    assert "Effect of the request on current shares" in page
+    assert re.search(r"data-label=\"Entitlement in GPUs\">2 → 1\.33<", page)
     more = olga.post(f"{path}preview/", {"tickets": "300", "until": "", "answer": "even more"})
     assert more.status_code == 200
-    assert re.search(r"300 tickets\. .*data-label=\"Entitled, GPUs\">2 → 1<", shown(more))
+    assert re.search(r"300 tickets\. .*data-label=\"Entitlement in GPUs\">2 → 1<", shown(more))
     assert re.search(r'name="tickets" value="300"', shown(more))
     assert "even more</textarea>" in shown(more)
     wrong = olga.post(f"{path}preview/", {"tickets": "0", "until": ""})

@@ -588,10 +588,10 @@ class TestMail:
             "alice has made a request, which an operator can grant or decline.",
             "",
             "Team: Astro",
-            "Asked for: 300 tickets",
-            "Asked until: Monday, 1 June 2099, 22:00:00 CEST",
-            "Asked by: alice",
-            "Asked because: a deadline",
+            "Requested change: 300 tickets",
+            "Requested end: Monday, 1 June 2099, 22:00:00 CEST",
+            "Requested by: alice",
+            "Reason for the request: a deadline",
         ]
         earlier = until - timedelta(hours=6)
         approve_request(
@@ -600,10 +600,10 @@ class TestMail:
         subject, lines = self.mail_to("alice")
         assert subject == "[Fairlot] Tickets for Astro: the request was changed and approved"
         assert lines[0] == "olga has changed the request and approved it."
-        assert lines[4] == "Asked until: Tuesday, 2 June 2099, 05:00:00 JST"
+        assert lines[4] == "Requested end: Tuesday, 2 June 2099, 05:00:00 JST"
         assert lines[7:-3] == [
-            "Granted: 150 tickets",
-            "Granted until: Monday, 1 June 2099, 23:00:00 JST",
+            "Granted change: 150 tickets",
+            "End of the grant: Monday, 1 June 2099, 23:00:00 JST",
             "Approved by: olga",
             "Answer: half",
         ]
@@ -611,7 +611,7 @@ class TestMail:
         subject, lines = self.mail_to("alice")
         assert subject == "[Fairlot] Tickets for Astro: ended"
         assert "Result: the former value 100 was restored" in lines
-        assert "Granted: 150 tickets" in lines
+        assert "Granted change: 150 tickets" in lines
 
     def test_a_mail_says_whether_the_grant_equals_the_request(self, cast: Cast) -> None:
         until = now_from_database() + SOON
@@ -628,8 +628,8 @@ class TestMail:
         approve_request(actor=cast.olga, request=more, until=more.until)
         _, lines = self.mail_to("alice")
         what = f"more time for request {base.pk} (Astro: limit of 2 GPUs at once; when the limit is reached: block)"
-        assert lines[3] == f"Asked for: {what}"
-        assert lines[7:9] == [f"Granted: {what}", f"Granted until: {exact(more.until)}"]
+        assert lines[3] == f"Requested change: {what}"
+        assert lines[7:9] == [f"Granted change: {what}", f"End of the grant: {exact(more.until)}"]
 
     def test_people_are_notified_once_before_an_end_and_again_before_a_later_one(self, cast: Cast) -> None:
         day = timedelta(days=1)
@@ -658,7 +658,7 @@ class TestMail:
         Mail.objects.all().delete()
         for _ in range(2):
             accounting_tasks.tell_of_ends()
-        assert f"Granted until: {exact(later)}" in self.mail_to("alice")[1]
+        assert f"End of the grant: {exact(later)}" in self.mail_to("alice")[1]
 
     def test_a_requester_who_left_the_team_is_not_notified(self, cast: Cast) -> None:
         request = asked(cast)
