@@ -4,7 +4,7 @@ from django.db import migrations
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounting", "0036_clearer_help_texts")]
+    dependencies = [("accounting", "0035_plain_help_texts")]
 
     operations = [
         migrations.RenameModel("Letter", "Mail"),
