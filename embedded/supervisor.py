@@ -117,7 +117,9 @@ class Supervisor:
             self.prepared = True
             return False
         demo = ["--demo", str(self.home.demo_passwords)] if first_time else []
-        self.display.say("preparing the database" + (" and loading the demo data" if first_time else ""))
+        self.display.say(
+            "preparing the database and loading the demo data" if first_time else "preparing the database"
+        )
         try:
             self._run_to_its_end(
                 "prepare", [sys.executable, "-m", "embedded.prepare", *demo], PREPARE_PATIENCE

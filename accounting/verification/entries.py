@@ -320,7 +320,7 @@ def a_segment_was_never_taken_back() -> Found | None:
     Both versions must have the same lease, time, GPUs, idle and assembling time, price and cost.
     """
     return first_row(
-        "a usage segment was booked again, although no correction took back the earlier segment",
+        "a usage segment was booked again, although no correction took back its earlier version",
         """
         SELECT segment.id, segment.lease_id, segment.version
         FROM accounting_usagesegment segment

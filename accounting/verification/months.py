@@ -153,7 +153,7 @@ def archived_entries_differ_from_closings() -> Found | None:
     hour in one currency and closed it in another.
     """
     return first_row(
-        "the entries of an archived month differ from its closed hours",
+        "the ledger entries of an archived month do not match the closed hours of the month",
         f"""
         SELECT book, month, kind, sum(amount)
         FROM (

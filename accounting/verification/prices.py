@@ -146,7 +146,7 @@ def a_charge_costs_otherwise() -> Found | None:
         " + (segment.gpu_seconds - charge.idle - charge.preemptible - charge.borrowed) * segment.price_per_gpu_hour"
     )
     return first_row(
-        "the amount of a charge does not match the GPU time and price of each class",
+        "a charge for idle, preemptible or borrowed GPU time does not match its GPU time and prices",
         f"""
         SELECT charge.segment_id, charge.amount
         FROM accounting_classcharge charge
@@ -180,7 +180,7 @@ def a_charge_is_missing() -> Found | None:
     """
     worth = "segment.idle * price.idle + (segment.gpu_seconds - segment.idle) * segment.price_per_gpu_hour"
     return first_row(
-        "idle GPU time of a priced hour is not charged at the price of idle time",
+        "idle GPU time of a closed hour has no charge at the price for idle time",
         f"""
         SELECT segment.id, segment.lease_id, segment.idle
         FROM accounting_usagesegment segment

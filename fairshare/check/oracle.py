@@ -252,8 +252,9 @@ class Oracle:
                 best = self._best(self._below[t], rows + wanted, bounds + held)
                 if best is None:
                     return (
-                        f"the shares of account {t} and of the accounts that must keep their GPUs cannot exist at the"
-                        f" same time; all shares together, in GPUs: {np.round(total, 3).tolist()}",
+                        "no division of the GPUs satisfies all guarantees and limits and gives at least their shares to"
+                        f" account {t} and to the accounts that must keep their GPUs; each account's share, in GPUs:"
+                        f" {np.round(total, 3).tolist()}",
                         INF,
                     )
                 gain = float(self._below[t] @ best - total[t])
@@ -283,7 +284,7 @@ class Oracle:
         best = self._best(worth, rows + [-own for own in made], bounds + kept)
         if best is None:
             raise ArithmeticError(
-                "no division of the GPUs gives every account at least its progress in `least`"
+                "no division of the GPUs gives every account the progress that it must keep"
             )
         found: Floats = self._below @ (self._value * best)
         return found

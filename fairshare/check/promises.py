@@ -640,12 +640,12 @@ PROMISES = (
     Promise(
         "1",
         "No gang within a guarantee is stopped for gangs beyond a guarantee",
-        "A gang within its account's guarantee is not stopped if it would fit in place of surplus gangs. Surplus"
-        " gangs are gangs beyond their account's guarantee and savings. A guarantee is the best use of the account's"
-        " private cluster. Savings are the unused guarantee of earlier rounds. Which gangs are surplus depends on"
-        " the order in which the account's gangs are counted. Several orders are tried, and the promise is broken"
-        " only if the stopped gang would fit in all cases. Time that an account saves for its next gang is kept for"
-        " this gang: later gangs of the account cannot use it (promise 9).",
+        "A gang within its account's guarantee is not stopped if it would fit in place of surplus gangs. Surplus gangs"
+        " are gangs beyond their account's guarantee and savings. A guarantee is the best use of the account's private"
+        " cluster. Savings are the unused guarantee of earlier rounds. Which gangs of an account are surplus depends"
+        " on the order in which they are counted. Several orders are tried. The promise is broken only if the stopped"
+        " gang would fit under every order. An account may save GPU time for its next gang. Later gangs of the account"
+        " cannot use this time (promise 9).",
         "stops",
         lambda played: _within_guarantee(played, ran=True),
     ),
@@ -662,48 +662,50 @@ PROMISES = (
     Promise(
         "3",
         "If all jobs fit, all of them run and none is stopped",
-        "If all jobs fit, all of them run and none is stopped. This applies after one round and the minimum hold of"
-        " running jobs. If each job is equally fast on all GPUs where it may run, no job moves. Jobs fit under two"
-        " conditions. All of them can run at the same time. Each account then makes at least the progress that it"
-        " would make in its private cluster (promise 4). Exception: economies with services are not checked, because"
-        " services stay where they run (promise 13) and may leave no room for a gang.",
-        "number of stops and moves",
+        "If all jobs fit, all of them run and none is stopped. If each job is equally fast on all GPUs where it may"
+        " run, no job moves. Jobs fit under two conditions. All of them can run at the same time. Each account then"
+        " makes at least the progress that it would make in its private cluster (promise 4). After jobs have come or"
+        " gone, running jobs may stay until their minimum hold is over. In the next round all jobs run, but some of"
+        " them may move. From then on, the whole promise applies. Exception: economies with services are not checked,"
+        " because services stay where they run (promise 13) and may leave no room for a gang.",
+        "stops and moves of jobs",
         _stays,
     ),
     Promise(
         "4",
-        "No account is locked out of a generation",
-        "Each account without subaccounts makes at least 95 % of the progress that its most wanted jobs would make"
-        " in its private cluster. These are the first jobs in the account's own order (promise 2) that together need"
-        " at least as many GPUs as the private cluster has. The account's order decides which jobs run (promises 2"
-        " and 9), and the speeds of jobs decide where they run. Exceptions: the account may be behind by twice the"
-        " lag of an ideal stride scheduler (promise 6). It is not checked if its team got its whole guarantee. GPUs"
-        " that no whole gang can use do not count. No account is due more progress than its gangs would make in an"
-        " empty cluster.",
+        "No account makes less progress than in its private cluster",
+        "Each account without subaccounts makes at least 95 % of the progress that its most wanted jobs would make in"
+        " its private cluster. These are the first jobs in the account's own order (promise 2) that together need at"
+        " least as many GPUs as the private cluster has. The account's order decides which jobs run (promises 2 and"
+        " 9), and the speeds of jobs decide where they run. Exceptions: the account may be behind by twice the lag of"
+        " an ideal stride scheduler (promise 6). An account is not checked if a team above it got its whole guarantee."
+        " GPUs that no whole gang can use do not count. No account is due more progress than its gangs would make in"
+        " an empty cluster.",
         "progress divided by the progress in the private cluster",
         _not_locked_out,
     ),
     Promise(
         "5",
         "Shares are max-min fair by tickets",
-        "An account could get more GPUs that it can use only at the cost of others: either a guarantee would be"
-        " broken, or a sibling account with the same or fewer GPUs per ticket would lose GPUs. The tolerance is 1e-4"
-        " GPUs. Limits in these economies apply to the GPUs of all generations together. Promise 5b covers limits on"
-        " the GPUs of one generation. If jobs have different speeds, promise 4 checks which fast GPUs an account"
-        " keeps.",
+        "No account can gain GPUs without harm to other accounts. Only GPUs that the account can use count. There is"
+        " harm if a guarantee is broken, or if a sibling account with the same or fewer GPUs per ticket loses GPUs."
+        " The tolerance is 1e-4 GPUs. In the economies of this promise, a limit applies to the GPUs of all generations"
+        " together. Promise 5b covers limits on the GPUs of one generation. If jobs have different speeds, promise 4"
+        " checks which fast GPUs an account keeps.",
         "GPUs missed",
         lambda played: _max_min(played, limited=False),
     ),
     Promise(
         "5b",
-        "Shares are max-min fair by tickets, also under limits per generation",
-        "Like promise 5, but some accounts have a separate limit on their GPUs of one generation.",
+        "Shares are max-min fair by tickets, also with limits on one generation",
+        "Shares are max-min fair as in promise 5. In the economies of this promise, some accounts have a limit on"
+        " their GPUs of one generation.",
         "GPUs missed",
         lambda played: _max_min(played, limited=True),
     ),
     Promise(
         "6",
-        "Lag is bounded",
+        "No account is far ahead of or behind the GPU time that it is due",
         "No account is ahead or behind by more than a bound. The lag is the GPU time that an account received minus"
         " the GPU time that it was due. The bound is 1.25 times the largest lag under an ideal stride scheduler,"
         " plus one GPU for one quantum. The ideal scheduler's lag counts as at least the GPU time of the largest"
@@ -734,23 +736,24 @@ PROMISES = (
         "8b",
         "Jobs that fill a node start before jobs that leave GPUs on it idle",
         "A job that would leave GPUs of its node idle does not start if another waiting job would fill the node"
-        " exactly. Only jobs of one account and one priority are compared. Either all of them are within the"
-        " guarantee, or all of them are surplus. Exceptions: no running job is stopped to fill a node. A job that"
-        " was just stopped goes before jobs that its account wants less (promise 2).",
+        " exactly. The two jobs are compared only if they have the same account and priority. The GPUs that the other"
+        " job would use in addition must be within the account's guarantee, or the account must already hold surplus"
+        " GPUs. Exceptions: no running job is stopped to fill a node. A job that was just stopped goes before jobs"
+        " that its account wants less (promise 2).",
         "gaps",
         _well_packed,
     ),
     Promise(
         "9",
         "The job that an account wants most gets its turns",
-        "The job that an account wants most (promise 2) runs in at least three quarters of the rounds that it is"
-        " due, minus three rounds. The job is due as many rounds as the account's guarantee is enough for, on GPUs"
-        " where the job may run. A round does not count if the most wanted jobs of other accounts leave no room for"
-        " the job. While the job waits, the account saves its guarantee for this job. Exceptions: other jobs of the"
-        " account or its team may use GPUs that this job could get only if jobs of other accounts were stopped. Such"
-        " a stop would break promise 1. A larger job of the same account and priority may go first if it fills a"
-        " node that this job would not fill (promise 8b). Economies with services are not checked, because services"
-        " stay where they run (promise 13).",
+        "The job that an account wants most (promise 2) runs in at least three quarters of the rounds in which it"
+        " should run, minus three rounds. The job should run in as many rounds as the account's guarantee is enough"
+        " for, on GPUs where the job may run. A round does not count if the most wanted jobs of other accounts leave"
+        " no room for the job. While the job waits, the account saves its guarantee for this job. Exceptions: other"
+        " jobs of the account or its team may use GPUs that this job could get only if jobs of other accounts were stopped,"
+        " because promise 1 forbids such a stop. A larger job of the same account and priority may go first if it"
+        " fills a node that this job would not fill (promise 8b). Economies with services are not checked, because"
+        " services stay where they run (promise 13).",
         "rounds in which the job ran, divided by the rounds in which it should have run",
         _first_gets_turns,
     ),
@@ -770,9 +773,9 @@ PROMISES = (
         "Trading does not slow any account down",
         "With trading, each account makes at least 98 % of the progress that it would make without trading."
         " Exceptions: the account may be behind by the progress that two of the largest gangs make in one quantum."
-        " The progress without trading counts only as far as the account could make it in its private cluster, with"
-        " its jobs in the account's own order. Further progress comes from GPU time that others do not want, and the"
-        " account may sell this time.",
+        " Progress without trading counts only up to a maximum: the progress that the account's jobs would make in its"
+        " private cluster, in the account's own order. Progress beyond this maximum comes from GPU time that other"
+        " accounts do not want. The account may sell such time instead.",
         "progress divided by the progress without trading",
         _trades_pay,
     ),
@@ -792,7 +795,7 @@ PROMISES = (
         "Services and sessions are not time-sliced",
         "A running service or session is neither stopped nor moved while its account, and each account above, is"
         " within its guarantee. Only the GPUs of running services and sessions count here.",
-        "number of stops and moves",
+        "stops and moves of jobs",
         _services_stay,
     ),
     Promise(

@@ -305,5 +305,5 @@ def _shown_name(username: str, users: Mapping[str, User]) -> str:
 
 def _place(row: PasswordTries) -> str:
     if row.browser:
-        return "one browser in which this user has signed in before; other browsers are not locked"
+        return "only one browser, in which this user has signed in before"
     return row.network or "each network address, after one wrong password"

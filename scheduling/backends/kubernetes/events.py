@@ -43,11 +43,11 @@ OF_PODS = {
     "ExceededGracePeriod": "the pod did not stop within its grace period and was killed",
 }
 OF_NODES = {
-    "SystemOOM": "ran out of memory",
-    "OOMKilling": "ran out of memory",
-    "Rebooted": "was restarted",
-    "FreeDiskSpaceFailed": "has no disk space left",
-    "EvictionThresholdMet": "is short of resources",
+    "SystemOOM": "the node {name} ran out of memory",
+    "OOMKilling": "the node {name} ran out of memory",
+    "Rebooted": "the node {name} was restarted",
+    "FreeDiskSpaceFailed": "the node {name} has no disk space left",
+    "EvictionThresholdMet": "the node {name} is short of memory, disk space or process IDs",
 }
 # Reasons of events whose message adds nothing to Fairlot's text.
 WORDLESS = frozenset({"TaintManagerEviction", "NodeNotReady", "NodeLost"})
@@ -132,7 +132,7 @@ def describe_node_event(event: Object) -> str:
     if not words:
         return ""
     name = event["involvedObject"].get("name", "")
-    return _short(f"the node {name} {words}", "" if event["reason"] in WORDLESS else _said(event))
+    return _short(words.format(name=name), "" if event["reason"] in WORDLESS else _said(event))
 
 
 def denial(event: Object) -> Denial | None:

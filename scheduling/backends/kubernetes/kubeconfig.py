@@ -141,8 +141,9 @@ def _named(found: Mapping[str, Any], key: str, inner: str, name: object) -> Mapp
         if entry.get("name") == name and isinstance(entry.get(inner), dict):
             inside: Mapping[str, Any] = entry[inner]
             return inside
-    named = f"named {name[:60]}" if isinstance(name, str) else "with a name"
-    raise Unusable(f"The kubeconfig has no {inner} {named}.")
+    if isinstance(name, str):
+        raise Unusable(f"The kubeconfig has no {inner} named {name[:60]}.")
+    raise Unusable(f"The kubeconfig must contain the name of the {inner} to use.")
 
 
 def _kept(

@@ -72,7 +72,12 @@ POLICIES = frozenset(
 POLICIES_VERSION = 2
 # Rights that the ClusterRole fairlot grants.
 EVERYWHERE = (
-    Need("", "nodes", ("get", "list", "watch"), "finds GPUs, and the reasons why some cannot be used"),
+    Need(
+        "",
+        "nodes",
+        ("get", "list", "watch"),
+        "finds the GPUs of nodes, and the reasons why GPUs cannot be used",
+    ),
     Need("", "pods", ("list", "watch"), "lets Fairlot see which pods run, and which other pods hold GPUs"),
     Need("batch", "jobs", ("list", "watch"), "lets Fairlot see whether its Jobs succeed or fail"),
     Need("", "events", ("list", "watch"), "shows users why a pod does not start"),

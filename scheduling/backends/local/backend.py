@@ -44,6 +44,7 @@ from scheduling.backends.local.watch import renames_in
 from scheduling.backends.logfiles import LogFiles
 
 logger = logging.getLogger(__name__)
+NEVER_STARTED = "the job was stopped before it started"
 KEPT_REPORTS = 3  # reports of older attempts that are kept although nothing forgot them
 
 
@@ -142,7 +143,7 @@ class LocalBackend:
                     return
                 status = read_json(files.status(epoch))
                 if status is None or (status["phase"] == "starting" and not status["supervisor"]):
-                    reports.finish(files, epoch, str(token), End.STOPPED, "stopped before it started")
+                    reports.finish(files, epoch, str(token), End.STOPPED, NEVER_STARTED)
                 write_json(files.desired, order)
                 files.poke()
         except BackendError as error:
@@ -341,7 +342,7 @@ class LocalBackend:
                 return  # the gang was already started
             order = read_json(files.desired)
             if order is not None and order["epoch"] == gang.epoch and order["verb"] == "stop":
-                reports.finish(files, gang.epoch, str(gang.token), End.STOPPED, "stopped before it started")
+                reports.finish(files, gang.epoch, str(gang.token), End.STOPPED, NEVER_STARTED)
                 return
             try:
                 described = self._gang_as_json(gang, files)
@@ -394,10 +395,10 @@ class LocalBackend:
             if older["epoch"] < epoch - KEPT_REPORTS:
                 files.status(older["epoch"]).unlink()
         elif not older["supervisor"]:
-            message = "a newer start of the job replaced this start before it began"
+            message = "a newer attempt of the job replaced this attempt before this attempt began"
             reports.finish(files, older["epoch"], older["token"], End.STOPPED, message)
         elif not supervised and not reports.end_leftovers(files, older):
-            raise BackendError("processes of the job's last attempt are still ending")
+            raise BackendError("processes of an earlier attempt of the job are still ending")
 
     def _gang_as_json(self, gang: Gang, files: JobFiles) -> dict[str, Any]:
         """Returns the content of gang.json: everything that the supervisor must know about the gang.

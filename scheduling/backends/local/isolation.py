@@ -188,7 +188,7 @@ class HostPaths:
         """Explains to users why jobs may not mount `folder`. Returns "" if they may. Follows symbolic links."""
         folder = folder.resolve()
         private = {
-            "the portal's own folders, its keys or the folders of jobs": [self.jobs, *self.hidden],
+            "the portal's own folders, the portal's keys or the folders of jobs": [self.jobs, *self.hidden],
             "the home folder of the portal's user": [home for home in _own_home() if home != Path("/")],
             "folders that show processes, devices or services of the machine": list(map(Path, NO_VOLUMES)),
         }
@@ -338,7 +338,7 @@ def _find(places: HostPaths) -> Isolation:
         return _shared(
             places,
             why_no_users,
-            "while Fairlot runs as root, only jobs that run as separate users can have separate namespaces",
+            "if Fairlot runs as root, jobs have separate namespaces only if they also run as separate users",
         )
     found, why_no_namespaces = _try(places, Isolation(users=True, namespaces=True))
     if found is not None:

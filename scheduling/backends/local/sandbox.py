@@ -222,7 +222,7 @@ class Namespaces:
         self.emptied, writer = os.pipe()  # a readable byte means that only `init` is left
         waiting, go = os.pipe()
         us = os.getpid()
-        self.init = _fork_by_helper(lambda: _unshare("the process IDs", CLONE_NEWPID))
+        self.init = _fork_by_helper(lambda: _unshare("a PID namespace", CLONE_NEWPID))
         if self.init == 0:
             os.close(go)
             _run_init(view, writer, waiting, us)
@@ -329,7 +329,7 @@ def _run_init(view: View, writer: int, waiting: int, supervisor: int) -> NoRetur
         os.setsid()
         os.umask(0o022)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        _unshare("mounts", CLONE_NEWNS | CLONE_NEWIPC)
+        _unshare("mount and IPC namespaces", CLONE_NEWNS | CLONE_NEWIPC)
         _arrange(view)
         os.closerange(3, writer)
         os.closerange(writer + 1, MOST_FILES)
@@ -349,11 +349,12 @@ def _run_init(view: View, writer: int, waiting: int, supervisor: int) -> NoRetur
 
 def _unshare(what: str, kinds: int) -> None:
     try:
-        _call(f"unshare {what}", _libc.unshare(kinds))
+        _call(f"cannot create {what}", _libc.unshare(kinds))
     except OSError as error:
         if error.errno == errno.ENOSPC:  # here the error does not mean a full disk
             raise OSError(
-                errno.EUSERS, f"a limit of /proc/sys/user is reached: unshare cannot separate {what}"
+                errno.EUSERS,
+                f"cannot create {what}, because a limit in /proc/sys/user is reached",
             ) from None
         raise
 
@@ -435,7 +436,7 @@ def _opened(paths: Sequence[str]) -> Iterator[list[int]]:
             opened.append(os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW))
             is_link = stat.S_ISLNK(os.fstat(opened[-1]).st_mode)
             if is_link or os.readlink(f"/proc/self/fd/{opened[-1]}") != path:
-                raise OSError(errno.ELOOP, f"a symbolic link leads to {path}")
+                raise OSError(errno.ELOOP, f"the path {path} contains a symbolic link")
         yield opened
     finally:
         for fd in opened:

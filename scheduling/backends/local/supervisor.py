@@ -129,7 +129,10 @@ class Supervisor:
         self.beats_without_root = self.beats_without_root + 1 if self._is_root_missing() else 0
         if self.beats_without_root >= MOST_BEATS_WITHOUT_ROOT:
             # Without this folder, no process can give orders or read reports any more.
-            self._end(("lost", None, "the folder of all jobs was removed"), self.gang["grace_seconds"])
+            self._end(
+                ("lost", None, "the folder that contains the folders of all jobs was removed"),
+                self.gang["grace_seconds"],
+            )
         if self.unreported or self._log_troubles() != self.status.get("log_troubles", {}):
             self._report()
         self.workers[0].read_progress_file()
@@ -425,7 +428,7 @@ class Supervisor:
             self.orders_due = True  # another process is writing orders now
             return
         self._end(
-            ("stopped", None, "stopped because a newer start of the job replaced this start"),
+            ("stopped", None, "stopped because a newer attempt of the job replaced this attempt"),
             self.gang["grace_seconds"],
         )
 

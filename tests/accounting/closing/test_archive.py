@@ -388,7 +388,7 @@ FORGERIES_THAT_FIT = {
                AND booked.month = '2026-05-01'
             """
         ],
-        "the entries of an archived month differ from its closed hours: 1, 2026-05-01, revenue",
+        "the ledger entries of an archived month do not match the closed hours of the month: 1, 2026-05-01, revenue",
     ),
     "how much was credited": (
         [

@@ -240,7 +240,7 @@ FORGERIES = {
     ),
     "the price of a class": (
         ["UPDATE accounting_classcharge SET idle_price = 2"],
-        "the amount of a charge does not match the GPU time and price of each class",
+        "a charge for idle, preemptible or borrowed GPU time does not match its GPU time and prices",
     ),
     "that what was idle has a price": (
         [
@@ -252,7 +252,7 @@ FORGERIES = {
             ),
             removed("ledgertransaction", f"id = {PRICING}"),
         ],
-        "idle GPU time of a priced hour is not charged at the price of idle time: .*, 1, ",
+        "idle GPU time of a closed hour has no charge at the price for idle time: .*, 1, ",
     ),
     "what the cluster earned": (
         [moved(OPEN, "revenue", "classes")],
@@ -303,7 +303,7 @@ FORGERIES = {
             moved(OPEN, "revenue", "waived"),
             moved(OPEN, "capacity", "waived"),
         ],
-        "a usage segment was booked again, although no correction took back the earlier segment: .*, 5, 1",
+        "a usage segment was booked again, although no correction took back its earlier version: .*, 5, 1",
     ),
     "a closing": (
         [

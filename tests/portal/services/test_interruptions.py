@@ -78,7 +78,7 @@ def test_a_session_on_notice_says_when_it_may_go_and_afterwards_why_it_went(
     assert "The session is ready." not in text
     assert "1 interruption in the last 7 days" in text
     assert "bob has 3 GPUs, of which 2 are guaranteed; waiting jobs get 1" in text
-    assert "not running again yet" in text
+    assert "still interrupted" in text
     assert "Expected latest start:" in text
     assert not re.search("bio|charlie|secret-of-bio", text, re.IGNORECASE)
     after = api_of(people.bob).get(f"/api/v1/sessions/{last.pk}").json()
@@ -113,11 +113,11 @@ def test_a_service_is_never_up_while_no_replica_answers_and_lists_what_interrupt
     text = words(browser.get(page))
     assert "Down" in text
     assert "node or processes lost" in text
-    assert "not running again yet" in text
+    assert "still interrupted" in text
     come_up(lab, service)
     text = words(browser.get(page))
     assert "Up " in text
-    assert "not running again yet" not in text
+    assert "still interrupted" not in text
     assert browser_of(people.charlie).get(page).status_code == 404
     found = api_of(people.bob).get(f"/api/v1/services/{service.pk}").json()
     assert [(one["cause"], one["ended_at"] is None) for one in found["interruptions"]] == [("lost", False)]

@@ -213,7 +213,7 @@ def test_a_stop_before_the_start_voids_it(rig: Rig) -> None:
     rig.stop(gang)
     rig.backend.start(gang)
     seen = rig.wait(gang)
-    assert (seen.end, seen.message) == (End.STOPPED, "stopped before it started")
+    assert (seen.end, seen.message) == (End.STOPPED, "the job was stopped before it started")
     assert rig.log() == ""
 
 
@@ -255,7 +255,7 @@ def test_a_start_that_is_stopped_while_it_waits_for_the_older_run_never_runs(rig
     rig.wait_for_log("ready")
     new = rig.start(rig.gang("echo new", epoch=2))
     rig.stop(new)
-    assert rig.wait(new).message == "stopped before it started"
+    assert rig.wait(new).message == "the job was stopped before it started"
     assert rig.wait(old).end is End.STOPPED
     assert rig.log() == "ready\n"
     newest = rig.start(rig.gang("echo newest", epoch=3))
