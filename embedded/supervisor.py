@@ -383,7 +383,7 @@ def _address() -> tuple[str, int]:
     if host not in LOOPBACK and not permitted:
         raise StartError(
             f"HOST={host} would let users on other machines run programs on this machine. "
-            "To allow this to everyone who can reach the portal, set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true"
+            "If everyone who can reach the portal may do this, set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true"
         )
     if named := os.environ.get("PORT"):
         if not _is_free(host, int(named)):

@@ -751,8 +751,8 @@ PROMISES = (
         " for, on GPUs where the job may run. A round does not count if the most wanted jobs of other accounts leave"
         " no room for the job. While the job waits, the account saves its guarantee for this job. Exceptions: other"
         " jobs of the account or its team may use GPUs that this job could get only if jobs of other accounts were"
-        " stopped, because promise 1 forbids such a stop. A larger job of the same account and priority may go first if it"
-        " fills a node that this job would not fill (promise 8b). Economies with services are not checked, because"
+        " stopped, because promise 1 forbids such a stop. A larger job of the same account and priority may go first if"
+        " it fills a node that this job would not fill (promise 8b). Economies with services are not checked, because"
         " services stay where they run (promise 13).",
         "rounds in which the job ran, divided by the rounds in which it should have run",
         _first_gets_turns,

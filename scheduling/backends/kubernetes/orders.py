@@ -181,7 +181,7 @@ class Orders:
             else:
                 return Outcome.DONE
         raise StillThere(
-            f"the Kubernetes Job of job {job_id} was deleted again and again, so it cannot start"
+            f"job {job_id} cannot start, because its Kubernetes Job was deleted again and again"
         )
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:

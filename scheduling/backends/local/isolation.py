@@ -126,8 +126,8 @@ class Isolation:
             for path in self.unreachable
         ]
         found += [
-            f"Jobs cannot open {path}, which programs need to compute on GPUs. Load its driver at boot, and let all "
-            "users read and write the device (NVIDIA's option NVreg_DeviceFileMode=0666, or udev)."
+            f"Jobs cannot open {path}, which programs need to compute on GPUs. Load the device's driver at boot. "
+            "Let all users read and write the device, by NVIDIA's option NVreg_DeviceFileMode=0666 or by a udev rule."
             for path in self.closed_devices
         ]
         return found
