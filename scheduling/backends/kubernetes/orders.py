@@ -180,9 +180,7 @@ class Orders:
                     raise
             else:
                 return Outcome.DONE
-        raise StillThere(
-            f"job {job_id} cannot start, because its Kubernetes Job was deleted again and again"
-        )
+        raise StillThere(f"job {job_id} cannot start, because its Kubernetes Job was deleted again and again")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """Suspends the Kubernetes Job of a job, which stops its pods. Returns the effect of the order.
