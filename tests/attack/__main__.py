@@ -7,16 +7,13 @@ Without words, it runs all attacks. Exits with 1 if an attack succeeded.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
-from pathlib import Path
 
 from tests.attack.attacks import Attack, NotTried, Target, all_attacks
-from tests.proof.portal import RunningPortal
+from tests.proof.portal import running_portal
 
 HELD, THROUGH, NOT_TRIED = "held", "GOT THROUGH", "not tried"
 
@@ -40,12 +37,9 @@ def main() -> int:
 def run(attacks: list[Attack]) -> int:
     """Runs the attacks on one portal, one after another. Returns the exit code: 1 if an attack succeeded,
     otherwise 0."""
-    folder = Path(tempfile.mkdtemp(prefix="fairlot-attack-", dir="/var/tmp"))
-    folder.chmod(0o755)  # PostgreSQL's unprivileged user must be able to enter it
-    portal = RunningPortal(folder)
     words = Counter[str]()
-    try:
-        target = Target(portal.start())
+    with running_portal() as portal:
+        target = Target(portal)
         for attack in attacks:
             started = time.monotonic()
             word, why = outcome(attack, target)
@@ -54,9 +48,6 @@ def run(attacks: list[Attack]) -> int:
             if why:
                 print(why, flush=True)
         target.close()
-    finally:
-        portal.stop()
-        shutil.rmtree(folder, ignore_errors=True)
     print(", ".join(f"{words[word]} {word.lower()}" for word in (HELD, THROUGH, NOT_TRIED)))
     return int(words[THROUGH] > 0)
 

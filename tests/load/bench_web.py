@@ -11,15 +11,12 @@ import argparse
 import asyncio
 import json
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,7 +24,7 @@ import psycopg2
 
 from tests.load.http import Answer, Closed, Connection, request
 from tests.load.processes import cpu_seconds, machine_seconds
-from tests.proof.portal import ROOT, RUN, RunningPortal
+from tests.proof.portal import ROOT, RUN, RunningPortal, running_portal
 
 PATIENCE = 60.0  # seconds after which a request without an answer counts as an error
 PAGE = {"Accept": "text/html"}
@@ -385,23 +382,16 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, default=300, help="Jobs that wait.")
     parser.add_argument("--wait", action="store_true", help="Measure nothing; serve until Ctrl-C.")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="fairlot-load-", dir="/var/tmp"))
-    folder.chmod(0o755)  # PostgreSQL's unprivileged user must be able to enter the folder
-    portal = RunningPortal(folder)
-    try:
-        portal.start()
+    with running_portal() as portal:
         scene = in_portal(
             portal, "fill", users=max(options.users, 10), jobs=options.jobs, waiting=options.waiting
         )
         if options.wait:
-            (folder / "scene.json").write_text(json.dumps(scene))
-            print(portal.url, folder, flush=True)
+            (portal.var / "scene.json").write_text(json.dumps(scene))
+            print(portal.url, portal.var, flush=True)
             portal.process.wait()  # type: ignore[union-attr]
             return
         asyncio.run(measure(Bench(portal, scene), options))
-    finally:
-        portal.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

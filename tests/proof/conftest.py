@@ -1,30 +1,21 @@
 """Fixtures: a whole running portal, which all tests of a module share because it starts slowly, and browsers."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests import branch_coverage
 from tests.proof.browser import CHROMIUM_ARGUMENTS, People, chromium
-from tests.proof.portal import ROOT, RunningPortal
+from tests.proof.portal import ROOT, RunningPortal, running_portal
 
 FAILED = pytest.StashKey[bool]()
 
 
 @pytest.fixture(scope="module")
 def portal() -> Iterator[RunningPortal]:
-    folder = Path(tempfile.mkdtemp(prefix="fairlot-proof-", dir="/var/tmp"))
-    folder.chmod(0o755)  # PostgreSQL's unprivileged user must be able to enter the folder
-    portal = RunningPortal(folder)
-    try:
-        yield portal.start()
-    finally:
-        portal.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with running_portal() as portal:
+        yield portal
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,20 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.proof.prepared import copy_prepared
 from tests.waiting import PATIENCE, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,9 +137,23 @@ class RunningPortal:
         with process.stdout as output:
             self.lines.extend(line.rstrip("\n") for line in output)
 
-    def _env(self) -> dict[str, str]:
+    def _env(self, var: Path | None = None) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name not in OWN}
-        return kept | {"FAIRLOT_VAR": str(self.var), "PORT": str(self.port)} | self.environment
+        return kept | {"FAIRLOT_VAR": str(var or self.var), "PORT": str(self.port)} | self.environment
+
+
+@contextmanager
+def running_portal() -> Iterator[RunningPortal]:
+    """Starts a portal in a new folder, yields it, stops it, and deletes the folder."""
+    folder = Path(tempfile.mkdtemp(prefix="fairlot-portal-", dir="/var/tmp"))
+    folder.chmod(0o755)  # PostgreSQL's unprivileged user must be able to enter the folder
+    portal = RunningPortal(folder)
+    try:
+        copy_prepared(folder, portal._env)
+        yield portal.start()
+    finally:
+        portal.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 RUN = (sys.executable, "-m", "embedded", "run", "--")
