@@ -21,7 +21,8 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("up", help="start Fairlot with its servers in the foreground; Ctrl-C stops all of them")
     run = verbs.add_parser(
-        "run", help="run one command with the servers and settings of the data folder var/"
+        "run",
+        help="run one command with the settings of the data folder var/, while its servers run",
     )
     run.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND …")
     watcher = verbs.add_parser("guard")  # for the supervisor only, which starts it

@@ -46,7 +46,7 @@ def validate(plan: Decision, view: Snapshot) -> None:
     _only(
         cluster.node_generation[place] == plan.generation[picked],
         run[picked],
-        "has a worker on a node of another generation",
+        "has a worker on a node with other GPUs than the job was assigned",
     )
     used = np.bincount(place, jobs.gpus[run[picked]], len(cluster.capacity))
     if len(over := np.flatnonzero(used > cluster.capacity)):

@@ -54,7 +54,7 @@ def a_closing_is_of_an_open_hour() -> Found | None:
 
 def nodes_differ_from_their_closing() -> Found | None:
     return first_row(
-        "the GPU time by node of a closed hour differs from the GPU time in the transaction that closed the hour",
+        "in a closed hour, the nodes' GPU time differs from the GPU time in the transaction that closed the hour",
         """
         SELECT book, hour, generation_id
         FROM (

@@ -90,7 +90,7 @@ def a_bill_is_in_another_currency() -> Found | None:
     posted before the migration that gave prices a currency.
     """
     return first_row(
-        "a bill or a closed hour does not have the currency of its price",
+        "a bill or a closed hour is in another currency than its price",
         f"""
         SELECT voucher.name, voucher.id, voucher.period, voucher.currency
         FROM (

@@ -252,8 +252,8 @@ class Oracle:
                 best = self._best(self._below[t], rows + wanted, bounds + held)
                 if best is None:
                     return (
-                        "no division of the GPUs satisfies all guarantees and limits and gives at least their shares to"
-                        f" account {t} and to the accounts that must keep their GPUs; each account's share, in GPUs:"
+                        f"the GPUs cannot be divided so that account {t} and the accounts that must keep their GPUs get"
+                        " at least their shares, and all guarantees and limits hold; each account's share, in GPUs:"
                         f" {np.round(total, 3).tolist()}",
                         INF,
                     )

@@ -107,8 +107,8 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
         largest = _most(node.memory for node in nodes)
         if most is not None and size > most:
             problems[field] = (
-                f"{cluster.name} allows at most {cluster.memory_limit_per_gpu:g} GiB per GPU, so a worker with"
-                f" {gpus_in_words} may have {most / GIB:g}Gi"
+                f"{cluster.name} allows at most {cluster.memory_limit_per_gpu:g} GiB of memory per GPU, so a worker"
+                f" with {gpus_in_words} may have {most / GIB:g}Gi of memory"
             )
         elif largest is not None and size > largest:
             problems[field] = (

@@ -185,5 +185,6 @@ class Binding:
         if one.user or quota.tenant_id == job.tenant_id:
             return f"The job starts when a job of {one.whose} ends, or when the limit is raised."
         return (
-            f"The job starts when a job of {one.whose} or a team below it ends, or when the limit is raised."
+            f"The job starts when a job of {one.whose}, or of a team below {one.whose}, ends, or when the limit is"
+            " raised."
         )

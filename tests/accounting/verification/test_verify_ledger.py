@@ -220,7 +220,7 @@ FORGERIES = {
     ),
     "the currency of a price": (
         ["UPDATE accounting_price SET currency = 'USD' WHERE per_gpu_hour = 3"],
-        "a bill or a closed hour does not have the currency of its price: usagesegment, .*, EUR",
+        "a bill or a closed hour is in another currency than its price: usagesegment, .*, EUR",
     ),
     "the currency in which an hour was closed": (
         [
@@ -232,7 +232,7 @@ FORGERIES = {
             " WHERE account_id = (SELECT id FROM accounting_ledgeraccount WHERE (kind, unit) = ('revenue', 'EUR'))"
             " AND transaction_id IN (SELECT id FROM accounting_ledgertransaction WHERE kind = 'closing')",
         ],
-        "a bill or a closed hour does not have the currency of its price: capacitysegment, .*, USD",
+        "a bill or a closed hour is in another currency than its price: capacitysegment, .*, USD",
     ),
     "when a price began": (
         ["UPDATE accounting_price SET valid = tstzrange('2026-05-04 12:10+0', NULL) WHERE per_gpu_hour = 3"],
@@ -326,7 +326,7 @@ FORGERIES = {
             "UPDATE accounting_capacitysegment SET down = free, free = 0, down_value = free_value, free_value = 0",
             "UPDATE accounting_ledgeraccount SET kind = 'down' WHERE kind = 'free'",
         ],
-        "the GPU time by node of a closed hour differs from the GPU time in the transaction that closed the hour:"
+        "in a closed hour, the nodes' GPU time differs from the GPU time in the transaction that closed the hour:"
         " 1, 2026-05-04 00:",
     ),
     "what an hour costs": (

@@ -152,8 +152,8 @@ def test_a_policy_may_ask_for_the_next_round_but_not_at_once(seconds: float | No
     [
         ([STAYS, STAYS], "picks a job twice"),
         ([(1, 0, (0,))], "job 1 runs with a wrong number of workers"),
-        ([(1, 0, (0, 2))], "job 1 has a worker on a node of another generation"),
-        ([(1, 1, (0, 1))], "job 1 has a worker on a node of another generation"),
+        ([(1, 0, (0, 2))], "job 1 has a worker on a node with other GPUs than the job was assigned"),
+        ([(1, 1, (0, 1))], "job 1 has a worker on a node with other GPUs than the job was assigned"),
         ([(1, 0, (0, 7))], "node that does not exist"),
         ([STAYS, (1, 0, (0, 0))], "node 0 has 4 GPUs, but the plan allocates 6"),
         ([STAYS, (2, 1, (2,))], "job 2 is blocked but runs"),

@@ -281,7 +281,7 @@ def test_figures_of_teams_above_are_shown_only_to_users_who_see_them(scene: Scen
         for text in (page, f"{told['sentence']} {told['unblock']}"):
             assert (said in text) == is_told, text
             assert ("limit of a team above Astro is reached" in text) != is_told
-            assert ("a job of Uni or a team below it ends" in text) == is_told
+            assert ("a job of Uni, or of a team below Uni, ends" in text) == is_told
     assert browser_of(scene.people.charlie).get(f"/api/v1/jobs/{job.pk}/scheduling").status_code == 404
 
 

@@ -115,7 +115,7 @@ def test_resources_beyond_the_clusters_limit_are_refused_with_the_limit(lab: Wor
         submit(lab, cpu=17, memory="65Gi", gpus=2)
     assert refused.value.problems == {
         "cpu": "lab allows at most 8 CPUs per GPU, so a worker with 2 GPUs may have 16 CPUs",
-        "memory": "lab allows at most 32 GiB per GPU, so a worker with 2 GPUs may have 64Gi",
+        "memory": "lab allows at most 32 GiB of memory per GPU, so a worker with 2 GPUs may have 64Gi of memory",
     }
 
 
