@@ -64,9 +64,9 @@ def refused_if_referenced(name: str) -> Iterator[None]:
         with transaction.atomic():
             yield
     except ProtectedError as error:
-        counts = Counter(type(holder) for holder in error.protected_objects)
-        told = " and ".join(
-            f"{count} {model._meta.verbose_name if count == 1 else model._meta.verbose_name_plural}"
-            for model, count in counts.items()
+        counts = Counter(type(holder) for holder in error.protected_objects)  # from a set, so in any order
+        told = ", ".join(
+            f"{counts[model]} {model._meta.verbose_name if counts[model] == 1 else model._meta.verbose_name_plural}"
+            for model in sorted(counts, key=lambda model: str(model._meta.verbose_name))
         )
         raise Refused(f"{name} cannot be deleted, because it is used by {told}.") from None

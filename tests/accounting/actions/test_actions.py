@@ -224,10 +224,9 @@ class TestTree:
         book(cast)
         with pytest.raises(Refused, match="Uni cannot be deleted, because it is used by 2 tenants"):
             actions.delete_tenant(actor=cast.ada, tenant=cast.uni)
-        with pytest.raises(Refused) as refusal:
+        told = "it is used by 2 ledger accounts, 2 memberships, 1 usage segment."
+        with pytest.raises(Refused, match=told):
             actions.delete_tenant(actor=cast.ada, tenant=cast.astro)
-        for told in ("2 memberships", "2 ledger accounts", "1 usage segment "):
-            assert told in str(refusal.value)
         with pytest.raises(Refused, match="A100 cannot be deleted"):
             actions.delete_generation(actor=cast.ada, generation=cast.a100)
         assert Price.objects.filter(generation=cast.a100).exists()
