@@ -68,7 +68,7 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
     asked = len(list(needed(in_teams=False)))
     assert USER in page
     assert f"Rights that Fairlot needs {asked} of {asked} requested rights are granted" in page
-    assert "Rights of Fairlot in the whole cluster nodes get list watch finds GPUs" in page
+    assert "Rights of Fairlot in the whole cluster nodes get list watch finds the GPUs of nodes" in page
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_an_admin_sets_every_kind_of_limit(scene: Scene, browser_of) -> None:
     ("wrong", "said"),
     [
         ({"period": "rolling", "days": "0"}, "1 to 366 days"),
-        ({"kind": "borrowed", "user": ""}, "can block or warn"),
+        ({"kind": "borrowed", "user": ""}, "can block jobs or warn"),
         ({"kind": "queued_jobs", "at_limit": "warn", "limit": "1.5"}, "ust be a whole number"),
         ({"user": "999999"}, "Choose an option from the list"),
     ],

@@ -375,7 +375,7 @@ def test_only_the_clusters_on_which_a_team_held_time_keep_its_statement_provisio
     for viewer, team, cluster in ((cast.alice, cast.astro, "lyra"), (cast.charlie, cast.bio, "vega")):
         facts = dict(document_of(statement_of(viewer, team, period("2020-05-01", "2020-05-31"))).facts)
         assert facts["State"] == PROVISIONAL
-        assert facts["Costs not final yet"].endswith(f": {cluster} from 4 May 2020, 12:00 UTC on.")
+        assert facts["Costs not final yet"].endswith(f" the cluster {cluster} from 4 May 2020, 12:00 UTC on.")
         ClosedBook.objects.filter(book=Cluster.objects.get(name=cluster).pk).update(priced_until=F("until"))
         settled = statement_of(viewer, team, period("2020-05-01", "2020-05-31"))
         assert not settled.is_provisional

@@ -239,7 +239,7 @@ def test_charlie_reads_the_other_side_of_the_same_trade(scene: Scene, browser_of
     assert "gave another team" in words(charlie.get("/trades/"))
     assert "1.20" not in words(charlie.get("/trades/"))
     assert "You gave 1.97 V100 for 0.9 A100" in told
-    assert "speed-up of 4, " in told or "speed-up of 4.00, " in told
+    assert "your team's jobs on the faster GPU type: 4. " in told or "GPU type: 4.00. " in told
     assert "1.20" not in told  # the other side may not see Astro's speed-up
     [api] = browser_of(scene.people.charlie).get("/api/v1/trades").json()["items"]
     assert [side["team"] for side in api["sides"]] == ["bio"]

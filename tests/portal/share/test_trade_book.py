@@ -101,8 +101,8 @@ def test_the_ledger_sums_to_zero_to_the_last_digit_and_agrees_with_the_trades(
     olga, bob, charlie = (
         browser_of(who) for who in (scene.people.olga, scene.people.bob, scene.people.charlie)
     )
-    assert "Totals match: GPU time given = GPU time got" in olga.get("/trades/").content.decode()
-    assert "Totals match: GPU time given = GPU time got" not in bob.get("/trades/").content.decode()
+    assert "Totals match: GPU time given = GPU time received" in olga.get("/trades/").content.decode()
+    assert "Totals match: GPU time given = GPU time received" not in bob.get("/trades/").content.decode()
     address = "/api/v1/trades/booked"
     assert {one["generation"]: Decimal(one["sum"]) for one in olga.get(address).json()} == {
         "A100": 0,

@@ -49,7 +49,9 @@ def test_a_refusal_stands_beside_its_field(scene: Scene, browser_of) -> None:
     assert 'value="lots"' in html
     posted = {f"trades-{a100}": "", f"gpus-{a100}": "2", "trades-all": "yes"}
     answer = browser_of(scene.people.alice).post(PAGE, posted)
-    assert "Choose “Yes” to limit how many A100 GPUs the team gives." in answer.content.decode()
+    assert (
+        "Choose “Yes” to limit how many A100 GPUs the team gives to other teams." in answer.content.decode()
+    )
     over = {f"trades-{a100}": "yes", f"percent-{a100}": "101", "trades-all": "yes"}
     assert browser_of(scene.people.alice).post(PAGE, over).status_code == 422
     assert not TradeLimit.objects.exists()

@@ -396,7 +396,7 @@ def test_the_owner_puts_it_off_with_a_reason_and_within_the_rule(lab: World) -> 
     snooze_idle(actor=people.alice, job=job, until=now + 100 * MINUTE, reason="still does")
     idle(lab, job, 5 * HOUR)
     GpuUse.objects.update(first_told_at=now - 2 * HOUR)
-    with pytest.raises(Refused, match="any longer"):
+    with pytest.raises(Refused, match="no further snooze"):
         snooze_idle(actor=people.bob, job=job, until=now + 100 * MINUTE, reason="and again")
 
 
