@@ -24,7 +24,10 @@ class Mark:
 
     @property
     def percent(self) -> float:
-        """Returns the mark's distance from the upper edge of the picture, in per cent of the picture's height."""
+        """Returns the mark's distance from the upper edge of the whole picture, in per cent of the picture's height.
+
+        The picture contains the plot, a margin above the plot, and the time axis below it.
+        """
         return round(TOP + (1 - self.part) * (BOTTOM - TOP), 2)
 
 
@@ -69,10 +72,10 @@ def axis(lowest: float, highest: float) -> Axis:
 
 
 def _size(value: float) -> Decimal:
-    """Converts `value`, which is how far the axis extends above or below zero, to a Decimal.
+    """Converts `value` to a Decimal. `value` is how far the data extend to one side of zero.
 
-    Returns 0 if the value is negative, not finite, or at most LEAST. An axis of at most LEAST would be so short that
-    floats cannot represent its steps.
+    Returns 0 for a negative value, because the data then lie on the other side. Also returns 0 for a value that is not
+    finite or is at most LEAST. Floats cannot represent the steps of an axis that is shorter than LEAST.
     """
     return Decimal(value) if isfinite(value) and value > LEAST else Decimal(0)
 

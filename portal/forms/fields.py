@@ -221,8 +221,8 @@ class Row(FieldOfRows):
     `others` maps the keys of additional choices to their labels. If the user picks one of these, the field's value is
     its key, or None if the key is "".
 
-    `listed` is set if the page offers fewer rows than `queryset`. The field still accepts every row of `queryset`, so
-    the action must refuse a row that was not offered.
+    `listed` has the rows that the page offers; None means all rows of `queryset`. Even if `listed` has fewer rows, the
+    field accepts every row of `queryset`, so the action must refuse a row that was not offered.
     """
 
     listed: Iterable[Any] | None = None

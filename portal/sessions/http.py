@@ -206,7 +206,8 @@ class _Exchange:
     async def end(self) -> None:
         """Ends the exchange. Sends an error response if the program's response has not begun.
 
-        Raises CutOff if the response has begun but is incomplete, so that the browser notices.
+        Raises CutOff if the response has begun but is incomplete. The server then closes the connection, which shows
+        the browser that the response is incomplete.
         """
         if not self.begun:
             closes = [(b"connection", b"close")] if self.trouble in {TOO_LARGE, TOO_SLOW} else []
@@ -216,8 +217,8 @@ class _Exchange:
 
 
 class CutOff(Exception):
-    """Raised when a relayed response is incomplete. The server then closes the connection, so that the browser
-    notices."""
+    """Raised when a relayed response is incomplete. The server then closes the connection, which shows the browser
+    that the response is incomplete."""
 
 
 async def say(

@@ -197,7 +197,8 @@ def may_use(service_id: int, user: User) -> bool:
 
 
 def absence_of_service(*, service_id: int, caller: Caller) -> Absence | None:
-    """Returns why the service is not responding; None if the sender may not use the service."""
+    """Returns why the service is not responding; None if `caller`, the sender of the request, may not use the
+    service."""
     user = _caller(service_id, caller)
     related = Service.objects.with_counts().select_related("tenant", "owner", "cluster", "current", "good")
     service = related.filter(pk=service_id).first()
@@ -242,10 +243,10 @@ def used(session_id: int) -> None:
 
 
 def _signed_in(visit: Visit) -> object:
-    """Returns the user of the login session from which a host of a session or service was entered.
+    """Returns the user who is signed in with the login session whose key is stored in `visit`.
 
-    `visit` is the record of this access, and contains the key of the login session. Uses the same check as the portal's
-    pages. Returns an AnonymousUser if the login session has ended.
+    `visit` records that a user entered the host of a session or service. Uses the same check as the portal's pages.
+    Returns an AnonymousUser if the login session has ended.
     """
     login = HttpRequest()
     login.session = import_module(settings.SESSION_ENGINE).SessionStore(visit.login)

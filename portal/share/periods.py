@@ -58,8 +58,8 @@ def period_of_days(days: ReportPeriod) -> Period:
 def asked_stretch(query: Query, usual: str = DEFAULT_PERIOD, *, is_page: bool = False) -> Period:
     """Returns the period in the URL query: either one of `PERIODS`, which ends now, or whole days as in reports.
 
-    If the query has no period, returns the one with the name `usual`. Raises WrongQuestion for an invalid query. For a
-    page (`is_page`), uses a default period instead.
+    If the query has no period, returns the period in `PERIODS` with the name `usual`. Raises WrongQuestion for an
+    invalid query. With `is_page`, raises nothing, and uses defaults for the invalid values.
     """
     key = query.get("period", "")
     if key in LABELS or (not key and (query.get("from") or query.get("to"))):

@@ -220,8 +220,10 @@ class Draft:
         return replace(self, spec=None, yaml_problems={"": CHANGED_BOTH})
 
     def ready_to_send(self) -> Self:
-        """Returns a copy that can be submitted: form and YAML agree as after `settle`. Adds a problem if no team is
-        chosen."""
+        """Returns the copy to submit: the result of `settle`, in which form and YAML agree unless both were edited.
+
+        If no team is chosen, the copy also has a problem that says so.
+        """
         draft = self.settle()
         if draft.tenant is None:
             return draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))

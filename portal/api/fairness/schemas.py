@@ -16,8 +16,10 @@ class FairAmounts(Schema):
     - `entitled`: the GPU time that the team's tickets earned.
     - `lent`: the part of `entitled` that the team did not need and that other teams used.
     - `unused`: the part of `entitled` that the team did not need and that nobody used.
+    - `borrowed`: the GPU time beyond `entitled` that other teams lent to the team.
     - `sold` and `bought`: the GPU time that the team gave and got in trades.
     - `due` = entitled - lent - unused + borrowed - sold + bought: the GPU time that the team should have received.
+    - `received`: the GPU time that the team's jobs held.
     - `owed` = due - received.
     """
 

@@ -58,8 +58,10 @@ def statement(
     request: ApiRequest,
     query: Query[schemas.StatementQuery],
 ) -> dict[str, Any] | HttpResponseBase:
-    """Returns the statement of a team, including the teams below it. With `format=csv`, `part` chooses one of its
-    tables."""
+    """Returns the statement of a team: its bill for a period, including the teams below it.
+
+    With `format=csv`, the file contains only one table of the statement, which `part` chooses.
+    """
     if query.format != "json":
         return statement_in_format(request.auth, request.GET, query.format)
     tenant, period = read_statement_query(request.auth, request.GET)
