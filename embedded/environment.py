@@ -126,9 +126,9 @@ def given(name: str) -> bool:
 def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, str]]:
     """Context manager that ensures that the servers run, and yields the environment variables for one command.
 
-    Uses the servers of a running `make up`. If there is none, starts the servers and stops them at the end of the
-    block. Only one process at a time may use the data folder in this way. If another one uses it, or if `make up` is
-    still starting, waits up to `patience` seconds, and then raises StartError.
+    Uses the servers of a running `make up`. If `make up` does not run, starts the servers, and stops them at the end of
+    the block. Only one process at a time may start the servers of a data folder. If another command has started them,
+    or if `make up` is still starting, waits up to `patience` seconds, and then raises StartError.
     """
     with ExitStack() as stack:
         servers = home.servers()
