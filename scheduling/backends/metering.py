@@ -44,8 +44,9 @@ class Meter(Generic[Key]):
         """Records that the lease `key` used `amount` between its last sample and the time `at`. Returns what must be
         reported about the lease:
 
-        - 0: the lease is in use. It has used more than the negligible amount since the current window began. This is
-          reported when an idle lease is used again, and then at most every WINDOW seconds.
+        - 0: the lease is in use, because the amounts since the current window began add up to more than `negligible`
+          (see `__init__`). Returned when an idle lease is used again. While the lease stays in use, returned again at
+          most once every WINDOW seconds.
         - A positive number: an idle window has just ended. The number is the seconds up to `at` for which the lease has
           been idle without interruption.
         - None: nothing must be reported now.

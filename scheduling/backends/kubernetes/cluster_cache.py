@@ -180,8 +180,8 @@ class ClusterCache:
         """Returns the GPUs of all nodes if a node has changed since the last result, or if the last result is
         NODES_EVERY seconds old. Otherwise returns None.
 
-        The result is repeated after NODES_EVERY seconds because the caller cannot store some changes while jobs run on
-        the node. The repetition lets it try again.
+        The result is repeated after NODES_EVERY seconds even if nothing has changed. The reason is that the caller
+        cannot store some changes of a node while jobs run on it. The repetition lets the caller try again.
         """
         with self._lock:
             if not self._hosts_changed and time.monotonic() - self._offered_at < NODES_EVERY:

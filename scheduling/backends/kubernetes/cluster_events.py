@@ -38,8 +38,8 @@ class ClusterEvents:
         """Returns new events about known gangs since the last call. Also stores new denials in the cache.
 
         A denial is the reason why the Job controller could not create a pod. Fairlot may stop a gang because of a
-        stored denial. Denials and events are therefore read in the same call, so that users also see why the gang was
-        stopped.
+        stored denial. The event that reported the denial shows users why. One call therefore stores the denial and
+        reads its event.
         """
         now = time.monotonic()
         words, self._waiting = self._waiting, []

@@ -116,8 +116,8 @@ def requested(pod: Object) -> Counter[str]:
     For each resource, the result is the larger of two numbers:
 
     - while the pod runs: the GPUs of all main containers and sidecars together
-    - while the pod starts: the GPUs of one init container and of the sidecars that started before it. Init containers
-      run one after the other, so only the largest of these sums counts.
+    - while the pod starts: the largest number of GPUs that an init container needs together with the sidecars that
+      started before it. Only the largest number counts, because init containers run one after the other.
     """
     together: Counter[str] = Counter()
     sidecars: Counter[str] = Counter()

@@ -162,7 +162,10 @@ def _ordered_at(pod: Object) -> datetime | None:
 
 
 def orphan_status(pods: Sequence[Object]) -> GangStatus | None:
-    """Returns the status of the latest lease among pods whose Job is unknown. Returns None if none of the pods runs."""
+    """Returns the status of a gang whose Job is unknown, from its pods. Returns None if all pods have ended.
+
+    The status is that of the latest lease with an unfinished pod.
+    """
     alive = [pod for pod in pods if not objects.has_ended(pod)]
     epoch = max(map(objects.epoch_of, alive), default=0)
     ours = [pod for pod in alive if objects.epoch_of(pod) == epoch]

@@ -43,8 +43,9 @@ class PodGroups:
     def ensure(self, api: Api, namespace: str, job: Object) -> bool:
         """Creates the PodGroup to which the Job's pods refer, if it does not exist.
 
-        Returns False if the pods refer to a PodGroup that is missing or not valid, so that the Kubernetes scheduler
-        cannot schedule them. Returns True otherwise, also if the pods refer to no PodGroup.
+        Returns False if the PodGroup cannot be read or created, belongs to another Job, or is being deleted. The pods
+        could then wait forever for the Kubernetes scheduler. Returns True otherwise, also if the pods refer to no
+        PodGroup. Raises Refused if the API server refuses a request but may accept it later.
         """
         name = named_by(job)
         if not name:

@@ -41,8 +41,9 @@ class LogLocked(Exception):
 class Mark:
     """A record of how to continue a rank's log after an interruption.
 
-    The next request asks for the pod's lines since second `since`. In the log, these lines begin at byte `offset`, in
-    the order in which the kubelet sent them. The answer is compared with the log from there.
+    The next request asks for the pod's lines since second `since`. The log may already contain some of these lines.
+    They begin at byte `offset` of the log and have the order in which the kubelet sent them. The answer to the request
+    is compared with the log from this byte on.
     """
 
     pod: str  # UID of the pod
@@ -60,8 +61,8 @@ def mark_path(files: LogFiles, rank: int) -> Path:
 
 
 def read_mark(files: LogFiles, rank: int) -> Mark | None:
-    """Returns the recorded position of a rank's log; None if nothing was recorded yet. Raises ValueError if the record
-    is damaged."""
+    """Returns the record of how to continue a rank's log, from the file `rank-N.json`; None if the file does not exist.
+    Raises ValueError if the file is damaged."""
     found = read_json(mark_path(files, rank))
     try:
         return Mark(**found) if found is not None else None
@@ -285,10 +286,10 @@ class Transcript:
         self._write(line[len(begun) :])
 
     def _boundary(self) -> int:
-        """Returns where the last line begins that the log had when the mark was recorded. This line may be incomplete.
+        """Returns the position of a line in the log, in bytes after the mark's `offset`.
 
-        The result is a number of bytes from the mark's `offset`. When the mark was recorded, the log had `Mark.size`
-        bytes.
+        The line is the last one that the log contained when the mark was recorded. It may be incomplete. The log had
+        `Mark.size` bytes then.
         """
         return self._tail.rfind(b"\n", 0, self._later) + 1
 
@@ -302,10 +303,11 @@ class Transcript:
         self._out += data
 
     def _advance(self, offset: int) -> None:
-        """Moves the mark (the position that `save` records) to the current line of the response.
+        """Moves the mark (the position that `save` records) to the current line of the response, if this line was
+        written in a later second than `Mark.since`.
 
-        Does so only if the line was written in a later second than `Mark.since`, because the mark is the first line of
-        a second. `offset`: where the current line begins in the log, in bytes.
+        The mark is always the first line of a second, because requests can ask only for lines since a whole second.
+        `offset`: where the current line begins in the log, in bytes.
         """
         second = self._moment // BILLION
         if second > self._mark.since:

@@ -51,8 +51,10 @@ KEPT_REPORTS = 3  # reports of older attempts that are kept although nothing for
 class LocalBackend:
     """Runs gangs as processes of this machine. Their files are in the folder `root`.
 
-    `environments` maps the name of each environment to the value of PATH for its jobs. `examples` is the folder whose
-    path jobs find in FAIRLOT_EXAMPLES. Several instances may use the same root, also in different processes.
+    - `environments`: by the name of each software environment, such as `python`, the PATH of the jobs that choose it.
+    - `examples`: the folder with examples. The environment variable FAIRLOT_EXAMPLES gives jobs its path.
+
+    Several instances may use the same root, also in different processes.
     """
 
     orders_at_once = 1  # each order starts a process, which is slower in parallel
@@ -359,9 +361,8 @@ class LocalBackend:
         files.poke()
 
     def _order_run(self, files: JobFiles, gang: dict[str, Any]) -> None:
-        """Writes the order to run the gang. Also starts a supervisor if no supervisor of the job is running.
-
-        A running supervisor holds the run lock.
+        """Writes the order to run the gang. Also starts a supervisor if the job has no running supervisor, that is, if
+        no process holds the job's run lock.
         """
         run_lock = files.open_run_lock()
         try:

@@ -145,9 +145,9 @@ def _drawing(handle: object, pci: Path) -> list[str]:
 def utilization(since: Mapping[str, int] | None = None) -> list[Utilization]:
     """Returns each GPU's load in index order. Leaves out GPUs that do not report a load (such as MIG parents).
 
-    `since` contains, by GPU UUID, the `sampled_at` that the previous call returned. For the GPUs in `since`, the load
-    is the average since that time. For all other GPUs, the load is NVML's own average over less than a second. The same
-    is true if the driver stores no past measurements. Raises NvmlError if the driver does not work.
+    `since` contains, by GPU UUID, the `sampled_at` that the previous call returned. For a GPU in `since`, the load is
+    the average since that time. If the GPU is not in `since`, or the driver has stored no later measurements of it, the
+    load is NVML's own average over less than a second. Raises NvmlError if the driver does not work.
     """
     return _in_time(lambda: _utilization(since or {}))
 

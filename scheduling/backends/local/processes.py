@@ -86,7 +86,8 @@ def is_namespace_init(pid: int) -> bool:
     """Returns whether the process is the first process of its own PID namespace.
 
     If such a process is killed, it ends only after all other processes of its namespace have ended and were reaped.
-    Some of these may have a parent outside the namespace, and only this parent can reap them.
+    Some of these other processes may have a parent outside the namespace. Only that parent can reap them. A caller that
+    has suspended that parent must therefore not wait for the killed process.
     """
     try:
         with open(f"/proc/{pid}/status", "rb") as file:

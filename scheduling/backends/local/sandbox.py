@@ -314,8 +314,8 @@ def _run_init(view: View, writer: int, waiting: int, supervisor: int) -> NoRetur
     """Runs as the first process of new namespaces: makes the mounts of `view`, then reaps orphans until it is killed.
 
     - `writer`: the pipe through which this process reports that it is ready, or its error.
-    - `waiting`: a pipe. This process begins when a byte arrives in it, after the helper that forked this process has
-      ended.
+    - `waiting`: a pipe from which this process reads one byte before it does anything else. The supervisor writes the
+      byte when it has become the parent of this process, because the helper that forked this process has ended.
     - `supervisor`: the pid of the supervisor. This process ends together with the supervisor.
 
     When this process ends, for any reason, the kernel kills all other processes in its PID namespace.

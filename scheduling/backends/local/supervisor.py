@@ -436,9 +436,10 @@ class Supervisor:
         return self.verdict is None and all(worker.exit is None for worker in self.workers)
 
     def _continue_as(self, gang: dict[str, Any]) -> None:
-        """Resumes the suspended gang under the new epoch of `gang`.
+        """Resumes the suspended processes under a new epoch. `gang` describes the gang with this epoch.
 
-        Also writes the last report of the old epoch. It gives the time of the suspension as the end of the old epoch.
+        Also writes the last report of the old epoch. According to this report, the old epoch ended when the processes
+        were suspended.
         """
         now = processes.stamp()
         self._report(

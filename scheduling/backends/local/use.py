@@ -127,11 +127,10 @@ class UseMeter:
         return self._sample_processors(token, status)
 
     def _empty_for(self, token: str, now: float) -> float:
-        """Records that a sample at the time `now` found no load and no process on the gang's GPUs. Returns for how many
-        seconds all samples have found this.
+        """Records that a sample at the time `now` found no load and no process on the gang's GPUs. Returns how many
+        seconds ago the first of the successive samples with this finding was taken.
 
-        Counts from the first of these samples. After a gap of more than LONGEST_GAP seconds between two samples, counts
-        from 0 again.
+        Returns 0 for the first such sample, and for a sample more than LONGEST_GAP seconds after the previous one.
         """
         since, last = self._empty.get(token, (now, now))
         if now - last > LONGEST_GAP:
