@@ -161,11 +161,12 @@ def end(request: Request) -> str:
 
 
 def _next_stacked_grant(request: Request, value: str) -> Request | None:
-    """Locks and returns the next newer grant of the same value, if nothing else changed the value between the two
+    """Locks and returns the next newer grant of the same tickets or limit, if nothing changed the value between the two
     grants.
 
-    `value`: the value that `request` granted, as text. Nothing changed it in between if the newer grant stored the same
-    value as its former value. Returns None otherwise, or if no newer grant is in force.
+    `value`: the value that `request` granted, as text. The newer grant stored the value that it replaced (its former
+    value). If this differs from `value`, something else changed the value between the two grants, and the function
+    returns None. Also returns None if no newer grant is in force.
     """
     pile = Request.objects.in_force().filter(
         tenant=request.tenant_id, target=request.target, decided_at__gt=request.decided_at

@@ -121,8 +121,9 @@ def check_limit(quota: Quota, limit: Decimal) -> None:
 def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
     """Sets a limit in the caller's transaction. The caller must have checked the permission.
 
-    If a user sets a limit with `set_quota`, earlier grants (approved requests) of this limit no longer change it when
-    they end. This function does not change the grants, because grants themselves use it.
+    A grant (approved request) normally restores the former limit when it ends. `set_quota`, which users call, cancels
+    this for all present grants of the limit. This function does not cancel it, because Fairlot also calls it when a
+    grant begins or ends.
     """
     lock_limits_of(quota.tenant)
     held = find(quota)
@@ -140,8 +141,9 @@ def set_within(*, actor: User | None, quota: Quota, limit: Decimal) -> Quota:
 def remove_within(*, actor: User | None, quota: Quota) -> None:
     """Removes a limit in the caller's transaction. The caller must have checked the permission and locked `quota`.
 
-    If a user removes a limit with `remove_quota`, earlier grants (approved requests) of this limit no longer change it
-    when they end. This function does not change the grants, because grants themselves use it.
+    A grant (approved request) normally restores the former limit when it ends. `remove_quota`, which users call,
+    cancels this for all present grants of the limit. This function does not cancel it, because Fairlot also calls it
+    when a grant ends.
     """
     audit.record(
         actor=actor, verb="quota.remove", target=quota.tenant, tenant=quota.tenant, before=audit_values(quota)

@@ -172,8 +172,9 @@ def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
 def set_tickets_within(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
     """Sets a tenant's tickets in the caller's transaction. The caller must have checked the permission.
 
-    If a user sets the tickets with `set_tickets`, earlier grants (approved requests) of tickets no longer change them
-    when they end. This function does not change the grants, because grants themselves use it.
+    A grant (approved request) normally restores the former tickets when it ends. `set_tickets`, which users call,
+    cancels this for all present grants of tickets to the tenant. This function does not cancel it, because Fairlot also
+    calls it when a grant begins or ends.
     """
     tenant = _locked(tenant)
     check_tickets(tickets)

@@ -41,8 +41,10 @@ UNHELD = ("free", "others", "drained", "down")
 
 @dataclass(frozen=True, slots=True)
 class NodeHistory:
-    """Represents the conditions and the allocations of one node in an hour. Times are microseconds since the hour
-    began."""
+    """Represents the states of one node in an hour, and the GPUs of the node that gangs held in this hour.
+
+    Times are microseconds since the hour began.
+    """
 
     node_id: int
     name: str

@@ -88,9 +88,10 @@ def _joins_as_its_script_does(name: str, place: int) -> bool:
 
 
 def _is_emoji_part(char: str) -> bool:
-    """Returns whether a joiner may stand next to the character in an emoji.
+    """Returns whether an emoji may contain the character next to a zero-width joiner (U+200D).
 
-    Such a character is a symbol, a skin tone or an emoji variation selector.
+    This is true for symbols, skin tones and the emoji variation selector. The joiner combines several characters into
+    one emoji.
     """
     return unicodedata.category(char) in {"So", "Sk"} or char == "\ufe0f"
 

@@ -698,11 +698,10 @@ def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
 
 
 def _has_classes(book: int, month: date) -> bool:
-    """Returns whether the archived bills of the month have GPU time in a class (idle, preemptible, borrowed) with its
-    own price.
+    """Returns whether the stored sums of the month's archived bills contain idle, preemptible or borrowed GPU time.
 
-    A month that an earlier release archived has no such time, because that release did not store it. If the database
-    now contains such time, somebody inserted it later.
+    Use it only for a month that an earlier release archived. That release did not store such time in these sums. So if
+    the sums contain such time now, somebody inserted it after the archiving.
     """
     hours = ArchivedHour.objects.filter(book=book, month=month)
     return hours.exclude(idle=0, preemptible=0, borrowed=0).exists()

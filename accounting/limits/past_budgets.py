@@ -51,8 +51,9 @@ def past_budgets(
 ) -> list[PastBudget]:
     """Returns the budget periods of a tenant that overlap the days from `first` to `last`.
 
-    If a period ends within these days, its values are as of its end. Otherwise its values are as of `until`, the end of
-    the days. No values are later than `now`.
+    Each result has the amount and spending as of one time. If the budget period ends within these days, this time is
+    the end of the budget period. Otherwise it is `until`, the end of the last day. If this time is after `now`, it is
+    `now` instead.
 
     `held`: usage that is not in the ledger yet. The caller must read it in the same database snapshot
     (`consistent_read`) in which it calls this function.

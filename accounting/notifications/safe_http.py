@@ -35,10 +35,12 @@ class NotReachable(Exception):
 
 
 def check_url(url: str, *, to_private: bool | None = None) -> SplitResult:
-    """Parses a URL and checks that Fairlot may call it. Raises NotReachable, with the accepted form, otherwise.
+    """Parses a URL and returns its parts; raises NotReachable if Fairlot may not call the URL.
 
-    `to_private` (default: FAIRLOT_WEBHOOKS_TO_PRIVATE): whether private networks and http are also allowed. The IP
-    addresses of the host are not checked here, but when the URL is called.
+    The error message says which addresses are accepted.
+
+    `to_private` (default: FAIRLOT_WEBHOOKS_TO_PRIVATE): whether private networks and http are also allowed. Does not
+    look up the host name: its IP addresses are checked when the URL is called.
     """
     try:
         return read_url(url, to_private=_may(to_private))

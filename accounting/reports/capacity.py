@@ -223,11 +223,11 @@ def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, D
 
 
 def _classes(of_book: Q, first: datetime, last: datetime) -> dict[str, Decimal]:
-    """Returns the amounts by which class prices reduced the bills of these hours, by currency; negative if they
-    increased bills.
+    """Returns the amounts by which class prices reduced the bills of the hours in [first, last), by currency.
 
-    Class prices are prices for idle, preemptible or borrowed time. Includes only the amounts that were first posted for
-    each hour, and no later corrections.
+    An amount is negative if class prices increased the bills. Class prices are prices for idle, preemptible or borrowed
+    time. Includes only the amounts that were first posted for each hour, and no later corrections. `of_book`: a filter
+    that selects the transactions of one cluster's ledger, or of all ledgers.
     """
     booked = LedgerEntry.objects.filter(
         account__kind=LedgerAccount.Kind.CLASSES,

@@ -188,8 +188,9 @@ def _lines(held: _Held, classes: _InClasses, begins: datetime, ends: datetime) -
     own price. Each line covers the part of the time from `begins` to `ends` in which the price was valid.
 
     The cost of a class line is its GPU time times the price of the class. The remaining cost is the cost in the ledger
-    minus the cost of these lines. One line contains the part of it in `classes.unknown`, and the other line the rest,
-    such as rounding.
+    minus the cost of all class lines. It is split between two lines. The first has the amount `classes.unknown`, which
+    class prices added for time whose class is not stored. The second has the rest, such as rounding. If one of these
+    two amounts is 0, its line is left out.
 
     If `held` was billed at several prices, yields only one line, without a price.
     """
@@ -362,11 +363,12 @@ def _part_of(name: str, begins: datetime, ends: datetime) -> Any:
 
 
 def taken_back(reader: UsageReader) -> list[TakenBack]:
-    """Returns the usage that corrections reversed for the team or billed to the team instead, latest correction first.
+    """Returns the usage that corrections reversed for the team, and the usage that they moved from other payers to the
+    team.
 
-    If usage is reversed for one team and billed to another, both teams get the same amounts with opposite signs. Class
-    prices may change the new bill after the correction; the result does not include these later changes. Makes four
-    queries, and one or two more if part of the period is archived.
+    The latest correction comes first. If a correction moves usage from one team to another, both teams get the same
+    amounts with opposite signs. Class prices may change the new payer's bill after the correction; the result does not
+    include these later changes. Makes four queries, and one or two more if part of the period is archived.
     """
     segments, hours = _segments(reader), _archived(reader)
     back = segments.exclude(taken_back=None).annotate(

@@ -149,8 +149,8 @@ def largest_jobs_of(reader: UsageReader, *, most: int) -> LargestJobs:
 def largest_names_of(reader: UsageReader, names: Names, *, most: int) -> Largest:
     """Groups jobs by the names in `names`, and returns the `most` groups with the most GPU time.
 
-    A name is a text that the caller assigns to a job, such as the value of a label. All jobs that have no name in
-    `names` form one group, whose label is None.
+    A name is a text that the caller assigns to a job, such as the value of a label. Jobs that have no name in `names`
+    form one group. The field `label` of each result row is the name of the group; None for the jobs without a name.
     """
     named = [_by_name(one, names) for one in reader.job_rows]
     found, count = _largest(named, "name", most)

@@ -203,8 +203,9 @@ def _sums(
 ) -> GroupSums:
     """Returns the sums of each group, with one query.
 
-    If the report has no special filter, the SQL is cached. Reports that differ only in their tenants then reuse this
-    SQL.
+    Caches the SQL, so that reports that differ only in their tenants reuse it. The SQL is not cached for reports that
+    are rarely repeated: reports with additional filters (such as one job or user) or by label, and reports whose
+    period begins or ends in the middle of a minute.
     """
     names = [name for one in by for name in (["begins"] if one in (By.DAY, By.HOUR) else COLUMNS[one])]
     names.append("currency")
