@@ -64,8 +64,10 @@ def next_hour_to_price(*, book: int) -> datetime | None:
     if there is no such hour.
 
     An hour needs class prices if it has bills for which such prices are set. `book`: the id of the cluster whose ledger
-    is searched. Marks all hours before the result as settled: class prices can no longer change their bills. If the
-    result is None, marks all closed hours. Must run in the caller's transaction.
+    is searched.
+
+    Also marks all hours before the result as settled, so that class prices can no longer change the bills of these
+    hours. If the result is None, marks all closed hours as settled. Must run in the caller's transaction.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().filter(book=book).first()

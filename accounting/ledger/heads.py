@@ -344,9 +344,9 @@ def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
     - The last published head was not made in the present interval.
     - The last published head is not signed with the newest key.
 
-    `before`: the newest head before this run of the sealing task. It is used only if no heads file is configured, and
-    then counts as the last published head. If the clock was set back, every head is published until the clock reaches
-    its former time again.
+    The last published head is read from the heads file (FAIRLOT_HEADS_FILE). `before`: the newest head before this run
+    of the sealing task. If no heads file is configured, this head counts as the last published head. If the clock was
+    set back, every head is published until the clock reaches its former time again.
     """
     noted = Printed.read(printed(before)) if before else None
     last = last_published() if settings.FAIRLOT_HEADS_FILE else noted

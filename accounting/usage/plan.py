@@ -169,10 +169,10 @@ class UsagePlan:
         return left
 
     def _without(self, found: Any, levels: Sequence[Level], moment: str, at: F) -> Any:
-        """Returns the rows of the query `found`, without those whose usage the plan reads from the rollups of `levels`.
+        """Returns the query `found` without the rows whose usage the plan reads from the rollups of `levels`.
 
-        The start of a row is needed twice. `moment`: the name of the field with the start, for filters. `at`: an
-        expression for the same time, for computations.
+        `moment`: the name of the field with the start of a row, for filters. `at`: a database expression for the same
+        start, for computations.
         """
         for level in levels:
             covered = level.covered(moment)
