@@ -113,7 +113,8 @@ def owed_now(situation: Situation, plan: Decision) -> Floats:
 def received_gpus(view: Snapshot, plan: Decision, *, shared: bool = False) -> Floats:
     """Returns the GPUs that each leaf account holds of each generation under the plan, as an array (T, K).
 
-    With `shared`, gangs on idle GPUs are left out, because these GPUs do not count towards a share.
+    With `shared`, gangs that run only because nobody else can use their GPUs are left out. Their GPUs do not count
+    towards a share.
     """
     jobs = view.jobs
     received = np.zeros_like(plan.share)

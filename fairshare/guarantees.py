@@ -16,8 +16,9 @@ def lent_to(view: Snapshot, plan: Decision) -> Bools:
 
     Guarantees are given to services and sessions in the order of priority. Those of equal priority follow in the order
     of the view. A service or session runs on borrowed GPUs if too little is left of the guarantee of its account, or of
-    any account above it. Other jobs take nothing from the guarantees, because services and sessions are preempted last.
-    Preemptible jobs are never marked. If the policy guarantees nothing, no job is marked.
+    any account above it. Other jobs take nothing from the guarantees: they are preempted before services and sessions,
+    which can therefore use the whole guarantee. Preemptible jobs are never marked. If the policy guarantees nothing, no
+    job is marked.
     """
     jobs = view.jobs
     lent = np.zeros(len(jobs), dtype=bool)

@@ -3,7 +3,7 @@
 A limit of an account counts the GPUs of the account and of all accounts below it. There are three kinds:
 - Limits on all GPUs of the account (`with_room`).
 - Limits on the GPUs that it may borrow beyond its entitlement (`within_borrowing`).
-- Limits beyond which its jobs may still run, but only on idle GPUs (`with_claims`).
+- Limits beyond which its jobs may still run, but only on GPUs that nobody else can use (`with_claims`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,11 @@ def with_room(accounts: Accounts) -> Accounts:
 
 
 def with_claims(accounts: Accounts) -> Accounts:
-    """Returns the accounts with caps lowered as by `with_room`, and further to limits beyond which jobs may use only
-    idle GPUs."""
+    """Returns the accounts with caps lowered to what two kinds of limits allow.
+
+    The first kind are the limits that `with_room` applies. The second kind are limits beyond which an account's jobs
+    may use only GPUs that nobody else can use.
+    """
     return _cut(with_room(accounts), accounts.claim, accounts.claim_total, accounts.claim_cost)
 
 
@@ -149,8 +152,8 @@ class Quotas:
     def left(self, accounts: Accounts | None = None) -> Left:
         """Returns the GPUs that each account may still get under its caps and those of the accounts above.
 
-        `accounts`: the accounts with other caps, which are used instead of the original ones. An account without an
-        original cap must not have a cap there either, because its GPUs were not counted.
+        `accounts`: the same accounts with other caps, which are used instead of the original caps. An account that had
+        no cap originally must not get one in `accounts`, because the GPUs that it was given were not counted.
         """
         accounts = accounts or self._accounts
         cap = accounts.cap - self._used

@@ -1,6 +1,6 @@
-"""Determines on which generations jobs may run, and gives the reason why each other job waits.
+"""Determines on which generations jobs may run, and gives the reason why each job that is not picked waits.
 
-A reason says whether the job can *never* run as things are, or just *not now*.
+Some reasons mean that the job can *never* run until the hardware or a limit changes. The others mean *not now*.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def explain(
     - `free` (K,): GPUs that were given to no gang.
     - `room`: GPUs that accounts may still get under their limits, not counting limits on borrowing.
     - `most`: GPUs that accounts may still get under all limits, including those on borrowing.
-    - `claims`: GPUs that an account may still get before its jobs can use only idle GPUs. None: no such bound.
+    - `claims`: GPUs that an account may still get before its jobs are restricted to GPUs that nobody else can use.
+      None: no such bound.
     """
     total = jobs.workers * jobs.gpus
     waits = ~picked & (reason == Reason.NONE)

@@ -20,11 +20,11 @@ class InvalidPlan(Exception):
 
 
 def validate(plan: Decision, view: Snapshot) -> None:
-    """Raises InvalidPlan unless the plan keeps all rules.
+    """Raises InvalidPlan unless the plan keeps all rules. A *fill round* is a round that may not preempt.
 
     - Every gang runs with all its workers, on nodes of one generation. No node gives out more GPUs than it has.
-    - No blocked job runs, and no gang runs on a generation that its job does not accept. Gangs that stay where they run
-      in a fill round are excepted. A fill round is a round that may not preempt.
+    - No blocked job runs, and no gang runs on a generation that its job does not accept. In a fill round, this rule
+      does not apply to gangs that stay where they run.
     - No gang starts beyond a limit or on a closed node.
     - In a fill round, every running gang that may keep its GPUs stays where it runs.
     - A round that takes back surplus stops no gang within its account's guarantee.

@@ -208,11 +208,11 @@ class Economy:
 
     @cached_property
     def _waiting(self) -> dict[tuple[int, ...], Jobs]:
-        """Returns the cache of `snapshot`, empty at first: for each tuple of active jobs, their job arrays before any
-        of them has started.
+        """Returns the cache of `snapshot`, a dictionary that is empty at first.
 
-        With the cache, rounds with the same active jobs get the same array objects. A policy can detect this and reuse
-        its results.
+        A key is a tuple of active jobs. Its value is the job arrays of a snapshot in which all these jobs wait and none
+        has ever run. With the cache, rounds with the same active jobs get the same array objects. A policy can detect
+        this and reuse its results.
         """
         return {}
 

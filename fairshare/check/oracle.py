@@ -149,7 +149,8 @@ class Oracle:
     def made_of(self, gpus: Floats, account: int) -> Floats:
         """Returns how an account would best use `gpus` (K,), the GPUs of each generation.
 
-        The result has a number of GPUs for each pair of a job class and a generation where the class may run.
+        The result is an array with one number of GPUs for each pair: a class of similar jobs, and a generation where
+        jobs of this class may run.
         """
         rows, bounds = self._limits(gpus)
         upper = np.where(self._below[account] > 0, self.economy.capacity.sum(), 0.0)
@@ -215,8 +216,9 @@ class Oracle:
     def _floors(self) -> tuple[list[Floats], list[float]]:
         """Returns constraints for a linear program that give every leaf at least the progress of its guarantee.
 
-        The result is a list of rows and a list of bounds, for `row @ x <= bound`. If each job is equally fast on all
-        generations where it may run, there are such constraints for inner accounts, too.
+        The result is a list of rows and a list of bounds, for `row @ x <= bound`. The variables x are those of
+        `_limits`. Inner accounts get such constraints, too, if each job is equally fast on all generations where it may
+        run.
         """
         progress = self.guarantee[0]
         kept = sorted(self.present) if self.plain else self.leaves

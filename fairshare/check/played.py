@@ -94,9 +94,9 @@ class Played:
 
         The lag is the GPU time received minus the GPU time due. A leaf that is behind its share has a negative lag.
         There are two exceptions:
-        - Using GPUs that no leaf behind its share could use harms nobody. Such use raises the lag of a leaf at most to
-          `fluid`, the deviation that even an ideal scheduler of whole gangs has. The GPU time beyond that is not
-          counted.
+        - A leaf harms nobody while it uses GPUs that no leaf behind its share could use. Such use raises the lag of the
+          leaf at most to `fluid`, the deviation that even an ideal scheduler of whole gangs has. Any further GPU time
+          of this kind is not counted.
         - A leaf never counts as behind if its share exceeds what its gangs could use in an empty cluster. Its lag is
           then 0 instead of negative.
         """

@@ -89,11 +89,14 @@ def _surplus(played: Played, one: PlayedRound, account: int) -> list[Placements]
 
 
 def _kept_out(played: Played, one: PlayedRound, job: int) -> str | None:
-    """Returns a sentence if a waiting job cannot run in the round `one` because of surplus gangs, otherwise None.
+    """Returns a sentence if surplus gangs of other accounts keep a waiting job out in the round `one`, otherwise None.
 
-    Surplus gangs are gangs of other accounts beyond the guarantee and the savings of those accounts. They keep the job
-    out in this case: the guarantee of the job's account covers the job, and the job would fit if the surplus gangs were
-    gone. The sentence names the accounts that have surplus gangs.
+    Surplus gangs are gangs beyond the guarantee and the savings of their account. Savings are the unused guarantee of
+    earlier rounds. Surplus gangs keep the job out if two conditions are met:
+    - With the job, the job's account would still be within its guarantee.
+    - The job would fit if the surplus gangs were gone.
+
+    The sentence names the accounts that have surplus gangs.
     """
     economy, size = played.economy, played.economy.jobs[job].size
     fewest, use = played.oracle(one).guarantee[1], used(economy, one.after)
@@ -391,13 +394,12 @@ def _busy(played: Played) -> Verdict | None:
 
 
 def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool:
-    """Returns whether a leaf would have the same right to `more` additional GPUs as to those that it has in the round
-    `one`.
+    """Returns whether a leaf would have the same right to `more` additional GPUs as to its GPUs in the round `one`.
 
-    This is so in two cases:
+    The right is the same in two cases:
     - With the additional GPUs, the leaf and all accounts above it would still be within their guarantees.
-    - The leaf or an account above it already exceeds its guarantee and savings. Additional GPUs are then surplus, like
-      some of those that it has.
+    - The leaf or an account above it already exceeds its guarantee and its savings (the unused guarantee of earlier
+      rounds). That account then has surplus GPUs, and the additional GPUs would be surplus, too.
     """
     oracle, use = played.oracle(one), played.used[one.number]
     path = played.economy.paths[leaf]
@@ -406,11 +408,11 @@ def _equal_claim(played: Played, one: PlayedRound, leaf: int, more: int) -> bool
 
 
 def _well_packed(played: Played) -> Verdict | None:
-    """Checks that a starting job leaves no GPUs of its node idle if a waiting job of its account would have filled the
+    """Checks that a starting job leaves no GPUs of its node free if a waiting job of its account would have filled the
     node.
 
     Only jobs of one worker are compared. The waiting job must have the same priority, and need exactly the GPUs of the
-    starting job plus the idle GPUs.
+    starting job plus the GPUs that stay free.
     """
     economy, broken = played.economy, []
     if economy.settings.ordering == "lottery":
@@ -447,7 +449,7 @@ def _well_packed(played: Played) -> Verdict | None:
 def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
     """Returns whether another job starts instead of `first`, for a good reason: it fills a node.
 
-    The other job has the same account and priority as `first`, is larger, and leaves no GPU of its node idle.
+    The other job has the same account and priority as `first`, is larger, and leaves no GPU of its node free.
     """
     jobs, nodes = played.economy.jobs, played.economy.nodes
     used = [0] * len(nodes)
@@ -464,24 +466,24 @@ def _fills_instead(played: Played, one: PlayedRound, first: int) -> bool:
 
 
 def _saved_for(played: Played, first: int) -> float:
-    """Returns an upper bound on the GPU-quanta that were available for the job `first`, the job that its account wants
-    most.
+    """Returns an upper bound on the GPU-quanta that were available for `first`, the job that its account wants most.
 
-    Three sums over all rounds are computed for the job's account and for each account above it. The bound is the lowest
-    of these sums, and at least 0. A sum adds one of these numbers for each round:
-    - The account's guarantee minus the GPUs of its other jobs.
-    - The account's share minus the GPUs of its other jobs.
-    - The GPUs of the account's private cluster on the generations where `first` may run.
+    Three sums over all rounds are computed for the job's account, and three for each account above it. The bound is the
+    lowest of all these sums, but at least 0. For each round, the three sums of an account grow by these numbers:
+    - The account's guarantee minus the GPUs that its other jobs hold.
+    - The account's share minus the GPUs that its other jobs hold.
+    - The account's private cluster, counting only the generations where `first` may run.
 
-    Other jobs are all jobs of the account, and of accounts below it, except `first`. Guarantee, share and private
-    cluster are multiplied by `played.served`, because whole gangs cannot use every GPU.
+    The *other jobs* of an account are the jobs of the account and of all accounts below it, except `first`. Guarantee,
+    share and private cluster are multiplied by `played.served`, because whole gangs cannot use every GPU.
 
-    A round is contested if, without the other jobs, a waiting job from elsewhere in the tree would fit, and the account
-    of this job is not ahead of its share. In a round that is not contested, the first number counts as at least 0.
+    An *outside job* is a waiting job that belongs neither to the account nor to an account below it, and whose owner is
+    not ahead of its share. A round is *contested* if an outside job would fit if the other jobs were gone. In a round
+    that is not contested, the first number counts as at least 0.
 
-    In some rounds the GPUs of the other jobs count as 0. Such a round meets three conditions:
+    The GPUs of the other jobs count as 0 in a round that meets three conditions:
     - `first` waits.
-    - The round is contested, or `first` would fit without the other jobs.
+    - The round is contested, or `first` would fit if the other jobs were gone.
     - No larger job started instead of `first` to fill a node (promise 8b).
     """
     economy = played.economy

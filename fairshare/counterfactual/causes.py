@@ -367,8 +367,8 @@ def _within_limits(
     `kinds`: the generations that are checked. The attempts in the way are the running gangs that count towards the
     exhausted limits.
 
-    `leaves_idle`: which of two kinds of limits are checked. If true, only limits beyond which a job may still use idle
-    GPUs. If false, only limits beyond which a job may use no GPUs at all.
+    `leaves_idle`: which of two kinds of limits are checked. If true, only limits beyond which a job may still use GPUs
+    that nobody else can use. If false, only limits beyond which a job may use no GPUs at all.
     """
     allowed, using = list(kinds), dict[Key, None]()
     for limit in timeline.limits[job.tenant]:

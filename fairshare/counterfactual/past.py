@@ -63,10 +63,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Ineligible:
-    """An interval in which a job could not start, or could start only on idle GPUs.
+    """An interval in which a job could not start, or could start only on GPUs that nobody else could use.
 
     `cause` says why: the cluster was paused, a start had failed, or a limit was used up. The cause IDLE_LIMIT means
-    that the job could start on idle GPUs. With any other cause the job could not start.
+    that the job could start on GPUs that nobody else could use. With any other cause the job could not start.
     """
 
     begins: float
@@ -125,8 +125,8 @@ class PastLimit:
     - `tenants`: the tenants that share the limit.
     - `user`: the user to whom the limit applies, as an index within the tenant. None means that the GPUs of all users
       are added up.
-    - `leaves_idle`: if true, gangs beyond the limit may still use idle GPUs, and preemptible jobs do not count towards
-      it.
+    - `leaves_idle`: if true, gangs beyond the limit may still use GPUs that nobody else can use, and preemptible jobs
+      do not count towards the limit.
     """
 
     tenants: frozenset[int]

@@ -21,9 +21,10 @@ def speeds_of(rates: Floats, accepts: Bools, team: Ints) -> list[tuple[float, ..
     - `accepts` (J, K): whether the job may run on the generation.
     - `team` (J,): index of the job's team.
 
-    A missing rate is a measured rate of the job times the ratio between the two generations. The ratio is the median
-    among the jobs of the team. If the team has no such ratio, the median among all jobs is used. If there is none
-    either, the job gets speed 1 there, the speed of its slowest generation.
+    A rate that was not measured is estimated from a rate of the same job on another generation, multiplied by the speed
+    ratio of the two generations. The ratio is the median over the jobs of the team that were measured on both. If the
+    team has no such jobs, the median over the jobs of all teams is used. If no job was measured on both, the job's
+    speed is 1 on the generation without a rate, the same as on its slowest generation.
     """
     rates = within_reason(rates)
     known = np.isfinite(rates) & (np.nan_to_num(rates) > 0)

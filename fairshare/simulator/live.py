@@ -140,7 +140,7 @@ class LiveScheduler:
         return self._state
 
     def _count(self, state: State) -> None:
-        """Adds the GPU-seconds that each job has received since the last decision to `_attained`."""
+        """Adds to `_attained` the GPU-seconds that each job has received since the last decision."""
         if self._attained is None:
             return
         for job, place in self._held.items():
