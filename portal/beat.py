@@ -16,8 +16,8 @@ from scheduling.core import heartbeat
 class Scheduler(beat.Scheduler):
     """A Celery beat scheduler that, when it starts, also sends tasks that were due while it was not running.
 
-    The option `expires` of each task is a number of seconds. The task is sent if it was due no longer ago than this. It
-    may be sent twice, because the scheduler does not know what it sent before it was stopped.
+    When it starts, it sends each task that was due in the last `expires` seconds (an option of the task). A task may
+    be sent twice, because the scheduler does not know what it sent before it was stopped.
     """
 
     def setup_schedule(self) -> None:

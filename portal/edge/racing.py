@@ -28,6 +28,8 @@ async def first_of(*works: Awaitable[object]) -> None:
 
 
 async def _whole(work: Awaitable[object]) -> None:
-    """Wraps an awaitable in a coroutine. The web server may pass other awaitables, but an asyncio task needs a
-    coroutine."""
+    """Wraps an awaitable in a coroutine, because `asyncio.create_task` accepts only coroutines.
+
+    The awaitables from the web server may be of other types.
+    """
     await work

@@ -191,8 +191,9 @@ def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal,
 def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
     """Yields pairs (label, amount), which divide the value of all GPU time (GPU-hours times price) into parts.
 
-    The costs of the teams come first. Then come write-offs, reductions by class prices (the prices of idle, preemptible
-    and borrowed time), and the value of unallocated, drained and down GPUs. The amounts add up to the value.
+    The costs of the teams come first. Then come write-offs, cost reductions by class prices (the prices of idle,
+    preemptible and borrowed time), and the value of unallocated, drained and down GPU time. Unallocated time was free
+    or used outside Fairlot. Its value includes the rounding of bills. All amounts add up to the value.
     """
     for share in identity.tenants:
         yield share.tenant, share.cost

@@ -151,7 +151,7 @@ def _page(request: UserRequest, *, posted: Form | None = None) -> HttpResponse:
 
 
 def _cells(amounts: Amounts) -> list[tuple[str, float]]:
-    """Returns a pair (heading, GPU-seconds) for each column of the table."""
+    """Returns a pair (column heading, GPU-seconds) for each of the amounts in COLUMNS."""
     return [(heading, getattr(amounts, name)) for name, heading in COLUMNS.items()]
 
 

@@ -73,10 +73,10 @@ def share_times(times: Iterable[datetime]) -> list[str]:
 
 @register.simple_tag
 def share_rows(times: Iterable[str], points: Iterable[Amounts]) -> SafeString:
-    """Renders the table behind a share chart, with a row for each point of the chart.
+    """Renders the rows of the table that shows a share chart's figures, one row for each point of the chart.
 
-    `times` comes from `share_times`, and `points` are the amounts. The HTML is built here and not in a template,
-    because the table has hundreds of cells.
+    `times` comes from `share_times`. `points` has the amounts of each row. The HTML is built here and not in a
+    template, because the table has hundreds of cells.
     """
     return SafeString(
         "".join(

@@ -27,8 +27,8 @@ def read_operations(query: Query, subject: str, *, page: str | None = None) -> t
     """Returns a pair: the reader's request as read from the URL query, and the report on `subject` as a document.
 
     `page` is None for a file, which has all rows. For a page of the portal, the list of nodes is divided into pages,
-    and `page` is the page number. The document then has single GPUs only for the nodes on this page. Raises Http404 for
-    an unknown subject or cluster.
+    and `page` is the page number. The table of GPUs then covers only the nodes on this page. Raises Http404 for an
+    unknown subject or cluster.
     """
     if subject not in SUBJECTS:
         raise Http404

@@ -90,7 +90,7 @@ class GpuHeld:
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """A reader's request for an operators' report: the period, the cluster and the page.
+    """A reader's request for an operators' report: the period, the cluster, and the page number of the list of nodes.
 
     Each figure is read from the database at most once, when it is first used.
     """

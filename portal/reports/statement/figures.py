@@ -124,7 +124,7 @@ class Statement:
         """Returns the statement's number, such as VISION-2026-03. It contains the team, the days, and the time zone if
         it is not UTC.
 
-        Statements of the same team and days have the same number.
+        Statements of the same team, days and time zone have the same number.
         """
         zone = self.period.zone.key
         return f"{self.tenant.slug.upper()}-{period_name(self.period)}" + (
