@@ -24,8 +24,10 @@ State: TypeAlias = Mapping[str, Floats]
 
 
 class Need(StrEnum):
-    """Something that a policy needs: an input such as measured speeds, or rounds within a quantum that take back
-    surplus."""
+    """Something that a policy needs: an input, such as measured speeds, or extra rounds within a quantum.
+
+    These extra rounds take surplus back.
+    """
 
     RATES = "rates"  # measured speeds of jobs on generations
     OWN_ORDER = "own_order"  # accounts whose jobs take turns by the GPU time that each has had

@@ -58,9 +58,9 @@ def settle(  # noqa: PLR0917 - in the order of the formula
       because an account earns no credit while it has no jobs.
     - `largest` (T,): GPUs of the largest gang of the account and of all accounts below it.
 
-    A balance has an upper limit, the larger of two amounts:
-    - The GPU time of the account's share in `settings.memory` seconds. For the balance of guaranteed time, the
-      guarantee replaces the share.
+    Each balance has an upper limit, the larger of two amounts:
+    - The account's GPUs times `settings.memory` seconds. For the balance of guaranteed time, only its guaranteed GPUs
+      count. For the other balances, all GPUs of its share count.
     - The GPU time that the account's largest gang uses in two quanta.
     """
     leaves = tree.is_leaf[:, None]

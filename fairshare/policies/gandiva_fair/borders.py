@@ -166,8 +166,8 @@ class Borders:
         return gpus
 
     def note(self, gpus: Floats, crossed: Legs) -> None:
-        """Records trades: reduces the number of GPUs that each account may still give away by what it gives away in
-        them.
+        """Records trades: subtracts the GPUs that each account gives away in the trades from the GPUs that it may still
+        give away.
 
         `gpus` (D,): the size of each trade. `crossed`: the legs of these trades that count towards limits, as the
         method `crossed` returns them.

@@ -26,8 +26,8 @@ def claim_fast(picked: Picked, *, may_stop: bool = False) -> list[int]:
     generation. With `may_stop`, gangs may also be stopped to make room. Returns the stopped gangs.
 
     Within an account, the gangs that gain most per GPU move first. If the account is not yet owed enough time on a
-    generation for such a gang, its later gangs do not move there either. The account thus saves time for the gang that
-    gains most.
+    generation to move a gang there, its gangs that gain less do not move there either. The account thus saves its time
+    on the generation for the gang that gains most.
     """
     facts, speed = picked.facts, picked.facts.speed
     jobs, generations = _faster(picked)
@@ -132,7 +132,7 @@ class _Swaps:
         """Tries to swap a larger gang on generation `k` with `job` and other gangs on `here`. Returns whether it
         succeeded.
 
-        All gangs that move to `k` are faster there and are owed time there.
+        All gangs that move to `k` are faster there, and their accounts are owed time there.
         """
         generation = self._picked.generation
         wanting = self._wanting[k]

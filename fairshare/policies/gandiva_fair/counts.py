@@ -33,8 +33,8 @@ class Counts:
     def beyond_claims(self) -> Counts:
         """Returns an object that shares these counts, but ignores the bounds in `limits.claims`.
 
-        These bounds restrict how many GPUs an account gets as its share. Idle GPUs, which are part of no account's
-        share, may be given out beyond them.
+        These bounds say up to how many GPUs an account takes part in the sharing. The GPUs that the sharing leaves free
+        may be given out beyond these bounds.
         """
         counts = copy(self)
         counts._binding_claims = None

@@ -86,10 +86,10 @@ class Facts:
 
     @property
     def leaves_idle(self) -> bool:
-        """Returns whether idle GPUs, which are part of no account's share, must be given out in a separate step.
+        """Returns whether the GPUs that the sharing leaves free must be given out in a separate step.
 
-        This is necessary if some gangs may run only on idle GPUs: preemptible gangs, or gangs beyond the bounds in
-        `limits.claims`.
+        This is necessary if some gangs may run only on these GPUs. These are preemptible gangs, and gangs beyond the
+        number of GPUs up to which their account takes part in the sharing (`limits.claims`).
         """
         return self.limits.claims is not None or self.jobs.preemptible is not None
 

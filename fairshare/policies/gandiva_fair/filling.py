@@ -49,11 +49,10 @@ def _fill_again(picked: Picked, turns: Turns) -> None:
 
 
 def fill_idle(sharing: Picked, random: np.random.Generator) -> Picked:
-    """Gives idle GPUs, which are part of no account's share, to further gangs. Returns all picked gangs, including
-    these.
+    """Gives the GPUs that the sharing leaves free to further gangs. Returns all picked gangs, including these.
 
-    `sharing`: the gangs that were picked because of their accounts' shares. The GPUs that they leave free are given
-    out. Gangs that already run stay on their nodes, if possible. A lottery then chooses among the waiting gangs.
+    `sharing`: the gangs that were picked in the sharing. First, running gangs that were not picked stay on their nodes,
+    if possible. A lottery then chooses among the waiting gangs.
     """
     facts = sharing.facts
     if not any(sharing.places.free_gpus) or sharing.chosen.all():

@@ -41,10 +41,10 @@ def _held_for_min_hold(facts: Facts, running: Bools) -> Bools:
     """Returns the gangs that may keep their GPUs because of the minimum hold, as a mask (J,).
 
     The minimum hold lets a gang that has just started keep its GPUs for some time. There is one exception: a waiting
-    gang within its guarantee may take the GPUs of a running gang if it has had its claim since before the running gang
+    gang within its guarantee may take the GPUs of a running gang if its claim to GPUs began before the running gang
     started.
 
-    When this claim begins depends on the size of the running gang:
+    When the waiting gang's claim began depends on the size of the running gang:
     - Smaller than the waiting gang: when the account of the waiting gang began to save GPU time for it.
     - Larger than the waiting gang: when that account had saved enough for it.
     - Same size: the exception does not apply, because the waiting gang could have got these GPUs when the running gang

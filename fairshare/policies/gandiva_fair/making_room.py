@@ -101,7 +101,8 @@ class _Clearing:
     def _finds_room(self, other: int, k: int, node: int) -> bool:
         """Returns whether the gang `other` could find room elsewhere after leaving the node `node` of generation `k`.
 
-        It may not move to nodes of generation `k` that already have room for a worker of the gang to be placed.
+        `other` leaves to make room for the gang to be placed. Nodes of generation `k` on which a worker of that gang
+        already fits do not count as room for `other`.
         """
         has_room = self._places.has_room
         for to, able in enumerate(self._facts.able[other].tolist()):

@@ -89,7 +89,8 @@ class Margins:
         on them. A buyer has fewer GPUs, and some of its running jobs lose GPUs.
 
         - `gpus` (S,): GPUs that each entry can trade.
-        - `moved` (S,): GPUs that the job of each entry could get (seller) or lose (buyer) because of this.
+        - `moved` (S,): GPUs that the job of each entry could get (seller) or lose (buyer) when its account's GPUs
+          change in this way.
         - `worse`: chooses among several price limits of a block the one at which a trade is least likely: numpy.maximum
           for a seller, numpy.minimum for a buyer.
         """

@@ -77,10 +77,10 @@ class Groups:
         return np.where(left > EPSILON, left, 0.0)
 
     def part(self, amounts: Floats, most: Floats) -> Floats:
-        """Returns the factor by which the amount of each row (class of jobs) is reduced, as an array (C,).
+        """Returns a factor of at most 1 for each row (class of jobs), as an array (C,).
 
-        After this, the amounts of a group add up to no more than its entry in `most` (N,). The factor is the same for
-        all rows of a group. `amounts` (C,): the amount of each row.
+        The factor is the same for all rows of a group. `amounts` (C,): the amount of each row. Multiplied by the
+        factors, the amounts of each group add up to no more than the group's entry in `most` (N,).
         """
         found: Floats = part_of(most, self.sums(amounts))[self.of_row]
         return found
@@ -246,8 +246,8 @@ class Network:
         """Takes GPUs back from rows (classes of jobs) until no gate (limit) is overloaded.
 
         Rows behind an overloaded gate lose GPUs first. If they cannot give up any, other rows lose GPUs: those behind
-        gates to which GPUs could be moved from the overloaded gate. Returns whether such other rows lost GPUs, because
-        more GPUs than necessary may then have been taken back.
+        gates to which GPUs could be moved from the overloaded gate. Returns whether such other rows lost GPUs. If they
+        did, more GPUs than necessary may have been taken back.
         """
         gates, elsewhere = self.gates, False
         while (stuck := self._balance()).any():
@@ -296,7 +296,7 @@ class Network:
     def _reached(self, over: Bools) -> Bools:
         """Returns the gates (limits) marked in `over` (M,), and all gates to which load of the marked gates could move.
 
-        The result is a mask (M,). The load of a gate is the GPUs that rows (classes of jobs) hold behind the gate.
+        The result is a mask (M,). The load of a gate is the GPUs of rows (classes of jobs) that count against it.
         """
         return _Residual.of(self, self.left).reached_from(over)
 
@@ -379,7 +379,7 @@ class _Residual:
     """The residual graph of the flow. Its nodes are gates (limits). An arc says that load could move from one gate to
     another.
 
-    The load of a gate is the GPUs that rows (classes of jobs) hold behind it.
+    The load of a gate is the GPUs of rows (classes of jobs) that count against it.
     """
 
     gates: Gates

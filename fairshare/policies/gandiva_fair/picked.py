@@ -38,10 +38,10 @@ class Picked:
         return chosen
 
     def on_idle(self) -> Picked:
-        """Returns a copy of this object for giving out idle GPUs, which are part of no account's share.
+        """Returns a copy of this object for giving out the GPUs that the sharing leaves free.
 
-        A gang that is picked with the copy is picked in `self`, too. The copy also lists it in `idle_jobs`. For such
-        gangs, the bounds on what accounts get as their share do not apply.
+        A gang that is picked with the copy is picked in `self`, too. The copy also lists it in `idle_jobs`. The copy
+        ignores the bounds in `limits.claims`, which say up to how many GPUs an account takes part in the sharing.
         """
         picked = copy(self)
         picked.counts, picked.idle_jobs = self.counts.beyond_claims(), []

@@ -1,6 +1,6 @@
-"""Stops gangs of accounts that are ahead of their share, to make room for a gang that is owed time on a generation.
+"""Stops gangs of accounts that are ahead of their share, to make room for a gang of an account that is owed time.
 
-This is done only if the gang finds no other room on that generation.
+This is done only if the gang finds no other room on the generation on which its account is owed time.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def select(  # noqa: PLR0917 - what a decision has worked out before, in that or
     - `affinity`: the result of `affinities`.
     - `limits`: the result of `limits_of`.
     - `random`: used only for two lotteries: the order of accounts, if the lottery ordering is set, and the division of
-      idle GPUs, which are part of no account's share.
+      the GPUs that the sharing leaves free.
     """
     facts = Facts.of(snapshot, tree, able, shares, affinity, balances, limits)
     picked = _pick(facts, random) if able.size else Picked(facts)

@@ -169,8 +169,8 @@ class _Limits:
 def _let_leaves_use(means: Floats, flow: Flow, limits: _Limits, guaranteed: Floats) -> None:
     """Computes the guarantees of leaf accounts: the best use that each can make of its entitlement within limits.
 
-    `means` (T, K): the entitlements within limits. The rows (classes of jobs) of `flow` get the GPUs. The sums of rows
-    for each leaf are written to `guaranteed` (T, K).
+    `means` (T, K): the entitlements within limits. The function gives the guaranteed GPUs to the rows (classes of
+    jobs) of `flow`, and writes the sum over the rows of each leaf to `guaranteed` (T, K).
     """
     leaves = Groups.of(flow.leaf, limits.total)
     accounts = flow.leaf[leaves.first]

@@ -156,12 +156,14 @@ def match_offers(
     A ratio is a number of slow GPUs for one fast GPU. Sellers with the lowest ratio and buyers with the highest ratio
     are matched first.
 
+    A party is an account that is set to trade. A trader is an account on one pair of generations.
+
     - `has`: slow GPUs with which each trader can pay.
     - `pricing`: how prices are set. "between": the geometric mean of both ratios. "second_price": the highest ratio
       that another party offers, among those that do not exceed the buyer's ratio.
     - `least`: the buyer's ratio must be at least this multiple of the seller's ratio.
     - `grain`: how finely GPUs are divided.
-    - `held` (P,): all GPUs of each party. A small party may make smaller trades.
+    - `held` (P,): all GPUs of each party. A party with few GPUs may make trades smaller than `grain.line`.
     """
     second = _seconds(sellers, buyers) if pricing == "second_price" else None
     sells, buys = _sliced(sellers, grain.slices, sells=True), _sliced(buyers, grain.slices, sells=False)

@@ -326,9 +326,10 @@ class Turns:
         return None
 
     def _offers(self) -> Iterator[Turn | None]:
-        """Yields the result of `_turn` for every account, in stride scheduling.
+        """Yields the next offer of every account, with its position in the order; None for an account without an offer.
 
-        Accounts that offer their first gang are computed together, which is faster.
+        Can be used only in stride scheduling. Accounts that offer their first gang are computed together, which is
+        faster.
         """
         accounts = np.array(list(self._order.begin), dtype=np.int64)
         jobs = self._order.jobs[list(self._order.begin.values())]
@@ -350,11 +351,10 @@ class Turns:
         yield from map(self._turn, accounts[~offers].tolist())
 
     def _overtakes(self, account: int, job: int) -> bool:
-        """Returns whether the job would run before another gang for which its account saves GPU time of a generation
-        that both accept.
+        """Returns whether the job would run before another gang for which its account saves GPU time.
 
-        Returns False if the account saves GPU time for `job` too, or if `job` was postponed behind the other jobs of
-        its priority.
+        The other gang counts only if it accepts one of the generations that `job` accepts. Returns False if the account
+        saves GPU time for `job`, too, or if `job` was postponed behind the other jobs of its priority.
         """
         if not self._kept_for.get(account, 0) & self._choice[job]:
             return False

@@ -54,5 +54,8 @@ def _means(rate: Floats, known: Bools, account: Ints, accounts: int) -> Floats:
 
 
 def _sums(values: Floats | Bools, account: Ints, accounts: int) -> Floats:
-    """Returns, for each account, the sum of its rows of `values` (N, K), as an array (accounts, K)."""
+    """Returns, for each account, the sum of its rows of `values` (N, K), as an array (accounts, K).
+
+    `account` (N,): the account of each row. `accounts`: the number of accounts.
+    """
     return np.stack([np.bincount(account, column, accounts) for column in values.T], axis=1)
