@@ -1,4 +1,7 @@
-"""Deletes old details and files. Usage, shares and bills are kept."""
+"""Deletes old records of rounds, old repetitive rows such as events, and the files of jobs that ended long ago.
+
+Usage, shares and bills are kept.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +41,12 @@ REPEATED = (ServiceEventKind.REPLACED, ServiceEventKind.TROUBLE, ServiceEventKin
 
 
 def prune(*, records: timedelta, attempts: timedelta) -> int:
-    """Deletes inputs of rounds that are older than `records`, and repetitive rows that are older than `attempts`.
+    """Deletes records of rounds that are older than `records`, and repetitive rows that are older than `attempts`.
 
+    The record of a round is its complete input and output, and the decision of the shadow policy, if there is one.
     Repetitive rows are operations, events of attempts and replicas, analyses of sharing anomalies, and records of
     skipped or refused runs of schedules. The last record of each schedule is kept. Returns the number of deleted rows.
-    A round without its inputs can no longer be reproduced, but its trades, shares and figures are kept.
+    A round without its record can no longer be reproduced, but its trades, shares and figures are kept.
     """
     now = now_from_database()
     old_orders = Operation.objects.filter(done_at__lt=now - attempts, lease__state=Lease.State.CLOSED)

@@ -265,7 +265,8 @@ def analyse_nightly() -> None:
 
 @shared_task
 def prune() -> None:
-    """Deletes details from the database that are older than the retention settings allow."""
+    """Deletes records of rounds, and repetitive rows such as events, that are older than the retention settings
+    allow."""
     retention.prune(
         records=timedelta(days=settings.FAIRLOT_KEEP_ROUND_RECORDS_DAYS),
         attempts=timedelta(days=settings.FAIRLOT_KEEP_ATTEMPTS_DAYS),

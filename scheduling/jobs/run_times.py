@@ -12,7 +12,7 @@ from scheduling.spec.job_spec import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """The run time and deadline of a job, compared with the run time that its owner expected."""
+    """Says whether a job exceeds the run time that its owner expected, and whether it ends by its deadline."""
 
     left: timedelta | None  # remaining expected run time; None: used up, or no run time is expected
     over: timedelta | None  # time beyond the expected run time; None: not exceeded

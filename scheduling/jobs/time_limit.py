@@ -46,7 +46,8 @@ class Overrun:
 
 
 def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
-    """Returns the starting and running jobs for which a step is due because they have reached a time limit.
+    """Returns the starting and running jobs that have reached a time limit and for which a stop or a warning is
+    due.
 
     Each job has one limit in the result. If it has reached several, the result has the shortest one that stops jobs or,
     without such a limit, the shortest one that only warns. Leaves out limits about which the job's history already has

@@ -205,7 +205,8 @@ class RoundLimits:
         """Yields (limit, account index, generation index) for each limit and each account to which the limit applies.
 
         For a limit on all generations together, the generation index is None. `keys` has the (tenant, user) pair of
-        each account, and `column` the index of each generation id. Leaves out limits on other generations.
+        each account, and `column` the index of each generation id. Leaves out limits on generations that are not in
+        `column`.
         """
         teams = {tenant: t for t, (tenant, user) in enumerate(keys) if user is None}
         leaves = [(t, key) for t, key in enumerate(keys) if key[1] is not None]
@@ -226,10 +227,12 @@ class RoundLimits:
     def _elsewhere(self, quota: Quota, key: Account) -> Decimal:
         """Returns how much of a limit the account can use on other clusters before their next rounds.
 
-        - Limit on GPUs: the number of GPUs that it holds there.
-        - Limit on GPU-hours: the GPU-seconds.
-        - Limit on money: the sum of GPU-seconds × price of a GPU-hour. This is 3600 times the cost, because the price
-          is per hour.
+        The result depends on the kind of limit:
+
+        - Limit on GPUs: the number of GPUs that the account holds or has reserved there.
+        - Limit on GPU-hours: the GPU-seconds that it can use on these GPUs before those rounds.
+        - Limit on money: the sum of these GPU-seconds × price of a GPU-hour. This is 3600 times the cost, because the
+          price is per hour.
         """
         tenant, user = key
         taken = Decimal(0)

@@ -39,10 +39,10 @@ def read_trade_limits(
 
     - `index`: the row of each tenant id. The other rows are those of users, who have no trade limits.
     - `column`: the column of each generation id.
-    - `lock`: if True, rounds of other clusters cannot use what is left of the same maximums until the transaction ends.
+    - `lock`: if True, rounds of other clusters cannot use what is left of the same limits until the transaction ends.
 
-    A tenant's maximum number of GPUs holds for all clusters together. So the GPUs that the tenant gives away on other
-    clusters are subtracted from it.
+    The maximum number of GPUs that a tenant may give away applies to all clusters together. So the GPUs that the tenant
+    gives away on other clusters are subtracted from this maximum.
     """
     found = list(TradeLimit.objects.filter(tenant__in=index.keys()).select_related("tenant").order_by())
     if not found:

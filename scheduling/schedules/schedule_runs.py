@@ -169,7 +169,10 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
 
 
 def _job_in_the_way(schedule: Schedule) -> Job | None:
-    """Returns the job of an earlier run that has not ended, if the schedule then allows no new run."""
+    """Returns a job of an earlier run that has not ended and that therefore prevents a new run.
+
+    Returns None if there is no such job, or if the schedule does not forbid overlap.
+    """
     return schedule.jobs_at_work().first() if schedule.overlap == Schedule.Overlap.FORBID else None
 
 

@@ -108,10 +108,11 @@ class _ServiceState:
 
     @cached_property
     def ended(self) -> Mapping[int, Sequence[Job]]:
-        """Returns the last ended replicas of each slot in which no replica runs or waits now, by slot; latest replica
-        first.
+        """Returns, by slot, the latest replicas that ended in the slot; the latest comes first.
 
         A slot is a numbered position in the service. A new replica takes the slot of the replica that it replaces.
+        Leaves out slots in which a replica runs or waits now. Returns at most four replicas of a slot (the length of
+        REST_SECONDS).
         """
         taken = [job.slot for job in self.jobs]
         latest = Window(RowNumber(), partition_by=F("slot"), order_by=F("attempt").desc())

@@ -106,8 +106,9 @@ def save_shares(
 ) -> None:
     """Stores each user's share, which applies until the next round, and the GPU-seconds that the user is owed.
 
-    A stored correction of a user is the number of GPU-seconds that earlier rounds counted too much, or too little if it
-    is negative. `corrected` is True if the policy has already applied the stored corrections; they are then reset to 0.
+    A user may have a stored correction: the GPU-seconds that earlier rounds counted too much for this user. A negative
+    number means that they counted too little. `corrected` is True if the policy has already applied the stored
+    corrections; they are then reset to 0.
     """
     owed = owed_now(situation, decision)
     places = [
@@ -234,11 +235,12 @@ def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: date
     - `seen`: the time of the last observation of each lease; None if there was none.
     - `last`: the time of the last round.
 
-    Rounds count a lease for at most SILENCE_SECONDS after its last observation.
+    Rounds count a lease for at most SILENCE_SECONDS after its last observation. They count a lease without an
+    observation in full.
 
-    - Observed at most SILENCE_SECONDS before `last`, or never: the result is `last`.
-    - Observed earlier: the result is the time of the latest round that was at most SILENCE_SECONDS after the
-      observation. If no round was then, the result is the time of the observation.
+    - A lease without an observation, or observed at most SILENCE_SECONDS before `last`: the result is `last`.
+    - A lease observed earlier: the result is the time of the latest round that was at most SILENCE_SECONDS after the
+      observation. If there was no such round, the result is the time of the observation.
     """
     silence = timedelta(seconds=SILENCE_SECONDS)
     silent = sorted({at for at in seen if at is not None and last - at > silence})
@@ -305,8 +307,8 @@ def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
     between.
 
     Fairlot counts as down if the last round is more than two quanta plus SILENCE_SECONDS ago. The decision then applied
-    for one quantum. If a gang is known to have held GPUs for longer, it applied until the last time at which this is
-    known.
+    for one quantum. If gangs are known to have held GPUs for longer, the decision applied until the last time at which
+    a lease ended or an open lease was observed.
     """
     quantum = timedelta(seconds=cluster.effective_quantum)
     if now - last.at <= 2 * quantum + timedelta(seconds=SILENCE_SECONDS):
@@ -323,7 +325,8 @@ def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[in
     """Returns the GPU-seconds that leases held from `since` to `now`, as observed so far, by (tenant, user,
     generation).
 
-    Leaves out preemptible time, because GPUs that nobody else wanted are not part of a share.
+    Leaves out preemptible time, in which gangs hold only GPUs that nobody else wants. Such GPUs are not part of a
+    share.
     """
     with connection.cursor() as cursor:
         cursor.execute(

@@ -466,10 +466,10 @@ def _attained(
 ) -> fs.Floats | None:
     """Returns the GPU-seconds that each job has held so far, by job and generation (J, K).
 
-    Some policies need the values of all jobs. Under other policies, only owners with the job order EVEN need them,
-    because their jobs share GPU time evenly:
+    Some policies need the values of all jobs. Other policies need only the values of jobs whose owner has chosen the
+    job order EVEN, in which the jobs of an owner share GPU time evenly. For these policies:
 
-    - Jobs of other owners get 0.
+    - Jobs of owners with another job order get 0.
     - The result is None if no owner has chosen EVEN.
     """
     leases = Lease.objects.filter(cluster=cluster, held_from__isnull=False, job__state__in=Job.UNFINISHED)
@@ -554,8 +554,8 @@ def with_candidate(snapshot: fs.Snapshot, legend: SnapshotIndex, job: Job) -> fs
 def _with_one(values: Any, jobs: fs.Jobs, one: float | None, *, without: float) -> Any:
     """Returns the array `values` (J,) with the value `one` appended, so that it has J + 1 elements.
 
-    None stands for the default value `without`: as `values` for an array of J defaults, and as `one` for one default.
-    Returns None if both are None.
+    `values` None means that all J elements have the default value `without`. `one` None means that the new element has
+    this default. Returns None if both are None.
     """
     if values is None and one is None:
         return None
@@ -568,7 +568,7 @@ def _with_leaf(
 ) -> tuple[fs.Accounts, list[tuple[int, int | None]]]:
     """Returns the account tree with a leaf for the user added, and the (tenant, user) keys of its accounts.
 
-    Also adds the user's tenant and its ancestors, if they had no jobs before.
+    Also adds the user's tenant and each of its ancestors, unless the tree already contains it.
     """
     keys = list(legend.accounts)
     steps = tenant.lineage

@@ -53,8 +53,8 @@ class Cron:
         return in_words(self.expression)
 
     def notes(self) -> list[str]:
-        """Returns a sentence for each field with uneven steps, such as */45 for minutes, because they surprise
-        users."""
+        """Returns a sentence for each field with uneven steps, such as */45 for minutes, because uneven steps
+        surprise users."""
         said = []
         for field, step in uneven_steps(self.expression):
             interval = interval_of(self.expression.split(" "), field, step)

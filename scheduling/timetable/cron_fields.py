@@ -207,8 +207,8 @@ def _backwards(field: Field, base: str, step: str) -> Fault:
 
 
 def _fault_of_days(parts: list[str]) -> Fault | None:
-    """Returns the fault of a day that none of the given months has, such as 31 February; None if there is no such
-    day."""
+    """Returns a fault if the day field has a day that none of the given months has, such as 31 February; otherwise
+    None."""
     months = sorted({month for month in Parsed.MONTH.parse(parts[3]) if isinstance(month, int)})
     most = max(MOST_DAYS[month - 1] for month in months)
     terms = parts[2].split(",")

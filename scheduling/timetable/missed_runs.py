@@ -65,8 +65,10 @@ def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str
 
 
 def _recent(timetable: Timetable, first: datetime, now: datetime) -> deque[datetime]:
-    """Returns the last MOST_AT_ONCE due times from `first` to `now`, in order. The cost does not depend on the age of
-    `first`."""
+    """Returns the last MOST_AT_ONCE due times from `first` to `now`, in order.
+
+    Searches back from `now` in growing steps, so that an early `first` does not make the search slow.
+    """
     back = MOST_AT_ONCE * SHORTEST
     while True:
         begin = max(first, now - back)

@@ -105,8 +105,10 @@ def _fault_of(text: str) -> Fault | None:
 
 
 def _fault_of_count(parts: list[str]) -> Fault:
-    """Returns the fault of an expression that does not have five fields. Extra fields may be seconds, a year or a
-    command."""
+    """Returns the fault of an expression that does not have five fields.
+
+    If there are more fields, the fault suggests an expression without the seconds, the year or the command.
+    """
     if len(parts) < len(FIELDS):
         return Fault(
             f"a cron expression has five fields, not {len(parts)}: minute, hour, day, month, weekday"
