@@ -58,7 +58,7 @@ class Accounts:
     # all of `cap`.
     room: Floats | None = None  # (T, K) GPUs
     room_total: Floats | None = None  # (T,)
-    # GPUs up to which an account takes part in the sharing; beyond them its jobs get only idle GPUs. None: no bound.
+    # GPUs up to which an account takes part in the sharing; beyond them its jobs only get GPUs left over. None: none.
     claim: Floats | None = None  # (T, K)
     claim_total: Floats | None = None  # (T,)
     borrow: Floats | None = None  # (T, K) GPUs beyond the entitlement, as a fraction of it; None: any number
@@ -88,7 +88,7 @@ class Jobs:
     blocked: Ints  # (J,) the Reason why the job may not run in this round, or 0
     place_start: Ints  # (J + 1,) start of each job's slice of place_node
     place_node: Ints  # node of each worker; for a waiting job the nodes where it ran last, which it prefers
-    # Preemptible jobs: they take no part in the sharing and run only on idle GPUs. None: no job.
+    # Preemptible jobs: they take no part in the sharing and run only on GPUs left over. None: no job.
     preemptible: Bools | None = None  # (J,)
     # Services and sessions, which are not preempted while their account is within its guarantee. None: no job.
     keeps: Bools | None = None  # (J,)
@@ -195,7 +195,7 @@ class Reason(IntEnum):
     CLUSTER_PAUSED = 17
     BACKING_OFF = 18  # a start failed and will be tried again later
     BORROWED_ENOUGH = 19  # the account has its entitlement and may not borrow more
-    PREEMPTIBLE = 20  # runs only on idle GPUs, because it is preemptible or its account is beyond a limit
+    PREEMPTIBLE = 20  # runs only on GPUs left over: it is preemptible, or its account is beyond a limit
     TEAM_ARCHIVED = 21  # the account's team is archived
     PLACE_LOST = 22  # picked, but its GPUs were gone when the decision was carried out
     OWNER_MAY_NOT = 23  # its owner may not submit jobs in the team any more
@@ -235,7 +235,7 @@ class Decision:
     reason: Ints  # (J,) a Reason; 0 for picked jobs
     share: Floats  # (T, K) GPUs after surplus was lent and trades were made
     trades: tuple[Trade, ...]
-    # Picked jobs that run only on idle GPUs; None: no such jobs.
+    # Picked jobs that run only on GPUs left over; None: no such jobs.
     preemptible: Ints | None = None
     # (T, K) GPUs of `share` that jobs beyond their guarantees cannot take away; None: the policy guarantees none
     guaranteed: Floats | None = None

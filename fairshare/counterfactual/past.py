@@ -21,7 +21,7 @@ class Cause(StrEnum):
     FAILURE = "failure"  # attempts of the job failed
     HARDWARE = "hardware"  # nodes were down or drained, or some of their GPUs had failed
     QUOTA = "quota"  # a limit of GPUs at once, or of GPU-hours, was reached
-    IDLE_LIMIT = "idle_limit"  # beyond a limit the job could use only idle GPUs, and no GPUs were idle
+    IDLE_LIMIT = "idle_limit"  # beyond a limit the job could use only GPUs left over, and none were
     PAUSE = "pause"  # the cluster was paused
     SLOWER_GPUS = "slower_gpus"  # the job ran on a slower generation than it would have had
     SWITCHING = "switching"  # the job was stopped and started more often

@@ -44,7 +44,7 @@ class Happened:
     """
 
     seconds: float
-    received: Floats  # GPU-seconds that leaves held, without idle GPUs that only they wanted
+    received: Floats  # GPU-seconds that leaves held, without GPUs that only they wanted
     share: Floats  # GPUs by the last plan
     guaranteed: Floats  # GPUs by the last plan; 0 where the policy guarantees none
     corrected: Floats  # GPU-seconds by which earlier `received` were too large (or, if negative, too small)

@@ -23,7 +23,7 @@ class Picked:
         self.generation = np.full(len(facts.jobs), NOWHERE, dtype=np.int64)
         # GPU-seconds of each generation that each leaf is due until the next round, less those of its picked gangs.
         self.due: Floats = facts.balances.owed + facts.shares.share * facts.settings.quantum  # (T, K)
-        # Picked jobs that run only on idle GPUs; None while gangs in the sharing are still being picked.
+        # Picked jobs that run only on GPUs left over; None while gangs in the sharing are still being picked.
         self.idle_jobs: list[int] | None = None
         # Groups of equally fast generations for a gang, cached by the gang's speeds and its generations.
         self.as_fast: dict[tuple[bytes, tuple[int, ...]], list[list[int]]] = {}

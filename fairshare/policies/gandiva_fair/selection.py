@@ -32,7 +32,7 @@ class Picks:
 
     generation: Ints  # (J,) generation on which the job runs; NOWHERE for jobs that do not run
     nodes: dict[int, Ints]  # for each picked job, the node of each worker, by rank
-    preemptible: Ints | None  # picked jobs that run only on idle GPUs; None: such jobs are not possible
+    preemptible: Ints | None  # picked jobs that run only on GPUs left over; None: such jobs are not possible
     reason: Ints  # (J,) a Reason; 0 for picked jobs
 
 
