@@ -153,8 +153,8 @@ def _repeat_orders(
     - The ids of leases that were ordered to stop before their start was tried.
     - For each lost lease (a lease whose gang no longer exists), an observation that ends the lease.
 
-    `looked_at`: a time at which `seen` was certainly up to date. `seen` may lack what happened later. So a lease does
-    not count as lost if it was started or last observed after `looked_at`, or less than PATIENCE before.
+    `looked_at` is a time at which `seen` was certainly up to date. `seen` may lack what happened later. So a lease does
+    not count as lost if it was started or last observed after `looked_at` minus PATIENCE.
     """
     holding = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
     ids = list(holding.order_by("pk").values_list("pk", flat=True))

@@ -52,7 +52,7 @@ def of_session(job: Job) -> list[Interruption]:
 def of_service(service: Service) -> list[Interruption]:
     """Returns the interruptions of all replicas of a service, latest first.
 
-    If a rollout or a smaller number of replicas ends a replica, this does not count as an interruption.
+    A replica that is ended by a rollout, or because the service needs fewer replicas, does not count as interrupted.
     """
     return _read(JobEvent.objects.filter(job__service=service))
 

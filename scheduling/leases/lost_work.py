@@ -3,14 +3,14 @@
 The first step that a resumed attempt prints is the step at which it resumes. Work that earlier attempts did beyond this
 resume step is lost. For each earlier attempt, the lost GPU time is:
 
-- None, if the attempt did not get beyond the resume step.
+- Zero, if the attempt did not get beyond the resume step.
 - The time since it reached the resume step, if it started at or before that step. To estimate when it did so, its steps
   are spread evenly between its first and last observation.
 - All its time, if it started beyond the resume step.
 
 A resumed attempt may have made steps before its first observation. The computed loss is then smaller than the actual
-loss. If some workers of an attempt never ran, the attempt made no lasting progress. For programs that print no
-progress, no lost work is computed.
+loss. For programs that print no progress, no lost work is computed here. For all programs, if some workers of an
+attempt never ran, all time of the attempt counts as lost (`ObservationBatch.close` in scheduling/leases/actions.py).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
         return self.filter(notice_since__isnull=False).exclude(state=Lease.State.CLOSED)
 
     def unbooked(self) -> Self:
-        """Returns the leases with time on GPUs that the ledger does not contain yet."""
+        """Returns the leases that have unbooked time: time on GPUs that is not yet in the ledger."""
         return self.filter(UNBOOKED)
 
     def ready(self) -> Self:
@@ -166,7 +166,7 @@ class Lease(models.Model):
 
     @property
     def is_unbooked(self) -> bool:
-        """Returns whether the lease has time on GPUs that the ledger does not contain, by the rule of
+        """Returns whether the lease has unbooked time (time on GPUs that is not yet in the ledger), by the rule of
         `LeaseQuerySet.unbooked`."""
         begins, ends = self.unbooked_from, self.held_until
         return begins is not None and (self.billed_until is None or ends is None or begins < ends)

@@ -112,7 +112,7 @@ class Schedule(models.Model):
 
     @property
     def delay(self) -> str:
-        """Returns the Delay of runs that are late or missed."""
+        """Returns why runs of the schedule are late or missed, as a value of Delay."""
         return self.late_because or Delay.NOT_RUNNING
 
     @property

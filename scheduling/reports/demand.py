@@ -54,9 +54,11 @@ def wanted_by_hour(
 def _by_hour(gpus: Ints, since: Ints, hours: int) -> Ints:
     """Returns the demand, in GPU-microseconds, in each of the first `hours` hours.
 
-    The arrays have one element for each demand: the number of GPUs (`gpus`), and the microsecond from which they are
-    wanted (`since`). Treats each demand as if it never ended. The caller subtracts the GPU-microseconds after the
-    actual ends.
+    The arrays have one element for each demand. Treats each demand as if it never ended; the caller subtracts the
+    GPU-microseconds after the actual ends.
+
+    - `gpus`: the number of GPUs.
+    - `since`: when the demand begins, in microseconds after the start of the first hour.
     """
     begun, in_hour = np.zeros((2, hours + 1), dtype=np.int64)
     hour = since // AN_HOUR

@@ -302,16 +302,18 @@ def _most_wasted(found: GroupedUsage, causes: Sequence[Ints], most: int | None) 
 def _of_all(
     whole: GroupedUsage, found: GroupedUsage, causes: Sequence[Ints]
 ) -> tuple[Mapping[str, Ints], Sequence[Ints]]:
-    """Returns a table of all held time and all waste, as two values: its key columns, and its columns of amounts.
+    """Returns a table of all held time and all waste. Several rows may have the same keys; the caller sums these rows.
 
-    Several rows may have the same keys; the caller sums them.
+    The table is returned as two values:
+
+    - The key columns, by name.
+    - The columns of amounts: the held time, then the waste by each cause.
+
+    The idle time of jobs in `found` is taken from `causes`. The idle time of all other jobs is taken from `whole`.
 
     - `whole`: the usage of all jobs, summed by user.
     - `found`: the usage of some jobs, with a row for each job.
     - `causes`: the waste of each row of `found`, as one array for each cause.
-
-    The columns of amounts are the held time, and the waste by each cause. The idle time of jobs in `found` is taken
-    from `causes`, and that of all other jobs from `whole`.
     """
     *others, idle = causes
     of_users, sums = sum_groups([found.keys[name] for name in JOB[1:]], [*others, idle - found.idle])

@@ -23,10 +23,11 @@ OF_TENANTS = " AND job_id IN (SELECT id FROM scheduling_job WHERE tenant_id = AN
 
 
 def values_of(keys: Sequence[str], jobs: Ints, tenants: Collection[int] | None) -> dict[str, Names]:
-    """Returns, for each label key, the values of these jobs. Makes one query.
+    """Returns, for each label key in `keys`, the value that each job has for this key. Makes one query.
 
-    Counts only jobs of the teams whose ids are in `tenants`; None means all teams. A job belongs to the team that
-    submitted it, even if a corrected bill charges another team.
+    Leaves out jobs that have no label with the key. `jobs` are the ids of the jobs to include. `tenants` are the ids of
+    the teams whose jobs are included; None means all teams. A job belongs to the team that submitted it, even if a
+    corrected bill charges another team.
     """
     asked: dict[str, Any] = {"keys": list(keys), "jobs": as_array(jobs)}
     of_tenants = ""

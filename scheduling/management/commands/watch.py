@@ -151,7 +151,7 @@ class _Step:
         return time.monotonic() >= self._due
 
     def take(self, cluster: Cluster, backend: Backend) -> None:
-        """Runs the step if it is due. Logs an error and retries the step later.
+        """Runs the step if it is due. If the step fails, logs the error; a later call retries the step.
 
         Raises only errors that mean that the database cannot be reached.
         """

@@ -59,7 +59,7 @@ def row_of(exported: ExportedJob, now: datetime) -> dict[str, Any]:
     """Returns the facts about a job that XDMoD uses, by column name. Times are cut to the exported period.
 
     *Elapsed* is the time from start to end. *Wall* is the time in which the job held GPUs. *Wait* is the time from
-    submission to end without the wall time.
+    submission to end, minus the wall time.
     """
     job, there = exported.job, exported.there
     held = [

@@ -304,7 +304,8 @@ def pseudonymous_number(kind: str, key: int) -> int:
     """Returns a number of 31 bits that replaces a UID or GID in anonymous exports: part of an HMAC-SHA-256 of `kind`
     and `key`.
 
-    `pseudonym` uses another part of this HMAC. So nobody can compute one of them from the other without SECRET_KEY.
+    `pseudonym` uses another part of this HMAC. So nobody can compute the number from the pseudonym, or the pseudonym
+    from the number, without SECRET_KEY.
     """
     return int(_digest(kind, key)[-8:], 16) & 0x7FFFFFFF
 
