@@ -47,7 +47,8 @@ class Lab(World):
         follow(self.cluster, self.backend)
 
     def watch_until(self, probe: Callable[[], object], what: str | Callable[[], str]) -> None:
-        """Watches the cluster until `probe` returns something true; carries out no operations."""
+        """Watches the cluster until `probe` returns a true value. Unlike `until`, carries out no orders of the
+        outbox."""
 
         self._repeat(self.watch, probe, what)
 

@@ -2,8 +2,8 @@
 bench-cluster`.
 
 Each queue has 20 GPUs. It gets small, medium and large workloads (1, 5 and 20 GPUs for 0.2, 0.5 and 1 s) at fixed
-intervals. In total these are twelve times as many as fit at first. SCALE=0.1 runs a tenth of the workloads. The
-benchmark runs twice: with as many writes per second as Kueue allows itself, and without a limit.
+intervals. They arrive within 60 s, and take 66 s if all 20 GPUs are always busy. SCALE=0.1 runs a tenth of the
+workloads. The benchmark runs twice: with as many writes per second as Kueue allows itself, and without a limit.
 """
 
 from __future__ import annotations

@@ -100,7 +100,10 @@ def provided(name: str, module: Module) -> Path | None:
 
 
 def said_release(path: str) -> str | None:
-    """Runs the program at `path` and returns the major and minor version that it prints, such as "1.36", or None."""
+    """Runs the program at `path` with `--version`. Returns the major and minor version that it prints, such as "1.36".
+
+    Returns None if the program prints no version.
+    """
     answer = subprocess.run(
         [path, "--version"], capture_output=True, text=True, check=False, timeout=PATIENCE
     ).stdout

@@ -73,8 +73,10 @@ def on_nodes(*names: str) -> Object:
 
 
 def fenced(job: Object, *operations: Mapping[str, Any], epoch: int) -> list[Mapping[str, Any]]:
-    """Returns a JSON Patch that applies the operations only if the Job still has this UID and epoch, and increases the
-    epoch."""
+    """Returns a JSON Patch that applies `operations` and increases the Job's epoch by one.
+
+    The patch fails if the Job in the cluster has another UID than `job`, or another epoch than `epoch`.
+    """
     return [
         {"op": "test", "path": "/metadata/uid", "value": job["metadata"]["uid"]},
         {"op": "test", "path": EPOCH_PATH, "value": str(epoch)},

@@ -199,9 +199,10 @@ def refusal_of(api: Api, one: Try) -> Refused | None:
 
 
 def held(api: Api, tries: Mapping[str, Try], *by: str) -> None:
-    """Asserts that each request is refused by one of the policies or sources in `by`.
+    """Asserts that each request is refused with status 403 and with a message that contains one of the words in `by`.
 
-    The error message lists the requests that were accepted or were refused by something else.
+    The words say who refuses: the name of a policy, or RBAC's "cannot". The error lists the requests
+    that were accepted or refused otherwise.
     """
     through: list[str] = []
     for what, one in tries.items():

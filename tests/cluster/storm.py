@@ -126,9 +126,9 @@ def make_backend(cluster: Cluster) -> OfItsNodes:
 
 @dataclass
 class Look:
-    """One observation of the cluster by the watcher. Both times are Unix times.
+    """An observation of the cluster by the watcher.
 
-    The data was up to date at `known`, and was stored in the database at the latest at `done`.
+    The data was up to date at `known`, and was in the database by `done`. Both are Unix times.
     """
 
     known: float
@@ -458,8 +458,11 @@ class Storm:
         self._admin(lambda: self.lab.admin.merge(path, {"metadata": {"annotations": annotations}}))
 
     def _admin(self, do: Callable[[], object]) -> bool:
-        """Calls `do`, which changes an object as an admin. Returns False if the object was deleted or changed
-        before."""
+        """Calls `do`, which changes an object as an admin.
+
+        Returns False if the API server refuses the change because the object no longer exists (404) or has changed
+        (409).
+        """
         try:
             do()
         except Refused as refusal:
@@ -531,7 +534,10 @@ class Storm:
                 yield one
 
     def end_all(self) -> None:
-        """Lets all running programs succeed until all jobs have ended. Jobs for which there is no room run later."""
+        """Runs Fairlot, and lets all running programs succeed, until all jobs have ended.
+
+        Jobs that wait for GPUs start when other jobs have ended.
+        """
 
         def ended() -> bool:
             for one in self._pods():
@@ -616,10 +622,11 @@ class Storm:
         """Checks that the bill equals the lease, and that the lease equals the time for which its pods held GPUs.
 
         A lease begins with the round that decides it, before any of its pods is bound. It ends when its last pod ends,
-        in whole seconds, because Kubernetes reports no fractions. If the watcher was down or saw nothing at that time,
-        the lease ends between the watcher's last observation before that time and its first observation after it.
-        `waited` contains the ends of pods that found no node, because the lease holds GPUs for such pods too. A delayed
-        request may start pods of a lease that has ended. Such pods must not be billed and must be stopped.
+        to the second, because Kubernetes reports no fractions of seconds. If the watcher observed nothing at that time,
+        the lease may end at any time between the watcher's observations before and after it. `waited`: for each pod of
+        the lease that got no node, the Unix time of the last request about the pod. The lease holds GPUs for such pods
+        too. A delayed request may start pods after the lease has ended. Such pods must not be billed and must be
+        stopped.
         """
         assert lease.state == Lease.State.CLOSED
         assert lease.held_from

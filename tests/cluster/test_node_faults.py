@@ -1,5 +1,7 @@
-"""Tests of nodes that die, are cordoned, are drained, change or lose a GPU: each case has one clear event and the right
-end."""
+"""Tests what happens to jobs whose node dies, is cordoned, is drained, changes or loses a GPU.
+
+A job that must leave its node has one event that gives the reason, and continues or ends as it should.
+"""
 
 from __future__ import annotations
 
