@@ -94,8 +94,10 @@ def test_the_api_names_the_field_with_a_zero_byte_or_half_a_character(alice: Cli
 
 
 def test_yaml_escapes_make_no_text_that_cannot_be_stored(alice: Client) -> None:
-    """The JSON body passes the middleware's check, because only the YAML parser turns the escape into a forbidden
-    character."""
+    """A YAML escape of a forbidden character is refused, and no job is stored.
+
+    The middleware cannot find this character in the JSON body, because only the YAML parser decodes the escape.
+    """
     for escape in ("\\0", "\\ud800", "\\udcff"):
         for spec in (f'name: "a{escape}"\ncommand: x', f'name: a\ncommand: x\nvariables: {{A: "{escape}"}}'):
             answer = sent(alice, "/api/v1/jobs", json.dumps({"spec": spec, "team": "astro"}))

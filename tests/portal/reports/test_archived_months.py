@@ -91,9 +91,9 @@ def take_back(cast: Cast, lease: int, reason: str, payer: Payer | None = None) -
 
 
 def told(cast: Cast, browser_of) -> dict[str, str]:
-    """Returns the reports of the month and of its only busy day, by reader and URL.
+    """Returns {"reader URL": CSV text} for each report of the month, and for the same reports of its only busy day.
 
-    Leaves out the head of the ledger's hash chain, which changes.
+    Leaves out the section "head", because the head of the ledger's hash chain changes.
     """
     of_reader = {
         cast.olga: [
@@ -117,9 +117,9 @@ def told(cast: Cast, browser_of) -> dict[str, str]:
 
 
 def without_jobs_of_corrections(text: str) -> list[str]:
-    """Returns the lines of a report without the table of corrections and without the signed head.
+    """Returns the lines of a report without the table of corrections and without the signed ledger head.
 
-    Archived corrections do not name the job, the payer and the transactions. The head differs because archiving
+    Archived corrections do not name the job, the payer and the transactions. The ledger head differs because archiving
     extends the hash chain.
     """
     head, found, rest = text.partition("corrections\r\ncorrection,")

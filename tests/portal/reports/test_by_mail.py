@@ -158,8 +158,7 @@ def test_the_statement_of_a_month_comes_once_with_its_file(scene: Scene, alice: 
 
 
 def test_the_mail_has_the_figures_of_the_period(scene: Scene, alice: User) -> None:
-    """The weekly mail and its XLSX file have the cost in the statement of the same week, the one in which the scene
-    books usage."""
+    """The cost in the weekly mail and in its XLSX file is the cost in the team's statement of the same week."""
     subscription = subscribed(scene, alice, "weekly", "xlsx")
     now = now_from_database() + timedelta(days=7, hours=6)
     assert send(subscription, now) is True

@@ -146,7 +146,11 @@ def lasts(one: Any) -> int:
 
 
 def lived(lab: World, history: list[Any]) -> None:
-    """Creates the jobs of `history` with their attempts. Times are in microseconds after noon."""
+    """Creates the jobs of `history` with their attempts.
+
+    A job is (arrival, attempts, final state, number of workers). An attempt is (wait before it, duration, reason of its
+    end). All times are in microseconds, and arrivals count from NOON.
+    """
     for came, held, became, workers in history:
         at = NOON + came * MICROSECOND
         job = waited(lab, lab.people.bob, lab.people.astro, at, gpus=2, workers=workers)
@@ -172,7 +176,10 @@ def lived(lab: World, history: list[Any]) -> None:
 
 
 def sums(*parts: Selection) -> dict[str, Any]:
-    """Returns sums over the files of all `parts`, and counts of ended jobs. Checks each line of the files."""
+    """Returns the sums of times and GPU-seconds in the sacct and CSV exports of all `parts`.
+
+    The key "ends" has the number of rows for each ended job and state. Also checks the times in each row.
+    """
     found: dict[str, Any] = defaultdict(Decimal)
     found["ends"] = Counter()
     for part in parts:
@@ -227,8 +234,10 @@ def test_files_of_adjoining_periods_add_up(
 
 
 def test_a_job_that_is_cancelled_after_a_lost_attempt_is_cancelled_in_each_file(lab: World) -> None:
-    """The attempt keeps its state NODE_FAIL, and the wait after it ends as CANCELLED, even if a file begins between the
-    two."""
+    """The lost attempt has the state NODE_FAIL, and the wait after the attempt has the state CANCELLED.
+
+    Two files that divide the period during this wait have the same sums as one file.
+    """
     lived(lab, [(0, [(0, 10**9, "lost")], "cancelled", 1)])
     day = Selection(NOON, NOON + hours(24), None)
     assert [row["State"] for row in sacct(day) if "." not in row["JobID"]] == ["NODE_FAIL", "CANCELLED"]
@@ -342,9 +351,10 @@ def test_csv_and_json_say_the_same(jobs: list[Job]) -> None:
 
 
 def test_no_name_breaks_a_record(jobs: list[Job]) -> None:
-    """Names with line breaks are refused today, but older ones may be stored.
+    """Job names with line breaks or separators add no lines or fields to an export.
 
-    Programs split lines like str.splitlines, or at \\n.
+    Such names are refused today, but the database may have older ones. In CSV files, only names with \\n or \\r add
+    lines.
     """
     forms = ("sacct.txt", "xdmod.txt", "jobs.json", "jobs.csv")
     before = {form: len(text_of(form).splitlines()) for form in forms[:-1]}

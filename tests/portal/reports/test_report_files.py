@@ -192,7 +192,10 @@ def test_numbers_that_name_something_stand_as_they_are() -> None:
 
 
 def assert_in_sheets(document: Document, of_xlsx: dict[str, list[list[tuple[str, str]]]]) -> None:
-    """Checks that the XLSX file has a sheet for each table, with the same cells, after a sheet with the facts."""
+    """Checks that the XLSX file has the sheet "Summary", and then one sheet for each table, with the table's cells.
+
+    `of_xlsx`: for each sheet title, the rows of (cell type, text).
+    """
     assert list(of_xlsx) == ["Summary", *(table.title for table in document.tables)]
     for table in document.tables:
         head, *lines = of_xlsx[table.title]
@@ -232,7 +235,10 @@ def assert_in_sheet(column: Column, cell: Cell, kind: str, text: str, zone: tzin
 
 
 def assert_in_csv(document: Document, lines: list[list[str]], alone: str | None) -> None:
-    """Checks that the CSV file has all tables one below another, or only the table `alone` without its totals."""
+    """Checks that `lines`, the rows of the CSV file, are all tables of the document, one below another.
+
+    If `alone` is the key of a table, the file must contain only this table, without its totals.
+    """
     tables = [one for one in document.tables if alone in {None, one.key}]
     for table in tables:
         if alone is None and document.has_keys:

@@ -304,10 +304,10 @@ def test_a_long_command_is_one_line_of_yaml() -> None:
 
 
 def test_no_style_attribute_is_sent_or_copied_which_the_csp_refuses(bob: Client) -> None:
-    """No response contains a style attribute, and htmx must not copy one, because the content security policy refuses
-    it.
+    """No response contains a style attribute, and htmx is configured not to copy style attributes when it updates a
+    page.
 
-    A browser adds a style attribute to a field that the user resizes.
+    The content security policy refuses such attributes. A browser adds one to a field that the user resizes.
     """
     page = bob.get("/submit/?example=digits")
     config = json.loads(re.search(r"name=\"htmx-config\" content='([^']*)'", page.content.decode())[1])
