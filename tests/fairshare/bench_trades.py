@@ -4,12 +4,14 @@ Random teams have one-GPU jobs on two or three generations. The speed-ups of a t
 own. Each economy is simulated quantum by quantum, with and without trading. Teams run their jobs either in order of age
 or evenly. Progress is counted in GPU-quanta at a job's full speed.
 
-A *loser* makes less than 98 % of the lower of two amounts: its progress without trading, and the progress that its part
-of each generation makes in its own order. The second amount is needed because time that others did not want is no
-longer free. *Captured* is the sum of all relative gains over the simulation without trading, divided by the largest sum
-without losers, which a linear program finds. There are two such sums. For one, each team runs its jobs in its own
-order: a job runs only as long as all jobs before it, or all jobs run equally long. For the other, a team may run any of
-its jobs.
+A *loser* is a team that makes less than 98 % of the lower of two amounts: its progress without trading, and its
+progress alone on an equal part of each generation, with its jobs in its own order. The second amount is needed because,
+with trading, a team no longer gets for free the time that other teams do not want.
+
+*Captured* is the sum of all relative gains over the simulation without trading, divided by the largest sum without
+losers, which a linear program finds. It is computed with two such largest sums. For the first, each team runs its jobs
+in its own order. In order of age, a job runs only as long as all jobs before it; evenly, all jobs run equally long. For
+the second, a team may run any of its jobs.
 """
 
 from __future__ import annotations

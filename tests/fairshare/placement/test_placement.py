@@ -60,7 +60,8 @@ def test_a_large_gang_picked_last_makes_room_by_moving_small_ones():
 def test_a_running_gang_that_is_picked_later_does_not_move_for_a_new_one():
     """Proves that a running gang does not move for a new gang that is picked earlier.
 
-    Running gangs hold both nodes when the new gang is picked. It takes the node of the gang that is not picked at all.
+    When the new gang (job 0) is picked, running gangs hold both nodes. The new gang gets the node of job 2, because job
+    2 is not picked in this round.
     """
     jobs = [Job(0, gpus=4), Job(1, gpus=4, on=(0,)), Job(2, gpus=4, on=(1,))]
     owed = {(0, 0): 900.0, (1, 0): 600.0, (2, 0): -600.0}
@@ -70,9 +71,9 @@ def test_a_running_gang_that_is_picked_later_does_not_move_for_a_new_one():
 
 
 def test_room_that_opens_when_running_gangs_go_back_to_their_nodes_is_filled():
-    """Proves that a waiting gang starts if there is room for it only after running gangs are back on their old nodes.
+    """Proves that waiting gangs also fill room that appears only once the running gangs are placed on their old nodes.
 
-    This case was found by random search.
+    Afterwards no node has room for another gang of 3 GPUs. Random search found this case.
     """
     of_0 = [Job(0, gpus=6), Job(0, gpus=4, on=(0,))]
     of_1 = [

@@ -47,8 +47,11 @@ def second_by_second(
     skips: bool,
     preempts: bool,
 ) -> list[float]:
-    """Simulates four GPUs second by second, and returns the time at which each job ends. All times are in whole
-    seconds."""
+    """Simulates four GPUs second by second, and returns the time at which each job ends, in whole seconds.
+
+    `order` sorts the unfinished jobs, given also the seconds that each still needs. `skips`: whether later jobs may
+    start before a job that does not fit. `preempts`: whether a job that comes or ends may stop running jobs.
+    """
     left = {job: one.work for job, one in enumerate(jobs)}
     arrived: list[int] = []
     running: list[int] = []
@@ -231,8 +234,8 @@ def test_gpu_time_follows_the_tickets_while_both_teams_want_more() -> None:
 def test_the_policy_decides_each_quantum_while_jobs_are_there_and_moves_no_gang_that_fits() -> None:
     """Proves that the policy decides once per quantum only while there are jobs, and moves no gang that fits.
 
-    Each job is alone and runs for a quarter of an hour. The policy decides every minute, from the job's start to its
-    end.
+    Ten jobs run one after another, each for 15 minutes. For each job the policy must decide 16 times: when the job
+    starts, and after each minute.
     """
     jobs = [SimJob(i * 1000.0, 900.0, gpus_per_worker=4) for i in range(10)]
     replay = live(FOUR, jobs, ALONE)
@@ -340,9 +343,9 @@ def test_caches_between_rounds_change_no_decision(jobs: list[SimJob], trading: b
 
 
 def test_a_quantum_ends_even_if_rounded_times_differ_by_less() -> None:
-    """Proves that a quantum of 60 s ends even if floating-point rounding makes its two times differ by less than 60 s.
+    """Proves that a quantum of 60 s ends even if rounding makes the difference of its start and end less than 60 s.
 
-    This happens for times from 1e5 + 1/3 seconds on.
+    The jobs arrive about 1e5 seconds after the start, in steps of a third of a second, where such rounding occurs.
     """
     jobs = [SimJob(1e5 + i / 3, 500.0 + i / 7, gpus_per_worker=4, account=i % 2) for i in range(6)]
     replay = live(FOUR, jobs, TWO_TEAMS)
