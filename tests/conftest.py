@@ -188,7 +188,8 @@ AT_ONCE = 3
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts long tests first, so that no xdist worker still runs a long test when the others have finished.
 
-    Raises UsageError if pytest-xdist ignores the groups, as it does with versions of pytest that it does not know.
+    Raises UsageError if pytest-xdist would run the tests of one `xdist_group` in several processes. It does so with
+    versions of pytest that it does not know.
     """
     groups: dict[str, list[pytest.Item]] = {name: [] for name in GROUPS}
     single: list[pytest.Item] = []

@@ -29,8 +29,8 @@ def read(path: str) -> bool:
 def write(path: str) -> bool:
     """Returns whether the file can be written, or whether a file can be created in the folder.
 
-    Returns False if `path` does not exist, because creating it would not reach the hidden file. Raises OSError if
-    writing fails.
+    Returns False if `path` does not exist: a hidden file cannot be changed by creating a new one at its path. Raises
+    OSError if writing fails.
     """
     if os.path.isdir(path):
         os.close(os.open(os.path.join(path, "planted"), os.O_CREAT | os.O_WRONLY, 0o600))

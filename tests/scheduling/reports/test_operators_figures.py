@@ -194,9 +194,9 @@ def test_old_intervals_are_not_sorted_again(lab: World) -> None:
 
 
 def rows_of_windows(sql: str) -> list[int]:
-    """Returns the number of rows in each window function in the plan of the query `sql`.
+    """Runs the query `sql`, and returns the number of rows from each WindowAgg node of its plan.
 
-    Returns [] if the query does not use the window named "past".
+    Returns [] without running the query if the query does not use the window "past".
     """
     if "OVER past" not in sql:
         return []
