@@ -4,9 +4,10 @@ Only whole gangs can run, so that an account gets its GPU time of each generatio
 generation on which the account is owed most GPU time. An account's time on a generation should be used by the jobs that
 are much faster there. They may therefore move to it earlier than other jobs and stay there longer.
 
-A gang moves to a generation once its account is owed enough GPU time there. The preference raises or lowers this amount
-by no more than the GPU time that the gang uses in one quantum. In the long run, accounts get the same time of each
-generation as without the preference (drift plus penalty: Neely, Stochastic Network Optimization, 2010, chapter 4).
+A gang moves to a generation once the GPU time that its account is owed there reaches a threshold. The gang's preference
+raises or lowers the threshold by no more than the GPU time that the gang uses in one quantum. In the long run, accounts
+get the same time of each generation as without the preference (drift plus penalty: Neely, Stochastic Network
+Optimization, 2010, chapter 4).
 """
 
 from __future__ import annotations

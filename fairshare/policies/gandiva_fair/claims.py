@@ -129,10 +129,10 @@ class _Swaps:
         self._wanting = [jobs[generations == k] for k in range(picked.facts.speed.shape[1])]
 
     def try_for(self, job: int, here: int, k: int) -> bool:
-        """Tries to swap a larger gang on generation `k` with `job` and other gangs on `here`. Returns whether it
-        succeeded.
+        """Tries to swap a larger gang on generation `k` with smaller gangs on generation `here`: `job` and others.
 
-        All gangs that move to `k` are faster there, and their accounts are owed time there.
+        Returns whether gangs were swapped. All gangs that move to generation `k` are faster there, and their accounts
+        are owed time there.
         """
         generation = self._picked.generation
         wanting = self._wanting[k]
@@ -165,9 +165,10 @@ class _Swaps:
         return sorted(leaving, key=lambda job: first[spots[job][0]])
 
     def _ahead(self, here: int, k: int) -> list[int]:
-        """Returns gangs on generation `k` that may run on `here` and whose account is ahead of its share on `k`.
+        """Returns gangs on generation `k` that may also run on generation `here`.
 
-        Gangs of the account furthest ahead come first.
+        Their accounts have received more than their share of generation `k`. Gangs of the account furthest ahead
+        come first.
         """
         facts, picked = self._picked.facts, self._picked
         some = self._movable[picked.generation[self._movable] == k]

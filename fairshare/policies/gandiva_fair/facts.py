@@ -88,8 +88,8 @@ class Facts:
     def leaves_idle(self) -> bool:
         """Returns whether the GPUs that the sharing leaves free must be given out in a separate step.
 
-        This is necessary if some gangs may run only on these GPUs. These are preemptible gangs, and gangs beyond the
-        number of GPUs up to which their account takes part in the sharing (`limits.claims`).
+        This is necessary if some gangs may run only on these free GPUs. There are two kinds of such gangs: preemptible
+        gangs, and gangs beyond the limit on the GPUs that their account may get in the sharing (`limits.claims`).
         """
         return self.limits.claims is not None or self.jobs.preemptible is not None
 

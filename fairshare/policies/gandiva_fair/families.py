@@ -180,11 +180,11 @@ class Families(Network):
 
         - `full` (M,): marks gates that form a cut of the network: no account can move GPUs from a marked gate to one
           that is not marked.
-        - `part`: a position between the low (0) and the high levels (1) of `rise`. At this position, the accounts need
-          more GPUs of the marked gates than there are.
+        - `part`: how far the accounts have risen from the low levels (0) to the high levels (1) of `rise`. A level is a
+          number of GPUs per ticket. At `part`, the accounts need more GPUs of the marked gates than there are.
 
-        Returns a pair. The first element is a lower position, at which the GPUs of the marked gates suffice (Newton's
-        step). The second is a mask (A,) of the accounts that must stop there. They meet two conditions:
+        Returns a pair. The first element is a number lower than `part`, at which the GPUs of the marked gates suffice
+        (Newton's step). The second is a mask (A,) of the accounts that must stop there. They meet two conditions:
         - The account would otherwise get more GPUs of the marked gates than its guarantee requires.
         - Its family already has all GPUs that it can get from other gates.
         """

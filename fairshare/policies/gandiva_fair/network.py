@@ -6,8 +6,8 @@ through nested gates. A group bounds the total GPUs of its rows. A gate is a lim
 
 At first too many GPUs are given out. The excess at overloaded gates is then moved to other gates along shortest paths
 of the residual graph. All paths of the same length are used together (blocking flows, Dinic 1970). Only gates are nodes
-of this graph. An arc stands for all GPUs that rows, or pairs of rows in a group, could move from one gate to the other.
-Excess that cannot be moved is behind a minimum cut and is taken back.
+of this graph. An arc leads from one gate to another. It stands for all GPUs that rows, or pairs of rows in a group,
+could move from the first gate to the second. Excess that cannot be moved is behind a minimum cut and is taken back.
 """
 
 from __future__ import annotations
@@ -77,10 +77,11 @@ class Groups:
         return np.where(left > EPSILON, left, 0.0)
 
     def part(self, amounts: Floats, most: Floats) -> Floats:
-        """Returns a factor of at most 1 for each row (class of jobs), as an array (C,).
+        """Returns factors that reduce the amounts of rows (classes of jobs) to what each group allows.
 
-        The factor is the same for all rows of a group. `amounts` (C,): the amount of each row. Multiplied by the
-        factors, the amounts of each group add up to no more than the group's entry in `most` (N,).
+        The result is an array (C,): a factor of at most 1 for each row, the same for all rows of a group.
+
+        `amounts` (C,): the amount of each row. `most` (N,): the limit on the sum of the reduced amounts of each group.
         """
         found: Floats = part_of(most, self.sums(amounts))[self.of_row]
         return found
@@ -182,17 +183,17 @@ class Network:
     def free(self) -> Floats:
         """Returns the GPUs that each row holds and that may be moved, by generation, as an array (K, C).
 
-        For a class of jobs, these are all GPUs that the row holds. For a guarantee, they are 0. The lower bounds of
-        groups are not considered here.
+        A row is a class of jobs, or the guarantee of a class. All GPUs of a class may be moved, and none of a
+        guarantee. The lower bounds of groups are not considered here.
         """
         found: Floats = self.flow.held * self._moves
         return found
 
     def _spare(self, where: Bools | None = None) -> Floats:
-        """Returns the GPUs that each row (class of jobs) can give up while its groups keep their lower bounds, as an
-        array (K, C).
+        """Returns the GPUs of each generation that each row (class of jobs) can give up, as an array (K, C).
 
-        With `where` (K, C), only GPUs at the marked pairs of a generation and a row count.
+        The groups of the row keep their lower bounds. With `where` (K, C), only GPUs at the marked pairs of a
+        generation and a row count.
         """
         return self._within(self.bounds, self.free if where is None else self.free * where)
 
@@ -245,9 +246,10 @@ class Network:
     def _fit(self) -> bool:
         """Takes GPUs back from rows (classes of jobs) until no gate (limit) is overloaded.
 
-        Rows behind an overloaded gate lose GPUs first. If they cannot give up any, other rows lose GPUs: those behind
-        gates to which GPUs could be moved from the overloaded gate. Returns whether such other rows lost GPUs. If they
-        did, more GPUs than necessary may have been taken back.
+        Rows behind an overloaded gate lose GPUs first. If they cannot give up any, rows behind other gates lose
+        GPUs: gates to which GPUs could be moved from the overloaded gate.
+
+        Returns True if rows behind other gates lost GPUs. More GPUs than necessary may then have been taken back.
         """
         gates, elsewhere = self.gates, False
         while (stuck := self._balance()).any():

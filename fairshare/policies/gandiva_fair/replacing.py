@@ -120,10 +120,11 @@ def _swap(picked: Picked, turns: Turns, job: int, spot: Spot, hole: int) -> bool
     """Replaces the picked gang `job` at `spot` by a gang that also uses the `hole` free GPUs of its node.
 
     Returns whether `job` was replaced. The candidates are gangs of one worker with the same account and priority as
-    `job`. The replacement is the first that fills the node, in the order that the account wants. Nothing is replaced in
-    two cases:
-    - A gang that runs now and fits on the node without filling it comes before the replacement in this order.
-    - The replacement is a gang that runs now, and `job` is the gang that the account wants most of all.
+    `job`. They are tried in the order in which the account wants them. The first one that fills the node replaces
+    `job`. The search stops without a replacement at two kinds of running gangs:
+    - A running gang that fits on the node, but does not fill it.
+    - A running gang that fills the node but may not replace `job`, for example because `job` is the gang that the
+      account wants most of all.
     """
     facts, k, size = picked.facts, spot.generation, picked.facts.size[job] + hole
     if not turns.is_same_claim(job, hole):

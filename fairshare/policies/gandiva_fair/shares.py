@@ -64,10 +64,10 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
 
 
 def _passed_on(accounts: Accounts, has: Floats, above: Ints) -> Floats:
-    """Returns the GPUs that accounts pass on to the accounts below them, as an array (A, K).
+    """Returns the GPUs of each generation that A parent accounts pass on to their children, as an array (A, K).
 
-    `has` (A, K): GPUs of the accounts `above` (A,). Each account passes on its GPUs, but no more than its own limits
-    allow.
+    Each parent passes on its GPUs, but no more than its own limits allow. `has` (A, K): the GPUs of each parent.
+    `above` (A,): the index of each parent.
     """
     has = np.minimum(has, accounts.cap[above])
     total = across(has)
@@ -146,9 +146,10 @@ class _Limits:
     def bounds(self, flow: Flow, depth: int, guaranteed: Floats) -> dict[int, Groups]:
         """Returns the limits and guarantees on the total GPUs of accounts, as groups of rows (classes of jobs).
 
-        The result maps a depth of the tree to the groups of the accounts at this depth. The first entry has all leaf
-        accounts, whatever their depth. The other entries are for inner accounts, the deepest first. Two kinds of depths
-        are left out: those closer to the root than `depth`, and those at which no limit and no guarantee has an effect.
+        Each group has the rows of one account. The first entry of the result has the groups of all leaf accounts. Its
+        key is the number of depths of the tree. Each further entry maps a depth of the tree to the groups of the
+        accounts at this depth, the deepest first. Two kinds of depths are left out: those closer to the root than
+        `depth`, and those at which no limit and no guarantee has an effect.
 
         `guaranteed` (T,): guaranteed GPUs of each account.
         """

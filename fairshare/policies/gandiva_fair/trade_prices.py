@@ -92,7 +92,8 @@ class Offers:
         """Returns the offers that consist of the blocks in `margin`. A block is the GPUs that one job would sell or
         buy.
 
-        `party` (L,): the party in whose name each account trades.
+        - `party` (L,): the party in whose name each of L leaf accounts trades.
+        - `sells`: True for offers to sell, False for offers to buy.
         """
         pair, leaf, ratio = margin.trader // len(party), margin.trader % len(party), np.round(margin.ratio, 9)
         by = np.lexsort((leaf, party[leaf], ratio if sells else -ratio, pair))
@@ -197,7 +198,7 @@ def _price(low: Floats, high: Floats, second: Floats | None) -> Floats:
     - `low`: the lowest price that the seller of each trade accepts.
     - `high`: the highest price that the buyer of each trade pays.
     - `second`: the second price of each trade: the highest price, not above the buyer's, that another party has offered
-      for the same pair of generations.
+      for the same pair of generations. A party is an account that is set to trade.
 
     If `second` is None, a price is the geometric mean of `low` and `high`, so that both sides gain by the same ratio.
     Otherwise the price is `second`, or the nearest price within the range.
@@ -225,8 +226,9 @@ def _cheapest(sellers: Offers, buyers: Offers) -> Floats:
 def _seconds(sellers: Offers, buyers: Offers) -> Floats:
     """Returns the second price of each of O offers to buy, as an array (O,).
 
-    A ratio is a number of slow GPUs for one fast GPU. The second price is the highest ratio, not above the buyer's own,
-    at which another party offers to buy or to sell on the same pair of generations. It is 0 if there is no such offer.
+    A ratio is a number of slow GPUs for one fast GPU. A party is an account that is set to trade. The second price is
+    the highest ratio, not above the buyer's own, at which another party offers to buy or to sell on the same pair of
+    generations. It is 0 if there is no such offer.
     """
     pair, ratio, party = (
         np.append(getattr(buyers, name), getattr(sellers, name)) for name in ("pair", "ratio", "party")

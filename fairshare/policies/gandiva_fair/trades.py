@@ -91,8 +91,9 @@ class _Market:
 
         - `offered`: the same jobs with the rates at which they trade. The progress of accounts is computed with the
           rates in `rows`.
-        - `may` (R, K): whether each job may trade each generation.
-        - `party` (L,): the party in whose name each account trades.
+        - `may` (R, K): whether each of the R jobs may trade each generation.
+        - `party` (L,): the party in whose name each of the L leaf accounts trades. A party is an account that is set to
+          trade.
         """
         self.share = shares.share.copy()
         self._settings, self._tree = snapshot.settings, tree
@@ -195,8 +196,9 @@ class _Market:
     def _play(self, share: Floats, leaves: Ints) -> Floats:
         """Returns the progress that accounts would make with the GPUs `share` (T, K), as an array (U, M).
 
-        `leaves` (M,): the indices of these accounts among the leaf accounts. Progress is measured in each of U units;
-        see `Rows.of`. Also stores in `_use` the GPUs that each job of these accounts would use.
+        `leaves` (M,): the indices of these accounts among the leaf accounts. Progress is measured in each of U units,
+        such as GPUs of a job's fastest generation; see `Rows.of`. The function also stores in `_use` the GPUs that each
+        job of these accounts would use.
         """
         rows = self._rows
         runs, use = rows.run(share[rows.account[leaves]], leaves)

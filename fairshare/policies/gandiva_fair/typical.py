@@ -12,12 +12,12 @@ def with_typical(rate: Floats, able: Bools, account: Ints, accounts: int) -> Flo
     """Returns the rates of jobs, with missing rates estimated from measured jobs of the same account, as an array (J,
     K).
 
-    `rate` (J, K) has steps per second, NaN where unknown. A missing rate is estimated from a known rate of the job and
-    the mean ratio between the two generations. The mean is over the jobs of the account that were measured on at least
-    two generations. This corresponds to Gandiva_fair (EuroSys '20), where a user has one speed-up.
+    `rate` (J, K) has steps per second, NaN where unknown. If a job was measured on one generation, its rate on another
+    is estimated with the mean ratio between the two generations. The mean is over the jobs of the account that were
+    measured on at least two generations. This corresponds to Gandiva_fair (EuroSys '20), where a user has one speed-up.
 
-    If a job was never measured, only the ratios of its estimated rates are meaningful. Rates that no job of the account
-    can determine remain unknown.
+    If a job was never measured, its estimated rates have these mean ratios to each other, but are not steps per second.
+    Rates that no job of the account can determine remain unknown.
     """
     known = able & (rate > 0)
     mean = _means(rate, known, account, accounts)

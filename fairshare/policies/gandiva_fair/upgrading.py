@@ -64,7 +64,7 @@ def _move_to_faster(picked: Picked, job: int, *, held: bool) -> bool:
 def _change_places(picked: Picked) -> bool:
     """Swaps gangs of the same account and shape between generations, if the sum of their speeds increases.
 
-    Returns whether any gangs were swapped.
+    The shape of a gang is its number of workers and of GPUs per worker. Returns whether any gangs were swapped.
     """
     changed = False
     facts = picked.facts

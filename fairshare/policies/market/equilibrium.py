@@ -1,11 +1,11 @@
 """Computes a competitive equilibrium of a market for GPU time.
 
-Because demand is capped, the equilibrium is not simply the maximum of a concave function. Its conditions are therefore
-relaxed by a slack (`conditions.py`). With a large slack, they have exactly one solution. As the slack decreases, the
-solution moves along a path. In places, the path turns back towards more slack, where Newton's method with steadily
-decreasing slack fails. The algorithm therefore takes steps along the path, whether the slack decreases or increases
-there, until almost no slack is left. See Allgower and Georg, "Introduction to Numerical Continuation Methods", SIAM
-2003, chapters 2 and 6.
+Without caps on demand, the equilibrium would be the maximum of a concave function. With caps it is not, so that it is
+found in another way: the conditions of an equilibrium are relaxed by a slack (`conditions.py`). With a large slack,
+they have exactly one solution. As the slack decreases, the solution moves along a path. In places, the path turns back
+towards more slack, where Newton's method with steadily decreasing slack fails. The algorithm therefore takes steps
+along the path, whether the slack decreases or increases there, until almost no slack is left. See Allgower and Georg,
+"Introduction to Numerical Continuation Methods", SIAM 2003, chapters 2 and 6.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def _settled(conditions: Conditions, point: Floats, steps: int, most: float = np
 class _Path:
     """The current point on the solution path, and the direction of the path there.
 
-    The direction is scaled so that its largest entry is 1 or -1. Entries are changes of logarithms.
+    A point has the logarithms of prices, purchases, the slack and other amounts. The direction has the changes of these
+    logarithms. It is scaled so that its largest entry is 1 or -1.
     """
 
     def __init__(self, conditions: Conditions) -> None:
