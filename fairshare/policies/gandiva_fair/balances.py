@@ -59,8 +59,8 @@ def settle(  # noqa: PLR0917 - in the order of the formula
     - `largest` (T,): GPUs of the largest gang of the account and of all accounts below it.
 
     Each balance has an upper limit, the larger of two amounts:
-    - The account's GPUs times `settings.memory` seconds. For the balance of guaranteed time, only its guaranteed GPUs
-      count. For the other balances, all GPUs of its share count.
+    - The account's GPUs times `settings.memory` seconds. For the balance `guaranteed`, only its guaranteed GPUs count.
+      For the balances `total` and `owed`, all GPUs of its share count.
     - The GPU time that the account's largest gang uses in two quanta.
     """
     leaves = tree.is_leaf[:, None]

@@ -31,7 +31,7 @@ class Source(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The expected speeds of J jobs according to independent sources, and how far reported speeds may differ."""
+    """The speeds of J jobs that independent sources predict, and how far reported speeds may differ from them."""
 
     expected: Floats  # (J, K) speed, up to a factor for each job; NaN if unknown
     slack: Floats  # (J,) fraction by which the ratio of two generations may differ; infinite if the job is believed

@@ -65,15 +65,15 @@ def _lacks(network: Network, rows: Ints, some: Bools) -> Floats:
 
 
 def _in_turn(gates: Gates, at: Bools, lacks: Floats, gain: NDArray[np.number], left: Floats) -> Floats:
-    """Divides the free GPUs of gates (limits) among rows (classes of jobs), those with the largest gain first.
+    """Divides the GPUs that gates (limits) still allow among C rows (classes of jobs), the largest gain first.
 
     Each row gets GPUs of one generation only: the fastest for it that has free GPUs. Returns the GPUs that each row
     gets, as an array (C,).
 
-    - `at` (K, C): marks the one generation of each row.
+    - `at` (K, C): marks this generation of each row.
     - `lacks` (C,): GPUs that each row lacks.
     - `gain` (C,): how much faster the row is on its marked generation than on the second fastest.
-    - `left` (M,): free GPUs of each gate.
+    - `left` (M,): GPUs that each gate still allows.
     """
     takes, where = lacks.copy(), (gates.at * at).sum(axis=0)
     for level in gates.levels[::-1]:
@@ -108,22 +108,23 @@ def upgrade_rows(network: Network) -> None:
 
 
 def _free(gates: Gates, left: Floats) -> tuple[Floats, Bools]:
-    """Returns two arrays: the free GPUs of each gate (limit), and a mask of the places where rows can get free GPUs.
+    """Returns two arrays: the GPUs that each gate (limit) still allows, and where rows can get free GPUs.
 
-    The first array (M,) is `left`, the capacity that each gate has left. Negative numbers, and tiny ones that are
-    rounding errors, are set to 0.
-
-    A place is a pair of a generation and a row (class of jobs). The mask is (K, C). It is (K, 1) if all rows have the
-    same gates.
+    - The first array (M,) is `left` with 0 in place of negative numbers and of tiny numbers that are rounding errors.
+    - The second array (K, C) is a mask: whether each row (class of jobs) can get free GPUs of each generation. It is
+      (K, 1) if all rows have the same gates.
     """
     free = np.where(left > gates.nothing, left, 0.0)
     return free, gates.before(gates.least_outside(free) > 0)
 
 
 def open_steps(step: Steps, open_: Bools) -> Steps:
-    """Returns `step`, with a very low value wherever the mask `open_` (K, R) is False, so that no row is fastest there.
+    """Returns the speeds `step`, but a very low speed on generations that do not count for a row (class of jobs).
 
-    `step` (K, R): speeds of R rows (classes of jobs) on each generation, on a logarithmic scale.
+    No row is then fastest on such a generation.
+
+    - `step` (K, R): speeds of R rows on each generation, on a logarithmic scale.
+    - `open_` (K, R): marks the generations that count for each row.
     """
     found: Steps = step * open_ + _SLOWEST * ~open_
     return found

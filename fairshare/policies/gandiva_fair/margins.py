@@ -91,8 +91,8 @@ class Margins:
         - `gpus` (S,): GPUs that each entry can trade.
         - `moved` (S,): GPUs that the job of each entry could get (seller) or lose (buyer) when its account's GPUs
           change in this way.
-        - `worse`: chooses among several price limits of a block the one at which a trade is least likely: numpy.maximum
-          for a seller, numpy.minimum for a buyer.
+        - `worse`: numpy.maximum for a seller, numpy.minimum for a buyer. A block has several price limits: the ratio of
+          the job's rates, and one limit for each unit of progress. `worse` chooses the strictest of them.
         """
         by = np.flatnonzero(gpus > LEAST_GPUS)
         by = by[np.lexsort((self._ratio[by] * (1 if sells else -1), self._trader[by]))]

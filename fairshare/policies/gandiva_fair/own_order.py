@@ -63,8 +63,8 @@ class Rows:
         An account wants its jobs in the order of priority, then age. Jobs that come too late in this order to get GPUs
         are left out.
 
-        Progress has two units: a GPU of the job's fastest generation, and a GPU of the slowest generation. The rows
-        store what each GPU is worth to each job in both units.
+        Progress has two units: GPUs of the job's fastest generation, and GPUs of the generation that is slowest on
+        average. For each unit, `units` has the progress that a GPU of each generation gives each job.
         """
         some = np.flatnonzero(anywhere(able) & (holds > LEAST_GPUS)[jobs.account])
         some = some[np.lexsort((-jobs.priority[some], *sort_keys(jobs.account[some])))]
@@ -125,8 +125,8 @@ class Rows:
     def progress(self, row: Ints, use: Floats) -> Floats:
         """Returns the progress of each of L accounts in each of U units, as an array (U, L).
 
-        A unit says what a GPU of each generation is worth to each job; see `of`. `row` (N,): the jobs that run. `use`
-        (N, K): the GPUs of each generation that each of them uses.
+        The units of progress are described at `of`. `row` (N,): the rows of the N jobs that run. `use` (N, K): the GPUs
+        of each generation that each of these jobs uses.
         """
         leaf = self.leaf[row]
         made = (np.einsum("nk,nk->n", unit.take(row, axis=0), use) for unit in self.units)

@@ -62,8 +62,10 @@ class Places:
         self._unsettled = self._without(self.running & settled)
 
     def _without(self, chosen: Bools) -> list[Room]:
-        """Returns, for each generation, the GPUs of its nodes less those that the running gangs marked in `chosen` (J,)
-        hold."""
+        """Returns, for each generation, how many GPUs of each node are not held by gangs in `chosen`.
+
+        `chosen` (J,): marks running gangs.
+        """
         cluster, jobs = self.facts.snapshot.cluster, self.facts.jobs
         workers = np.repeat(chosen, np.diff(jobs.place_start))
         gpus = np.repeat(jobs.gpus, np.diff(jobs.place_start))[workers]

@@ -9,8 +9,9 @@ relative to its share goes first.
 The second stage has an inner order. Some gangs are covered by the guarantee of their own leaf but not by that of an
 account above, because other users of the team have used it. These gangs go before gangs that only use surplus.
 
-Shares were already computed level by level of the tree. Turns are taken among leaves only. Otherwise a user that runs a
-gang in a gap where nothing else fits would make the other users of its team wait longer.
+Shares were already computed level by level of the tree, but turns are taken among leaves only. If teams took turns, a
+gang that a user runs in a gap where nothing else fits would count against its team. The other users of the team would
+then wait longer.
 
 A leaf saves guaranteed GPU time for its next gang in two cases:
 - The gang is too large for what the leaf has saved so far.
@@ -219,10 +220,10 @@ class Turns:
         return self._all.listed[self._all.begin[self._account[job]]] == job
 
     def is_same_claim(self, job: int, more: int) -> bool:
-        """Returns False if the job's account is within its guarantees now, but would exceed them with `more` additional
-        GPUs.
+        """Returns False if the job's account would exceed its guarantees only because of `more` additional GPUs.
 
-        Otherwise returns True. The guarantees of all accounts above are checked, too.
+        Returns True if it would not exceed them, or exceeds them already. The guarantees of all accounts above are
+        checked, too.
         """
         account = self._account[job]
         left = self._left(account)
@@ -292,10 +293,10 @@ class Turns:
             heapq.heapreplace(self._heap, turn)
 
     def _remember(self, turn: Turn) -> None:
-        """Stores when the offer `turn` arrived in the lottery, so that offers drawn later in the same stage arrive
-        after it.
+        """Stores the arrival time of an offer in the lottery.
 
-        The random part of a lottery number encodes a time of arrival; see `_number`.
+        The random part of the offer's number encodes this time; see `_number`. Offers that are drawn later, in the same
+        stage and with the same whole number, get later arrival times.
         """
         stage, number = turn[0], turn[2]
         whole = math.ceil(number) - 1
@@ -328,8 +329,8 @@ class Turns:
     def _offers(self) -> Iterator[Turn | None]:
         """Yields the next offer of every account, with its position in the order; None for an account without an offer.
 
-        Can be used only in stride scheduling. Accounts that offer their first gang are computed together, which is
-        faster.
+        Can be used only in stride scheduling. To save time, the offers of all accounts that can offer their first gang
+        are computed together, and only the others one by one.
         """
         accounts = np.array(list(self._order.begin), dtype=np.int64)
         jobs = self._order.jobs[list(self._order.begin.values())]
@@ -353,8 +354,10 @@ class Turns:
     def _overtakes(self, account: int, job: int) -> bool:
         """Returns whether the job would run before another gang for which its account saves GPU time.
 
-        The other gang counts only if it accepts one of the generations that `job` accepts. Returns False if the account
-        saves GPU time for `job`, too, or if `job` was postponed behind the other jobs of its priority.
+        The other gang counts only if it accepts one of the generations that `job` accepts. The result is also False
+        in two cases:
+        - The account also saves GPU time for `job`.
+        - `job` was postponed (see `passed`) and did not overtake a gang at that time.
         """
         if not self._kept_for.get(account, 0) & self._choice[job]:
             return False
@@ -393,9 +396,13 @@ class Turns:
         In stride scheduling, the number says by how many quanta the account is ahead of its share. `kept`: GPUs of
         gangs for which the account saves GPU time. These gangs count as if they already ran.
 
-        In a lottery, the number is a whole number plus a random part between 0 and 1. The random part encodes an
-        arrival time of a Poisson process, one for each account, and the earliest arrival wins. Because these processes
-        have no memory, accounts that did not win keep their numbers.
+        In a lottery, the number is a whole number plus a random part between 0 and 1. In the stages
+        before SURPLUS, the whole number says by how many quanta the account is ahead, rounded down. In the other
+        stages, it is 1 if `kept` is positive, otherwise 0.
+
+        The random part encodes an arrival time. Each account has a Poisson process of arrivals, and the earliest
+        arrival wins. An account that did not win keeps its number: Poisson processes have no memory, so a new draw
+        would not change its chances.
         """
         weight = self._share[account] or 1.0
         ahead = (self._use[account] - self._owed[account]) / weight

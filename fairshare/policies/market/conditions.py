@@ -1,8 +1,14 @@
 """The conditions of a market equilibrium, relaxed by a slack parameter, and Newton's method to solve them.
 
-A class is a group of equal jobs of one account. For a class, the cost of one more GPU of a generation is the sum of
-three amounts: the price (converted to GPUs of full speed), the class's gain from one more GPU, and its gain from a
-higher limit on the generation. The loss of the class on the generation is this cost minus the speed of its jobs there.
+A class is a group of equal jobs of one account. Speeds are relative to the generation on which the class is fastest. A
+GPU of that generation is a GPU of full speed. For a class, the cost of one more GPU of a generation is the sum of three
+amounts, all in GPUs of full speed:
+
+- the price, multiplied by the value of income: what one more unit of income would gain for the account;
+- the class's gain from one more GPU;
+- the class's gain from a higher limit on the generation.
+
+The loss of the class on the generation is this cost minus the speed of its jobs there.
 
 In an equilibrium, at least one amount of each of the following pairs is zero (complementary slackness):
 
@@ -34,7 +40,7 @@ LEAST_WORTH = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The values of the pairs of amounts that the docstring of this module lists, for one point of `Conditions`.
+    """The amounts that the docstring of this module lists in pairs, at one point (see `Conditions`).
 
     The product of the two amounts of a pair is the slack times a fixed number for the pair.
     """
@@ -188,8 +194,9 @@ class _Classes:
         self._rest = self._waits + self._each @ self._others
 
     def use(self, loss: Floats, waits: Floats) -> Floats:
-        """Returns the change of the GPUs that each class uses on each generation, as an array (2, C, K).
+        """Returns how the GPUs that each class uses on each generation change, as an array (2, C, K).
 
+        The change is the effect of two other changes:
         - `loss` (2, C, K): the decrease of the loss of each class on each generation.
         - `waits` (2, C): the increase of the GPUs that each class can use.
 
@@ -201,8 +208,9 @@ class _Classes:
         return found
 
     def gain(self, loss: Floats, waits: Floats) -> Floats:
-        """Returns the change of each class's gain from one more GPU, as an array (2, C).
+        """Returns how each class's gain from one more GPU changes, as an array (2, C).
 
+        The change is the effect of two other changes:
         - `loss` (2, C, K): the decrease of the loss of each class on each generation.
         - `waits` (2, C): the increase of the GPUs that each class can use.
 

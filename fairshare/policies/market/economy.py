@@ -47,8 +47,10 @@ class Economy:
 
 @dataclass(frozen=True, slots=True)
 class Equilibrium:
-    """A computed equilibrium: prices of GPUs, the GPUs that each class buys, and the value of income to each
-    account."""
+    """A computed equilibrium: prices of GPUs, the GPUs that each class buys, and the value of income to each account.
+
+    The value of income is the progress that one more unit of income would gain for the account.
+    """
 
     price: Floats  # (K,) income for a GPU
     use: Floats  # (C, K) GPUs
@@ -86,7 +88,8 @@ def missed(economy: Economy, found: Equilibrium) -> float:
 def _could(economy: Economy, price: Floats, worth: Floats) -> Floats:
     """Returns an upper bound on the progress that each account could buy at these prices, as an array (L,).
 
-    Progress is in GPUs of full speed. `worth` (L,): value of income to each account; any value ≥ 0 gives a valid bound.
+    Progress is in GPUs of full speed. `worth` (L,): the progress that one more unit of income would gain for each
+    account. Any value ≥ 0 gives a valid bound.
     """
     gain = np.maximum(economy.speed - worth[economy.account, None] * price, 0.0) * (economy.speed > 0)
     by = np.argsort(-gain, axis=1)

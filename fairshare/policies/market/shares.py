@@ -72,10 +72,14 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
 
 
 def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
-    """Returns the GPUs that each job may buy under the limits on all generations together, as an array.
+    """Returns how many GPUs each of N jobs may buy, as an array (N,).
 
     The jobs must be sorted by account, and each account's jobs in the order that the account wants. If the limits do
     not allow all of them, the first jobs get what the limits allow.
+
+    - `account` (N,): the account of each job.
+    - `gpus` (N,): the GPUs that each job needs.
+    - `cap_total` (T,): the limit of each account on the GPUs of all generations together.
     """
     demand = np.bincount(account, gpus, len(tree.parent)).astype(np.float64)
     allowed = demand * _part(tree, demand, cap_total)
