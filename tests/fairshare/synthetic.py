@@ -139,7 +139,8 @@ def _rates(account: Ints, accepts: Bools, chance: np.random.Generator) -> Floats
 def _run_some(cluster: Cluster, accepts: Bools, workers: Ints, gpus: Ints) -> tuple[Ints, Ints, Ints]:
     """Places every tenth job until the cluster is full.
 
-    Returns the generation on which each job runs, and the nodes of all jobs' workers with the start index of each job.
+    Returns three arrays: each job's generation, or NOWHERE if the job waits; the index in the third array at which each
+    job's nodes begin; and the nodes of the workers of all jobs.
     """
     free = cluster.capacity.copy()
     running_on = np.full(len(workers), NOWHERE, dtype=np.int64)

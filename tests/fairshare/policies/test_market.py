@@ -199,9 +199,10 @@ def test_a_random_economy_breaks_no_promise_of_the_market(number: int) -> None:
 
 
 def test_an_account_that_bought_beyond_its_private_cluster_preempts_none_for_it() -> None:
-    """Proves that an account preempts no other gang for GPUs that it bought beyond its guarantee.
+    """Proves that an account preempts no other account's gang for GPUs that it bought beyond its guarantee.
 
-    The nodes cannot hold all four gangs at once. The gang of 14 bought all its GPUs, of which 6 are guaranteed.
+    The second account bought the 14 GPUs that its gang needs, but only 6 of these are guaranteed. The nodes cannot hold
+    the gangs of all four accounts at the same time.
     """
     gangs = [
         Gang(0, workers=3, gpus=2),
@@ -235,7 +236,8 @@ def test_no_account_buys_more_of_a_generation_than_its_gangs_can_use(given: Case
 def test_the_judge_sees_that_max_min_shares_are_no_market() -> None:
     """Proves that the judge, which checks promises, finds that max-min shares are no market equilibrium.
 
-    A job keeps its guaranteed fast GPUs, which no other account wants, and so blocks another job of its account.
+    With max-min shares, a job keeps its guaranteed fast GPUs, although no other account wants them. This blocks another
+    job of the same account.
     """
     few = [Gang(0, gpus=2, rate={0: 1.0, 1: 1.258}), Gang(0, gpus=3, rate={0: 1.0, 1: 0.919})]
     given = case(

@@ -92,7 +92,7 @@ def test_the_price_between_two_close_speed_ups_is_in_the_middle() -> None:
 def test_similar_buyers_get_similar_amounts() -> None:
     """Proves that two buyers with similar speed-ups get similar amounts.
 
-    One buyer's speed-up is slightly higher, and the cheap GPUs would be enough for only one of the buyers.
+    One buyer's speed-up is slightly higher. The fast GPUs that are for sale would be enough for only one of the buyers.
     """
     share, _ = traded(alike(1.5, 1.5, 5.0, 5.1, gpus=12, tickets=[1, 1, 4, 4]))
     assert share[2, 1] == pytest.approx(share[3, 1], rel=0.1)
@@ -267,7 +267,7 @@ def test_jobs_do_not_return_to_a_generation_whose_time_their_team_sold() -> None
 def test_no_team_loses_in_a_large_market() -> None:
     """Proves that no team loses in a market of 80 teams.
 
-    The cheap GPUs are not enough for all these teams, so the team with the highest speed-up buys first.
+    The fast GPUs that are for sale are not enough for all buyers, so the team with the highest speed-up buys first.
     """
     rates, gpus = random_teams(1, 80, 0.3, (400, 400)), (400, 400)
     one = teams(rates, gpus)

@@ -84,10 +84,10 @@ def test_balances_end_with_absence_and_may_grow_to_two_turns_of_the_largest_gang
 
 
 def test_a_team_is_charged_for_all_its_users():
-    """Proves that a team's savings fall with the time of all its users.
+    """Proves that a team's savings of guaranteed time fall by the time that any of its users receives.
 
-    One user received the time of both users. The other user has saved its guarantee, but nothing of the team's
-    guarantee is left.
+    One user received its own guaranteed time and also that of the other user. So the other user has savings, but the
+    team has none.
     """
     tree = Tree.of(np.array([-1, -1, 0, 0]))
     shares = by_hand([[4.0], [4.0], [2.0], [2.0]])

@@ -72,7 +72,8 @@ class Economy:
     def rows(self) -> tuple[Flow, Ints]:
         """Returns the input of the tested division, and the account of each row.
 
-        A class has one row for each of its guarantees, and one row for what it could use in addition.
+        A class has one row for each generation on which it has guaranteed GPUs, and one row for the GPUs that it could
+        use in addition.
         """
         row, k = np.nonzero(self.kept > 0)
         able = (self.able[row] & (self.step[row] >= self.step[row, k][:, None])).T
@@ -98,9 +99,10 @@ class Economy:
         return np.bincount(account, flow.held.sum(axis=0), len(self.tickets))
 
     def constraints(self) -> tuple[list[Floats], list[float]]:
-        """Returns the constraints of a linear program as (rows, upper bounds).
+        """Returns the constraints of a linear program as (rows of coefficients, upper bound of each row).
 
-        The variables are the GPUs of each class and generation, and one more for the level that the program maximises.
+        The variables are the GPUs of each class on each generation. One more variable is the GPUs per ticket, which the
+        program maximises.
         """
         rows: list[Floats] = []
         bounds: list[float] = []
@@ -127,9 +129,10 @@ class Economy:
         return rows, bounds
 
     def best_totals(self) -> Floats:
-        """Returns the max-min totals of accounts in GPUs, as an array (A,), from a series of linear programs.
+        """Returns each account's total number of GPUs, as an array with one entry for each account.
 
-        The total of an account is final as soon as it cannot rise even if no other total rises.
+        A series of linear programs finds the max-min totals per ticket. An account's total is final as soon as it
+        cannot rise, even if all other totals stay unchanged.
         """
         rows, bounds = self.constraints()
         generations, size, accounts = self.generations, self.able.size, len(self.tickets)

@@ -1,4 +1,7 @@
-"""Tests that an account gets the time on a fast generation that it is due, even if the gangs there fit nowhere else."""
+"""Tests that an account gets the time that it is due on a fast generation.
+
+It gets this time even if the gangs that run there fit nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +49,9 @@ def test_a_preempted_gang_resumes_though_other_jobs_of_its_user_want_the_generat
 
 
 def test_placing_all_gangs_is_not_enough_if_some_are_slow_there():
-    """Proves that a user keeps its progress if its two jobs are fast on different generations.
+    """Proves that a user with two jobs that are fast on different generations makes enough progress.
 
-    If both ran on one generation, they would make only the mean speed.
+    If both jobs ran on the same generation, one of them would be slow.
     """
     fast_on_each = Job(1, gpus=2, rate=FAST), Job(1, gpus=2, rate={0: 4.0, 1: 1.0})
     given = two_users(*[Job(0, gpus=2, accepts=(1,))] * 2, *fast_on_each, tickets=0.5)

@@ -179,9 +179,9 @@ def test_caps_at_several_levels_give_no_account_more_than_its_jobs_can_use():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_totals_in_trees_are_max_min_at_every_level_within_limits(seed):
-    """Proves that totals are max-min fair at every level of the tree, by comparison with linear programs.
+    """Proves that accounts' total GPUs are max-min fair at every level of the tree, by comparison with linear programs.
 
-    The linear programs give only the totals of accounts, not how these are divided among generations.
+    The linear programs find only these totals, not how many GPUs of each generation an account gets.
     """
     for number in range(30):
         given = mixed(Maker(seed, number))

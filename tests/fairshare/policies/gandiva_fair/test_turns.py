@@ -79,8 +79,8 @@ def test_surplus_that_comes_with_a_claim_is_paid_back():
     """Proves that an account pays surplus back if the surplus came only because its claim blocked another account's
     gang.
 
-    While the first account uses its claim of 5 GPUs, the gang of 16 finds no room, so the first account gets 10 more
-    GPUs.
+    While the first account uses a claim to 5 of the 20 GPUs, the second account's gang of 16 finds no room. So the
+    first account gets 10 more GPUs as surplus.
     """
     jobs = [Job(1, workers=4, gpus=4), Job(1, gpus=5), *(Job(0, workers=5) for _ in range(3))]
     played = play(snapshot([(0, 4), (0, 8), (0, 8)], [Account(), Account(4)], jobs), 120)
@@ -119,8 +119,8 @@ def test_an_account_goes_on_saving_for_its_first_gang_when_it_has_saved_nothing(
 def test_an_account_goes_on_saving_for_its_first_gang_when_that_finds_no_room():
     """Proves that an account keeps saving for its first gang while this gang finds no room.
 
-    The gang of 4 fits beside no gang of 5. The account's later jobs fit, and would otherwise use up its claim in each
-    round.
+    The gang needs 4 GPUs, and no node of 8 GPUs has room for it beside another account's gang of 5. The account's
+    smaller jobs do fit. Without the saving they would use up the account's claim in each round.
     """
     sizes = [(0, 5), (0, 2), (0, 2), (1, 4), (1, 1), (1, 3), (2, 5), (2, 5)]
     accounts = [Account(), Account(), Account(2)]
@@ -200,7 +200,8 @@ def test_surplus_of_services_is_taken_back_last():
 def test_nothing_is_saved_for_a_service_that_continues_without_a_claim():
     """Proves that no GPUs are saved for a service that holds more than its account's guarantee and continues anyway.
 
-    The service's account is the least ahead of its share, so it has the next turn.
+    The service has the next turn, because its account is the least ahead of its share. The service keeps its 4 GPUs in
+    any case, so the other 4 GPUs go to other jobs.
     """
     jobs = [Job(0, gpus=4, on=(0,)), Job(0), Job(1, gpus=3), Job(1)]
     given = with_jobs(
