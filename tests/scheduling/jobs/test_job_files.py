@@ -143,8 +143,10 @@ def test_time_is_asked_at_each_name_and_the_rest_goes_the_next_time(
 
 
 def test_asking_whether_a_job_runs_does_not_change_its_folder(rig: Rig) -> None:
-    """A refused removal leaves the permissions of a running job's folder, through which the team's user reaches its
-    files."""
+    """If the removal of a running job's files is refused, the permissions of the job's folder stay unchanged.
+
+    The team's user reaches the files through these permissions.
+    """
     rig.start(rig.gang("echo ready; exec sleep 600"))
     rig.wait_for_log("ready")
     folder = rig.files().folder

@@ -220,8 +220,10 @@ def test_keys_have_to_be_named_where_there_are_several(lab: World) -> None:
 def test_neither_audit_nor_events_nor_logs_nor_orders_tell_it(
     lab: World, caplog: pytest.LogCaptureFixture, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A secret's value is not stored or logged even if a start fails with an unexpected error whose message contains
-    the gang."""
+    """A secret's value is not stored or logged, even if a start fails with an error whose message contains `str(gang)`.
+
+    The gang object has the values of the job's secrets.
+    """
     caplog.set_level(logging.DEBUG)
     secret = keep(lab)
     replace_secret(actor=lab.people.bob, secret=secret, values={"value": TEXT, "more": TEXT})

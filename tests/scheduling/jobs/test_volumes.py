@@ -207,8 +207,10 @@ def test_the_portals_own_folders_are_no_volumes(here: World, settings: Any, priv
 def test_folders_that_may_hold_keys_are_no_volumes(
     here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, words: str
 ) -> None:
-    """Refuses as volumes the folder of a file that a NAME_FILE setting names, the home folder of the portal's user, and
-    links to them."""
+    """Operators cannot grant the folder of a key file, the home folder of the portal's user, or links to these folders.
+
+    A key file is one that a NAME_FILE setting names.
+    """
     for name in ("keys/real", "home/.ssh"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "keys" / "real" / "sealing").write_text("key")

@@ -253,8 +253,10 @@ class Walk:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Rolls back all writes of the block by a savepoint, because durable transactions do not allow an outer atomic
-    block."""
+    """Rolls back all writes of the block to a savepoint.
+
+    An outer atomic block would do the same, but Django does not allow durable transactions inside one.
+    """
     before = transaction.savepoint()
     try:
         yield

@@ -1,4 +1,7 @@
-"""Preemptible jobs run only on idle GPUs. A job is preemptible by its spec, by a user's choice, or by a rule."""
+"""Preemptible jobs run only on GPUs that nobody else can use.
+
+A job is preemptible by its spec, by a user's choice, or by a rule.
+"""
 
 from __future__ import annotations
 

@@ -42,8 +42,10 @@ def changes(zone: str) -> list[datetime]:
     """Returns the starts, in UTC, of the hours of 2026 in which the UTC offset of the time zone changes."""
 
     def steps(begin: datetime, step: timedelta, many: int) -> list[datetime]:
-        """Returns those of `many` moments, `step` apart from `begin` on, whose UTC offset differs from that of the next
-        moment."""
+        """Returns the moments whose UTC offset differs from that of the next moment.
+
+        The moments are `begin` and those that follow it at intervals of `step`, `many` in all.
+        """
         moments = [begin + number * step for number in range(many + 1)]
         offsets = [moment.astimezone(ZoneInfo(zone)).utcoffset() for moment in moments]
         return [at for at, here, there in zip(moments, offsets, offsets[1:], strict=False) if here != there]
