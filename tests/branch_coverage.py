@@ -1,7 +1,8 @@
 """Measures the tests' branch coverage of each top-level package, and fails the run if a package is below its floor.
 
-`MEASURE=1 make test` measures coverage, as `.ci/run` does. Only code that runs in pytest's processes is counted, not
-code in the portals and workers that tests start, nor what tests with a browser call. Migrations are left out.
+`MEASURE=1 make test` measures coverage, as `.ci/run` does. Only code that runs in pytest's processes is counted. Code
+in the portals and workers that tests start is not counted, and neither is code that browser tests call. Migrations are
+left out.
 """
 
 from __future__ import annotations

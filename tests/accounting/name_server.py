@@ -103,7 +103,11 @@ def main() -> None:
 
 
 def calls() -> dict[str, object]:
-    """Makes all calls. Returns, for each call, its result and the addresses to which it connected."""
+    """Calls a webhook at each name in NAMES, and a few special ones.
+
+    Returns, for each call, its result and the addresses to which it connected. Also returns the number of look-ups of
+    flips.example.org.
+    """
     from accounting.notifications.safe_http import NotReachable, post  # noqa: PLC0415 - needs the settings
 
     told: dict[str, object] = {}

@@ -146,8 +146,10 @@ def test_the_figures_of_a_forged_ledger_would_not_pass_unseen(segment: UsageSegm
 
 @pytest.fixture
 def closed(cast: Cast) -> Cast:
-    """Creates a closed and settled day of two teams with idle time and a correction that bills another team, and an
-    open book."""
+    """Creates a closed and settled day in which two teams used GPUs, and a second book whose hours are not closed.
+
+    The day contains idle time, a trade, and a correction that bills the time of one team to the other.
+    """
     Price.objects.filter(generation=cast.a100).update(idle=1)
     book(cast, unused=[(NOON + minutes(10), NOON + minutes(25))])
     book(cast, lease_id=2, job_id=2, tenant=cast.bio, user=cast.charlie, ends=NOON + minutes(90))
@@ -186,7 +188,10 @@ def removed(table: str, where: str) -> str:
 
 
 def moved(booked: str, kind: str, to: str) -> str:
-    """Returns SQL that moves the selected entries to an account of kind `to` that has the same unit."""
+    """Returns SQL that moves ledger entries to an account of kind `to` that has the same unit.
+
+    `booked`: SQL that selects the ids of the entries' transactions. `kind`: the kind of the entries' present account.
+    """
     return (
         "UPDATE accounting_ledgerentry SET account_id = (SELECT other.id FROM accounting_ledgeraccount other"  # noqa: S608
         " JOIN accounting_ledgeraccount account ON account.unit = other.unit WHERE account.id = account_id"

@@ -67,7 +67,10 @@ def subscriptions_in_redis() -> int:
 
 
 async def cut_subscriptions() -> None:
-    """Closes the subscriptions to Redis of this worker's pages. Other workers use other databases of the server."""
+    """Closes the Redis subscriptions of the pages in this pytest worker.
+
+    Other pytest workers use other databases of the Redis server.
+    """
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         database = str(client.connection_pool.connection_kwargs["db"])
         for connection in await sync_to_async(client.client_list)(_type="pubsub"):
