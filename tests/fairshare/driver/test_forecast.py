@@ -120,8 +120,10 @@ def test_a_request_for_an_immediate_round_is_refused() -> None:
 
 
 def test_suspended_gangs_keep_their_last_nodes_until_they_resume() -> None:
-    """Proves that played rounds keep the last nodes of a suspended gang until it resumes. Two teams take turns on these
-    nodes."""
+    """Proves that a forecast's simulated rounds remember the last nodes of a suspended gang until the gang resumes.
+
+    Three teams take turns on two nodes.
+    """
     given = snapshot(
         nodes=[(0, 4), (0, 4)],
         accounts=[Account(), Account(), Account()],

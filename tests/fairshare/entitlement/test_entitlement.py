@@ -1,4 +1,4 @@
-"""Tests that tickets determine entitlements, and that accounts can use GPUs that others leave idle."""
+"""Tests that tickets determine entitlements, and that accounts can use GPUs that others leave unused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def test_shares_follow_tickets_on_every_generation():
 def test_entitlements_cover_every_generation_and_only_accounts_with_jobs_count():
     """Proves that only accounts with jobs are entitled, to a part of every generation.
 
-    An account that cannot use a generation gets more of a generation that others can do without, as far as possible.
+    Two accounts are entitled to half of each generation. The second cannot use generation 0, so the first gets all of
+    generation 0, and the second gets all of generation 1.
     """
     accounts = [Account(1), Account(1), Account(7)]
     jobs = [*many(0), *many(1, accepts=(1,))]
@@ -134,7 +135,8 @@ def test_every_account_gets_what_it_can_use_of_its_entitlement(given):
 def test_a_generation_is_left_over_only_if_no_account_can_use_it(given):
     """Proves that GPUs of a generation stay unassigned only if no account can use them.
 
-    The test has no limits on GPUs and no measured speeds, so that no account is guaranteed a faster generation.
+    The test removes the limits on GPUs. It also removes measured speeds, because these could guarantee an account a
+    faster generation.
     """
     given = replace(
         without_quotas(given),

@@ -1,4 +1,4 @@
-"""Tests of a round's limits: what remains of GPU-hours, which jobs run only on idle GPUs, and how much may be
+"""Tests of a round's limits: what remains of GPU-hours, which jobs run only on GPUs left over, and how much may be
 borrowed."""
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ EXAMPLES = settings(max_examples=60, deadline=None)
 
 
 def limited(given: Snapshot, **caps: dict[int, float]) -> Snapshot:
-    """Returns the snapshot with limits for some accounts.
+    """Returns the snapshot with limits for some accounts. `caps` maps the name of a limit to its values by account.
 
-    `caps` maps the name of a limit (`room_total`, `claim_total` or `borrow`) to values by account. `borrow` limits each
-    generation.
+    The limits are `room_total` (GPUs that the account may still use in this round), `claim_total` (GPUs up to which the
+    account takes part in the sharing), and `borrow` (GPUs of each generation beyond the entitlement, as a fraction of
+    it).
     """
     shape = given.accounts.owed.shape
     arrays = {}
@@ -239,9 +240,9 @@ def test_idle_gpus_stay_with_running_gangs_or_go_by_a_lottery_of_tickets() -> No
 
 
 def test_idle_gpus_are_used_and_given_back_at_once() -> None:
-    """Proves that a gang on idle GPUs is preempted in the next quantum round if a gang with a claim comes.
+    """Proves that a gang without a claim runs on unused GPUs, but only until a gang with a claim needs them.
 
-    This is so even if the gang on idle GPUs has just started.
+    The next quantum round preempts the gang even if it has just started.
     """
     accounts = [Account(), Account()]
     alone = limited(snapshot([(0, 4)], accounts, [Job(0, gpus=4)]), claim_total={0: 0.0})

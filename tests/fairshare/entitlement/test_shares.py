@@ -44,7 +44,10 @@ MIXES = {
 
 
 def crowd(nodes: list[tuple[int, int]], sizes: list[list[int]], **settings: object) -> Snapshot:
-    """Returns accounts with tickets 1 : 2 : 4 …, each with more jobs of the given sizes than the cluster holds."""
+    """Returns a snapshot in which account t has 2**t tickets, and enough jobs to fill the whole cluster alone.
+
+    `nodes` has (generation, GPUs) of each node, and `sizes[t]` the sizes of account t's gangs in GPUs.
+    """
     total = sum(gpus for _, gpus in nodes)
     accounts = [Account(2.0**t) for t in range(len(sizes))]
     jobs = [
@@ -150,8 +153,8 @@ def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets()
 def test_no_account_starves():
     """Proves that no account starves, neither one with few tickets nor one with a large gang.
 
-    Account 0 has many small jobs. Account 1 has few tickets and a gang of half a generation. Account 2 has a gang of a
-    whole one.
+    Each of the two generations has 16 GPUs. Account 0 has many small jobs. Account 1 has few tickets and a gang of 8
+    GPUs. Account 2 has a gang of 16 GPUs.
     """
     accounts = [Account(100), Account(1), Account(10), Account(10)]
     jobs = [*(Job(0) for _ in range(40)), Job(1, workers=2, gpus=4, accepts=(0,))]
@@ -211,7 +214,7 @@ def test_a_running_gang_is_not_stopped_for_less_than_a_switch_costs():
 def test_a_gang_stays_where_it_is_while_all_gangs_fit(others):
     """Proves that a gang does not move while all gangs fit.
 
-    The gang's account would be owed time on the other generation. The gang may run there but has no reason to.
+    The gang may run on the other generation too. It stays even if its account would be owed time there.
     """
     accounts = [Account() for _ in range(others + 1)]
     jobs = [Job(0, on=(0,)), *(Job(t) for t in range(1, others + 1))]
