@@ -853,9 +853,9 @@ def test_a_month_that_was_not_archived_does_not_pass_for_one_that_was(
 
 
 def test_a_month_that_is_said_to_be_archived_is_compared_as_far_as_it_stays(past: Cast) -> None:
-    """Proves that changes of the rows that stay are found although the month's vouchers were deleted.
+    """Proves that verify_ledger finds changed ledger entries of a month whose vouchers were deleted from the database.
 
-    The seals have separate leaves for these rows, which can be checked without the vouchers.
+    The seals have separate leaves for ledger entries, which can be checked without the vouchers.
     """
     drop_vouchers_of_may()
     forge(FORGERIES["all entries of a bill"])
@@ -869,7 +869,8 @@ def test_a_month_that_is_said_to_be_archived_is_compared_as_far_as_it_stays(past
 def test_an_archived_month_without_its_seals_is_found(past: Cast, tmp_path: Path) -> None:
     """Proves that verify_ledger notices if the archive seals of a month, and all references to them, were deleted.
 
-    The time of the archive record shows that seals must exist.
+    The archive record is newer than the first seal of a release that seals every archived month. So verify_ledger knows
+    that the deleted seals existed.
     """
     archive_month(actor=None, month=MAY, folder=tmp_path)
     take_seals_of_may_away()

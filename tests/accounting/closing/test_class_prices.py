@@ -332,7 +332,8 @@ def test_in_whatever_order_it_is_billed_anew_settled_and_taken_back_each_reversa
 
 
 def bill_instead(cast: Cast, lease: int, *, nobody: bool) -> None:
-    """Reverses the lease's uncorrected segments, and bills the other team for them, or nobody if `nobody` is set."""
+    """Reverses the lease's uncorrected segments. Bills Bio for them if they were Astro's, otherwise Astro; with
+    `nobody`, bills nobody."""
     stands = UsageSegment.objects.uncorrected().filter(lease_id=lease).select_related("generation")
     if not stands:
         return

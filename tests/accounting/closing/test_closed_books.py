@@ -64,8 +64,8 @@ def insert_blank(kind: str = "trade", **columns: object) -> int:
 def insert_entries(
     into: int, *entries: tuple[LedgerAccount, str], table: str = "accounting_ledgerentry"
 ) -> None:
-    """Inserts all entries of one ledger transaction in a single SQL statement, because the database refuses later
-    ones."""
+    """Inserts all entries of one ledger transaction in a single SQL statement. The database refuses to add entries to
+    the transaction later."""
     rows = ", ".join(["(%s, %s, %s, %s)"] * len(entries))
     values = [value for account, amount in entries for value in (into, MAY, account.pk, amount)]
     sql(f"INSERT INTO {table} (transaction_id, month, account_id, amount) VALUES {rows}", *values)  # noqa: S608

@@ -87,7 +87,7 @@ def test_what_nobody_held_is_booked_with_its_worth(cast: Cast) -> None:
 def test_rounding_that_many_small_bills_leave_is_a_line_of_its_own(cast: Cast) -> None:
     """Proves that a closing shows the rounding differences of many small bills in a separate field.
 
-    Each of twelve leases of five minutes costs a little more than a third of a cent, rounded to a millionth.
+    Each of twelve leases of five minutes costs slightly more than 0.003333 EUR, and is billed 0.003333 EUR.
     """
     Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("0.040001"))
     pieces = [(5 * part, 5 * part + 5) for part in range(12)]
