@@ -402,8 +402,10 @@ class Observer:
         return lease
 
     def _free_from(self, turn: Turn) -> Iterator[datetime]:
-        """Yields the ends of the earlier attempts that held GPUs of the same place. Such an end may lie in the future
-        if the clock was ahead."""
+        """Yields the ends of earlier attempts that held at least one of the GPUs that the planned attempt `turn` needs.
+
+        An end may be later than the clock shows if the clock was ahead when the end was recorded.
+        """
         for one in self.held:
             if one.ends and one.begins < one.ends and set(PLACES[one.turn.place]) & set(PLACES[turn.place]):
                 yield one.ends
@@ -653,8 +655,11 @@ def midnight(moment: datetime, zone: Any, days: int) -> datetime:
 
 
 def require_interval(observer: Observer, count: Count, begins: datetime, ends: datetime) -> None:
-    """Compares reports with the count: classes in full hours, and usage to the microsecond. Checks that all shares of
-    the cost add up to the value of the capacity."""
+    """Compares the reports for an interval with the count.
+
+    The capacity report covers only the full hours of the interval, the usage report exactly the interval. Also checks
+    for each currency that the parts of the capacity's value, such as the cost of each team, add up to this value.
+    """
     report = capacity_report(begins, ends, book=observer.book)
     assert report.classes_close
     found = {

@@ -144,9 +144,9 @@ def closed_ahead(lab: World) -> datetime:
 
 
 def test_a_gang_does_not_begin_within_a_closed_hour(lab: World) -> None:
-    """A gang that starts within closed hours is billed only from their end on.
+    """A gang that starts within closed hours has a lease that begins only at the end of these hours.
 
-    If its lease began earlier, the gang's end could never be booked, and the job could never resume.
+    If the lease began within closed hours, its end could never be booked, and the job could never resume.
     """
     until = closed_ahead(lab)
     job = start(lab)

@@ -1,5 +1,5 @@
-"""Rounds record for which time a lease was preemptible or borrowed. The charges of a closed hour follow when this is
-known."""
+"""Rounds record when a lease was preemptible and how much each team borrowed. Once these facts are known for a closed
+hour, its class charges are booked."""
 
 from __future__ import annotations
 

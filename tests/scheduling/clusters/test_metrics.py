@@ -76,7 +76,8 @@ def lab(db: None, settings) -> World:
 
 
 def attached(lab: World) -> Cluster:
-    """Turns the cluster into an attached Kubernetes cluster, and returns it. Jobs must have been started before."""
+    """Turns the lab's cluster into an attached Kubernetes cluster, and returns it. Tests must start their jobs before
+    they call this function."""
     Cluster.objects.filter(pk=lab.cluster.pk).update(backend=Cluster.Backend.KUBERNETES)
     ClusterAccess.objects.create(cluster=lab.cluster, sealed_kubeconfig=b"-", server="https://lab:6443")
     lab.cluster.refresh_from_db()
