@@ -932,8 +932,8 @@ def leads_elsewhere(target: Target) -> None:
 
 
 def from_(kind: str, prefix: str | None = None) -> Object:
-    """Returns one `envFrom` entry that refers to the object "his" of the given kind, which belongs to the team's
-    user."""
+    """Returns one `envFrom` entry that refers to an object named "his", which belongs to the team's user. `kind` is
+    `configMapRef` or `secretRef`."""
     return {kind: {"name": "his"}} | ({} if prefix is None else {"prefix": prefix})
 
 

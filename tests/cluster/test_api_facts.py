@@ -212,8 +212,8 @@ def test_a_policy_keeps_the_gate_from_a_user_who_may_edit_pods(
     taking = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
 
     def attempt() -> Refused | None:
-        """Sends a dry run until the server has loaded the policy, which takes about a second. Returns the refusal, or
-        None."""
+        """Tries as Bob, in a dry run, to remove the pod's gate. Returns the refusal, or None if the server accepts the
+        request because it has not loaded the policy yet, which takes about a second."""
         try:
             bob._patch(f"{path}?dryRun=All", "json-patch", taking)
         except Refused as refusal:

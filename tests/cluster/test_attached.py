@@ -229,10 +229,10 @@ def test_the_next_job_can_reach_addresses_that_an_admin_has_opened(lab: Lab, adm
 
 
 def test_the_next_job_cannot_reach_addresses_that_an_admin_has_closed_again(lab: Lab, admin: Api) -> None:
-    """Proves that Fairlot writes the first network policies again after an admin has opened and closed a range of
-    addresses.
+    """Proves that Fairlot restores its network policies after an admin has opened and closed a range of addresses.
 
-    The process that writes them has cached the first policies, and must not skip the write because they are equal.
+    The process that writes policies has cached the policies from before the opening. It must write them again although
+    they equal this cached copy.
     """
 
     def open_ones() -> list[Object]:

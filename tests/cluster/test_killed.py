@@ -33,7 +33,10 @@ SOME = 10  # jobs that run at the same time
 
 @pytest.fixture
 def mortals(lab: Lab) -> Iterator[Dying]:
-    """Yields a Dying for the lab's cluster, after it has stopped the lab's own watcher, which would interfere."""
+    """Yields an object that runs workers and watchers for the lab's cluster and kills them at a given step.
+
+    First stops the lab's own watcher, which would interfere.
+    """
     lab.changes.close()
     with dying(lab.cluster.pk) as made:
         yield made
@@ -50,8 +53,10 @@ def watch_until(mortals: Dying, jobs: Sequence[Job], state: str) -> None:
 
 
 def put_off(hours: float) -> None:
-    """Postpones all open operations by `hours` from now. With 0 they are due now, as if dead processes' claims had
-    expired."""
+    """Makes all open operations due in `hours` hours.
+
+    With 0 they are due now, even those that a killed worker had claimed for some time.
+    """
     moment = now_from_database() + timedelta(hours=hours)
     Operation.objects.filter(done_at=None).update(not_before=moment)
 

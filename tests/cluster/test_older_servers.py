@@ -1,6 +1,6 @@
 """Tests of Kubernetes before 1.36, which cannot move a Job to other nodes once the Job has run.
 
-An API server without the feature gate takes the place of an older release.
+The tests use a current API server in which the feature gates for such moves are off, instead of an older release.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Watches every pod and records violations of invariants, independently of Fairlot's own data.
 
-The invariants: no node has more GPUs bound than it has, no worker has two pods, and no part of a gang runs for long
-without the other workers.
+The invariants: the pods bound to a node request at most as many GPUs as the node has, no worker has two bound pods,
+and no part of a gang runs for long without the other workers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A service that ends is restarted, after a delay that grows with each early end."""
+"""A service that ends is restarted. Each time the service ends soon after its start, the delay before the next restart
+grows."""
 
 import subprocess
 import sys

@@ -74,7 +74,10 @@ def is_said(node: ast.AST) -> bool:
 
 
 def readings(tree: ast.AST) -> Iterator[int]:
-    """Yields the line numbers where code compares, searches or splits an attribute whose name is in PROSE."""
+    """Yields the line numbers where code compares, searches or splits a text that is written for people.
+
+    PROSE contains the names of the attributes with such texts.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]

@@ -416,8 +416,8 @@ def half_sent(browser: Browser) -> bytes:
 def test_nothing_keeps_what_an_upload_that_is_refused_was_read_from(
     browser: Browser, monkeypatch: pytest.MonkeyPatch, settings: LazySettings, limit: int, refused: bytes
 ) -> None:
-    """After an upload is refused, no object refers to the exchange, because otherwise the server may leave the
-    connection open."""
+    """After an upload is refused, no reference remains to the object that relayed its request (`_Exchange`). Otherwise
+    the server may leave the connection open."""
     monkeypatch.setattr(http, "PAUSE_SECONDS", 0.2)
     settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES = limit
     exchanges: weakref.WeakSet[http._Exchange] = weakref.WeakSet()
