@@ -336,7 +336,7 @@ def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
     one.join()
     other.join()
     assert outcome[first] == "done"
-    assert "1 job has not ended" in outcome[second] if first == "submit" else "is detached" in outcome[second]
+    assert ("1 unfinished job and 0 leases" if first == "submit" else "is detached") in outcome[second]
 
 
 def test_reattaching_holds_no_lock_while_it_waits_for_the_schedule(api_server: StandIn, people: Cast) -> None:
