@@ -124,10 +124,11 @@ def test_a_quota_in_the_way_is_found(lab: World, begins: datetime) -> None:
 
 
 def test_a_limit_that_left_a_job_to_idle_gpus_is_found(lab: World, begins: datetime) -> None:
-    """The cause of an anomaly is a limit, at which the team's jobs become preemptible. The private cluster has no
-    limits.
+    """A team has used up a limit, so that its next job is preemptible and waits. The analysis names the limit as the
+    cause.
 
-    Tests a limit on GPUs at the same time and a limit on GPU-hours; both are used up.
+    On the private cluster the job would not wait, because limits do not apply there. The test covers a limit on GPUs at
+    the same time and a limit on GPU-hours.
     """
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     for kind, period, limit in ((Quota.Kind.GPUS, "", 2), (Quota.Kind.GPU_HOURS, "month", 0)):
@@ -291,7 +292,10 @@ def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: date
 
 
 def test_rolling_days_hours_are_spent_until_the_oldest_expire(lab: World, begins: datetime) -> None:
-    """GPU-hours of a rolling day count as used up until the oldest of them expire, separately for each user."""
+    """A limit on GPU-hours per rolling day stays used up until the oldest usage in it is a day old.
+
+    The limit applies to each user separately.
+    """
     cast, since = lab.people, begins - hours(20)
     for lease, (who, first) in enumerate([(cast.bob, 0), (cast.bob, 5), (cast.alice, 7)]):
         held = since + hours(first)

@@ -159,8 +159,10 @@ class TestWhatBinds:
 
 
 class TestOfTeamsAbove:
-    """Only users who may see a team are shown its name and figures as a reason. Members of Astro may not see its parent
-    team Uni."""
+    """If the limit of a team above blocks a job, only users who may see that team are shown its name and figures.
+
+    Members of Astro may not see Astro's parent team, Uni.
+    """
 
     @pytest.mark.parametrize(
         ("amount", "which", "reason"),

@@ -206,7 +206,10 @@ def test_a_team_whose_budget_was_removed_can_be_deleted(lab: World) -> None:
 
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_spending_before_the_first_look_is_warned_of(lab: World, is_removed: bool) -> None:
-    """Warnings about the earlier amount of the budget do not suppress a warning about the new amount."""
+    """A budget that has warned about its earlier amount, 100, also warns about its new amount, 1000.
+
+    Most of the new amount was spent before it was set. If `is_removed`, the budget was removed and then set again.
+    """
     made = budget(lab, percentages=[80])
     spend(lab, "81")
     tasks.watch_budgets()

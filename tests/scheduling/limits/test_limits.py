@@ -70,8 +70,8 @@ class TestInRounds:
         assert held(lab) == {"bob": 1, "alice": 1}
 
     def test_gangs_do_not_take_the_last_hour_together(self, lab: World) -> None:
-        """A round counts the GPU-hours of the gangs that it starts. Those left suffice for three GPUs until the next
-        round, so the fourth job waits."""
+        """The limit leaves GPU-hours for three GPUs until the next round. A round counts the GPU-hours of the gangs
+        that it starts, so the fourth job waits."""
         limit(lab, "0.05", kind=Kind.GPU_HOURS)
         jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(4)]
         lab.quantum()

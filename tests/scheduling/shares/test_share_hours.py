@@ -217,9 +217,10 @@ def test_a_correction_of_a_rolled_up_hour_corrects_its_rollup(lab: World) -> Non
 
 @pytest.fixture
 def silent(lab: World) -> tuple[datetime, Lease]:
-    """Returns (start of an hour, lease of one GPU that was last seen ten seconds before the hour's second round).
+    """Returns (start of an hour, lease of one GPU). The lease began with the hour and was last seen after almost ten
+    minutes.
 
-    This hour and the next are rolled up, without the time in which the lease was not seen.
+    This hour and the next one are rolled up, without the time after the lease was last seen.
     """
     lab.submit(lab.people.bob, lab.people.astro, gpus=1)
     lab.fill()
@@ -319,7 +320,8 @@ def ended(
 
 
 def recent(lab: World) -> datetime:
-    """Returns a full hour nine hours ago; reports leave out jobs that ended long ago."""
+    """Returns the start of the hour nine hours before the current hour, so that reports still count jobs that ended
+    then."""
     return start_of_hour(now_from_database()) - 9 * HOUR
 
 

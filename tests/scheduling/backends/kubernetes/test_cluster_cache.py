@@ -91,7 +91,11 @@ def test_a_job_that_is_deleted_before_its_end_was_ended_by_that() -> None:
 
 
 def pod(made: dict[str, Any], rank: int, uid: str, *, gated: bool = False, phase: str = "") -> dict[str, Any]:
-    """Returns the pod that the Job controller would create from the Job's template for this rank."""
+    """Returns the pod that the Job controller would create for worker `rank` from the template of the Job `made`.
+
+    If `gated`, the pod has Fairlot's scheduling gate. If `phase` is given, the pod has this phase and its container has
+    exited with 0; otherwise the pod is pending.
+    """
     template = made["spec"]["template"]
     metadata = {
         "name": f"{made['metadata']['name']}-{rank}-{uid}",

@@ -1,5 +1,7 @@
-"""Settings name the addresses or pods of the portal's web servers; admins name the address ranges that jobs may
-reach."""
+"""Network addresses for the network policies of jobs are parsed, and invalid ones are refused with the reason.
+
+The portal's web servers are given as addresses or pods. Admins enter the address ranges that jobs may reach.
+"""
 
 from __future__ import annotations
 

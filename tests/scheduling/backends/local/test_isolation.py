@@ -179,7 +179,10 @@ FORCED = {
 
 
 def main(mode: str, folder: str, name: str) -> None:
-    """Prints, as JSON, what a thief could do in this mode. The process must already run as the mode's user."""
+    """Prints, as JSON, what a thief can do. `mode` is a column of the table, such as "root, with namespaces".
+
+    The process must already run as root or as an ordinary user, as the mode requires.
+    """
     scene = Scene(Path(folder), name)
     if mode in FORCED:
         isolation.force(scene.rig.places, FORCED[mode])

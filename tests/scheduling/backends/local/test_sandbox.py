@@ -20,8 +20,11 @@ KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING = 0, ctypes.c_int(-3)
 
 
 def main(folder: str) -> None:
-    """Acts as a supervisor: forks a process into new namespaces. Prints its state after the fork and after its
-    mounts."""
+    """Acts as a supervisor: forks a process into new namespaces, and prints, as JSON, what this process finds.
+
+    Right after the fork: whether other processes can inspect it, and its OOM score. After its mounts: whether they can
+    inspect it, and what it finds in a folder that stands in for the machine's /dev/shm.
+    """
     shared = Path(folder) / "shared"
     (shared / "left").write_text("of others")
     sandbox.SHARED = (*sandbox.SHARED, str(shared))

@@ -19,7 +19,10 @@ SHORT = 3.0
 
 @pytest.fixture(autouse=True)
 def _short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shortens the meter's window to a few seconds; test_metering.py covers the real length."""
+    """Shortens the time over which the meter adds up use before it reports idleness (WINDOW) to a few seconds.
+
+    test_metering.py covers the real length.
+    """
     monkeypatch.setattr("scheduling.backends.metering.WINDOW", SHORT)
     monkeypatch.setattr(use, "EVERY", 0.2)
     # On a busy machine other tests may delay a supervisor, so longer gaps between samples are allowed.
@@ -112,8 +115,8 @@ def busy(monkeypatch: pytest.MonkeyPatch, processes: dict[str, int | None]) -> d
 
 @pytest.fixture
 def processes() -> dict[str, int | None]:
-    """Returns {GPU UUID: number of processes}, which tests change. For a GPU that is missing in it, the driver reports
-    no number."""
+    """Returns {GPU UUID: number of processes}. The driver reports these numbers, and tests change them. For a GPU that
+    is not a key, the driver reports no number."""
     return {}
 
 

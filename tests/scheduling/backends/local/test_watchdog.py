@@ -152,7 +152,8 @@ def test_a_supervisor_that_continues_in_time_lives(rig: Rig, clock: Clock) -> No
 
 
 def test_a_machine_that_slept_for_an_hour_loses_no_job(rig: Rig, clock: Clock) -> None:
-    """The time between two looks counts only up to LONGEST_GAP, however far the clock jumps and however often."""
+    """One check adds at most LONGEST_GAP seconds to a supervisor's silence, however far and however often the clock
+    jumps."""
     gang = running(rig)
     rig.look(gang)
     supervisor = stop_supervisor(rig, gang)
